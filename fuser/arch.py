@@ -1,0 +1,23 @@
+"""The limits of one GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """What a schedule must fit into.
+
+    `smem_bytes` is dynamic shared memory per CTA, `registers` 32-bit registers per SM.
+    """
+
+    name: str
+    smem_bytes: int
+    max_threads: int
+    registers: int
+    sms: int
+
+
+SM_90A = Arch("sm_90a", smem_bytes=232_448, max_threads=1024, registers=65_536, sms=132)
+"""Hopper (H100, H200 SXM).  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""

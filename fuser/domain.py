@@ -1,0 +1,182 @@
+"""The loop domain of a pointwise kernel: its axes, and how every tensor walks along them.
+
+Outputs whose axes match are computed by one kernel.  Its axes are those of the first of them; a
+tensor is reached by walking the definitions backwards, so that one input may be read in several
+ways (`x[:, None] + x[None, :]` reads x twice).  Neighbouring axes are then merged wherever every
+tensor allows it, by what the definition promises about strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuser.ops import producer_axes
+from fuser.tensor_view import Extent, Fusion, IterType, TensorView
+
+Coords = tuple[int | None, ...]
+"""Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tensor in global memory, and the loop axis of each of its axes."""
+
+    tv: TensorView
+    coords: Coords
+    name: str
+
+    def axis_of(self, loop_axis: int) -> int | None:
+        """Return the tensor's axis that `loop_axis` walks, if any."""
+        return self.coords.index(loop_axis) if loop_axis in self.coords else None
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The loop axes of one kernel.
+
+    Parameters
+    ----------
+    extents : tuple of Extent
+        Loop axes before merging, slowest first; never empty (a scalar has one axis of extent 1).
+    reads, writes : tuple of Access
+        Inputs as read, and outputs.
+    merged : tuple of tuple of int
+        Groups of neighbouring loop axes; each group is one axis of the kernel.
+    """
+
+    extents: tuple[Extent, ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    merged: tuple[tuple[int, ...], ...]
+
+
+def domains(fusion: Fusion) -> list[Domain]:
+    """Return one Domain per group of outputs with the same axes; each becomes a kernel."""
+    left = list(fusion.outputs)
+    out = []
+    while left:
+        first = left[0]
+        axes = [n for n, axis in enumerate(first.logical) if axis.iter_type is IterType.ITERATION]
+        extents = tuple(first.logical[n].extent for n in axes)
+        writes, rest = [], []
+        for tv in left:
+            coords = _match(tv, extents)
+            if coords is None:
+                rest.append(tv)
+            else:
+                writes.append(Access(tv, coords, tv.name))
+        reads = _reads(writes)
+        merged = _merge(len(extents), reads, writes)
+        out.append(Domain(extents or (1,), tuple(reads), tuple(writes), merged))
+        left = rest
+    return out
+
+
+def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView, Coords]]:
+    """Yield every tensor argument of `tv` with its position and the loop axes of its axes."""
+    for n, arg in enumerate(tv.args):
+        if not isinstance(arg, TensorView):
+            continue
+        walked: list[int | None] = [None] * arg.rank
+        for axis, source in enumerate(producer_axes(tv, n)):
+            if source is not None and arg.logical[source].iter_type is IterType.ITERATION:
+                walked[source] = coords[axis]
+        yield n, arg, tuple(walked)
+
+
+def unit_stride(tv: TensorView, axis: int) -> bool:
+    """Tell whether neighbours along `axis` are promised to be neighbours in memory."""
+    return tv.contiguity[axis] and all(
+        tv.logical[other].iter_type is IterType.BROADCAST
+        for other in range(tv.rank)
+        if tv.stride_order[other] < tv.stride_order[axis]
+    )
+
+
+def next_faster(tv: TensorView, axis: int) -> int | None:
+    """Return the axis that comes next by stride, extents of 1 left out."""
+    faster = [
+        other
+        for other in range(tv.rank)
+        if tv.stride_order[other] < tv.stride_order[axis]
+        and tv.logical[other].iter_type is IterType.ITERATION
+    ]
+    return max(faster, key=lambda other: tv.stride_order[other], default=None)
+
+
+def _match(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
+    """Give every iterated axis of an output a loop axis of the same extent, in order if it can."""
+    free = list(range(len(extents)))
+    coords: list[int | None] = []
+    for axis in tv.logical:
+        if axis.iter_type is not IterType.ITERATION:
+            coords.append(None)
+            continue
+        found = next((n for n in free if extents[n] == axis.extent), None)
+        if found is None:
+            return None
+        free.remove(found)
+        coords.append(found)
+    return None if free else tuple(coords)
+
+
+def _reads(writes: list[Access]) -> list[Access]:
+    seen: dict[tuple[TensorView, Coords], None] = {}
+    stack = [(access.tv, access.coords) for access in writes]
+    inputs: dict[tuple[TensorView, Coords], None] = {}
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen[key] = None
+        tv, coords = key
+        if tv.op == "input":
+            inputs[key] = None
+        stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    ordered = sorted(inputs, key=lambda key: (int(key[0].name[1:]), str(key[1])))
+    counts: dict[str, int] = {}
+    out = []
+    for tv, coords in ordered:
+        turn = counts[tv.name] = counts.get(tv.name, -1) + 1
+        out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
+    return out
+
+
+def _merge(rank: int, reads: list[Access], writes: list[Access]) -> tuple[tuple[int, ...], ...]:
+    if rank == 0:
+        return ((0,),)
+    pinned = _index_axes(writes)
+    groups = [[0]]
+    for axis in range(1, rank):
+        slow = groups[-1][-1]
+        legal = axis not in pinned and slow not in pinned
+        if legal and all(_mergeable(a, slow, axis) for a in (*reads, *writes)):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return tuple(tuple(group) for group in groups)
+
+
+def _mergeable(access: Access, slow: int, fast: int) -> bool:
+    a, b = access.axis_of(slow), access.axis_of(fast)
+    if a is None or b is None:
+        return a is b
+    return access.tv.contiguity[a] and next_faster(access.tv, a) == b
+
+
+def _index_axes(writes: list[Access]) -> set[int]:
+    """Loop axes whose coordinate is itself a value (iota); they cannot be merged."""
+    found: set[int] = set()
+    seen: set[tuple[TensorView, Coords]] = set()
+    stack = [(access.tv, access.coords) for access in writes]
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        tv, coords = key
+        if tv.op == "iota" and coords[0] is not None:
+            found.add(coords[0])
+        stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    return found

@@ -1,0 +1,111 @@
+"""The seven element types: name, bytes, kind and CUDA spelling.
+
+It does not know how types combine; `promotion` does.
+"""
+
+from enum import Enum
+
+from fuser.errors import FusionError
+
+
+class DType(Enum):
+    """An element type, by the short name that fusions are printed with."""
+
+    F64 = "f64"
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    I32 = "i32"
+    I64 = "i64"
+    BOOL = "bool"
+
+    @property
+    def name(self) -> str:
+        """Short name, such as ``"bf16"``; the spelling of printed fusions."""
+        return str(self.value)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one element in memory; bool takes one."""
+        return _NBYTES[self.value]
+
+    @property
+    def cuda(self) -> str:
+        """Name of the memory type in device code; f16 and bf16 are the device headers' own."""
+        return _CUDA[self.value]
+
+    @property
+    def torch_name(self) -> str:
+        """Name of the same type in torch, such as ``"bfloat16"``."""
+        return _TORCH[self.value]
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is one of f64, f32, f16, bf16."""
+        return self in (DType.F64, DType.F32, DType.F16, DType.BF16)
+
+    @property
+    def is_int(self) -> bool:
+        """Whether it is i32 or i64; bool is not an integer here."""
+        return self in (DType.I32, DType.I64)
+
+    @classmethod
+    def of(cls, name: object) -> "DType":
+        """Return the type of that name.
+
+        Parameters
+        ----------
+        name : str or DType
+            A DType, a short name (``"bf16"``), or torch's (``"bfloat16"``, ``torch.bfloat16``).
+
+        Raises
+        ------
+        FusionError
+            If no type has that name.
+        """
+        if isinstance(name, DType):
+            return name
+        found = _ALIASES.get(str(name).removeprefix("torch."))
+        if found is None:
+            known = ", ".join(dtype.name for dtype in DType)
+            raise FusionError(f"DType.of({name!r}): unknown dtype; use one of {known}")
+        return found
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"DType.{self.name.upper()}"
+
+
+_NBYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "bool": 1}
+
+_CUDA = {
+    "f64": "double",
+    "f32": "float",
+    "f16": "f16",
+    "bf16": "bf16",
+    "i32": "int32",
+    "i64": "int64",
+    "bool": "bool",
+}
+
+_TORCH = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i32": "int32",
+    "i64": "int64",
+    "bool": "bool",
+}
+
+_ALIASES = {
+    **{dtype.name: dtype for dtype in DType},
+    **{dtype.torch_name: dtype for dtype in DType},
+    "double": DType.F64,
+    "float": DType.F32,
+    "half": DType.F16,
+    "int": DType.I32,
+    "long": DType.I64,
+}

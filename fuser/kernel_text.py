@@ -1,0 +1,157 @@
+"""How a Kernel looks: one line per statement, in dumps, golden texts and witnesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fuser import kernel_ir as kir
+
+
+def text(kernel: kir.Kernel) -> str:
+    """Return the whole kernel, declarations first, one line per statement."""
+    return "\n".join(_lines(kernel)) + "\n"
+
+
+def numbered(kernel: kir.Kernel) -> list[tuple[int, kir.Stmt]]:
+    """Every statement with the line number (from 1) that it has in `text(kernel)`."""
+    out = []
+    line = sum(1 for _ in _header(kernel)) + 1
+    for depth, stmt in _flat(kernel.body, 1):
+        if stmt is not None:
+            out.append((line, stmt))
+        line += 1
+        del depth
+    return out
+
+
+def _lines(kernel: kir.Kernel) -> Iterator[str]:
+    yield from _header(kernel)
+    for depth, stmt in _flat(kernel.body, 1):
+        yield "  " * depth + (line(stmt) if stmt is not None else "else")
+
+
+def _header(kernel: kir.Kernel) -> Iterator[str]:
+    params = ", ".join(p.name for p in kernel.params)
+    yield f"kernel {kernel.name}({params}) threads={kernel.threads} smem={kernel.smem_bytes}"
+    for t in kernel.tensors:
+        role = "output" if t.name in kernel.outputs else "input"
+        shape = ", ".join(f"{e}:{s}" for e, s in zip(t.extents, t.strides, strict=True))
+        yield f"  {role} {t.name}: {t.dtype.name}[{shape}] aligned={t.aligned}"
+    for s in kernel.scalars:
+        yield f"  scalar {s.name}: {s.dtype.name}"
+    for b in kernel.buffers:
+        shape = ", ".join(str(n) for n in b.shape)
+        yield f"  shared {b.name}: {b.dtype.name}[{shape}] slots={b.slots} at={b.offset}"
+    for m in kernel.barriers:
+        yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}"
+
+
+def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stmt | None]]:
+    for stmt in body:
+        yield depth, stmt
+        if isinstance(stmt, kir.IfThenElse):
+            yield from _flat(stmt.then, depth + 1)
+            if stmt.orelse:
+                yield depth, None
+                yield from _flat(stmt.orelse, depth + 1)
+        else:
+            for inner in kir.bodies(stmt):
+                yield from _flat(inner, depth + 1)
+
+
+def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
+    """A tile as text: `T0[r0+16, c0+256]`, `S0[k % 3]` or `r0`."""
+    match ref:
+        case kir.Box(tensor, origin, shape):
+            spans = ", ".join(f"{o}+{n}" for o, n in zip(origin, shape, strict=True))
+            return f"{tensor.name}[{spans}]"
+        case kir.Slot(buffer, index):
+            return f"{buffer.name}[{index}]"
+        case kir.Fragment(name):
+            return name
+
+
+def operand(arg: kir.Fragment | kir.Scalar | kir.Literal) -> str:
+    """An argument of a Compute as text."""
+    return str(arg.value) if isinstance(arg, kir.Literal) else arg.name
+
+
+def line(stmt: kir.Stmt) -> str:
+    """One statement on one line, without the statements inside it."""
+    match stmt:
+        case kir.Let(var, value):
+            return f"let {var} = {value}"
+        case kir.ForLoop(index, stop, _, circular):
+            note = f"  # {circular}" if circular else ""
+            return f"for {index} in 0..{stop}{note}"
+        case kir.IfThenElse(condition):
+            return f"if {condition}"
+        case kir.Role(name, first_warp, warps):
+            return f"role {name} warps {first_warp}..{first_warp + warps - 1}"
+        case kir.Elect(per):
+            return f"elect one thread per {per.value}"
+        case kir.Copy(dst, src, engine):
+            return f"{place(dst)} <~ copy({place(src)}) by {engine.value}"
+        case kir.TmaLoad(dst, src, barrier, slot):
+            return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]"
+        case kir.TmaStore(dst, src):
+            return f"{place(dst)} <~ tma_store({place(src)})"
+        case kir.Load(dst, src, width, fill):
+            note = f", fill={fill}" if fill else ""
+            return f"{dst.name} = load({place(src)}, width={width}{note})"
+        case kir.Store(dst, src, width):
+            return f"{place(dst)} = store({src.name}, width={width})"
+        case kir.Compute(dst, op, args):
+            return f"{dst.name} = {op}({', '.join(operand(a) for a in args)})"
+        case kir.Coordinate(dst, axis, origin):
+            return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
+        case _:
+            return sync_line(stmt)
+
+
+def sync_line(stmt: kir.Sync) -> str:
+    """A synchronising statement on one line."""
+    match stmt:
+        case kir.BlockSync(barrier, threads):
+            return f"block_sync({barrier}, {threads})"
+        case kir.NamedArrive(barrier, threads):
+            return f"named_arrive({barrier}, {threads})"
+        case kir.WarpSync():
+            return "warp_sync()"
+        case kir.MBarrierInit(barrier):
+            return f"mbarrier_init({barrier.name}, {barrier.arrivals})"
+        case kir.MBarrierInvalidate(barrier):
+            return f"mbarrier_invalidate({barrier.name})"
+        case kir.MBarrierArrive(barrier, slot, scope, cta):
+            where = "" if cta is None else f", cta={cta}"
+            return f"mbarrier_arrive({barrier.name}[{slot}], {scope.value}{where})"
+        case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):
+            return f"mbarrier_arrive_expect_tx({barrier.name}[{slot}], {nbytes})"
+        case kir.MBarrierWaitParity(barrier, slot, parity, scope):
+            return f"mbarrier_wait_parity({barrier.name}[{slot}], {parity}, {scope.value})"
+        case kir.AsyncCommit(kind):
+            return f"async_commit({kind.value})"
+        case kir.AsyncAwait(kind, keep, read_only):
+            note = ", read_only" if read_only else ""
+            return f"async_await({kind.value}, keep={keep}{note})"
+        case kir.CpAsyncMBarrierArrive(barrier, slot, noinc):
+            note = ", noinc" if noinc else ""
+            return f"cp_async_mbarrier_arrive({barrier.name}[{slot}]{note})"
+        case kir.FenceAsyncProxy(space):
+            return f"fence_async_proxy({space.value})"
+        case kir.FenceMBarrierInit():
+            return "fence_mbarrier_init()"
+        case kir.ThreadFence(scope):
+            return f"thread_fence({scope.value})"
+        case kir.WgmmaFence():
+            return "wgmma_fence()"
+        case kir.ClusterArrive(relaxed):
+            return f"cluster_arrive({'relaxed' if relaxed else 'release'})"
+        case kir.ClusterWait():
+            return "cluster_wait()"
+        case kir.BlockSerializeWait(semaphore, index, turn):
+            return f"block_serialize_wait({semaphore}[{index}], turn={turn})"
+        case kir.BlockSerializeRelease(semaphore, index, turn):
+            return f"block_serialize_release({semaphore}[{index}], turn={turn})"
+        case kir.SetMaxNReg(registers, increase):
+            return f"set_max_nreg({registers}, {'increase' if increase else 'decrease'})"

@@ -1,0 +1,305 @@
+"""From a tiling to a Kernel without a single sync.
+
+The kernel says what is loaded, computed and stored, tile by tile, and which engine copies what.
+Nothing here waits, fences or signals: the passes derive all of that from the statements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from fuser import kernel_ir as kir
+from fuser.domain import Access, Coords, arguments
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var, ceildiv
+from fuser.ops import OPS, Form, operand_dtypes
+from fuser.params import PointwiseParams
+from fuser.scheduler import Tiling
+from fuser.shape_class import ShapeClass
+from fuser.tensor_view import Constant, Scalar, TensorView
+
+TRIP, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
+
+Operand = kir.Fragment | kir.Scalar | kir.Literal
+
+
+def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> kir.Kernel:
+    """Return the kernel of one domain, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : Tiling
+        Axes and tile.
+    params : PointwiseParams
+        Mechanisms, threads and ring.
+    shapes : ShapeClass
+        Alignments; a tensor outside `shapes.tma` is moved by ordinary accesses.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA is asked for and no tensor can use it.
+    """
+    return _Lowering(name, tiling, params, shapes).kernel()
+
+
+@dataclass
+class _Lowering:
+    name: str
+    tiling: Tiling
+    params: PointwiseParams
+    shapes: ShapeClass
+    extents: tuple[Var, ...] = ()
+    tensors: dict[str, kir.Tensor] = field(default_factory=dict)
+    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    buffers: list[kir.Buffer] = field(default_factory=list)
+    copies: list[kir.Stmt] = field(default_factory=list)
+    math: list[kir.Stmt] = field(default_factory=list)
+    done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
+
+    def kernel(self) -> kir.Kernel:
+        tiling = self.tiling
+        self.extents = tuple(Var(f"n{axis}") for axis in range(tiling.rank))
+        for access in (*tiling.domain.reads, *tiling.domain.writes):
+            self.tensors[access.name] = self._tensor(access)
+        by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
+        for access in tiling.domain.reads:
+            self._load(access, tma=access.name in by_tma)
+        results = [self._value(a.tv, a.coords) for a in tiling.domain.writes]
+        stores = self._stores(results)
+        circular = None
+        if self.params.load == "tma":
+            circular = kir.CircularBuffer(
+                self.params.stages, self.params.prefetch, self.params.warp_specialized
+            )
+        body = (*self._origins(), *self.copies, *self.math, *stores)
+        loop = kir.ForLoop(TRIP, TRIPS, body, circular)
+        strides = [
+            s
+            for t in self.tensors.values()
+            for s in t.strides
+            if isinstance(s, Var) and s not in self.extents
+        ]
+        return kir.Kernel(
+            name=self.name,
+            params=(*self.extents, *strides),
+            tensors=tuple(self.tensors.values()),
+            scalars=tuple(self.scalars.values()),
+            buffers=tuple(self.buffers),
+            barriers=(),
+            threads=kir.WARP * self.params.warps,
+            body=(kir.Let(TRIPS, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)), loop),
+            outputs=tuple(access.name for access in tiling.domain.writes),
+        )
+
+    # --- tensors and tiles ------------------------------------------------------------------
+
+    def _tensor(self, access: Access) -> kir.Tensor:
+        extents: list[Expr] = []
+        strides: list[Expr] = []
+        for axis, extent in enumerate(self.extents):
+            varies = self.tiling.varies(access, axis)
+            extents.append(extent if varies else 1)
+            if not varies:
+                strides.append(0)
+            elif self.tiling.unit(access, axis):
+                strides.append(1)
+            else:
+                strides.append(Var(f"{access.name}_s{axis}"))
+        aligned = self.shapes.elements(access.name)
+        return kir.Tensor(access.name, access.tv.dtype, tuple(extents), tuple(strides), aligned)
+
+    def _tiles_along(self, axis: int) -> Expr:
+        return ceildiv(self.extents[axis], self.tiling.tile[axis])
+
+    def _tiles(self) -> Expr:
+        total: Expr = 1
+        for axis in range(self.tiling.rank):
+            total = total * self._tiles_along(axis)
+        return total
+
+    def _origins(self) -> list[kir.Stmt]:
+        """Number the tiles row-major: the last axis changes fastest."""
+        lets: list[kir.Stmt] = [kir.Let(TILE, kir.BLOCK + TRIP * kir.GRID)]
+        rest: Expr = TILE
+        for axis in reversed(range(self.tiling.rank)):
+            count = self._tiles_along(axis)
+            along = rest if axis == 0 else rest % count
+            lets.append(kir.Let(self._origin(axis), along * self.tiling.tile[axis]))
+            if axis:
+                rest = rest // count
+        return lets
+
+    @staticmethod
+    def _origin(axis: int) -> Var:
+        return Var(f"c{axis}")
+
+    def _box(self, access: Access) -> kir.Box:
+        varies = [self.tiling.varies(access, axis) for axis in range(self.tiling.rank)]
+        return kir.Box(
+            self.tensors[access.name],
+            tuple(self._origin(axis) if v else 0 for axis, v in enumerate(varies)),
+            self.tiling.tma_shape(access),
+            tuple(self.extents[axis] if v else 1 for axis, v in enumerate(varies)),
+        )
+
+    def _fragment(self, name: str, dtype: DType) -> kir.Fragment:
+        vector, threads = self.params.vector, kir.WARP * self.params.warps
+        return kir.Fragment(name, dtype, kir.Layout(self.tiling.tile, vector, threads))
+
+    def _width(self, access: Access) -> int:
+        """Elements per access: neighbours in memory, aligned, 16 bytes at most."""
+        if not self.tiling.unit(access, self.tiling.rank - 1):
+            return 1
+        aligned = self.tensors[access.name].aligned
+        return min(self.params.vector, aligned, 16 // access.tv.dtype.nbytes)
+
+    def _moved_by_tma(
+        self, accesses: tuple[Access, ...], mechanism: str, option: str
+    ) -> frozenset[str]:
+        if mechanism != "tma" or not accesses:
+            return frozenset()
+        why: dict[str, str] = {}
+        for access in accesses:
+            reason = self.tiling.tma_refusal(access)
+            if reason is None and access.name not in self.shapes.tma:
+                reason = f"address or strides of {access.tv} are not multiples of 16 bytes"
+            if reason is not None:
+                why[access.name] = reason
+        able = frozenset(access.name for access in accesses) - why.keys()
+        if not able:
+            raise ScheduleError(
+                f'PointwiseParams({option}="tma"): TMA can move no tensor of {self.name}: '
+                f'{"; ".join(why.values())}; use {option}="direct"'
+            )
+        full = {a.name for a in accesses if self.tiling.tma_shape(a) == self.tiling.tile}
+        return able & full if able & full else able
+
+    def _buffer(self, access: Access) -> kir.Buffer:
+        ends = [b.offset + b.slots * b.slot_nbytes for b in self.buffers]
+        offset = -(-max(ends, default=0) // 128) * 128
+        shape = self.tiling.tma_shape(access)
+        buffer = kir.Buffer(f"S_{access.name}", access.tv.dtype, shape, 1, offset)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _load(self, access: Access, *, tma: bool) -> None:
+        frag = self._fragment(f"r_{access.name}", access.tv.dtype)
+        width = self._width(access)
+        if tma:
+            slot = kir.Slot(self._buffer(access), 0)
+            self.copies.append(kir.Copy(slot, self._box(access), kir.Engine.TMA))
+            width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
+            self.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
+        else:
+            self.math.append(kir.Load(frag, self._box(access), width))
+        self.done[(access.tv, access.coords)] = frag
+
+    def _stores(self, results: list[kir.Fragment]) -> list[kir.Stmt]:
+        writes = self.tiling.domain.writes
+        by_tma = self._moved_by_tma(writes, self.params.store, "store")
+        stores: list[kir.Stmt] = []
+        copies: list[kir.Stmt] = []
+        for access, frag in zip(writes, results, strict=True):
+            if access.name not in by_tma:
+                stores.append(kir.Store(self._box(access), frag, self._width(access)))
+                continue
+            slot = kir.Slot(self._buffer(access), 0)
+            width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
+            stores.append(kir.Store(slot, frag, width))
+            copies.append(kir.Copy(self._box(access), replace(slot), kir.Engine.TMA))
+        return stores + copies
+
+    # --- arithmetic -------------------------------------------------------------------------
+
+    def _value(self, tv: TensorView, coords: Coords) -> kir.Fragment:
+        """Compute `tv` where its axes walk the loop axes `coords`; once."""
+        for key in self._pending(tv, coords):
+            self.done[key] = self._define(*key)
+        return self.done[(tv, coords)]
+
+    def _pending(self, tv: TensorView, coords: Coords) -> list[tuple[TensorView, Coords]]:
+        """Return what must be computed first, arguments before users."""
+        found: set[tuple[TensorView, Coords]] = set()
+        stack = [(tv, coords)]
+        while stack:
+            key = stack.pop()
+            if key in self.done or key in found:
+                continue
+            found.add(key)
+            stack.extend((arg, walked) for _, arg, walked in arguments(*key))
+        return sorted(found, key=lambda key: (int(key[0].name[1:]), str(key[1])))
+
+    def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
+        spec = OPS[tv.op]
+        args = self._operands(tv, coords)
+        if spec.form is Form.SHAPE:
+            (moved,) = args
+            assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
+            return moved
+        name = f"r_{tv.name}"
+        taken = sum(1 for other, _ in self.done if other is tv)
+        frag = self._fragment(f"{name}_{taken}" if taken else name, tv.dtype)
+        if tv.op == "iota":
+            return self._iota(frag, tv, coords, args)
+        op = "promote" if tv.op == "full" else tv.op
+        self.math.append(kir.Compute(frag, op, tuple(args)))
+        return frag
+
+    def _iota(
+        self, frag: kir.Fragment, tv: TensorView, coords: Coords, args: list[Operand]
+    ) -> kir.Fragment:
+        """start + step * coordinate, in i64 for integers, else in the type of the result."""
+        (axis,) = coords
+        kernel_axis = next(
+            (n for n, group in enumerate(self.tiling.domain.merged) if axis in group), None
+        )
+        if kernel_axis is None:  # one element
+            self.math.append(kir.Compute(frag, "promote", (args[0],)))
+            return frag
+        if self.tiling.split:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.params.tile}): {tv} = iota needs its axis unsplit; "
+                f"use tile=(1, {self.params.tile[1]})"
+            )
+        index = self._fragment(f"{frag.name}_i", DType.I64)
+        where = self._fragment(f"{frag.name}_x", tv.dtype)
+        step = self._fragment(f"{frag.name}_d", tv.dtype)
+        self.math += [
+            kir.Coordinate(index, kernel_axis, self._origin(kernel_axis)),
+            kir.Compute(where, "promote", (index,)),
+            kir.Compute(step, "mul", (where, args[1])),
+            kir.Compute(frag, "add", (step, args[0])),
+        ]
+        return frag
+
+    def _operands(self, tv: TensorView, coords: Coords) -> list[Operand]:
+        walked = {n: (arg, axes) for n, arg, axes in arguments(tv, coords)}
+        out: list[Operand] = []
+        for n, (arg, dtype) in enumerate(zip(tv.args, operand_dtypes(tv), strict=True)):
+            match arg:
+                case Constant(value):
+                    out.append(kir.Literal(value, dtype))
+                case Scalar(name, own):
+                    scalar = self.scalars.setdefault(name, kir.Scalar(name, own))
+                    out.append(scalar if own is dtype else self._promoted(scalar, dtype))
+                case TensorView():
+                    frag = self.done[walked[n]]
+                    shape_op = OPS[tv.op].form is Form.SHAPE
+                    same = shape_op or _register(frag.dtype) is _register(dtype)
+                    out.append(frag if same else self._promoted(frag, dtype))
+        return out
+
+    def _promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
+        count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
+        frag = self._fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)
+        self.math.append(kir.Compute(frag, "promote", (arg,)))
+        return frag
+
+
+def _register(dtype: DType) -> DType:
+    """Return the type in which a fragment of `dtype` holds its elements."""
+    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype

@@ -1,0 +1,200 @@
+"""The table of operations: arity, operand types, result type.  Everything else iterates over it.
+
+The numeric contract
+--------------------
+- f64 is computed in f64 and f32 in f32.  f16 and bf16 values are computed in f32 and *kept* in
+  f32 between fused operations: rounding to 16 bits happens only where a tensor is stored to
+  memory (an output) and at an explicit `cast` to a 16-bit type, also from that same type.
+- Operands are converted first (`operand_dtypes`), numbers included: the constant 0.1 met by a
+  bf16 tensor is the f32 number nearest to 0.1.
+- add, sub, mul, div, sqrt and reciprocal round to nearest even; a product may be contracted into
+  the add or sub that uses it (FMA).  Subnormals are kept.  The other float functions obey the
+  error bounds that `oracles/reference.py` lists.
+- i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
+  does a cast of a NaN or of a float out of range to an integer.
+- bool is exact: add is or, mul is and, maximum is or, minimum is and.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.dtype import DType
+from fuser.promotion import arithmetic, as_float, promote
+from fuser.tensor_view import TensorView
+
+
+class Form(Enum):
+    """How an operation treats axes and elements."""
+
+    UNARY = "unary"
+    BINARY = "binary"
+    TERNARY = "ternary"
+    SHAPE = "shape"
+    FACTORY = "factory"
+
+
+class Rule(Enum):
+    """How operand and result types follow from the argument types.
+
+    - PROMOTED: operands and result have the promoted type.
+    - FLOAT: the same, but integers and bool become f32 first.
+    - COMPARISON: operands have the promoted type, the result is bool.
+    - TEST: every operand keeps its own type, the result is bool.
+    - SELECT: the first operand is bool, the others and the result have their promoted type.
+    - KEEP: one operand, which keeps its type.
+    - GIVEN: the caller names the result type; numbers are converted to it, tensors are not.
+    """
+
+    PROMOTED = "promoted"
+    FLOAT = "float"
+    COMPARISON = "comparison"
+    TEST = "test"
+    SELECT = "select"
+    KEEP = "keep"
+    GIVEN = "given"
+
+
+FLOATS = frozenset({DType.F64, DType.F32, DType.F16, DType.BF16})
+INTS = frozenset({DType.I32, DType.I64})
+BOOL = frozenset({DType.BOOL})
+NUMBERS = FLOATS | INTS
+ALL = NUMBERS | BOOL
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name : str
+        As in ``fd.ops.<name>``.
+    form : Form
+        Which of its arguments are tensors, and how their axes relate to the result's.
+    arity : int
+        Number of `TensorView.args`.
+    rule : Rule
+        How types follow.
+    allowed : frozenset of DType
+        Legal operand types, after promotion and before FLOAT turns integers into f32.
+        For GIVEN: the legal result types.
+    """
+
+    name: str
+    form: Form
+    arity: int
+    rule: Rule
+    allowed: frozenset[DType]
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether element i of the result needs only elements i of the operands."""
+        return self.form in (Form.UNARY, Form.BINARY, Form.TERNARY)
+
+
+def _rows() -> list[OpSpec]:
+    rows: list[OpSpec] = []
+
+    def add(names: str, form: Form, arity: int, rule: Rule, allowed: frozenset[DType]) -> None:
+        rows.extend(OpSpec(name, form, arity, rule, allowed) for name in names.split())
+
+    add("abs neg relu floor ceil round trunc", Form.UNARY, 1, Rule.PROMOTED, NUMBERS)
+    add("sign set", Form.UNARY, 1, Rule.PROMOTED, ALL)
+    add("exp exp2 log log2 sqrt rsqrt reciprocal", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("sin cos tanh sigmoid silu gelu gelu_tanh erf", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("isnan isfinite logical_not", Form.UNARY, 1, Rule.TEST, ALL)
+    add("bitwise_not", Form.UNARY, 1, Rule.PROMOTED, INTS | BOOL)
+    add("cast", Form.UNARY, 1, Rule.GIVEN, ALL)
+
+    add("add mul maximum minimum", Form.BINARY, 2, Rule.PROMOTED, ALL)
+    add("sub floor_div remainder pow", Form.BINARY, 2, Rule.PROMOTED, NUMBERS)
+    add("div", Form.BINARY, 2, Rule.FLOAT, ALL)
+    add("eq ne lt le gt ge", Form.BINARY, 2, Rule.COMPARISON, ALL)
+    add("logical_and logical_or logical_xor", Form.BINARY, 2, Rule.TEST, ALL)
+    add("bitwise_and bitwise_or bitwise_xor", Form.BINARY, 2, Rule.PROMOTED, INTS | BOOL)
+
+    add("where", Form.TERNARY, 3, Rule.SELECT, ALL)
+    add("clamp", Form.TERNARY, 3, Rule.PROMOTED, NUMBERS)
+    add("lerp", Form.TERNARY, 3, Rule.PROMOTED, FLOATS)
+    add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
+
+    add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, ALL)
+    add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
+    add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
+    return rows
+
+
+OPS: dict[str, OpSpec] = {row.name: row for row in _rows()}
+"""Every operation by name; ``"input"`` is not one.  `addcmul` carries `value` as its 4th arg."""
+
+
+def result_dtype(spec: OpSpec, common: DType) -> DType:
+    """Return the result type of an operation whose operands have the type `common`."""
+    match spec.rule:
+        case Rule.COMPARISON | Rule.TEST:
+            return DType.BOOL
+        case Rule.FLOAT:
+            return as_float(common)
+        case Rule.PROMOTED | Rule.SELECT | Rule.KEEP | Rule.GIVEN:
+            return common
+
+
+def operand_dtypes(tv: TensorView) -> tuple[DType, ...]:
+    """Return the type in which each argument of `tv` enters its operation.
+
+    Lowering converts every argument to this type (a tensor of f16 or bf16 is already in f32,
+    see the contract above) and then computes in it; so f16 and bf16 never appear here.
+    """
+    if tv.op == "input":
+        return ()
+    spec = OPS[tv.op]
+    own = [arg.dtype for arg in tv.args]
+    match spec.rule:
+        case Rule.PROMOTED | Rule.FLOAT:
+            types = [tv.dtype] * len(own)
+        case Rule.COMPARISON:
+            types = [_promoted(tv, 0)] * len(own)
+        case Rule.SELECT:
+            types = [DType.BOOL] + [tv.dtype] * (len(own) - 1)
+        case Rule.TEST | Rule.KEEP:
+            types = own
+        case Rule.GIVEN:
+            types = own if spec.form is Form.UNARY else [tv.dtype] * len(own)
+    return tuple(arithmetic(dtype) for dtype in types)
+
+
+def _promoted(tv: TensorView, first: int) -> DType:
+    tensors = [arg.dtype for arg in tv.args[first:] if isinstance(arg, TensorView)]
+    return promote(tensors, [a.dtype for a in tv.args[first:] if not isinstance(a, TensorView)])
+
+
+def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
+    """Map every axis of `tv` to the axis of an argument that it walks along.
+
+    Returns
+    -------
+    tuple of int or None
+        One entry per axis of `tv`.  None where the argument has no such axis (broadcast), where
+        its axis of extent 1 is stretched by `expand`, and everywhere for numbers and factories.
+        In a pointwise operation the axis of an argument may be BROADCAST where that of `tv` is
+        not: look at ``arg.logical[axis].iter_type``.
+    """
+    arg = tv.args[arg_index]
+    nowhere: tuple[int | None, ...] = (None,) * tv.rank
+    if not isinstance(arg, TensorView):
+        return nowhere
+    attrs = dict(tv.attrs)
+    match tv.op:
+        case "broadcast":
+            kept = iter(range(arg.rank))
+            return tuple(None if new else next(kept) for new in attrs["is_broadcast_dim"])
+        case "expand":
+            pairs = zip(tv.logical, arg.logical, strict=True)
+            same = [new.iter_type is old.iter_type for new, old in pairs]
+            return tuple(axis if same[axis] else None for axis in range(tv.rank))
+        case "squeeze":
+            return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
+        case "permute":
+            return tuple(int(axis) for axis in attrs["dims"])
+        case _:
+            return tuple(range(tv.rank))

@@ -1,0 +1,146 @@
+"""How to compute a fusion, as plain data: the one form of a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fuser.errors import ScheduleError
+
+Mechanism = Literal["direct", "tma"]
+"""How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
+
+MAX_STAGES = 8
+MAX_BOX = 256
+"""Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointwiseParams:
+    """Schedule of a pointwise fusion.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows and columns of the tile that one CTA computes at a time.
+    vector : int
+        Elements that a thread holds next to each other: 1, 2, 4, 8 or 16.
+    warps : int
+        Computing warps per CTA, 1..16.
+    ctas_per_sm : int or None
+        CTAs launched per SM, each taking tiles in turn (persistent); None launches one CTA a tile.
+    load, store : {"direct", "tma"}
+        Mechanism of the inputs (those that TMA can take; the rest are loaded directly) and outputs.
+    stages : int
+        Slots of every input ring, 1..8; shared memory grows by that factor.
+    prefetch : int
+        Tiles loaded ahead of the one computed, 0..stages-1; without warp specialisation only.
+    warp_specialized : bool
+        A load role of one warp beside the computing warps, which it runs ahead of by `stages`.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    tile: tuple[int, int]
+    vector: int
+    warps: int
+    ctas_per_sm: int | None
+    load: Mechanism
+    store: Mechanism
+    stages: int = 1
+    prefetch: int = 0
+    warp_specialized: bool = False
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        for name in ("vector", "warps", "stages", "prefetch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ScheduleError(
+                    f"PointwiseParams({name}={value!r}): {name} must be an int; use 4"
+                )
+        if (
+            not isinstance(self.tile, tuple)
+            or len(self.tile) != 2
+            or not all(isinstance(n, int) and n >= 1 for n in self.tile)
+        ):
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.tile!r}): need two positive ints, rows and columns; "
+                "use tile=(1, 2048)"
+            )
+        rows, cols = self.tile
+        if self.vector not in (1, 2, 4, 8, 16):
+            raise ScheduleError(
+                f"PointwiseParams(vector={self.vector}): need 1, 2, 4, 8 or 16 elements; use 8"
+            )
+        if cols % self.vector:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.tile}, vector={self.vector}): {self.vector} does not "
+                f"divide {cols} columns; use {cols + -cols % self.vector} columns"
+            )
+        if rows * cols > 1 << 16:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.tile}): {rows * cols} elements, a tile has at most "
+                "65536; use fewer rows"
+            )
+        if not 1 <= self.warps <= 16:
+            raise ScheduleError(f"PointwiseParams(warps={self.warps}): need 1..16 warps; use 8")
+        per_thread = rows * cols // (32 * self.warps)
+        if per_thread > 64:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.tile}, warps={self.warps}): {per_thread} elements per "
+                f"thread, at most 64 fit its registers; use more warps or a smaller tile"
+            )
+        if self.ctas_per_sm is not None and not (
+            isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
+        ):
+            raise ScheduleError(
+                f"PointwiseParams(ctas_per_sm={self.ctas_per_sm!r}): need 1..32 or None; use 4"
+            )
+        for name in ("load", "store"):
+            if getattr(self, name) not in ("direct", "tma"):
+                raise ScheduleError(
+                    f"PointwiseParams({name}={getattr(self, name)!r}): unknown mechanism; "
+                    'use "direct" or "tma"'
+                )
+        self._check_ring()
+
+    def _check_ring(self) -> None:
+        rows, cols = self.tile
+        if "tma" in (self.load, self.store) and max(rows, cols) > MAX_BOX:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.tile}): a TMA box has at most {MAX_BOX} elements per "
+                f"axis; use tile=({min(rows, MAX_BOX)}, {min(cols, MAX_BOX)})"
+            )
+        if not 1 <= self.stages <= MAX_STAGES:
+            raise ScheduleError(
+                f"PointwiseParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
+                f"use stages={min(max(self.stages, 1), MAX_STAGES)}"
+            )
+        if not 0 <= self.prefetch < self.stages:
+            raise ScheduleError(
+                f"PointwiseParams(stages={self.stages}, prefetch={self.prefetch}): prefetch must "
+                f"be 0..{self.stages - 1}; use prefetch={self.stages - 1}"
+            )
+        if self.load == "direct" and (self.stages, self.warp_specialized) != (1, False):
+            raise ScheduleError(
+                f'PointwiseParams(load="direct", stages={self.stages}, warp_specialized='
+                f"{self.warp_specialized}): direct loads have no ring; use stages=1, "
+                'warp_specialized=False, or load="tma"'
+            )
+        if self.warp_specialized and self.prefetch:
+            raise ScheduleError(
+                f"PointwiseParams(warp_specialized=True, prefetch={self.prefetch}): the load role "
+                "runs ahead by its stages; use prefetch=0"
+            )
+
+    @property
+    def family(self) -> str:
+        """Name of the schedule family, such as `tma-specialized/tma`; rows of reports."""
+        if self.load == "direct":
+            return f"direct/{self.store}"
+        kind = "specialized" if self.warp_specialized else "pipelined"
+        return f"tma-{kind}/{self.store}"

@@ -1,0 +1,166 @@
+"""Passes: barriers come to life, and threads are joined where one relies on what another did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fuser import kernel_ir as kir
+from fuser.effects import by_engine, reads, writes
+
+Body = tuple[kir.Stmt, ...]
+
+
+def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
+    """Initialise every mbarrier at the start, by one thread, and fence the initialisation."""
+    if not kernel.barriers:
+        return kernel
+    inits = (*(kir.MBarrierInit(b) for b in kernel.barriers), kir.FenceMBarrierInit())
+    return replace(kernel, body=(kir.Elect(kir.Per.ROLE, inits), *kernel.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What threads have done since they last joined, that another thread may have to know.
+
+    Attributes
+    ----------
+    fresh : names of barriers that one thread initialised
+    written : buffers written by ordinary stores of many threads
+    read : buffers read by ordinary loads of many threads
+    awaited : buffers that the engine has finished reading, as one thread knows
+    """
+
+    fresh: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    awaited: frozenset[str] = frozenset()
+
+    def __or__(self, other: Open) -> Open:
+        return Open(
+            self.fresh | other.fresh,
+            self.written | other.written,
+            self.read | other.read,
+            self.awaited | other.awaited,
+        )
+
+
+def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
+    """Join the threads of a role wherever one relies on what others did since they last joined.
+
+    - a use of a barrier after its initialisation by one thread;
+    - a read of a slot (by an engine too) after ordinary writes by many threads;
+    - a refill of a slot, issued in the same role, after ordinary reads by many threads;
+    - ordinary writes of a slot by many threads after one thread has awaited the engine's reads.
+
+    Loops are walked until the state at their entry is stable, so what the previous iteration left
+    open counts.  The join stands before the statement that needs it, outside of any `Elect`.
+    """
+    drained = frozenset(
+        slot.buffer.name for s in kernel.walk() if isinstance(s, kir.TmaStore) for slot in reads(s)
+    )
+    out: list[kir.Stmt] = []
+    state = Open()
+    number = 0
+    everyone = _Joiner(drained, 0, kernel.threads)
+    for stmt in kernel.body:
+        if not isinstance(stmt, kir.Role):
+            body, state = everyone.walk((stmt,), state)
+            out.extend(body)
+            continue
+        if state != Open():
+            out.append(kir.BlockSync(0, kernel.threads))
+            state = Open()
+        number += 1
+        role = _Joiner(drained, number, stmt.warps * kir.WARP)
+        inner, _ = role.walk(stmt.body, Open())
+        out.append(replace(stmt, body=inner))
+    return replace(kernel, body=tuple(out))
+
+
+@dataclass(frozen=True, slots=True)
+class _Joiner:
+    drained: frozenset[str]
+    barrier: int
+    threads: int
+
+    def walk(self, body: Body, state: Open) -> tuple[Body, Open]:
+        out: list[kir.Stmt] = []
+        for stmt in body:
+            match stmt:
+                case kir.ForLoop(_, _, inner):
+                    if any(_uses(s) in state.fresh for s in kir.walk(inner)):
+                        out.append(kir.BlockSync(self.barrier, self.threads))  # once, not per turn
+                        state = Open()
+                    new, state = self._loop(inner, state)
+                    out.append(replace(stmt, body=new))
+                case kir.IfThenElse(_, then, orelse):
+                    then, after_then = self.walk(then, state)
+                    orelse, after_else = self.walk(orelse, state)
+                    out.append(replace(stmt, then=then, orelse=orelse))
+                    state = after_then | after_else
+                case kir.Elect(_, inner):
+                    if any(self._needs(s, state) for s in kir.walk(inner)):
+                        out.append(kir.BlockSync(self.barrier, self.threads))
+                        state = Open()
+                    for s in kir.walk(inner):
+                        state = self._after(s, state, alone=True)
+                    out.append(stmt)
+                case _:
+                    if self._needs(stmt, state):
+                        out.append(kir.BlockSync(self.barrier, self.threads))
+                        state = Open()
+                    state = self._after(stmt, state, alone=False)
+                    out.append(stmt)
+        return tuple(out), state
+
+    def _loop(self, inner: Body, entry: Open) -> tuple[Body, Open]:
+        while True:
+            new, leave = self.walk(inner, entry)
+            if entry | leave == entry:
+                return new, entry
+            entry = entry | leave
+
+    @staticmethod
+    def _needs(stmt: kir.Stmt, state: Open) -> bool:
+        if _uses(stmt) in state.fresh or _touch(reads, stmt) & state.written:
+            return True
+        if by_engine(stmt):
+            return bool(_touch(writes, stmt) & (state.read | state.written))
+        return bool(_touch(writes, stmt) & state.awaited)
+
+    def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
+        match stmt:
+            case kir.BlockSync():
+                return Open()
+            case kir.MBarrierInit(barrier):
+                return replace(state, fresh=state.fresh | {barrier.name})
+            case kir.AsyncAwait(kir.AsyncKind.BULK) if alone:
+                return replace(state, awaited=state.awaited | self.drained)
+            case _ if by_engine(stmt):
+                return state
+            case _:
+                return replace(
+                    state,
+                    written=state.written | _touch(writes, stmt),
+                    read=state.read | _touch(reads, stmt),
+                )
+
+
+def _uses(stmt: kir.Stmt) -> str:
+    """Name of the barrier that a statement arrives at or waits for, else nothing."""
+    match stmt:
+        case (
+            kir.MBarrierArrive(barrier)
+            | kir.MBarrierArriveExpectTx(barrier)
+            | kir.MBarrierWaitParity(barrier)
+        ):
+            return barrier.name
+        case _:
+            return ""
+
+
+def _touch(
+    slots: Callable[[kir.Stmt], tuple[kir.Slot, ...]], stmt: kir.Stmt
+) -> frozenset[str]:
+    return frozenset(slot.buffer.name for slot in slots(stmt))

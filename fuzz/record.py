@@ -1,0 +1,124 @@
+"""What a ledger holds: Records and Runs, and the SQL tables that they are stored in.
+
+It imports nothing of ours, so that the report can read a ledger without the compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+STATUSES = ("pass", "fail", "unknown", "unsupported", "error", "invalid")
+"""Answers of an oracle, then ``error`` (the harness itself broke) and ``invalid`` (a case that the
+compiler refused with a documented error).  Every case of an oracle ends in exactly one."""
+
+WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
+"""A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
+
+ORACLES = (
+    "build",
+    "prover",
+    "simulator",
+    "differential",
+    "assembler",
+    "agreement",
+    "gpu",
+    "mutant",
+)
+"""Judges in the order in which a report shows them.
+
+`build` says whether the compiler took the case; `agreement` whether prover and simulator say the
+same on a common trip count; `mutant` whether both judges kill a kernel with one sync broken.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One row: what one oracle said about one subject of one case.
+
+    Parameters
+    ----------
+    case : str
+        Id of the case; its text is in the ledger too.
+    oracle : str
+        One of `ORACLES`.
+    subject : str
+        What was judged: a kernel, with a trip count if that was given, or a mutation.
+    status : str
+        One of `STATUSES`.
+    checked : int
+        Claims or elements that were really checked.
+    seconds : float
+        Wall time of the oracle alone.
+    kind : str
+        Class of the first finding, such as ``race``; empty without one.
+    reason : str
+        Findings, or why there is no answer.
+    family : str
+        Schedule family, such as ``tma-specialized/tma``.
+    load, store : str
+        Mechanisms, ``direct`` or ``tma``.
+    stages : int
+        Slots of every input ring.
+    values : str
+        ``integers`` or ``reals``.
+    ops : str
+        Space-separated ``op/dtype`` facts of the fusion.
+    mutant : str
+        The mutation in words; empty for an ordinary case.
+    phase : str
+        ``generate``, or ``shrink`` for the smaller cases tried after a failure; only the first
+        kind counts in totals.
+    """
+
+    case: str
+    oracle: str
+    subject: str
+    status: str
+    checked: int
+    seconds: float
+    kind: str
+    reason: str
+    family: str
+    load: str
+    store: str
+    stages: int
+    values: str
+    ops: str
+    mutant: str = ""
+    phase: str = "generate"
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"Record(status={self.status!r}): pick one of {STATUSES}")
+        if self.oracle not in ORACLES:
+            raise ValueError(f"Record(oracle={self.oracle!r}): pick one of {ORACLES}")
+
+
+COLUMNS = tuple(field.name for field in fields(Record))
+"""Columns of the table `records` besides `run`."""
+
+VERSION = 1
+"""`PRAGMA user_version` of a ledger with these tables."""
+
+SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS rounds (run TEXT, worker INTEGER, round INTEGER,
+    PRIMARY KEY (run, worker, round));
+CREATE TABLE IF NOT EXISTS cases ("case" TEXT PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS repros (run TEXT, signature TEXT, "case" TEXT, path TEXT,
+    PRIMARY KEY (run, signature));
+CREATE TABLE IF NOT EXISTS records (run TEXT, {", ".join(f'"{name}"' for name in COLUMNS)},
+    PRIMARY KEY (run, "case", oracle, subject, mutant, phase));
+"""
+"""Tables: the runs with their facts as JSON, rounds done, texts of cases, shrunk failures, rows."""
+
+
+def signature(record: Record) -> str:
+    """Name the failure that a record stands for; shrinking keeps it.
+
+    Returns
+    -------
+    str
+        Oracle, kind of finding and schedule family, such as ``prover race tma-pipelined/tma``.
+    """
+    return f"{record.oracle} {record.kind or record.status} {record.family}"

@@ -1,0 +1,51 @@
+"""Every chore of the project, one session each; `nox -l` lists them.
+
+All chores run in one environment, made by the session `setup`: torch alone takes 0.9 GB.
+On a machine whose Python already has the packages (a GPU machine without a network), set
+`FUSER_PYTHON=python3`, and that interpreter is used instead.
+"""
+
+import os
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "tests"]
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+GIVEN_PYTHON = os.environ.get("FUSER_PYTHON")
+NEEDS = [] if GIVEN_PYTHON else ["setup"]
+
+
+def _python(session: nox.Session, *args: str) -> None:
+    """Run `python -m ...` in the shared environment."""
+    python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
+    session.run(python, "-m", *args, external=True)
+
+
+@nox.session(default=False)
+def setup(session: nox.Session) -> None:
+    """Make the environment that every other session uses (about a minute the first time)."""
+    groups = nox.project.dependency_groups(PROJECT, *PROJECT["dependency-groups"])
+    session.install("-c", "constraints.txt", "-e", ".", *groups)
+
+
+@nox.session(venv_backend="none", requires=NEEDS)
+def lint(session: nox.Session) -> None:
+    """Check the form: formatting, names, docstrings, imports."""
+    _python(session, "ruff", "format", "--check", ".")
+    _python(session, "ruff", "check", ".")
+
+
+@nox.session(venv_backend="none", requires=NEEDS)
+def types(session: nox.Session) -> None:
+    """Check types strictly; every `match` must name every node."""
+    _python(session, "mypy")
+
+
+@nox.session(venv_backend="none", requires=NEEDS)
+def tests(session: nox.Session) -> None:
+    """Run the tests that need no GPU (under five minutes on two cores); -- goes to pytest."""
+    _python(session, "pytest", "-m", "not gpu", *session.posargs)

@@ -1,0 +1,230 @@
+"""The prover's own reading of integer expressions: values, and how they repeat along a loop.
+
+Control expressions (slots, parities, guards, loop ends) are functions of the iteration `k` and the
+trip count `n`.  `function` makes one callable; `Drift` says how it repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import gcd, lcm
+
+from fuser.expr import Expr, Kind, Op, Var
+
+K = Var("k of the prover")
+"""Iteration of the one symbolic loop a thread runs."""
+N = Var("n of the prover")
+"""The symbolic trip count that all loops of the kernel share."""
+Function = Callable[[int, int], int]
+"""A control expression as a function of (iteration, trip count)."""
+
+
+class UnsupportedError(Exception):
+    """The kernel holds something this judge does not model; the message names it."""
+
+
+_PYTHON = {
+    Kind.ADD: "({} + {})",
+    Kind.SUB: "({} - {})",
+    Kind.MUL: "({} * {})",
+    Kind.FLOORDIV: "({} // {})",
+    Kind.MOD: "({} % {})",
+    Kind.MIN: "min({}, {})",
+    Kind.MAX: "max({}, {})",
+    Kind.LT: "int({} < {})",
+    Kind.LE: "int({} <= {})",
+    Kind.EQ: "int({} == {})",
+    Kind.AND: "int(bool({}) and bool({}))",
+}
+
+
+class NegativeError(Exception):
+    """A division or remainder of a negative number, which the languages disagree about."""
+
+
+def _natural(value: int) -> int:
+    if value < 0:
+        raise NegativeError(str(value))
+    return value
+
+
+def spell(expr: Expr, names: Mapping[Var, str], *, checked: bool = True) -> str:
+    """Return `expr` in Python; `natural` refuses negative operands of a division if `checked`."""
+    match expr:
+        case int():
+            return f"({expr})"
+        case Var():
+            if expr not in names:
+                raise UnsupportedError(f"control depends on {expr}, which is no trip count")
+            return names[expr]
+        case Op(kind, a, b):
+            left = spell(a, names, checked=checked)
+            if checked and kind in (Kind.FLOORDIV, Kind.MOD) and _may_be_negative(a):
+                left = f"natural({left})"
+            return _PYTHON[kind].format(left, spell(b, names, checked=checked))
+
+
+def _may_be_negative(expr: Expr) -> bool:
+    match expr:
+        case int():
+            return expr < 0
+        case Var():
+            return False
+        case Op(kind, a, b):
+            return kind is Kind.SUB or _may_be_negative(a) or _may_be_negative(b)
+
+
+def function(expr: Expr, *, checked: bool = True) -> Function:
+    """Return an expression over `K` and `N` as a function."""
+    if isinstance(expr, int):
+        constant = expr
+        return lambda k, n: constant
+    source = spell(expr, {K: "k", N: "n"}, checked=checked)
+    scope = {"min": min, "max": max, "natural": _natural}
+    made: Function = eval(f"lambda k, n: {source}", scope)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How `f(k, n)` repeats, beyond the ends of the loop.
+
+    `f(k + period, n) = f(k, n) + along_k` and `f(k, n + period) = f(k, n) + along_n` for every
+    `k >= start` with `n - k >= end` and every `n >= trips`.
+    """
+
+    period: int = 1
+    along_k: int = 0
+    along_n: int = 0
+    start: int = 0
+    end: int = 0
+    trips: int = 0
+
+    @property
+    def steady(self) -> bool:
+        """Whether the values themselves repeat."""
+        return self.along_k == 0 and self.along_n == 0
+
+
+def drift(expr: Expr) -> Drift:
+    """Say how an expression over `K` and `N` repeats.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does not repeat up to a constant away from the ends, such as `2 * k < n`.
+    """
+    match expr:
+        case int():
+            return Drift()
+        case Var():
+            return Drift(along_k=int(expr == K), along_n=int(expr == N))
+        case Op(kind, a, b):
+            return _operation(expr, kind, drift(a), drift(b))
+
+
+def _operation(expr: Op, kind: Kind, a: Drift, b: Drift) -> Drift:
+    match kind:
+        case Kind.ADD:
+            return _joined(a, b, 1)
+        case Kind.SUB:
+            return _joined(a, b, -1)
+        case Kind.MUL:
+            if isinstance(expr.a, int):
+                return _times(b, expr.a)
+            if isinstance(expr.b, int):
+                return _times(a, expr.b)
+            if a.steady and b.steady:
+                return _joined(a, b, 1)
+        case Kind.FLOORDIV | Kind.MOD:
+            if isinstance(expr.b, int) and expr.b > 0:
+                return _divided(a, expr.b, whole=kind is Kind.FLOORDIV)
+        case Kind.LT | Kind.LE | Kind.EQ:
+            return _compared(expr, _joined(a, b, -1))
+        case Kind.AND:
+            if a.steady and b.steady:
+                return _joined(a, b, 1)
+        case Kind.MIN | Kind.MAX:
+            if a.steady and b.steady:
+                return _joined(a, b, 1)
+            gap = _joined(a, b, -1)
+            if gap.along_k == 0:
+                least = a if (gap.along_n < 0) == (kind is Kind.MIN) else b
+                reach = _reach(Op(Kind.SUB, expr.a, expr.b), gap, gap.along_n)
+                return Drift(
+                    lcm(a.period, b.period),
+                    0,
+                    least.along_n * (lcm(a.period, b.period) // least.period),
+                    gap.start,
+                    gap.end,
+                    max(gap.trips, reach),
+                )
+    raise UnsupportedError(f"`{expr}` does not repeat along the loop")
+
+
+def _stretched(a: Drift, period: int) -> Drift:
+    times = period // a.period
+    return Drift(period, a.along_k * times, a.along_n * times, a.start, a.end, a.trips)
+
+
+def _joined(a: Drift, b: Drift, sign: int) -> Drift:
+    period = lcm(a.period, b.period)
+    a, b = _stretched(a, period), _stretched(b, period)
+    return Drift(
+        period,
+        a.along_k + sign * b.along_k,
+        a.along_n + sign * b.along_n,
+        max(a.start, b.start),
+        max(a.end, b.end),
+        max(a.trips, b.trips),
+    )
+
+
+def _times(a: Drift, factor: int) -> Drift:
+    return Drift(a.period, a.along_k * factor, a.along_n * factor, a.start, a.end, a.trips)
+
+
+def _divided(a: Drift, by: int, *, whole: bool) -> Drift:
+    times = lcm(by // gcd(by, a.along_k), by // gcd(by, a.along_n))
+    a = _stretched(a, a.period * times)
+    if whole:
+        return Drift(a.period, a.along_k // by, a.along_n // by, a.start, a.end, a.trips)
+    return Drift(a.period, 0, 0, a.start, a.end, a.trips)
+
+
+def _reach(gap: Expr, repeats: Drift, rate: int) -> int:
+    """Iterations after which a difference that drifts by `rate` a period keeps its sign."""
+    value = function(gap, checked=False)
+    base = max(repeats.start, repeats.end, repeats.trips)
+    span = range(base, base + 2 * repeats.period)
+    most = max(abs(value(k, n)) for k in span for n in span)
+    return base + repeats.period * (2 + most // abs(rate))
+
+
+def _compared(expr: Op, gap: Drift) -> Drift:
+    """A comparison is settled by the sign of the difference of its sides."""
+    if gap.steady:
+        return gap
+    difference = Op(Kind.SUB, expr.a, expr.b)
+    start, end, trips = gap.start, gap.end, gap.trips
+    if gap.along_n == 0:
+        start = max(start, _reach(difference, gap, gap.along_k))
+    elif gap.along_k == 0:
+        trips = max(trips, _reach(difference, gap, gap.along_n))
+    elif gap.along_k == -gap.along_n:
+        end = max(end, _reach(difference, gap, gap.along_k))
+    else:
+        raise UnsupportedError(f"`{expr}` does not repeat along the loop")
+    return Drift(gap.period, 0, 0, start, end, trips)
+
+
+def replace_tree(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """Put `new` in place of every subtree equal to `old`."""
+    if expr == old:
+        return new
+    match expr:
+        case Op(kind, a, b):
+            return Op(kind, replace_tree(a, old, new), replace_tree(b, old, new))
+        case _:
+            return expr

@@ -1,0 +1,134 @@
+"""Which threads touch which bytes: how two accesses of one shared buffer may meet.
+
+A tile statement is one access per thread that holds a part of the tile.  Two statements under the
+same layout touch each element from the same thread; under different layouts, or where a broadcast
+hands one element to many threads, different threads meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from fuser import kernel_ir as kir
+from oracles.arithmetic import UnsupportedError
+from oracles.trace import Agent, Step, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How one generic statement spreads a slot of a buffer over the threads of `base`, `threads`.
+
+    `base` is the first thread of the executing role, `threads` how many it has.
+    """
+
+    buffer: kir.Buffer
+    layout: kir.Layout
+    base: int
+    threads: int
+
+    @property
+    def held(self) -> int:
+        """Threads that hold a part of the tile."""
+        vectors = -(-prod(self.layout.shape) // self.layout.vector)
+        return min(vectors, self.layout.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Two kinds of threads that may touch the same byte, and whether within one warp."""
+
+    first: int
+    second: int
+    same_warp: bool
+
+
+def access(trace: Trace, step: Step) -> Access | None:
+    """Return how a generic statement touches shared memory, if it does."""
+    match step.stmt:
+        case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
+            pass
+        case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
+            pass
+        case _:
+            return None
+    agents = [trace.agents[i] for i in sorted(step.agents)]
+    if step.role:
+        return Access(buffer, layout, agents[0].base * kir.WARP, agents[0].threads)
+    return Access(buffer, layout, 0, trace.kernel.threads)
+
+
+def touches(how: Access, agent: Agent) -> bool:
+    """Whether any thread of this kind holds a part of the tile."""
+    return agent.base * kir.WARP + agent.thread - how.base < how.held
+
+
+def holders(how: Access) -> list[frozenset[int]]:
+    """Threads (counted in the CTA) that touch each element of a slot, in row-major order."""
+    shape, tile = how.buffer.shape, how.layout.shape
+    if len(shape) != len(tile):
+        raise UnsupportedError(f"{how.buffer.name} and its fragment differ in rank")
+    found: list[set[int]] = [set() for _ in range(prod(shape))]
+    for element in range(prod(tile)):
+        rest, place, pitch = element, 0, 1
+        for extent, size in zip(reversed(tile), reversed(shape), strict=True):
+            rest, coordinate = divmod(rest, extent)
+            place += (coordinate if size > 1 else 0) * pitch
+            pitch *= size
+        thread = element // how.layout.vector % how.layout.threads
+        found[place].add(how.base + thread)
+    return [frozenset(threads) for threads in found]
+
+
+def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
+    """Return every pair of kinds of *different* threads that touch a common byte."""
+    plain = a.buffer == b.buffer and a.layout.shape == a.buffer.shape
+    if plain and a.layout == b.layout and a.base == b.base:
+        return frozenset()
+    kind = _kinds(trace)
+    pairs: set[tuple[frozenset[int], frozenset[int]]] = set()
+    if a.buffer == b.buffer:
+        pairs = set(zip(holders(a), holders(b), strict=True))
+    else:
+        pairs = {
+            (
+                frozenset(range(a.base, a.base + a.held)),
+                frozenset(range(b.base, b.base + b.held)),
+            )
+        }
+    found = set()
+    for left, right in pairs:
+        for x in left:
+            for y in right:
+                if x != y:
+                    found.add(Meeting(kind[x], kind[y], x // kir.WARP == y // kir.WARP))
+    return frozenset(found)
+
+
+def _kinds(trace: Trace) -> dict[int, int]:
+    kinds: dict[int, int] = {}
+    for agent in trace.agents:
+        first = agent.base + (0 if agent.first_warp else 1)
+        for warp in range(first, first + agent.warps):
+            lanes = range(1) if agent.first_lane else range(1, kir.WARP)
+            for lane in lanes:
+                kinds[warp * kir.WARP + lane] = agent.index
+    return kinds
+
+
+class Footprints:
+    """The footprints of a trace, each worked out once."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.accesses = {step.index: access(trace, step) for step in trace.steps}
+        self._met: dict[tuple[int, int], frozenset[Meeting]] = {}
+
+    def meetings(self, first: int, second: int) -> frozenset[Meeting]:
+        """Return how the generic accesses of two steps may meet."""
+        if (first, second) not in self._met:
+            a, b = self.accesses[first], self.accesses[second]
+            assert a is not None, "asked of generic accesses only"
+            assert b is not None, "asked of generic accesses only"
+            self._met[first, second] = meetings(self.trace, a, b)
+        return self._met[first, second]

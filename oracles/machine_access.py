@@ -1,0 +1,127 @@
+"""What an access needs: a place inside its tensor, and an address that its width divides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from fuser import kernel_ir as kir
+from oracles.machine_agent import Violation
+from oracles.machine_tile import row_major
+from oracles.machine_unroll import Env, Event, compile_expr
+
+TMA_GLOBAL, TMA_SHARED = 16, 128
+"""Bytes that divide every global stride, and every shared address, of a tensor copy.
+
+Source: PTX ISA, cp.async.bulk.tensor, alignment of `dstMem`; CUDA driver API,
+cuTensorMapEncodeTiled, globalStrides.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A global tensor at one launch.
+
+    Parameters
+    ----------
+    extents, strides : tuple of int
+        As the kernel states them, evaluated.
+    steps : tuple of int
+        Elements between neighbours in the simulator's dense array.
+    """
+
+    tensor: kir.Tensor
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense array."""
+        return prod(self.extents)
+
+
+def view(tensor: kir.Tensor, env: Env) -> View:
+    """Evaluate a tensor's extents and strides."""
+    extents = tuple(compile_expr(e)(env) for e in tensor.extents)
+    strides = tuple(compile_expr(e)(env) for e in tensor.strides)
+    return View(tensor, extents, strides, row_major(extents))
+
+
+def broken_precondition(view: View) -> str:
+    """Say in which way a launch breaks what the kernel states about a tensor; empty if not."""
+    tensor, unit = view.tensor, view.tensor.aligned
+    if any(n < 0 for n in view.extents):
+        return f"{tensor.name} has extents {view.extents}"
+    bent = [s for e, s in zip(tensor.strides, view.strides, strict=True) if e != 1 and s % unit]
+    if bent or (view.extents and tensor.extents[-1] != 1 and view.extents[-1] % unit):
+        return (
+            f"{tensor.name} is declared aligned={unit}, but has extents {view.extents} and "
+            f"strides {view.strides}"
+        )
+    return ""
+
+
+def covered(event: Event, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many positions along each axis lie below the limit."""
+    return tuple(
+        max(0, min(n, last - first))
+        for first, n, last in zip(event.origin, shape, event.limit, strict=True)
+    )
+
+
+def check_box(view: View, event: Event, box: kir.Box, width: int) -> None:
+    """Refuse an ordinary access that leaves its tensor or whose vectors are not aligned."""
+    name, valid = view.tensor.name, covered(event, box.shape)
+    if not all(valid):
+        return
+    for axis, (first, n, extent) in enumerate(zip(event.origin, valid, view.extents, strict=True)):
+        if first < 0 or first + n > extent:
+            raise Violation(
+                "bounds",
+                f"axis {axis} of {name} has extent {extent}; the access covers "
+                f"{first}..{first + n - 1}",
+            )
+    if width == 1 or not box.shape or box.shape[-1] == 1:
+        return
+    if view.tensor.strides[-1] != 1:
+        raise Violation("align", f"{width} neighbours of {name} are not neighbours in memory")
+    if view.tensor.aligned % width:
+        raise Violation("align", f"width {width} does not divide aligned={view.tensor.aligned}")
+    start = sum(o * s for o, s in zip(event.origin, view.strides, strict=True))
+    rows = [s for s, n in zip(view.strides[:-1], box.shape[:-1], strict=True) if n > 1]
+    if start % width or any(s % width for s in rows) or valid[-1] % width:
+        raise Violation(
+            "align",
+            f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
+            f"end after {valid[-1]}",
+        )
+
+
+def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
+    """Refuse a slot that does not exist or whose address `nbytes` does not divide."""
+    buffer = slot.buffer
+    if not 0 <= index < buffer.slots:
+        raise Violation("bounds", f"{buffer.name} has {buffer.slots} slots, none of number {index}")
+    start = buffer.offset + index * buffer.slot_nbytes
+    if start % nbytes:
+        raise Violation(
+            "align", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
+        )
+
+
+def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
+    """Refuse a tensor copy whose shared or global addresses are not aligned."""
+    check_slot(slot, event.index, TMA_SHARED)
+    tensor = view.tensor
+    nbytes = tensor.dtype.nbytes
+    if event.limit != view.extents:
+        raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
+    if tensor.aligned * nbytes % TMA_GLOBAL:
+        raise Violation(
+            "align", f"aligned={tensor.aligned} of {tensor.name} is no multiple of 16 bytes"
+        )
+    outer = zip(view.strides[:-1], tensor.extents[:-1], strict=True)
+    wrong = [s for s, extent in outer if extent != 1 and s * nbytes % TMA_GLOBAL]
+    if wrong or (box.shape[-1] > 1 and tensor.strides[-1] != 1):
+        raise Violation("align", f"a copy of {tensor.name} with strides {view.strides}")

@@ -1,0 +1,249 @@
+"""What each op of a `Compute` does to numbers: one numpy row per op, as torch defines them.
+
+It also knows how each element type looks in a register and in memory.  It reads no kernel.
+
+Notes
+-----
+f16 and bf16 live in registers as f32, unrounded; only `cast` and `round_to` round them.  The
+functions that the hardware approximates are computed in f64 and rounded once to f32, so the
+simulator's numbers are at least as good as any correct kernel's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser.dtype import DType
+
+Array = NDArray[Any]
+"""Elements of one register or of memory; Any, as numpy types no operators on unknown elements."""
+
+REGISTER: dict[DType, type[np.generic]] = {
+    DType.F64: np.float64,
+    DType.F32: np.float32,
+    DType.F16: np.float32,
+    DType.BF16: np.float32,
+    DType.I32: np.int32,
+    DType.I64: np.int64,
+    DType.BOOL: np.bool_,
+}
+"""numpy type that holds a register of each element type, and a global tensor outside the GPU."""
+
+MEMORY: dict[DType, type[np.generic]] = {
+    DType.F64: np.float64,
+    DType.F32: np.float32,
+    DType.F16: np.float16,
+    DType.BF16: np.uint16,
+    DType.I32: np.int32,
+    DType.I64: np.int64,
+    DType.BOOL: np.uint8,
+}
+"""numpy type with the same bytes as one element in shared memory (bf16 as its bit pattern)."""
+
+
+def bf16_bits(x: Array) -> Array:
+    """Round f32 to bf16, to nearest even, and return the bit patterns.
+
+    Notes
+    -----
+    Adding 0x7FFF plus the last kept bit carries into the kept half exactly when it must; NaNs
+    are kept quiet and apart, because the carry could turn them into inf.
+    """
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
+    return np.where(np.isnan(x), quiet, rounded).astype(np.uint16)
+
+
+def encode(dtype: DType, x: Array) -> Array:
+    """Round registers to `dtype` and return them as memory holds them."""
+    if dtype is DType.BF16:
+        return bf16_bits(x)
+    return x.astype(MEMORY[dtype], copy=False)
+
+
+def decode(dtype: DType, raw: Array) -> Array:
+    """Return the registers that a load of these memory elements fills."""
+    if dtype is DType.BF16:
+        return (raw.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if dtype is DType.BOOL:
+        return np.asarray(raw != 0)
+    return raw.astype(REGISTER[dtype], copy=False)
+
+
+def round_to(dtype: DType, x: Array) -> Array:
+    """Round registers to what a store to memory of `dtype` keeps, still in register form."""
+    if dtype in (DType.F16, DType.BF16):
+        return decode(dtype, encode(dtype, x))
+    return x.astype(REGISTER[dtype], copy=False)
+
+
+def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
+    """Return `op(*args)` as registers of `dtype`.
+
+    Parameters
+    ----------
+    op : str
+        A name in `OPS`, ``"cast"`` or ``"promote"``.
+    dtype : DType
+        Element type of the result.
+    args : sequence of numpy arrays
+        Registers, all of one length; a number is an array of no axes.
+
+    Raises
+    ------
+    KeyError
+        If no row has that name; the caller answers UNSUPPORTED (see `known`).
+    """
+    if op == "cast":
+        return round_to(dtype, _to_register(dtype, args[0]))
+    if op == "promote":
+        return _to_register(dtype, args[0])
+    return _to_register(dtype, np.asarray(OPS[op](*args)))
+
+
+def known(op: str) -> bool:
+    """Whether `evaluate` has a row for `op`."""
+    return op in OPS or op in ("cast", "promote")
+
+
+def _to_register(dtype: DType, x: Array) -> Array:
+    if dtype is DType.BOOL and x.dtype != np.bool_:
+        return np.asarray(x != 0)
+    return x.astype(REGISTER[dtype], copy=False)
+
+
+Row = Callable[..., Array]
+
+
+def _wide(row: Row) -> Row:
+    """Compute a row in f64 and round once, for the functions the hardware approximates."""
+
+    def in_f64(*args: Array) -> Array:
+        wide = row(*(np.asarray(a).astype(np.float64) for a in args))
+        narrow = np.result_type(np.float32, *args) == np.float32
+        return wide.astype(np.float32) if narrow else wide
+
+    return in_f64
+
+
+def _erf(x: Array) -> Array:
+    return np.array([math.erf(v) for v in x.ravel().tolist()], np.float64).reshape(x.shape)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
+
+
+def _is_float(x: Array) -> bool:
+    return bool(np.issubdtype(np.asarray(x).dtype, np.floating))
+
+
+def _whole(row: Row) -> Row:
+    """Apply a rounding row to floats; integers stay."""
+    return lambda x: row(x) if _is_float(x) else x
+
+
+def _sign(x: Array) -> Array:
+    if x.dtype == np.bool_:
+        return x
+    return np.where(np.isnan(x), np.zeros_like(x), np.sign(x)) if _is_float(x) else np.sign(x)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    """Remainder with the sign of the divisor; an integer divisor of 0 gives 0."""
+    if not _is_float(a):
+        return np.asarray(np.remainder(a, b))
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+
+
+def _floor_div(a: Array, b: Array) -> Array:
+    """Floor of the quotient, by torch's formula, which is exact where `floor(a / b)` is not."""
+    if not _is_float(a):
+        return np.asarray(np.floor_divide(a, b))
+    rest = np.fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = np.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1, quotient)
+    whole = np.floor(quotient)
+    whole = np.where(quotient - whole > 0.5, whole + 1, whole)
+    whole = np.where(quotient == 0, np.copysign(np.zeros_like(whole), a / b), whole)
+    return np.where(b == 0, a / b, whole)
+
+
+def _pow(a: Array, b: Array) -> Array:
+    if _is_float(a):
+        return _wide(np.power)(a, b)
+    power = np.power(a, np.where(b < 0, np.zeros_like(b), b))
+    minus = np.where(b % 2 == 1, a, np.ones_like(a))
+    unit = np.where(a == 1, a, np.where(a == -1, minus, np.zeros_like(a)))
+    return np.where(b < 0, unit, power)
+
+
+def _lerp(a: Array, b: Array, w: Array) -> Array:
+    near_a, near_b = a + w * (b - a), b - (b - a) * (1 - w)
+    return np.asarray(np.where(np.abs(w) < 0.5, near_a, near_b))
+
+
+OPS: dict[str, Row] = {
+    "set": lambda x: x,
+    "abs": np.abs,
+    "neg": np.negative,
+    "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)),
+    "floor": _whole(np.floor),
+    "ceil": _whole(np.ceil),
+    "round": _whole(np.rint),
+    "trunc": _whole(np.trunc),
+    "sign": _sign,
+    "exp": _wide(np.exp),
+    "exp2": _wide(np.exp2),
+    "log": _wide(np.log),
+    "log2": _wide(np.log2),
+    "sqrt": np.sqrt,
+    "rsqrt": _wide(lambda x: 1 / np.sqrt(x)),
+    "reciprocal": lambda x: np.ones((), x.dtype) / x,
+    "sin": _wide(np.sin),
+    "cos": _wide(np.cos),
+    "tanh": _wide(np.tanh),
+    "sigmoid": _wide(lambda x: 1 / (1 + np.exp(-x))),
+    "silu": _wide(lambda x: x / (1 + np.exp(-x))),
+    "gelu": _wide(lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2)))),
+    "gelu_tanh": _wide(_gelu_tanh),
+    "erf": _wide(_erf),
+    "isnan": lambda x: np.isnan(x) if _is_float(x) else np.zeros_like(x, np.bool_),
+    "isfinite": lambda x: np.isfinite(x) if _is_float(x) else np.ones_like(x, np.bool_),
+    "logical_not": np.logical_not,
+    "bitwise_not": np.invert,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floor_div": _floor_div,
+    "remainder": _remainder,
+    "pow": _pow,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "where": np.where,
+    "clamp": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    "lerp": _lerp,
+    "addcmul": lambda x, a, b, value: x + value * a * b,
+}
+"""One row per op; `cast` and `promote` need the result's type and stand in `evaluate`."""

@@ -1,0 +1,541 @@
+"""What happens before what, in every execution of a kernel with one given trip count.
+
+`Order` follows one execution and records, of every event, the set of events that must precede it
+in *every* execution (a bit set, one bit per event).  Whatever one execution might have decided by
+chance (the phase that a wait sees, the phase that an arrival counts for) is checked not to be
+chance; where it is, that is a finding.  So the order found is that of all executions.
+
+Notes
+-----
+Why one execution is enough.  Take any other execution and its first event that does not happen as
+recorded here.  Up to it, every event was preceded by all its recorded predecessors.
+
+- A wait that should see phase j started after phase j-1 completed (checked), so an older phase
+  cannot satisfy it; phase j+1 needs the wait to have returned (checked), so a younger one cannot.
+- A phase gets only arrivals and bytes recorded for it: later ones start after its completion
+  (checked), earlier ones were needed by earlier phases; their number and the bytes are equal to
+  what it waits for (checked), so it completes when all of them are in, neither sooner nor later.
+- Turns of a named barrier are told apart in the same way; groups are counted by one thread.
+
+Hence there is no such first event.  And as the record is finite and without cycles, every event
+happens: no execution deadlocks.  If the followed execution itself stops, it is a deadlock.
+
+Generic accesses of one thread between two of its synchronising statements share one event, for
+nothing outside the thread can tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fuser import kernel_ir as kir
+from oracles.arithmetic import NegativeError, UnsupportedError
+from oracles.footprint import Footprints
+from oracles.memory import Memory
+from oracles.trace import Step, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An obligation that fails: `earlier` is not ordered before `later`, or `later` is wrong."""
+
+    kind: str
+    later: Step
+    earlier: Step | None
+    iteration: int
+    trips: int
+    says: str
+    severity: str = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What an event is: a step (or the end of one) of an agent, at an iteration."""
+
+    step: Step | None
+    agent: int
+    what: str
+    iteration: int
+
+
+@dataclass(slots=True)
+class Phase:
+    """The running phase of one slot of an mbarrier, and what its completion will follow."""
+
+    barrier: kir.MBarrier
+    slot: int
+    number: int = 0
+    pending: int = 0
+    nbytes: int = 0
+    before: int = 0
+    fenced: int = 0
+    causes: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    waiters: int = 0
+    step: Step | None = None
+    iteration: int = -1
+
+
+@dataclass(slots=True)
+class Turn:
+    """A named barrier that some threads have reached."""
+
+    threads: int
+    count: int = 0
+    before: int = 0
+    fenced: int = 0
+    agents: list[int] = field(default_factory=list)
+    last: int = -1
+
+
+@dataclass(slots=True)
+class _Agent:
+    """One agent on its way: `before` precedes its next event, `fenced` through a proxy fence."""
+
+    index: int
+    todo: list[tuple[Step, int]]
+    at: int = 0
+    before: int = 0
+    fenced: int = 0
+    last: int = -1
+    segment: int = -1
+    waiting: str = ""
+    group: list[tuple[int, int]] = field(default_factory=list)
+    groups: list[list[tuple[int, int]]] = field(default_factory=list)
+
+
+class Order:
+    """The order of all executions with `trips` trips, and what is wrong with them."""
+
+    def __init__(self, trace: Trace, trips: int, footprints: Footprints) -> None:
+        self.trace = trace
+        self.trips = trips
+        self.events: list[Event] = []
+        self.before: list[int] = []
+        self.fenced: list[int] = []
+        self.causes: list[tuple[int, ...]] = []
+        self.violations: list[Violation] = []
+        self.checked = 0
+        self.phases: dict[tuple[str, int], Phase] = {}
+        self.turns: dict[int, Turn] = {}
+        self.inits: dict[str, tuple[int, int, Step]] = {}
+        self.syncs: list[int] = []
+        self.fences: list[tuple[int, int]] = []
+        self.private: dict[int, int] = {a.index: 0 for a in trace.agents}
+        self.warp_private: dict[int, int] = {}
+        self.flying: list[tuple[int, str, Step]] = []
+        self.memory = Memory(self, footprints)
+        self.agents = [_Agent(a.index, self._todo(a.index)) for a in trace.agents]
+        self._follow()
+
+    def _todo(self, agent: int) -> list[tuple[Step, int]]:
+        return list(self.trace.programs[agent].run(self.trips))
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def event(
+        self, event: Event, before: int, fenced: int, causes: Iterable[int], *, warp: int = -1
+    ) -> int:
+        """Add an event after all of `before`; return its number."""
+        number = len(self.events)
+        self.events.append(event)
+        self.before.append(before | 1 << number)
+        self.fenced.append(fenced)
+        self.causes.append(tuple(c for c in causes if c >= 0))
+        if event.agent >= 0:
+            self.private[event.agent] |= 1 << number
+        if warp >= 0:
+            self.warp_private[warp] = self.warp_private.get(warp, 0) | 1 << number
+        return number
+
+    def _own(self, a: _Agent, step: Step, what: str, k: int, causes: Iterable[int] = ()) -> int:
+        number = self.event(
+            Event(step, a.index, what, k), a.before, a.fenced, (a.last, *causes)
+        )
+        a.before = self.before[number]
+        a.last, a.segment = number, -1
+        return number
+
+    def segment(self, agent: int, step: Step, k: int) -> int:
+        """Return the event that the agent's generic accesses share up to its next sync."""
+        a = self.agents[agent]
+        if a.segment < 0:
+            number = self._own(a, step, "access", k)
+            a.segment = number
+        return a.segment
+
+    def wrong(
+        self,
+        kind: str,
+        later: Step,
+        k: int,
+        says: str,
+        *,
+        earlier: Step | None = None,
+        severity: str = "error",
+    ) -> None:
+        """Record a violation."""
+        self.violations.append(
+            Violation(kind, later, earlier, k, self.trips, says, severity)
+        )
+
+    # --- execution ------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        try:
+            moved = True
+            while moved:
+                moved = False
+                for a in self.agents:
+                    while a.at < len(a.todo) and self._step(a):
+                        moved = True
+        except NegativeError as error:
+            step, k = a.todo[a.at]
+            self.wrong("bounds", step, k, f"divides a negative number ({error})")
+            return
+        if any(a.at < len(a.todo) for a in self.agents):
+            self._stuck()
+            return
+        self._exit()
+
+    def _step(self, a: _Agent) -> bool:
+        """Execute the next step of an agent; False if it has to wait."""
+        step, k = a.todo[a.at]
+        stmt = step.stmt
+        match stmt:
+            case kir.Load(_, kir.Slot()) | kir.Store(kir.Slot()):
+                self.memory.generic(a.index, a.before, step, k)
+            case kir.Load() | kir.Store() | kir.Compute() | kir.Coordinate():
+                pass
+            case kir.MBarrierWaitParity():
+                if not self._wait(a, step, stmt, k):
+                    return False
+            case kir.BlockSync(barrier, threads):
+                if not self._sync(a, step, barrier, threads, k):
+                    return False
+                return True
+            case kir.WarpSync():
+                if not self._warp_sync(a, step, k):
+                    return False
+                return True
+            case kir.MBarrierArrive(barrier, _, scope, cta):
+                if cta is not None or scope is kir.Scope.CLUSTER:
+                    raise UnsupportedError(f"{step.where}: an arrival at another CTA")
+                self._arrive(a, step, barrier, 0, k)
+            case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
+                self._arrive(a, step, barrier, nbytes, k)
+            case kir.TmaLoad():
+                self._tma_load(a, step, stmt, k)
+            case kir.TmaStore():
+                self._tma_store(a, step, k)
+            case kir.AsyncCommit(kir.AsyncKind.BULK):
+                a.groups.append(a.group)
+                a.group = []
+            case kir.AsyncAwait(kir.AsyncKind.BULK, keep, read_only):
+                self._await(a, step, k, keep, read_only=read_only)
+            case kir.FenceAsyncProxy(space):
+                number = self._own(a, step, "fence", k)
+                if space is not kir.Space.GLOBAL:
+                    a.fenced |= a.before
+                    self.fences.append((number, a.index))
+            case kir.MBarrierInit(barrier):
+                self._init(a, step, barrier, k)
+            case kir.MBarrierInvalidate(barrier):
+                self._invalidate(a, step, barrier, k)
+            case kir.FenceMBarrierInit() | kir.ThreadFence():
+                pass
+            case _:
+                raise UnsupportedError(f"{step.where}: {type(stmt).__name__}")
+        a.at += 1
+        a.waiting = ""
+        return True
+
+    # --- barriers of threads --------------------------------------------------------------------
+
+    def _sync(self, a: _Agent, step: Step, barrier: int, threads: int, k: int) -> bool:
+        if a.waiting == "sync":
+            return False
+        turn = self.turns.setdefault(barrier, Turn(threads))
+        if turn.count == 0:
+            turn.threads = threads
+        if turn.threads != threads:
+            says = f"barrier {barrier} is used with {turn.threads} and with {threads} threads"
+            self.wrong("collective", step, k, says)
+        self.checked += 1
+        if turn.last >= 0 and not a.before >> turn.last & 1:
+            says = f"nothing keeps it apart from the last turn of barrier {barrier}"
+            self.wrong("collective", step, k, says, earlier=self.events[turn.last].step)
+        turn.count += self.trace.agents[a.index].count
+        turn.before |= a.before
+        turn.fenced |= a.fenced
+        turn.agents.append(a.index)
+        a.waiting = "sync"
+        if turn.count > turn.threads:
+            says = f"{turn.count} threads arrive at barrier {barrier}, which takes {turn.threads}"
+            self.wrong("collective", step, k, says)
+        if turn.count < turn.threads:
+            return False
+        number = self.event(
+            Event(step, -1, f"sync {barrier}", k),
+            turn.before,
+            turn.fenced,
+            [self.agents[i].last for i in turn.agents],
+        )
+        self.syncs.append(number)
+        self._release(turn.agents, number)
+        self.turns[barrier] = Turn(threads, last=number)
+        return True
+
+    def _warp_sync(self, a: _Agent, step: Step, k: int) -> bool:
+        if a.waiting == "warp":
+            return False
+        me = self.trace.agents[a.index]
+        warp = 2 * me.base + (0 if me.first_warp else 1)
+        turn = self.turns.setdefault(-1 - warp, Turn(2))
+        turn.count += 1
+        turn.before |= a.before
+        turn.fenced |= a.fenced
+        turn.agents.append(a.index)
+        a.waiting = "warp"
+        if turn.count < 2:
+            return False
+        number = self.event(
+            Event(step, -1, "warp sync", k),
+            turn.before,
+            turn.fenced,
+            [self.agents[i].last for i in turn.agents],
+            warp=-1 if me.first_warp else warp,
+        )
+        self._release(turn.agents, number)
+        self.turns[-1 - warp] = Turn(2)
+        return True
+
+    def _release(self, agents: list[int], number: int) -> None:
+        for i in agents:
+            other = self.agents[i]
+            other.before = self.before[number]
+            other.fenced = self.fenced[number]
+            other.last, other.segment = number, -1
+            other.at += 1
+            other.waiting = ""
+
+    # --- mbarriers ------------------------------------------------------------------------------
+
+    def _init(self, a: _Agent, step: Step, barrier: kir.MBarrier, k: int) -> None:
+        count = self.trace.agents[a.index].count
+        if count > 1 or barrier.name in self.inits:
+            self.wrong("init", step, k, f"{barrier.name} is initialised more than once")
+            return
+        number = self._own(a, step, "init", k)
+        self.inits[barrier.name] = (number, a.index, step)
+        for slot in range(barrier.slots):
+            self.phases[barrier.name, slot] = Phase(
+                barrier, slot, pending=barrier.arrivals, ends=[]
+            )
+
+    def _invalidate(self, a: _Agent, step: Step, barrier: kir.MBarrier, k: int) -> None:
+        raise UnsupportedError(f"{step.where}: the end of a barrier's life at iteration {k}")
+
+    def _phase(self, a: _Agent, step: Step, barrier: kir.MBarrier, k: int) -> Phase | None:
+        """Return the running phase that a statement uses, checked to be initialised for it."""
+        slot = step.bar_slot(max(k, 0), self.trips)
+        if not 0 <= slot < barrier.slots:
+            says = f"{barrier.name}[{slot}] is outside its {barrier.slots} slots"
+            self.wrong("bounds", step, k, says)
+            return None
+        made = self.inits.get(barrier.name)
+        self.checked += 1
+        if made is None:
+            self.wrong("init", step, k, f"{barrier.name} is used before its mbarrier_init")
+            return None
+        number, agent, init = made
+        if agent != a.index and not any(
+            self.before[sync] >> number & 1 and a.before >> sync & 1 for sync in self.syncs
+        ):
+            says = f"no block_sync makes {barrier.name} visible to {self.trace.agents[a.index]}"
+            self.wrong("init", step, k, says, earlier=init)
+        return self.phases[barrier.name, slot]
+
+    def _after_previous(self, a: _Agent, step: Step, phase: Phase, k: int, what: str) -> None:
+        """Check that the phase before the running one completed before this (A1, A3)."""
+        self.checked += 1
+        if phase.ends and not a.before >> phase.ends[-1] & 1:
+            says = (
+                f"nothing orders the completion of phase {phase.number - 1} of "
+                f"{phase.barrier.name}[{phase.slot}] before {what} phase {phase.number}"
+            )
+            self.wrong("parity", step, k, says)
+
+    def _arrive(
+        self, a: _Agent, step: Step, barrier: kir.MBarrier, nbytes: int, k: int
+    ) -> None:
+        phase = self._phase(a, step, barrier, k)
+        if phase is None:
+            return
+        count = self.trace.agents[a.index].count
+        self._after_previous(a, step, phase, k, "this arrival in")
+        number = self._own(a, step, "arrive", k)
+        self.checked += 1
+        if phase.pending < count:
+            says = (
+                f"{count} arrivals on {barrier.name}[{phase.slot}], whose phase "
+                f"{phase.number} has {phase.pending} of {barrier.arrivals} left"
+            )
+            self.wrong("arrivals", step, k, says)
+        phase.pending = max(0, phase.pending - count)
+        phase.nbytes += nbytes * count
+        self._joins(phase, number, step, k)
+        self._complete(phase)
+
+    def _joins(self, phase: Phase, number: int, step: Step, k: int) -> None:
+        phase.before |= self.before[number]
+        phase.fenced |= self.fenced[number]
+        phase.causes.append(number)
+        if phase.step is None or step.index < phase.step.index:
+            phase.step, phase.iteration = step, k
+
+    def _complete(self, phase: Phase) -> None:
+        """End the running phase if all its arrivals and bytes are in."""
+        if phase.pending or phase.nbytes:
+            return
+        assert phase.step is not None, "something arrived"
+        causes = phase.causes + phase.ends[-1:]
+        before = phase.before
+        for end in phase.ends[-1:]:
+            before |= self.before[end]
+        number = self.event(
+            Event(phase.step, -1, f"phase of {phase.barrier.name}", phase.iteration),
+            before,
+            phase.fenced,
+            causes,
+        )
+        late = phase.waiters & ~before
+        self.checked += 1
+        if late:
+            wait = self.events[late.bit_length() - 1]
+            assert wait.step is not None, "waits have steps"
+            says = (
+                f"phase {phase.number} of {phase.barrier.name}[{phase.slot}] may complete before "
+                f"{self.trace.agents[wait.agent]} has seen phase {phase.number - 1}"
+            )
+            self.wrong("parity", wait.step, wait.iteration, says, earlier=phase.step)
+        phase.ends.append(number)
+        phase.number += 1
+        phase.pending = phase.barrier.arrivals
+        phase.before = phase.fenced = phase.waiters = 0
+        phase.causes = []
+        phase.step = None
+
+    def _wait(self, a: _Agent, step: Step, stmt: kir.MBarrierWaitParity, k: int) -> bool:
+        if stmt.scope is kir.Scope.CLUSTER:
+            raise UnsupportedError(f"{step.where}: a wait across CTAs")
+        slot = step.bar_slot(max(k, 0), self.trips)
+        phase = self.phases.get((stmt.barrier.name, slot))
+        parity = step.parity(max(k, 0), self.trips)
+        if phase is None:
+            self._phase(a, step, stmt.barrier, k)
+            return True
+        if phase.number % 2 == parity:
+            return False
+        if parity not in (0, 1):
+            self.wrong("parity", step, k, f"{parity} is no parity")
+        self._phase(a, step, stmt.barrier, k)
+        self.checked += 1
+        if len(phase.ends) > 1 and not a.before >> phase.ends[-2] & 1:
+            says = (
+                f"may pass on a phase older than {phase.number - 1} of "
+                f"{stmt.barrier.name}[{slot}]: nothing orders phase {phase.number - 2} before it"
+            )
+            self.wrong("parity", step, k, says)
+        ends = phase.ends[-1:]
+        for end in ends:
+            a.before |= self.before[end]
+            a.fenced |= self.fenced[end]
+        number = self._own(a, step, "wait", k, ends)
+        phase.waiters |= 1 << number
+        return True
+
+    # --- engines --------------------------------------------------------------------------------
+
+    def _tma_load(self, a: _Agent, step: Step, stmt: kir.TmaLoad, k: int) -> None:
+        phase = self._phase(a, step, stmt.barrier, k)
+        if phase is None:
+            return
+        self._after_previous(a, step, phase, k, "these bytes in")
+        start = self._own(a, step, "issue", k)
+        end = self.event(
+            Event(step, -1, "finish", k), self.before[start], self.fenced[start], [start]
+        )
+        self.memory.engine(a.index, start, end, step, k, writes=True)
+        self.flying.append((end, "exit", step))
+        nbytes = stmt.src.tensor.dtype.nbytes
+        for extent in stmt.src.shape:
+            nbytes *= extent
+        phase.nbytes -= nbytes * self.trace.agents[a.index].count
+        self._joins(phase, end, step, k)
+        self._complete(phase)
+
+    def _tma_store(self, a: _Agent, step: Step, k: int) -> None:
+        start = self._own(a, step, "issue", k)
+        after = self.before[start], self.fenced[start]
+        read = self.event(Event(step, -1, "read", k), *after, [start])
+        self.memory.engine(a.index, start, read, step, k, writes=False)
+        self.flying.append((read, "drain", step))
+        a.group.append((read, start))
+
+    def _await(self, a: _Agent, step: Step, k: int, keep: int, *, read_only: bool) -> None:
+        done = [pair for group in a.groups[: len(a.groups) - keep] for pair in group]
+        del read_only
+        causes = []
+        for read, _ in done[-4:]:
+            causes.append(read)
+        for read, _ in done:
+            a.before |= self.before[read]
+        self._own(a, step, "await", k, causes)
+        a.groups = [[] for _ in a.groups[: len(a.groups) - keep]] + a.groups[
+            len(a.groups) - keep :
+        ]
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def _stuck(self) -> None:
+        """Explain why the followed execution cannot go on."""
+        for phase in self.phases.values():
+            if phase.pending == 0 and phase.nbytes and phase.step is not None:
+                total = "short of" if phase.nbytes > 0 else "beyond"
+                says = (
+                    f"phase {phase.number} of {phase.barrier.name}[{phase.slot}] is "
+                    f"{abs(phase.nbytes)} bytes {total} what it expects, and never completes"
+                )
+                self.wrong("bytes", phase.step, phase.iteration, says)
+                return
+        for a in self.agents:
+            if a.at == len(a.todo):
+                continue
+            step, k = a.todo[a.at]
+            says = f"{self.trace.agents[a.index]} waits for ever"
+            kind = "deadlock"
+            if isinstance(step.stmt, kir.MBarrierWaitParity):
+                slot = step.bar_slot(max(k, 0), self.trips)
+                phase_or_none = self.phases.get((step.stmt.barrier.name, slot))
+                if phase_or_none is not None:
+                    left, of = phase_or_none.pending, step.stmt.barrier.arrivals
+                    says += f": {left} of {of} arrivals of phase {phase_or_none.number} are missing"
+                    kind = "arrivals" if 0 < left < of else kind
+            elif isinstance(step.stmt, kir.BlockSync):
+                turn = self.turns[step.stmt.barrier]
+                says += f": {turn.count} of {turn.threads} threads arrive at the barrier"
+            self.wrong(kind, step, k, says)
+            return
+
+    def _exit(self) -> None:
+        """Check that no engine still uses this CTA's shared memory when its threads are gone."""
+        end = 0
+        for a in self.agents:
+            end |= a.before
+        for number, kind, step in self.flying:
+            self.checked += 1
+            if not end >> number & 1:
+                says = "is still in flight when the CTA exits; nobody waits for it"
+                self.wrong(kind, step, self.events[number].iteration, says)

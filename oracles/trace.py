@@ -1,0 +1,531 @@
+"""The prover's reading of a Kernel: who executes what, over symbolic iterations.
+
+Threads that do the same are one `Agent`; of every kind one representative is followed and the
+others are counted.  Every statement becomes one `Step` (loops with a constant end are written
+out), whose slot, parity and guards are functions of the iteration `k` of the one symbolic loop
+that an agent may run and of the trip count `n` that all such loops share.
+
+Nothing is executed here and nothing is judged.
+
+Notes
+-----
+Kinds of threads.  Two threads of one role that differ neither in being its first warp nor in being
+the first lane of their warp execute the same statements, because `Role` and `Elect` are the only
+statements that tell threads apart.  So a role has at most four kinds: lane 0 and the other lanes
+of its first warp, lane 0 and the other lanes of its other warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import lcm
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
+from fuser.kernel_text import line, numbered
+from oracles.arithmetic import Drift, Function, K, N, UnsupportedError, drift, function, replace_tree
+
+UNROLL = 1024
+"""Statements that written-out constant loops may make; more is not modelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """Threads that execute the same statements, by one representative.
+
+    Parameters
+    ----------
+    index : int
+        Place in `Trace.agents`.
+    base : int
+        First warp of its role (of the CTA without one).
+    threads : int
+        Threads of its role (of the CTA without one).
+    first_warp, first_lane : bool
+        Whether they are in the first warp of the role, and lane 0 of their warps.
+    warps, count : int
+        Warps they are in, and how many they are.
+    """
+
+    index: int
+    role: str
+    base: int
+    threads: int
+    first_warp: bool
+    first_lane: bool
+    warps: int
+    count: int
+
+    @property
+    def thread(self) -> int:
+        """The representative, counted within its role."""
+        return (0 if self.first_warp else kir.WARP) + (0 if self.first_lane else 1)
+
+    def __str__(self) -> str:
+        lane = "lane 0" if self.first_lane else "lanes 1..31"
+        warp = f"warp {self.base}" if self.first_warp else f"warps {self.base + 1}.."
+        return f"{lane} of {warp}" + (f" ({self.role})" if self.role else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The symbolic loop of an agent; it ends at `stop(n)`."""
+
+    number: int
+    stop: Function
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One statement as some agents execute it.
+
+    `slot` is the slot of the shared buffer, `bar_slot` the slot of the mbarrier, `where` the line
+    of the kernel's text.  `loop` is None outside the symbolic loop.
+    """
+
+    index: int
+    stmt: kir.Stmt
+    line: int
+    loop: Loop | None
+    agents: frozenset[int]
+    guard: Function | None
+    slot: Function
+    bar_slot: Function
+    parity: Function
+    role: str
+    elected: bool
+    lets: Mapping[Var, Expr]
+
+    @property
+    def where(self) -> str:
+        """Line number and text of the statement."""
+        return f"line {self.line}: {line(self.stmt)}"
+
+    def runs(self, k: int, n: int) -> bool:
+        """Whether its guards hold."""
+        return self.guard is None or self.guard(k, n) != 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How the kernel repeats: see `prover` for what the numbers are good for.
+
+    Parameters
+    ----------
+    period : int
+        Shift of the iteration that maps the kernel onto itself (with its slots turned).
+    start, end, trips : int
+        Iterations after the start and before the end that differ from the rest, and trip counts
+        below which anything may differ.
+    turn : int
+        Iterations after which the same bytes of a shared buffer are used again.
+    """
+
+    period: int
+    start: int
+    end: int
+    trips: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The steps of one agent: before its symbolic loop, in it, and after it."""
+
+    before: tuple[Step, ...]
+    inside: tuple[Step, ...]
+    after: tuple[Step, ...]
+    loop: Loop | None
+
+    def stop(self, n: int) -> int:
+        """Iterations of the loop."""
+        return 0 if self.loop is None else max(0, self.loop.stop(0, n))
+
+    def run(self, n: int) -> Iterator[tuple[Step, int]]:
+        """Return the steps in order of execution, each with its iteration.
+
+        Iteration -1 is before the loop, and the loop's end is after it.
+        """
+        for step in self.before:
+            if step.runs(0, n):
+                yield step, -1
+        stop = self.stop(n)
+        inside = [(step, step.guard) for step in self.inside]
+        for k in range(stop):
+            for step, guard in inside:
+                if guard is None or guard(k, n):
+                    yield step, k
+        for step in self.after:
+            if step.runs(0, n):
+                yield step, stop
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A kernel as the prover reads it."""
+
+    kernel: kir.Kernel
+    agents: tuple[Agent, ...]
+    steps: tuple[Step, ...]
+    programs: tuple[Program, ...]
+    trips: Expr | None
+    rhythm: Rhythm
+
+
+def read(kernel: kir.Kernel) -> Trace:
+    """Read a kernel.
+
+    Raises
+    ------
+    UnsupportedError
+        If it holds something the prover does not model.
+    """
+    if kernel.cluster != 1:
+        raise UnsupportedError(f"{kernel.name} runs in clusters of {kernel.cluster}")
+    agents = _agents(kernel)
+    reader = _Reader(kernel, agents)
+    reader.body(kernel.body, _Place(frozenset(range(len(agents))), {}, (), None, "", elected=False))
+    trips = reader.trips()
+    steps = tuple(reader.step(i, raw, trips) for i, raw in enumerate(reader.raw))
+    programs = tuple(_program(agent, steps) for agent in agents)
+    uses = tuple(
+        (steps[i], what, expr)
+        for i, raw in enumerate(reader.raw)
+        for what, expr in _controls(raw, trips)
+    )
+    return Trace(kernel, agents, steps, programs, trips, _rhythm(reader, steps, uses))
+
+
+def _program(agent: Agent, steps: tuple[Step, ...]) -> Program:
+    mine = [step for step in steps if agent.index in step.agents]
+    inside = tuple(step for step in mine if step.loop is not None)
+    loops = {step.loop.number: step.loop for step in inside if step.loop is not None}
+    if len(loops) > 1:
+        raise UnsupportedError(f"{agent} runs {len(loops)} loops of symbolic length")
+    first = mine.index(inside[0]) if inside else len(mine)
+    after = tuple(mine[first + len(inside) :])
+    return Program(tuple(mine[:first]), inside, after, next(iter(loops.values()), None))
+
+
+def _agents(kernel: kir.Kernel) -> tuple[Agent, ...]:
+    roles = [stmt for stmt in kernel.body if isinstance(stmt, kir.Role)]
+    spans = [(role.name, role.first_warp, role.warps) for role in roles]
+    taken = [w for _, first, warps in spans for w in range(first, first + warps)]
+    if len(taken) != len(set(taken)):
+        spans = _merged(spans)
+    idle = sorted(set(range(kernel.threads // kir.WARP)) - set(taken))
+    groups: list[tuple[str, int, int]] = list(spans)
+    while idle:
+        first = idle[0]
+        warps = 1
+        while warps < len(idle) and idle[warps] == first + warps:
+            warps += 1
+        groups.append(("", first, warps))
+        idle = idle[warps:]
+    out: list[Agent] = []
+    for name, first, warps in sorted(groups, key=lambda g: g[1]):
+        for first_warp in (True, False):
+            many = 1 if first_warp else warps - 1
+            for first_lane in (True, False):
+                if many:
+                    count = many * (1 if first_lane else kir.WARP - 1)
+                    out.append(
+                        Agent(
+                            len(out), name, first, warps * kir.WARP,
+                            first_warp, first_lane, many, count,
+                        )
+                    )
+    return tuple(out)
+
+
+def _merged(spans: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """One after the other, the same warps may take several roles, if each takes them whole."""
+    seen: dict[tuple[int, int], str] = {}
+    for name, first, warps in spans:
+        seen[first, warps] = name
+    merged = [(name, first, warps) for (first, warps), name in seen.items()]
+    taken = [w for _, first, warps in merged for w in range(first, first + warps)]
+    if len(taken) != len(set(taken)):
+        raise UnsupportedError("roles share some of their warps")
+    return merged
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a statement stands: who executes it, under which lets, guards and loop."""
+
+    agents: frozenset[int]
+    lets: Mapping[Var, Expr]
+    guards: tuple[Expr, ...]
+    loop: tuple[int, Expr] | None
+    role: str
+    elected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    stmt: kir.Stmt
+    place: _Place
+    line: int
+
+
+class _Reader:
+    """Flatten the bodies of a kernel, inlining lets and writing constant loops out."""
+
+    def __init__(self, kernel: kir.Kernel, agents: tuple[Agent, ...]) -> None:
+        self.kernel = kernel
+        self.agents = agents
+        self.raw: list[_Raw] = []
+        self.loops = 0
+        self.written_out = 0
+        self.lines = {id(stmt): number for number, stmt in numbered(kernel)}
+        self.ends: dict[int, Loop] = {}
+
+    def body(self, body: tuple[kir.Stmt, ...], place: _Place) -> None:
+        lets = dict(place.lets)
+        for stmt in body:
+            here = _Place(
+                place.agents, dict(lets), place.guards, place.loop, place.role,
+                elected=place.elected,
+            )
+            match stmt:
+                case kir.Let(var, value):
+                    lets[var] = substitute(value, lets)
+                case kir.ForLoop(index, stop, inner):
+                    self._loop(index, substitute(stop, lets), inner, here)
+                case kir.IfThenElse(condition, then, orelse):
+                    test = substitute(condition, lets)
+                    self.body(then, _guarded(here, test))
+                    self.body(orelse, _guarded(here, fold(Kind.EQ, test, 0)))
+                case kir.Role(name, first, warps, inner):
+                    self.body(inner, self._role(here, name, first, warps))
+                case kir.Elect(per, inner):
+                    self.body(inner, self._elect(here, per))
+                case _:
+                    if here.agents:
+                        self.raw.append(_Raw(stmt, here, self.lines[id(stmt)]))
+                    if len(self.raw) > UNROLL:
+                        raise UnsupportedError(f"more than {UNROLL} statements, written out")
+
+    def _loop(self, index: Var, stop: Expr, inner: tuple[kir.Stmt, ...], here: _Place) -> None:
+        if isinstance(stop, int):
+            self.written_out = max(self.written_out, stop)
+            for j in range(stop):
+                self.body(
+                    inner,
+                    _Place(
+                        here.agents, {**here.lets, index: j}, here.guards, here.loop, here.role,
+                        elected=here.elected,
+                    ),
+                )
+            return
+        if here.loop is not None:
+            raise UnsupportedError(f"loop over {index} inside another of symbolic length")
+        if here.guards:
+            raise UnsupportedError(f"loop over {index} inside an if")
+        number, self.loops = self.loops, self.loops + 1
+        lets = {**here.lets, index: K}
+        self.body(
+            inner,
+            _Place(
+                here.agents, lets, here.guards, (number, stop), here.role, elected=here.elected
+            ),
+        )
+
+    def _role(self, here: _Place, name: str, first: int, warps: int) -> _Place:
+        mine = frozenset(
+            a.index
+            for a in self.agents
+            if a.index in here.agents and first <= a.base < first + warps
+        )
+        return _Place(mine, here.lets, here.guards, here.loop, name, elected=here.elected)
+
+    def _elect(self, here: _Place, per: kir.Per) -> _Place:
+        mine = set()
+        for i in here.agents:
+            agent = self.agents[i]
+            leads = agent.first_lane and agent.first_warp
+            if per is kir.Per.ROLE and not (leads and (here.role or agent.base == 0)):
+                continue
+            if per is kir.Per.WARP and not agent.first_lane:
+                continue
+            mine.add(i)
+        return _Place(frozenset(mine), here.lets, here.guards, here.loop, here.role, elected=True)
+
+    def trips(self) -> Expr | None:
+        """Return the one expression of which every symbolic loop end is a simple function."""
+        bases = []
+        for raw in self.raw:
+            if raw.place.loop is not None:
+                base = _base(raw.place.loop[1])
+                if base not in bases:
+                    bases.append(base)
+        if len(bases) > 1:
+            raise UnsupportedError(f"loops of different lengths: {bases[0]} and {bases[1]}")
+        return bases[0] if bases else None
+
+    def step(self, index: int, raw: _Raw, trips: Expr | None) -> Step:
+        """Return the step of one statement, with its controls as functions."""
+        controls = dict(_controls(raw, trips))
+        loop = None
+        if raw.place.loop is not None:
+            number, stop = raw.place.loop
+            if number not in self.ends:
+                self.ends[number] = Loop(number, function(controls["stop"]), str(stop))
+            loop = self.ends[number]
+        guard = function(controls["guard"]) if "guard" in controls else None
+        return Step(
+            index, raw.stmt, raw.line, loop, raw.place.agents, guard,
+            function(controls.get("slot", 0)),
+            function(controls.get("bar_slot", 0)),
+            function(controls.get("parity", 0)),
+            raw.place.role,
+            raw.place.elected,
+            raw.place.lets,
+        )  # fmt: skip
+
+
+def _guarded(here: _Place, test: Expr) -> _Place:
+    if isinstance(test, int):
+        if test:
+            return here
+        return _Place(frozenset(), here.lets, here.guards, here.loop, here.role, elected=False)
+    return _Place(
+        here.agents, here.lets, (*here.guards, test), here.loop, here.role, elected=here.elected
+    )
+
+
+def _base(stop: Expr) -> Expr:
+    match stop:
+        case Op(Kind.ADD | Kind.SUB | Kind.MIN | Kind.MAX, a, int()):
+            return _base(a)
+        case Op(Kind.ADD | Kind.MIN | Kind.MAX, int(), b):
+            return _base(b)
+        case _:
+            return stop
+
+
+def _controls(raw: _Raw, trips: Expr | None) -> Iterator[tuple[str, Expr]]:
+    """The control expressions of a statement, over `K` and `N` alone."""
+
+    def plain(expr: Expr) -> Expr:
+        inlined = substitute(expr, raw.place.lets)
+        return inlined if trips is None else replace_tree(inlined, trips, N)
+
+    def own() -> Iterator[tuple[str, Expr]]:
+        stmt = raw.stmt
+        if raw.place.loop is not None:
+            yield "stop", plain(raw.place.loop[1])
+        if raw.place.guards:
+            test: Expr = 1
+            for guard in raw.place.guards:
+                test = fold(Kind.AND, test, plain(guard))
+            yield "guard", test
+        match stmt:
+            case kir.TmaLoad(dst, _, _, slot):
+                yield "slot", plain(dst.index)
+                yield "bar_slot", plain(slot)
+            case kir.TmaStore(_, src):
+                yield "slot", plain(src.index)
+            case kir.Load(_, kir.Slot(_, index)) | kir.Store(kir.Slot(_, index)):
+                yield "slot", plain(index)
+            case kir.MBarrierArrive(_, slot) | kir.MBarrierArriveExpectTx(_, slot):
+                yield "bar_slot", plain(slot)
+            case kir.MBarrierWaitParity(_, slot, parity):
+                yield "bar_slot", plain(slot)
+                yield "parity", plain(parity)
+            case _:
+                pass
+
+    for what, expr in own():
+        stray = variables(expr) - {K, N}
+        if stray:
+            names = ", ".join(sorted(str(v) for v in stray))
+            raise UnsupportedError(f"line {raw.line}: control depends on {names}")
+        yield what, expr
+
+
+def _rhythm(
+    reader: _Reader, steps: tuple[Step, ...], uses: tuple[tuple[Step, str, Expr], ...]
+) -> Rhythm:
+    """Say after how many iterations the kernel repeats, and where its ends are."""
+    start, end, trips = 1, 1, 1
+    guards, all_of, turn = 1, 1, 1
+    turning = _disjoint(reader.kernel)
+    rings: dict[str, set[int]] = {}
+    for step, what, expr in uses:
+        how = drift(expr)
+        start, end, trips = max(start, how.start), max(end, how.end), max(trips, how.trips)
+        if step.loop is None:
+            continue
+        if what == "stop":
+            value = function(expr)
+            end = max(end, *(abs(value(0, n) - n) + 1 for n in range(trips, trips + 2)))
+            continue
+        if not how.steady:
+            raise UnsupportedError(f"{step.where}: its {what} grows without end")
+        all_of = lcm(all_of, how.period)
+        if what == "guard":
+            guards = lcm(guards, how.period)
+        elif what == "parity":
+            turning = turning and _flips(step, how)
+        else:
+            home = f"{what} {_home(step.stmt, what)}"
+            rings.setdefault(home, set()).add(_ring(expr, how))
+            turn = max(turn, how.period) if turning else lcm(turn, how.period)
+    kernel = reader.kernel
+    slots = [m.slots for m in kernel.barriers] + [b.slots for b in kernel.buffers]
+    keeps = [s.stmt.keep for s in steps if isinstance(s.stmt, kir.AsyncAwait)]
+    start += end + max(slots, default=1) + max(keeps, default=0) + reader.written_out
+    if turning and all(len(ring) == 1 and 0 not in ring for ring in rings.values()):
+        return Rhythm(guards, start, end, trips, turn)
+    return Rhythm(all_of, start, end, trips, lcm(turn, all_of))
+
+
+def _home(stmt: kir.Stmt, what: str) -> str:
+    match stmt:
+        case kir.TmaLoad(dst, _, barrier):
+            return dst.buffer.name if what == "slot" else barrier.name
+        case kir.TmaStore(_, src):
+            return src.buffer.name
+        case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
+            return buffer.name
+        case (
+            kir.MBarrierArrive(barrier)
+            | kir.MBarrierArriveExpectTx(barrier)
+            | kir.MBarrierWaitParity(barrier)
+        ):
+            return barrier.name
+        case _:
+            return ""
+
+
+def _ring(expr: Expr, how: Drift) -> int:
+    """Return the slots that an index walks through one by one; 0 if it does not walk so."""
+    value = function(expr, checked=False)
+    seen = [value(k, k) for k in range(how.start, how.start + 2 * how.period + 1)]
+    modulus = max(seen) + 1
+    if min(seen) < 0 or any(b != (a + 1) % modulus for a, b in zip(seen, seen[1:], strict=False)):
+        return 0
+    return modulus
+
+
+def _flips(step: Step, how: Drift) -> bool:
+    """Whether the parity of a wait flips exactly where its slot starts anew."""
+    if not how.steady:
+        raise UnsupportedError(f"{step.where}: parity grows without end")
+    slots = step.stmt.barrier.slots if isinstance(step.stmt, kir.MBarrierWaitParity) else 1
+    span = range(how.start, how.start + 2 * lcm(how.period, slots) + 1)
+    for k in span:
+        last = step.bar_slot(k, k) == slots - 1
+        if step.parity(k + 1, k + 1) != step.parity(k, k) ^ int(last):
+            return False
+    return True
+
+
+def _disjoint(kernel: kir.Kernel) -> bool:
+    """Whether no two shared buffers overlap."""
+    spans = sorted((b.offset, b.offset + b.slots * b.slot_nbytes) for b in kernel.buffers)
+    return all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))

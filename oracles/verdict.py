@@ -1,0 +1,103 @@
+"""What every oracle answers with: a Verdict, its Status and its Findings.
+
+It knows nothing of compilers, kernels or arrays, so that every judge may import it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Status(Enum):
+    """The four answers of an oracle; only PASS is praise."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+    UNSUPPORTED = "unsupported"
+
+
+SEVERITIES = ("error", "warning")
+"""How bad a finding is: an error is a defect, a warning is worth a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing an oracle saw.
+
+    Parameters
+    ----------
+    kind : str
+        Short class of the defect, such as ``"race"`` or ``"value"``; failures are grouped by it.
+    where : str
+        The place, in the words of what was judged (a line of the kernel text, an output).
+    witness : str
+        What convinces a reader: a trace, a model, or the worst element.
+    severity : str
+        ``"error"`` or ``"warning"``.
+
+    Raises
+    ------
+    ValueError
+        If the severity is neither.
+    """
+
+    kind: str
+    where: str
+    witness: str
+    severity: str = "error"
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"Finding(severity={self.severity!r}): pick one of {SEVERITIES}")
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.kind} at {self.where}: {self.witness}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer of one oracle about one thing.
+
+    Parameters
+    ----------
+    oracle : str
+        Name of the judge.
+    status : Status
+        PASS says that every claim was checked and holds; the other three are never praise.
+    checked : int
+        Claims (or elements) that were really checked; at least 1 where status is PASS.
+    findings : tuple of Finding
+        What was seen; no error stands beside a PASS, and a FAIL has at least one.
+    reason : str
+        Why the status is UNKNOWN or UNSUPPORTED, or what limits a PASS.
+
+    Raises
+    ------
+    ValueError
+        If the parts contradict each other; an oracle that does that is wrong itself.
+    """
+
+    oracle: str
+    status: Status
+    checked: int
+    findings: tuple[Finding, ...] = ()
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        if self.checked < 0:
+            raise ValueError(f"Verdict({self.oracle!r}): checked is {self.checked}; count from 0")
+        if self.status is Status.PASS and self.checked == 0:
+            raise ValueError(
+                f"Verdict({self.oracle!r}, PASS): nothing was checked; answer UNKNOWN instead"
+            )
+        if self.status is Status.PASS and errors:
+            raise ValueError(f"Verdict({self.oracle!r}, PASS): {errors[0]}; answer FAIL")
+        if self.status is Status.FAIL and not errors:
+            raise ValueError(f"Verdict({self.oracle!r}, FAIL): no finding says why; add an error")
+
+    def __str__(self) -> str:
+        head = f"{self.oracle}: {self.status.value} ({self.checked} checked)"
+        if self.reason:
+            head += f": {self.reason}"
+        return "\n".join([head, *(f"  {finding}" for finding in self.findings)])

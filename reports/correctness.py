@@ -1,0 +1,295 @@
+"""Sections about verdicts: totals, disagreements, failures, coverage, mutants, times.
+
+Every function is pure: a table of records in, a Section out.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from fuzz.record import ORACLES, STATUSES, WORST_FIRST
+from reports.figure import Panel, Spread, spreads
+from reports.page import Headline, Section
+
+ABOUT = {
+    "build": "Lowering, passes and CUDA text",
+    "prover": "z3: races and deadlocks, for every trip count",
+    "simulator": "Adversarial clocks, trip counts 0 to 2S + 1",
+    "differential": "Simulated values against torch",
+    "assembler": "The compile log as a witness",
+    "agreement": "Prover against simulator on one trip count",
+    "gpu": "Values on the device, poisoned and guarded",
+    "mutant": "Kernels with one sync broken, which both judges must kill",
+}
+"""What an oracle does, in a few words."""
+
+GOALS_MS = {"prover": 100.0, "simulator": 50.0}
+"""Median times in milliseconds that a judge should keep."""
+
+COMPARABLE = ("prover", "simulator", "agreement", "differential", "gpu")
+"""Oracles of which two can contradict each other: the first pair on syncs, the last on values."""
+
+_ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
+
+
+def ordinary(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that count in totals: no mutants, nothing from shrinking."""
+    return records[(records["mutant"] == "") & (records["phase"] == "generate")]
+
+
+def verdicts(records: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per case and oracle, with the worst status that it got."""
+    ranked = ordinary(records).assign(
+        rank=lambda rows: rows["status"].map(_ORDER), runs=1, milliseconds=_milliseconds
+    )
+    worst = ranked.sort_values("rank", kind="stable").drop_duplicates(["case", "oracle"])
+    sums = ranked.groupby(["case", "oracle"], as_index=False)[["checked", "runs"]].sum()
+    return worst.drop(columns=["checked", "runs"]).merge(sums, on=["case", "oracle"])
+
+
+def headline(records: pd.DataFrame, runs: pd.DataFrame) -> Headline:
+    """Say what a reader must know first."""
+    cases = verdicts(records)
+    bad = cases[cases["status"].isin(["fail", "error"])]
+    blind = records[(records["oracle"] == "mutant") & (records["status"] == "fail")]
+    drawn = cases["case"].nunique()
+    if bad.empty and blind.empty and drawn:
+        status, says = "pass", f"{drawn:,} cases, no failure"
+    elif not drawn and blind.empty:
+        status, says = "unknown", "No case was judged"
+    else:
+        status = "fail"
+        says = f"{bad['case'].nunique():,} of {drawn:,} cases failed"
+        says += f", {len(blind):,} mutants survived a blind judge" if len(blind) else ""
+    valid = cases[cases["oracle"] == "build"]["status"].ne("invalid")
+    seconds = sum(float(facts.get("elapsed_s", 0)) for facts in runs["facts"])
+    numbers = [("Claims and elements checked", f"{int(cases['checked'].sum()):,}")]
+    if len(valid):
+        numbers.append(("Valid cases", f"{100 * valid.mean():.1f} %"))
+    if seconds:
+        numbers.append(("Time", f"{seconds:,.0f} s"))
+        numbers.append(("Cases per second", f"{drawn / seconds:,.1f}"))
+    if len(runs):
+        seeds = sorted({str(facts.get("seed", "")) for facts in runs["facts"]} - {""})
+        numbers.append(("Seed" if len(seeds) == 1 else "Seeds", ", ".join(seeds)))
+        numbers.append(("Started", str(runs["started"].iloc[-1]).replace("T", " ")[:16] + " UTC"))
+    return Headline(status, says, tuple(numbers))
+
+
+def totals(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
+    """Count, per oracle, in which bucket every case ended."""
+    cases = verdicts(records)
+    mutants = records[records["oracle"] == "mutant"]
+    unit = dict.fromkeys(ORACLES, "cases") | {"mutant": "mutants"}
+    counts = (
+        pd.concat([cases[["oracle", "status"]], mutants[["oracle", "status"]]])
+        .value_counts()
+        .unstack(fill_value=0)
+        .reindex(index=list(ORACLES), columns=list(STATUSES), fill_value=0)
+    )
+    table = counts.reset_index()
+    table["cases"] = counts.sum(axis=1).to_numpy()
+    table["unit"] = table["oracle"].map(unit)
+    table["about"] = table["oracle"].map(ABOUT)
+    gpu = sorted({str(facts["gpu"]) for facts in runs["facts"] if "gpu" in facts})
+    table["note"] = [", ".join(gpu) if name == "gpu" else "" for name in table["oracle"]]
+    drawn = cases["case"].nunique()
+    says = (
+        f"{drawn:,} cases were drawn; in each oracle every case ends in exactly one bucket, the "
+        "worst of its kernels and trip counts."
+    )
+    return Section("Oracles", says, table, look="tiles")
+
+
+def families(records: pd.DataFrame) -> Section:
+    """Count, per schedule family and oracle, in which bucket every case ended."""
+    cases = verdicts(records)
+    counts = (
+        cases.groupby(["family", "oracle", "status"])
+        .size()
+        .unstack(fill_value=0)
+        .reindex(columns=list(STATUSES), fill_value=0)
+    )
+    table = counts.reset_index()
+    order = {name: position for position, name in enumerate(ORACLES)}
+    table = table.sort_values(
+        ["family", "oracle"], key=lambda names: names.map(order).fillna(0) if names.name == "oracle" else names
+    )
+    table.insert(2, "cases", table[list(STATUSES)].sum(axis=1))
+    table = table.loc[:, [*table.columns[:3], *(s for s in STATUSES if table[s].any())]]
+    says = f"{table['family'].nunique()} schedule families were met; every row adds up to its cases."
+    return Section("Families", says, table)
+
+
+def times(records: pd.DataFrame) -> Section:
+    """Give the median times of the two judges per schedule family, with what they checked."""
+    rows = ordinary(records)
+    rows = rows[rows["oracle"].isin(GOALS_MS)].assign(milliseconds=_milliseconds)
+    names = sorted(rows["family"].unique())
+    table = []
+    panels = []
+    late = 0
+    for oracle, goal in GOALS_MS.items():
+        picked = []
+        for name in names:
+            part = rows[(rows["oracle"] == oracle) & (rows["family"] == name)]
+            if part.empty:
+                continue
+            spread = _spread(name, part["milliseconds"])
+            late += spread.p50 > goal
+            picked.append(spread)
+            table.append(
+                {
+                    "family": name,
+                    "oracle": oracle,
+                    "runs": len(part),
+                    "median ms": spread.p50,
+                    "95 % ms": spread.p95,
+                    "goal ms": goal,
+                    "claims": int(part["checked"].sum()),
+                    "claims per run": float(part["checked"].median()),
+                }
+            )
+        if len(picked) == len(names):
+            panels.append(Panel(f"{oracle} time per run", "ms", goal, tuple(picked)))
+    says = (
+        f"{late} of {len(table)} medians are above their goal. Lines show 5 to 95 %, boxes 25 to "
+        "75 %, ticks the median."
+    )
+    return Section("Times", says, pd.DataFrame(table), figure=spreads(tuple(panels)))
+
+
+def operations(records: pd.DataFrame) -> Section:
+    """Count the judged cases per operation and operand type."""
+    built = _judged(records)
+    facts = built["ops"].str.split().explode().dropna()
+    pairs = facts[facts.str.contains("/")].str.split("/", n=1, expand=True)
+    if pairs.empty:
+        return Section("Operations", "No operation was met.", pd.DataFrame(), look="heat")
+    counts = pairs.groupby([0, 1]).size().unstack(fill_value=0)
+    order = [name for name in ("f64", "f32", "f16", "bf16", "i32", "i64", "bool") if name in counts]
+    table = counts[order].rename_axis(index="op", columns=None).reset_index()
+    met = int((counts > 0).sum().sum())
+    says = f"{len(table)} operations met {met} pairs of operation and operand type; counts are cases."
+    return Section("Operations", says, table, look="heat")
+
+
+def mechanisms(records: pd.DataFrame) -> Section:
+    """Count the judged cases per load and store mechanism and stages."""
+    built = _judged(records)
+    if built.empty:
+        return Section("Mechanisms", "No schedule was met.", pd.DataFrame(), look="heat")
+    counts = built.groupby(["family", "stages"]).size().unstack(fill_value=0)
+    table = counts.rename_axis(index="load / store", columns=None).reset_index()
+    table.columns = pd.Index([_stage(name) for name in table.columns])
+    met = int((counts > 0).sum().sum())
+    says = f"{met} pairs of mechanism and number of stages were met; counts are cases."
+    return Section("Mechanisms", says, table, look="heat")
+
+
+def disagreements(records: pd.DataFrame) -> Section:
+    """List the cases on which two oracles gave opposite answers."""
+    cases = verdicts(records)
+    wide = cases.pivot(index="case", columns="oracle", values="status")
+    wide = wide.reindex(columns=list(COMPARABLE))
+    opposite = wide["agreement"].eq("fail")
+    for one, other in (("prover", "simulator"), ("differential", "gpu")):
+        opposite |= wide[one].eq("pass") & wide[other].eq("fail")
+        opposite |= wide[one].eq("fail") & wide[other].eq("pass")
+    split = wide[opposite].fillna("").rename_axis(columns=None).reset_index()
+    says = f"{len(split)} of {len(wide):,} cases split the oracles; each is a bug in one of them."
+    return Section("Disagreements", says, split)
+
+
+def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
+    """List the failures, one row per signature, with the script that shows each."""
+    rows = records[(records["mutant"] == "") & records["status"].isin(["fail", "error"])]
+    rows = rows.assign(signature=lambda part: _signature(part))
+    first = rows.drop_duplicates("signature")
+    counts = rows.groupby("signature")["case"].nunique()
+    table = first.assign(cases=first["signature"].map(counts)).merge(
+        repros[["signature", "path"]].rename(columns={"path": "repro"}), on="signature", how="left"
+    )
+    table["reason"] = table["reason"].str.slice(0, 600)
+    table = table[["status", "oracle", "kind", "family", "cases", "case", "reason", "repro"]].fillna("")
+    says = (
+        f"{len(table)} kinds of failure in {rows['case'].nunique()} cases (shrinking included); "
+        "python FILE replays one alone."
+    )
+    return Section("Failures", says, table)
+
+
+def unanswered(records: pd.DataFrame) -> Section:
+    """List why oracles gave no answer, or refused a case."""
+    cases = verdicts(records)
+    rows = cases[cases["status"].isin(["unknown", "unsupported", "invalid"])]
+    judged = len(cases[cases["oracle"] != "build"])
+    open_ = int(rows["status"].isin(["unknown", "unsupported"]).sum())
+    share = 100 * open_ / judged if judged else 0.0
+    table = (
+        rows.groupby(["status", "oracle", "reason"])
+        .agg(cases=("case", "nunique"), case=("case", "first"))
+        .reset_index()
+        .sort_values("cases", ascending=False)
+    )
+    table = table[["status", "oracle", "cases", "reason", "case"]]
+    says = f"{open_} of {judged:,} answers ({share:.2f} %) are unknown or unsupported."
+    return Section("Unanswered", says, table)
+
+
+def mutants(records: pd.DataFrame) -> Section:
+    """List what each judge said of every kernel with one sync broken."""
+    rows = records[records["mutant"] != ""]
+    if rows.empty:
+        return Section("Mutants", "No mutant was judged.", pd.DataFrame())
+    keys = ["family", "subject", "mutant"]
+    wide = rows.pivot_table(index=keys, columns="oracle", values="status", aggfunc="first")
+    wide = wide.map(lambda status: {"fail": "killed", "pass": "survived"}.get(status, status))
+    final = rows[rows["oracle"] == "mutant"].set_index(keys)
+    table = wide.drop(columns="mutant", errors="ignore").join(final[["status", "reason"]])
+    table = table.reset_index().rename(
+        columns={"subject": "kernel", "mutant": "mutation", "reason": "conclusion"}
+    )
+    table = table.assign(rank=table["status"].map(_ORDER)).sort_values("rank", kind="stable")
+    judges = [name for name in ("prover", "simulator") if name in table]
+    table = table[["family", "kernel", "mutation", *judges, "status", "conclusion"]]
+    killed = int(table[judges].eq("killed").all(axis=1).sum())
+    blind = int(table["status"].eq("fail").sum())
+    says = (
+        f"{len(table)} mutants: {killed} killed by both judges, {len(table) - killed - blind} "
+        f"redundant or undecided, {blind} survived a blind judge."
+    )
+    return Section("Mutants", says, table)
+
+
+def environment(runs: pd.DataFrame) -> Section:
+    """Show what each run was made with."""
+    facts = pd.DataFrame(list(runs["facts"]), index=runs["run"]).T if len(runs) else pd.DataFrame()
+    table = facts.rename_axis(index="fact", columns=None).reset_index().fillna("").astype(str)
+    return Section("Environment", f"{len(runs)} runs are in this report.", table)
+
+
+def _judged(records: pd.DataFrame) -> pd.DataFrame:
+    cases = verdicts(records)
+    judged = cases[~cases["status"].isin(["invalid", "error"]) & (cases["oracle"] != "build")]
+    return judged.drop_duplicates("case")
+
+
+def _milliseconds(rows: pd.DataFrame) -> pd.Series[float]:
+    return rows["seconds"] * 1e3
+
+
+def _signature(rows: pd.DataFrame) -> pd.Series[str]:
+    kind = rows["kind"].where(rows["kind"] != "", rows["status"])
+    return rows["oracle"] + " " + kind + " " + rows["family"]
+
+
+def _spread(name: str, values: pd.Series[float]) -> Spread:
+    quantiles = values.clip(lower=1e-3).quantile([0.05, 0.25, 0.5, 0.75, 0.95])
+    return Spread(name, *(float(value) for value in quantiles))
+
+
+def _stage(name: object) -> str:
+    if not isinstance(name, int):
+        return str(name)
+    return f"{name} stage" if name == 1 else f"{name} stages"

@@ -1,0 +1,189 @@
+"""Sections of tables, written as one HTML file that asks the network for nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fuzz.record import STATUSES
+
+MAX_ROWS = 300
+"""Rows of a table that are shown; 10,000 rows as plain DOM take seconds to open."""
+HEAT_ROWS = 24
+"""Rows of a heat table above which it is laid out in blocks side by side."""
+HEAT_BLOCKS = 3
+
+Look = Literal["table", "heat", "tiles"]
+_HERE = Path(__file__).parent
+_STYLES = {
+    "case": "id",
+    "repro": "mono",
+    "mutation": "mono",
+    "kernel": "mono",
+    "fact": "name",
+    "family": "name",
+    "reason": "wide",
+    "conclusion": "wide",
+}
+"""CSS classes of columns by name; others are plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A title, one sentence that holds the number, and a table.
+
+    Parameters
+    ----------
+    title : str
+        Unique on its page; links are made from it.
+    says : str
+        The finding in words, with the number.
+    table : pandas.DataFrame
+        Its index is not shown.
+    look : {"table", "heat", "tiles"}
+        ``heat`` shades the numbers right of the first column by their size; ``tiles`` gives one
+        card per row, with a bar of its statuses.
+    figure : markupsafe.Markup
+        An SVG of `reports.figure` above the table; anything else is refused by its type.
+    """
+
+    title: str
+    says: str
+    table: pd.DataFrame
+    look: Look = "table"
+    figure: Markup = Markup("")
+
+    @property
+    def anchor(self) -> str:
+        """Name of the section in links."""
+        return "-".join(self.title.lower().split())
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a template shows of one value."""
+
+    text: str
+    style: str
+    key: str
+    heat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What a reader must see first.
+
+    Parameters
+    ----------
+    status : str
+        One of `fuzz.record.STATUSES`; colours the banner.
+    says : str
+        The result in one sentence.
+    numbers : tuple of (str, str)
+        A few more numbers, each with its name.
+    """
+
+    status: str
+    says: str
+    numbers: tuple[tuple[str, str], ...]
+
+
+def write(path: Path, title: str, headline: Headline, sections: list[Section]) -> None:
+    """Write the page; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(title, headline, sections), encoding="utf-8")
+
+
+def render(title: str, headline: Headline, sections: list[Section]) -> str:
+    """Return the page as HTML; all text of the tables is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        headline=headline,
+        sections=sections,
+        style=Markup((_HERE / "page.css").read_text(encoding="utf-8")),
+        script=Markup((_HERE / "page.js").read_text(encoding="utf-8")),
+        rows=rows,
+        blocks=blocks,
+        statuses=STATUSES,
+        max_rows=MAX_ROWS,
+        number=number,
+        kinds=kinds,
+    )
+
+
+def rows(section: Section) -> list[list[Cell]]:
+    """Return the cells of a section's table, the first `MAX_ROWS` rows of it."""
+    table = section.table.head(MAX_ROWS)
+    hottest = _hottest(section)
+    columns = [str(name) for name in table.columns]
+    result = []
+    for values in table.itertuples(index=False):
+        line = []
+        for position, (name, value) in enumerate(zip(columns, values, strict=True)):
+            heat = 0
+            if section.look == "heat" and position and _is_number(value) and value:
+                heat = round(100 * math.log1p(float(value)) / math.log1p(hottest))
+            line.append(_cell(name, value, heat=heat, blank="·" if section.look == "heat" else ""))
+        result.append(line)
+    return result
+
+
+def blocks(section: Section) -> list[list[list[Cell]]]:
+    """Return the rows of a heat table in one block, or in `HEAT_BLOCKS` if there are many."""
+    cells = rows(section)
+    if len(cells) <= HEAT_ROWS:
+        return [cells]
+    size = -(-len(cells) // HEAT_BLOCKS)
+    return [cells[start : start + size] for start in range(0, len(cells), size)]
+
+
+def kinds(section: Section) -> list[str]:
+    """Return the alignment class of every column: ``num`` or ``text``."""
+    return [
+        "num" if pd.api.types.is_numeric_dtype(section.table[name]) else "text"
+        for name in section.table.columns
+    ]
+
+
+def number(value: float) -> str:
+    """Write a number for people: thousands apart, three digits of a fraction at most."""
+    if math.isnan(value):
+        return ""
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{min(digits, 4)}f}"
+
+
+def _hottest(section: Section) -> float:
+    numbers = section.table.select_dtypes("number")
+    top = numbers.max().max() if len(numbers) and numbers.shape[1] else 1
+    return float(top) if top == top and top > 0 else 1.0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+
+
+def _cell(name: str, value: object, *, heat: int, blank: str) -> Cell:
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no", "text", str(value))
+    if isinstance(value, int | float):
+        return Cell(number(value) if value or not blank else blank, "num", str(value), heat)
+    text = "" if value is None else str(value)
+    if text in STATUSES:
+        return Cell(text, f"pill {text}", text)
+    return Cell(text, _STYLES.get(name, "text"), text)

@@ -1,0 +1,217 @@
+"""Kernels written by hand, with a switch for each sync, so that their truth is known.
+
+All of them compute `out = in + in` over a 2-D tensor of `R` rows and `C` columns.  CTA `BLOCK` takes
+the tiles `BLOCK + k * GRID`; `trips` is how many that are.
+"""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from fuser.dtype import DType
+from fuser.expr import Expr, Var, ceildiv
+
+ROWS, COLS = 4, 64
+"""Tile of every kernel here; 4 x 64 f32 are 1024 bytes."""
+NBYTES = ROWS * COLS * 4
+R, C, PITCH = Var("R"), Var("C"), Var("pitch")
+K, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
+WARPS = 4
+"""Computing warps."""
+LAYOUT = kir.Layout((ROWS, COLS), 4, 32 * WARPS)
+X = kir.Fragment("x", DType.F32, LAYOUT)
+Y = kir.Fragment("y", DType.F32, LAYOUT)
+T0 = kir.Tensor("T0", DType.F32, (R, C), (PITCH, 1), 4)
+T1 = kir.Tensor("T1", DType.F32, (R, C), (PITCH, 1), 4)
+
+
+def box(tensor: kir.Tensor, k: Expr = K) -> kir.Box:
+    """Tile number k of this CTA."""
+    tiles_c = ceildiv(C, COLS)
+    tile = kir.BLOCK + k * kir.GRID
+    return kir.Box(
+        tensor, ((tile // tiles_c) * ROWS, (tile % tiles_c) * COLS), (ROWS, COLS), (R, C)
+    )
+
+
+def trips() -> kir.Let:
+    """How many tiles this CTA takes."""
+    tiles = ceildiv(R, ROWS) * ceildiv(C, COLS)
+    return kir.Let(TRIPS, ceildiv(tiles - kir.BLOCK, kir.GRID))
+
+
+def kernel(
+    name: str,
+    body: list[kir.Stmt],
+    *,
+    buffers: tuple[kir.Buffer, ...] = (),
+    barriers: tuple[kir.MBarrier, ...] = (),
+    threads: int = 32 * WARPS,
+) -> kir.Kernel:
+    """A kernel over T0 and T1 with this body."""
+    return kir.Kernel(
+        name=name,
+        params=(R, C, PITCH),
+        tensors=(T0, T1),
+        scalars=(),
+        buffers=buffers,
+        barriers=barriers,
+        threads=threads,
+        body=(trips(), *body),
+        outputs=("T1",),
+    )
+
+
+def add() -> kir.Compute:
+    """y = x + x."""
+    return kir.Compute(Y, "add", (X, X))
+
+
+def direct() -> kir.Kernel:
+    """No asynchronous copy at all."""
+    loop = kir.ForLoop(
+        K, TRIPS, (kir.Load(X, box(T0), 4), add(), kir.Store(box(T1), Y, 4))
+    )
+    return kernel("direct", [loop])
+
+
+def pipelined(
+    stages: int,
+    prefetch: int,
+    *,
+    init_sync: bool = True,
+    expect: bool = True,
+    nbytes: int = NBYTES,
+    full: bool = True,
+    war_sync: bool = True,
+    parity: int = 0,
+    slots: int | None = None,
+) -> kir.Kernel:
+    """One role: thread 0 loads tile k + prefetch while all compute tile k, a BlockSync for WAR."""
+    ring = kir.Buffer("S0", DType.F32, (ROWS, COLS), slots or stages, 0)
+    bar = kir.MBarrier("full", 1, stages)
+
+    def issue(k: Expr) -> kir.Stmt:
+        load: list[kir.Stmt] = []
+        if expect:
+            load.append(kir.MBarrierArriveExpectTx(bar, k % stages, nbytes))
+        load.append(kir.TmaLoad(kir.Slot(ring, k % (slots or stages)), box(T0, k), bar, k % stages))
+        return kir.Elect(kir.Per.ROLE, tuple(load))
+
+    j = Var("j")
+    body: list[kir.Stmt] = [
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(bar), kir.FenceMBarrierInit()))
+    ]
+    if init_sync:
+        body.append(kir.BlockSync(0, 32 * WARPS))
+    if prefetch:
+        first = (kir.IfThenElse(j < TRIPS, (issue(j),)),)
+        body.append(kir.ForLoop(j, prefetch, first))
+    main: list[kir.Stmt] = [kir.IfThenElse(K + prefetch < TRIPS, (issue(K + prefetch),))]
+    if full:
+        main.append(kir.MBarrierWaitParity(bar, K % stages, (K // stages + parity) % 2))
+    main += [
+        kir.Load(X, kir.Slot(ring, K % (slots or stages)), 4),
+        add(),
+        kir.Store(box(T1), Y, 4),
+    ]
+    if war_sync:
+        main.append(kir.BlockSync(0, 32 * WARPS))
+    body.append(kir.ForLoop(K, TRIPS, tuple(main)))
+    return kernel("pipelined", body, buffers=(ring,), barriers=(bar,))
+
+
+def specialized(
+    stages: int,
+    *,
+    init_sync: bool = True,
+    empty_wait: bool = True,
+    empty_parity: int = 1,
+    full: bool = True,
+    arrive: bool = True,
+    warp_sync: bool = True,
+    arrive_early: bool = False,
+    nbytes: int = NBYTES,
+    arrivals: int = WARPS,
+    extra_load: int = 0,
+) -> kir.Kernel:
+    """A load role of one warp and a compute role of four; an arrival per warp frees a slot."""
+    ring = kir.Buffer("S0", DType.F32, (ROWS, COLS), stages, 0)
+    full_bar = kir.MBarrier("full", 1, stages)
+    empty_bar = kir.MBarrier("empty", arrivals, stages)
+    slot = K % stages
+    load: list[kir.Stmt] = []
+    if empty_wait:
+        load.append(kir.MBarrierWaitParity(empty_bar, slot, (K // stages + empty_parity) % 2))
+    load += [
+        kir.MBarrierArriveExpectTx(full_bar, slot, nbytes),
+        kir.TmaLoad(kir.Slot(ring, slot), box(T0), full_bar, slot),
+    ]
+    use: list[kir.Stmt] = []
+    free: list[kir.Stmt] = []
+    if full:
+        use.append(kir.MBarrierWaitParity(full_bar, slot, (K // stages) % 2))
+    if warp_sync:
+        free.append(kir.WarpSync())
+    if arrive:
+        free.append(kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(empty_bar, slot),)))
+    read: list[kir.Stmt] = [kir.Load(X, kir.Slot(ring, slot), 4)]
+    use += free + read if arrive_early else read + free
+    use += [add(), kir.Store(box(T1), Y, 4)]
+    init = (kir.MBarrierInit(full_bar), kir.MBarrierInit(empty_bar), kir.FenceMBarrierInit())
+    body: list[kir.Stmt] = [kir.Elect(kir.Per.ROLE, init)]
+    if init_sync:
+        body.append(kir.BlockSync(0, 32 * (WARPS + 1)))
+    produce = kir.ForLoop(K, TRIPS + extra_load, tuple(load))
+    body += [
+        kir.Role("load", WARPS, 1, (kir.Elect(kir.Per.ROLE, (produce,)),)),
+        kir.Role("compute", 0, WARPS, (kir.ForLoop(K, TRIPS, tuple(use)),)),
+    ]
+    return kernel(
+        "specialized",
+        body,
+        buffers=(ring,),
+        barriers=(full_bar, empty_bar),
+        threads=32 * (WARPS + 1),
+    )
+
+
+def staged(
+    slots: int,
+    *,
+    await_reads: bool = True,
+    keep: int | None = None,
+    free_sync: bool = True,
+    fence: bool = True,
+    ready_sync: bool = True,
+    commit: bool = True,
+    final_await: bool = True,
+    fence_late: bool = False,
+) -> kir.Kernel:
+    """Direct loads; the result leaves through `slots` shared slots and TMA stores."""
+    ring = kir.Buffer("S1", DType.F32, (ROWS, COLS), slots, 0)
+    slot = kir.Slot(ring, K % slots)
+    left = slots - 1 if keep is None else keep
+    main: list[kir.Stmt] = [kir.Load(X, box(T0), 4), add()]
+    if await_reads:
+        main.append(
+            kir.Elect(kir.Per.ROLE, (kir.AsyncAwait(kir.AsyncKind.BULK, left, read_only=True),))
+        )
+    if free_sync:
+        main.append(kir.BlockSync(0, 32 * WARPS))
+    main.append(kir.Store(slot, Y, 4))
+    if fence and not fence_late:
+        main.append(kir.FenceAsyncProxy(kir.Space.SHARED))
+    if ready_sync:
+        main.append(kir.BlockSync(0, 32 * WARPS))
+    if fence and fence_late:
+        main.append(kir.FenceAsyncProxy(kir.Space.SHARED))
+    out: list[kir.Stmt] = [kir.TmaStore(box(T1), slot)]
+    if commit:
+        out.append(kir.AsyncCommit(kir.AsyncKind.BULK))
+    main.append(kir.Elect(kir.Per.ROLE, tuple(out)))
+    body: list[kir.Stmt] = [kir.ForLoop(K, TRIPS, tuple(main))]
+    if final_await:
+        body.append(
+            kir.Elect(kir.Per.ROLE, (kir.AsyncAwait(kir.AsyncKind.BULK, 0, read_only=True),))
+        )
+    return kernel("staged", body, buffers=(ring,))

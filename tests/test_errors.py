@@ -1,0 +1,11 @@
+"""Errors keep what a reader needs."""
+
+import pickle
+
+from fuser.errors import CompileError
+
+
+def test_compile_error_survives_a_process_boundary() -> None:
+    """Kernels are compiled in child processes; source and log must come back."""
+    error = pickle.loads(pickle.dumps(CompileError("refused", source="void f()", log="line 1")))
+    assert (str(error), error.source, error.log) == ("refused", "void f()", "line 1")
