@@ -136,9 +136,10 @@ def _input(
     kept = [axis for axis in range(rank) if not missing[axis]]
     declared = [shape[axis] for axis in kept]
     contiguity, order = None, None
-    if kept and draft.allows("gaps") and draw(st.sampled_from([False, False, True])):
+    if kept and draft.allows("gaps") and _rarely(draw):
         contiguity = [not draw(st.booleans()) for _ in kept]
-    if len(kept) > 1 and draft.allows("permuted strides") and draw(st.sampled_from([False, True])):
+        contiguity[-1] = contiguity[-1] or not _rarely(draw)
+    if len(kept) > 1 and draft.allows("permuted strides") and _rarely(draw):
         order = draw(st.permutations(range(len(kept) - 1, -1, -1)))
     tv = draft.fd.define_tensor(declared, dtype, contiguity, order)
     if any(missing):

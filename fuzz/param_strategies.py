@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fuser.arch import SM_90A
 from fuser.binding import classify
 from fuser.domain import Access, domains
+from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
 from fuser.params import MAX_BOX, MAX_STAGES, PointwiseParams
 from fuser.scheduler import Tiling, tiling
@@ -31,6 +32,11 @@ MAX_TILES = 192
 """Tiles of a case, for the same reason."""
 PER_THREAD = 64
 """Elements of a tile per thread, at most.  Source: `fuser.params`."""
+SLOT_BYTES = 128
+"""Alignment of the slots that TMA fills."""
+TMA_COLUMNS = (128, 64, 32, 256, 16)
+REGISTERS = 96
+"""Registers of a thread that tiles may take, so that nothing spills beside the operations' own."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
 BARRIER_BYTES = 1024
@@ -39,10 +45,19 @@ BARRIER_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes per element of everything a kernel may keep in shared memory, of its worst domain."""
+    """What one element of a tile takes in the worst kernel of a fusion.
+
+    Parameters
+    ----------
+    reads, writes : int
+        Bytes of all inputs and of all outputs.
+    registers : int
+        32-bit registers of all inputs and outputs, and of two values on the way.
+    """
 
     reads: int
     writes: int
+    registers: int = 4
 
     def smem_bytes(self, tile: tuple[int, int], *, load: bool, store: bool, stages: int) -> int:
         """Bound the shared memory of a schedule."""
@@ -52,11 +67,13 @@ class Sizes:
 
 
 def sizes(fusion: Fusion) -> Sizes:
-    """Return the bytes per element that the kernels of a fusion read and write."""
+    """Return what one element of a tile takes in the kernels of a fusion."""
     found = domains(fusion)
+    widest = max(_words(tv.dtype) for tv in fusion.tensors)
     return Sizes(
         max(sum(access.tv.dtype.nbytes for access in domain.reads) for domain in found),
         max(sum(access.tv.dtype.nbytes for access in domain.writes) for domain in found),
+        2 * widest + max(sum(_words(access.tv.dtype) for access in (*d.reads, *d.writes)) for d in found),
     )
 
 
@@ -72,28 +89,32 @@ def params(
     family = draw(st.sampled_from(families))
     loads, stores = family.split("/")
     load, store = loads != "direct", stores == "tma"
-    columns = [16, 32, 64, 128, 256] if load or store else [16, 1, 24, 64, 256, 1024, 2048]
+    columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
     cols = draw(st.sampled_from(columns))
+    # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
+    least = SLOT_BYTES if (load or store) and not _rarely(draw) else 1
     stages = draw(st.integers(1, MAX_STAGES)) if load else 1
     need = sizes(fusion) if fusion is not None else Sizes(4, 4)
+    per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
+    split = fusion is not None and _splits_iota(fusion)
     tiles = [
         (rows, cols)
-        for rows in (1, 2, 4, 8, 3, 16, 32)
-        if need.smem_bytes((rows, cols), load=load, store=store, stages=stages)
+        for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
+        if (rows * cols >= least or split) and need.smem_bytes((rows, cols), load=load, store=store, stages=stages)
         <= SM_90A.smem_bytes
-        and rows * cols <= PER_THREAD * 32 * 16
+        and rows * cols <= per_thread * 32 * 16
     ]
     while not tiles:  # very wide fusions: fewer stages always fit
         stages -= 1
         if need.smem_bytes((1, cols), load=load, store=store, stages=stages) <= SM_90A.smem_bytes:
             tiles = [(1, cols)]
     tile = draw(st.sampled_from(tiles))
-    least = -(-tile[0] * tile[1] // (32 * PER_THREAD))
+    warps = -(-tile[0] * tile[1] // (32 * per_thread))
     specialized = loads == "tma-specialized"
     return PointwiseParams(
         tile=tile,
         vector=draw(st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0])),
-        warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= least])),
+        warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
         ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
         load="tma" if load else "direct",
         store="tma" if store else "direct",
@@ -114,7 +135,7 @@ def extents(
     rows, cols = params.tile
     turns = [rows * params.stages, rows * (2 * params.stages + 1)]
     edges = [1, 2, 3, cols - 1, cols, cols + 1, rows + 1, 2 * cols + 3, 3 * cols, *turns, 0]
-    even = draw(st.booleans())
+    even = draw(st.booleans()) or ("tma" in params.family and not _rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found = {}
     for position, name in enumerate(symbols(fusion)):
@@ -132,7 +153,9 @@ def layouts(draw: st.DrawFn) -> tuple[int, int]:
 
     Shrinks towards no gap and no offset.
     """
-    return draw(st.sampled_from([0, 16, 1, 3, 8, 64])), draw(st.sampled_from([0, 0, 16, 1, 2, 8]))
+    odd = _rarely(draw)
+    gap = draw(st.sampled_from([0, 1, 3, 8, 5] if odd else [0, 16, 64]))
+    return gap, draw(st.sampled_from([0, 1, 2, 4, 8] if odd else [0, 0, 16]))
 
 
 def possible(case: Case) -> Case:
@@ -155,6 +178,21 @@ def possible(case: Case) -> Case:
     if load != schedule.load:
         schedule = replace(schedule, load=load, stages=1, prefetch=0, warp_specialized=False)
     return replace(case, params=schedule)
+
+
+def _words(dtype: DType) -> int:
+    return 2 if dtype.nbytes == 8 else 1
+
+
+def _rarely(draw: st.DrawFn) -> bool:
+    return draw(st.sampled_from([False, False, False, True]))
+
+
+def _splits_iota(fusion: Fusion) -> bool:
+    """Tell whether rows of a tile would split the one axis of a kernel that counts along it."""
+    return any(tv.op == "iota" for tv in fusion.tensors) and any(
+        len(domain.merged) == 1 for domain in domains(fusion)
+    )
 
 
 def _pinned(fusion: Fusion) -> int:

@@ -151,7 +151,8 @@ def _operation(expr: Op, kind: Kind, a: Drift, b: Drift) -> Drift:
             gap = _joined(a, b, -1)
             if gap.along_k == 0:
                 least = a if (gap.along_n < 0) == (kind is Kind.MIN) else b
-                reach = _reach(Op(Kind.SUB, expr.a, expr.b), gap, gap.along_n)
+                difference = Op(Kind.SUB, expr.a, expr.b)
+                reach = _settled(difference, gap, gap.trips, lambda r, t: (r, t))
                 return Drift(
                     lcm(a.period, b.period),
                     0,
@@ -193,13 +194,30 @@ def _divided(a: Drift, by: int, *, whole: bool) -> Drift:
     return Drift(a.period, 0, 0, a.start, a.end, a.trips)
 
 
-def _reach(gap: Expr, repeats: Drift, rate: int) -> int:
-    """Iterations after which a difference that drifts by `rate` a period keeps its sign."""
+def _settled(gap: Expr, how: Drift, base: int, at: Callable[[int, int], tuple[int, int]]) -> int:
+    """Return the distance from which on a difference that drifts keeps its sign.
+
+    `at(residue, distance)` is the (k, n) to look at.  Beyond `base` the difference changes by
+    `rate` a period, so it has settled before it could have drifted by all it was at `base`.
+    """
     value = function(gap, checked=False)
-    base = max(repeats.start, repeats.end, repeats.trips)
-    span = range(base, base + 2 * repeats.period)
-    most = max(abs(value(k, n)) for k in span for n in span)
-    return base + repeats.period * (2 + most // abs(rate))
+    rate = max(abs(how.along_k), abs(how.along_n))
+    rows = range(how.period)
+    most = max(abs(value(*at(r, base + t))) for r in rows for t in range(how.period))
+    end = base + how.period * (2 + most // rate)
+    settled = base
+    for r in rows:
+        signs = [_sign(value(*at(r, t))) for t in range(base, end + how.period)]
+        for residue in rows:
+            row = signs[residue :: how.period]
+            late = max((i + 1 for i, sign in enumerate(row) if sign != row[-1]), default=0)
+            if late:
+                settled = max(settled, base + residue + (late - 1) * how.period + 1)
+    return settled
+
+
+def _sign(value: int) -> int:
+    return (value > 0) - (value < 0)
 
 
 def _compared(expr: Op, gap: Drift) -> Drift:
@@ -209,11 +227,11 @@ def _compared(expr: Op, gap: Drift) -> Drift:
     difference = Op(Kind.SUB, expr.a, expr.b)
     start, end, trips = gap.start, gap.end, gap.trips
     if gap.along_n == 0:
-        start = max(start, _reach(difference, gap, gap.along_k))
+        start = _settled(difference, gap, start, lambda r, t: (t, r))
     elif gap.along_k == 0:
-        trips = max(trips, _reach(difference, gap, gap.along_n))
+        trips = _settled(difference, gap, trips, lambda r, t: (r, t))
     elif gap.along_k == -gap.along_n:
-        end = max(end, _reach(difference, gap, gap.along_k))
+        end = _settled(difference, gap, end, lambda r, t: (r, r + t))
     else:
         raise UnsupportedError(f"`{expr}` does not repeat along the loop")
     return Drift(gap.period, 0, 0, start, end, trips)

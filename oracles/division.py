@@ -10,7 +10,6 @@ import torch
 
 def fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the exact remainder with the sign of a; NaN where b is 0 or a is inf."""
-    a, b = torch.broadcast_tensors(a, b)
     with np.errstate(all="ignore"):
         part = np.fmod(a.numpy(), b.numpy())
     return torch.as_tensor(part, dtype=a.dtype)

@@ -17,80 +17,25 @@ Source: PTX ISA, "mbarrier", "barrier / bar", "cp.async.bulk.commit_group / wait
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from fuser import kernel_ir as kir
-from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Violation
+from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Violation, Warn
+from oracles.machine_barrier import NAMED, Barrier, NamedBarrier, columns
 from oracles.machine_clock import (
     GLOBAL_OWN,
     GLOBAL_SEEN,
     ORDER,
     SHARED_OWN,
     SHARED_SEEN,
-    Clock,
     Index,
     fresh,
     join,
 )
 from oracles.machine_unroll import Event
 
-
-@dataclass(eq=False, slots=True)
-class Barrier:
-    """One slot of an mbarrier.
-
-    Parameters
-    ----------
-    phase : int
-        Full number of the running phase; -1 before `mbarrier_init` and after the end.
-    life : int
-        Phase with which the next life begins: even, and past all earlier ones, so that what a
-        thread knows of an earlier life does not count.
-    acc, sealed : Clock
-        What arrivals and bytes of the running phase released; the same of the last phase.
-    returned : list of (Agent, time)
-        Who has left its wait for the last phase, and when.
-    """
-
-    name: str
-    count: int
-    column: int
-    acc: Clock
-    sealed: Clock
-    phase: int = -1
-    life: int = 0
-    pending: int = 0
-    nbytes: int = 0
-    made_by: int = -1
-    made_at: int = 0
-    waiters: list[Agent] = field(default_factory=list)
-    returned: list[tuple[Agent, int]] = field(default_factory=list)
-    used: dict[int, int] = field(default_factory=dict)
-    observed: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def state(self) -> str:
-        """Its counters, in words."""
-        if self.phase < 0:
-            return f"{self.name}: no life"
-        return f"{self.name}: phase {self.phase}, pending {self.pending}, bytes {self.nbytes}"
-
-
-@dataclass(eq=False, slots=True)
-class NamedBarrier:
-    """One of the sixteen barriers of a CTA: the running turn, its arrivals and who waits."""
-
-    number: int
-    column: int
-    acc: Clock
-    turn: int = 0
-    threads: int = 0
-    arrived: int = 0
-    halves: dict[int, list[Agent]] = field(default_factory=dict)
-    waiting: list[Agent] = field(default_factory=list)
+GROUPS = "bulk groups, first"
+"""Begins the text of an agent that waits for its copies."""
 
 
 class Machine:
@@ -104,8 +49,8 @@ class Machine:
         Clock columns 0, 1, ...; then come `copies` columns of copies in flight.
     copies : int
         How many copies the whole run issues.
-    warn : callable
-        Takes kind and text of a finding that does not end the run.
+    warn : Warn
+        Takes findings that do not end the run.
     """
 
     def __init__(
@@ -113,7 +58,7 @@ class Machine:
         kernel: kir.Kernel,
         agents: list[Agent],
         copies: int,
-        warn: Callable[[str, str], None],
+        warn: Warn,
     ) -> None:
         self.agents = agents
         self.warn = warn
@@ -288,6 +233,7 @@ class Machine:
                 f"phase {b.phase}: it was lapped",
             )
         join(agent.clock, b.sealed)
+        agent.joined = max(agent.joined, int(b.sealed[ORDER, agent.by]))
         b.returned.append((agent, agent.now))
         b.observed[agent.by] = agent.intent
         agent.intent = None
@@ -296,7 +242,8 @@ class Machine:
     def _skipped(self, agent: Agent, b: Barrier) -> None:
         seen = b.observed.get(agent.by)
         if seen is not None and agent.intent is not None and agent.intent > seen + 1:
-            self.warn("parity", f"{agent.name} never observes phase {seen + 1} of {b.name}")
+            says = f"{agent.name} never observes phase {seen + 1} of {b.name}"
+            self.warn("parity", says, None)
 
     # --- barriers of the CTA and of the warp ----------------------------------------------------
 
@@ -343,6 +290,7 @@ class Machine:
         waiting, b.waiting = b.waiting, []
         for agent in waiting:
             join(agent.clock, b.acc)
+            agent.joined = agent.now
             agent.tick()
             self.wake(agent, passed=True)
         b.acc[:] = 0
@@ -358,8 +306,9 @@ class Machine:
         other = half.pop()
         join(agent.clock, other.clock)
         other.clock[:] = agent.clock
-        agent.tick()
-        other.tick()
+        for part in (agent, other):
+            part.joined = part.now
+            part.tick()
         self.wake(other, passed=True)
         return True
 
@@ -414,14 +363,3 @@ class Machine:
     def seen_by_all(self) -> Index:
         """Return the newest time of every component that some agent has seen at its end."""
         return np.asarray(np.max([a.clock[ORDER] for a in self.agents], axis=0), np.intp)
-
-
-NAMED = 16
-"""Named barriers of a CTA."""
-GROUPS = "bulk groups, first"
-"""Begins the text of an agent that waits for its copies."""
-
-
-def columns(kernel: kir.Kernel, agents: int, copies: int) -> int:
-    """Return the number of clock columns: agents, copies, barrier slots, named barriers."""
-    return agents + copies + sum(m.slots for m in kernel.barriers) + NAMED

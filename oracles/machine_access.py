@@ -1,13 +1,21 @@
-"""What an access needs: a place inside its tensor, and an address that its width divides."""
+"""Where tensors and tiles lie at one launch, and what an access of them needs.
+
+An ordinary access stays inside its tensor, and its width divides its address.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from fuser import kernel_ir as kir
 from oracles.machine_agent import Violation
-from oracles.machine_tile import row_major
+from oracles.machine_clock import GlobalShadow, Index
+from oracles.machine_ops import Array
+from oracles.machine_tile import Atoms, narrowed, row_major, tile
 from oracles.machine_unroll import Env, Event, compile_expr
 
 TMA_GLOBAL, TMA_SHARED = 16, 128
@@ -70,11 +78,20 @@ def covered(event: Event, shape: tuple[int, ...]) -> tuple[int, ...]:
     )
 
 
-def check_box(view: View, event: Event, box: kir.Box, width: int) -> None:
-    """Refuse an ordinary access that leaves its tensor or whose vectors are not aligned."""
-    name, valid = view.tensor.name, covered(event, box.shape)
-    if not all(valid):
-        return
+def settle_box(view: View, event: Event, box: kir.Box, width: int) -> tuple[int, ...]:
+    """Check an ordinary access once for all threads, and return what of it is below the limit."""
+    if event.below is None:
+        below = covered(event, box.shape)
+        if all(below):
+            _check_box(view, event, box, below, width)
+        event.base = sum(o * s for o, s in zip(event.origin, view.steps, strict=True))
+        event.below = below
+    return event.below
+
+
+def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], width: int) -> None:
+    """Refuse an access that leaves its tensor or whose vectors are not aligned."""
+    name = view.tensor.name
     for axis, (first, n, extent) in enumerate(zip(event.origin, valid, view.extents, strict=True)):
         if first < 0 or first + n > extent:
             raise Violation(
@@ -125,3 +142,54 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     wrong = [s for s, extent in outer if extent != 1 and s * nbytes % TMA_GLOBAL]
     if wrong or (box.shape[-1] > 1 and tensor.strides[-1] != 1):
         raise Violation("align", f"a copy of {tensor.name} with strides {view.strides}")
+
+
+class Geometry:
+    """What stays the same over all schedules of one launch: views, tiles, atoms."""
+
+    def __init__(self, kernel: kir.Kernel, views: Mapping[str, View]) -> None:
+        self.kernel = kernel
+        self.views = views
+        self.atoms = Atoms(kernel)
+        self.written = {
+            stmt.dst.tensor.name
+            for stmt in kernel.walk()
+            if isinstance(stmt, kir.Store | kir.TmaStore) and isinstance(stmt.dst, kir.Box)
+        }
+        self.read = {
+            stmt.src.tensor.name
+            for stmt in kernel.walk()
+            if isinstance(stmt, kir.Load | kir.TmaLoad) and isinstance(stmt.src, kir.Box)
+        }
+        self._flat: dict[tuple[int, int, int], Index] = {}
+
+    def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
+        """Flat positions, from the box's origin, of the elements those threads hold."""
+        key = (id(box), lo, hi)
+        if key not in self._flat:
+            steps = self.views[box.tensor.name].steps
+            self._flat[key] = narrowed(tile(layout, (lo, hi)), box.shape, steps)
+        return self._flat[key]
+
+    def in_slot(self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int) -> Index:
+        """Flat positions within a slot of the elements those threads hold."""
+        key = (id(slot), lo, hi)
+        if key not in self._flat:
+            shape = slot.buffer.shape
+            self._flat[key] = narrowed(tile(layout, (lo, hi)), shape, row_major(shape))
+        return self._flat[key]
+
+
+class Tensors:
+    """Global memory of one launch: arrays, and who touched what in any CTA."""
+
+    def __init__(self, geometry: Geometry, arrays: Mapping[str, Array]) -> None:
+        self.geometry = geometry
+        self.flat = {name: array.reshape(-1) for name, array in arrays.items()}
+        self.shaped = arrays
+        self.shadows = {
+            name: GlobalShadow(
+                np.zeros(geometry.views[name].size, np.bool_), name in geometry.read, [], []
+            )
+            for name in {*geometry.written, *geometry.kernel.outputs}
+        }

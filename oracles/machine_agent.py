@@ -10,6 +10,8 @@ from oracles.machine_clock import ORDER, Clock, Index
 from oracles.machine_ops import Array
 from oracles.machine_unroll import Event
 
+WIDTH = 64
+"""Characters of a statement that a witness shows; its line number finds the rest."""
 READ_DONE, WRITE_DONE = 1, 2
 """Times of a copy in flight, in its own column."""
 
@@ -66,10 +68,17 @@ class Step:
         return f"{place(self.name, self.event)}{note}"
 
 
+Warn = Callable[[str, str, Step | None], None]
+"""Takes a finding that does not end the run: its kind, what is wrong, the other party."""
+
+
 def place(name: str, event: Event) -> str:
     """Say which statement, who, and in which iteration."""
     trip = "".join(f", {index}={value}" for index, value in event.trip)
-    return f"line {event.line} `{line(event.stmt)}` [{name}{trip}]"
+    text = line(event.stmt)
+    if len(text) > WIDTH:
+        text = f"{text[:WIDTH]}..."
+    return f"line {event.line} `{text}` [{name}{trip}]"
 
 
 @dataclass(eq=False, slots=True)
@@ -115,6 +124,8 @@ class Agent:
         All it will ever do; `pc` is the next.
     intent : int or None
         Phase that the wait it stands at is meant for.
+    joined : int
+        What its lanes did up to this time is ordered before what any of them does now.
     blocked : str
         What it waits for, in words; empty while it can run.
     """
@@ -128,6 +139,7 @@ class Agent:
     program: list[Event]
     clock: Clock
     pc: int = 0
+    joined: int = 0
     intent: int | None = None
     blocked: str = ""
     registers: dict[str, Array] = field(default_factory=dict)

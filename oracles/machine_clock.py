@@ -177,6 +177,73 @@ def shared_shadow(atoms: int, threads: int, actors: int, *, strict: bool) -> Sha
     )
 
 
+@dataclass(slots=True)
+class LaneShadow:
+    """Under which deal of elements to lanes one component last touched each atom.
+
+    One clock stands for 31 lanes, so order *between* these lanes is kept apart: two accesses
+    under different deals meet in different lanes, and need a barrier that joins the lanes.
+
+    Parameters
+    ----------
+    write_how, read_how : array of int, one per atom
+        Number of the deal, -1 for none.
+    write_at, read_at : array of int, one per atom
+        Time of the component at that access.
+    """
+
+    write_how: Index
+    write_at: NDArray[np.int32]
+    read_how: Index
+    read_at: NDArray[np.int32]
+
+    def touch(
+        self, atoms: Index, how: int, at: int, joined: int, *, writes: bool
+    ) -> list[tuple[str, int, int]]:
+        """Remember an access; return the earlier ones under other deals, not yet joined.
+
+        Parameters
+        ----------
+        joined : int
+            Accesses up to this time are ordered before this one in every lane.
+
+        Returns
+        -------
+        list of (kind, deal, atom)
+            One per earlier deal; deals that agree on who holds the bytes are for the caller to
+            sort out.
+        """
+        out = self._apart(self.write_how, self.write_at, atoms, how, joined, _KINDS[writes])
+        if writes:
+            out += self._apart(self.read_how, self.read_at, atoms, how, joined, "war")
+            self.write_how[atoms], self.write_at[atoms] = how, at
+        else:
+            self.read_how[atoms], self.read_at[atoms] = how, at
+        return out
+
+    def _apart(
+        self,
+        hows: Index,
+        times: NDArray[np.int32],
+        atoms: Index,
+        how: int,
+        joined: int,
+        kind: str,
+    ) -> list[tuple[str, int, int]]:
+        apart = (hows[atoms] != how) & (times[atoms] > joined)
+        met = {int(hows[atom]): int(atom) for atom in atoms[apart]}
+        return [(kind, other, atom) for other, atom in sorted(met.items())]
+
+
+_KINDS = {False: "raw", True: "waw"}
+
+
+def lane_shadow(atoms: int) -> LaneShadow:
+    """Return the shadow of memory that the lanes have not touched."""
+    never = np.full(atoms, -1, np.intp)
+    return LaneShadow(never, np.zeros(atoms, np.int32), never.copy(), np.zeros(atoms, np.int32))
+
+
 @dataclass(frozen=True, slots=True)
 class Touch:
     """One access of a global tensor that the kernel writes: its flat elements, who and when."""

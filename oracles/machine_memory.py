@@ -7,82 +7,25 @@ schedule lets them, threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 
 import numpy as np
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from oracles import machine_ops
-from oracles.machine_access import View, check_box, check_copy, check_slot, covered
-from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation, place
-from oracles.machine_clock import GlobalShadow, Index, Touch, Trouble, shared_shadow
+from oracles.machine_access import Tensors, check_copy, check_slot, settle_box
+from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation, Warn
+from oracles.machine_clock import (
+    Index,
+    LaneShadow,
+    Touch,
+    Trouble,
+    lane_shadow,
+    shared_shadow,
+)
 from oracles.machine_ops import Array
-from oracles.machine_tile import Atoms, Tile, narrowed, row_major, tile
+from oracles.machine_tile import Deal, tile
 from oracles.machine_unroll import Event
-
-Warn = Callable[[str, str, str], None]
-"""Takes kind, place and text of a finding that does not end the run."""
-
-
-class Geometry:
-    """What stays the same over all schedules of one launch: views, tiles, atoms."""
-
-    def __init__(self, kernel: kir.Kernel, views: Mapping[str, View]) -> None:
-        self.kernel = kernel
-        self.views = views
-        self.atoms = Atoms(kernel)
-        self.written = {
-            stmt.dst.tensor.name
-            for stmt in kernel.walk()
-            if isinstance(stmt, kir.Store | kir.TmaStore) and isinstance(stmt.dst, kir.Box)
-        }
-        self.read = {
-            stmt.src.tensor.name
-            for stmt in kernel.walk()
-            if isinstance(stmt, kir.Load | kir.TmaLoad) and isinstance(stmt.src, kir.Box)
-        }
-        self._tiles: dict[tuple[kir.Layout, int, int], Tile] = {}
-        self._flat: dict[tuple[int, int, int], Index] = {}
-
-    def tile(self, layout: kir.Layout, lo: int, hi: int) -> Tile:
-        """Return the part of a layout that threads `lo <= t < hi` hold."""
-        key = (layout, lo, hi)
-        if key not in self._tiles:
-            self._tiles[key] = tile(layout, (lo, hi))
-        return self._tiles[key]
-
-    def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions, from the box's origin, of the elements those threads hold."""
-        key = (id(box), lo, hi)
-        if key not in self._flat:
-            steps = self.views[box.tensor.name].steps
-            self._flat[key] = narrowed(self.tile(layout, lo, hi), box.shape, steps)
-        return self._flat[key]
-
-    def in_slot(self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions within a slot of the elements those threads hold."""
-        key = (id(slot), lo, hi)
-        if key not in self._flat:
-            shape = slot.buffer.shape
-            part = self.tile(layout, lo, hi)
-            self._flat[key] = narrowed(part, shape, row_major(shape))
-        return self._flat[key]
-
-
-class Tensors:
-    """Global memory of one launch: arrays, and who touched what in any CTA."""
-
-    def __init__(self, geometry: Geometry, arrays: Mapping[str, Array]) -> None:
-        self.geometry = geometry
-        self.flat = {name: array.reshape(-1) for name, array in arrays.items()}
-        self.shaped = arrays
-        self.shadows = {
-            name: GlobalShadow(
-                np.zeros(geometry.views[name].size, np.bool_), name in geometry.read, [], []
-            )
-            for name in {*geometry.written, *geometry.kernel.outputs}
-        }
 
 
 class Memory:
@@ -109,6 +52,7 @@ class Memory:
         agents: int,
         copies: int,
         scalars: Mapping[str, Array],
+        log: list[Step],
         warn: Warn,
         *,
         strict: bool,
@@ -119,12 +63,14 @@ class Memory:
         self.scalars = scalars
         self.warn = warn
         self.checked = 0
-        self.log: list[Step] = []
+        self.log = log
         kernel = self.geometry.kernel
         self._shadow = shared_shadow(
             self.geometry.atoms.count, agents, agents + copies, strict=strict
         )
         raw = np.full(kernel.smem_bytes, 0xFF, np.uint8)
+        self._deals: dict[Deal, int] = {}
+        self._lanes: dict[int, LaneShadow] = {}
         self._slots = {
             b.name: raw[b.offset : b.offset + b.slots * b.slot_nbytes]
             .view(machine_ops.MEMORY[b.dtype])
@@ -145,8 +91,7 @@ class Memory:
                 wide = buffer.shape[-1:] != (1,)
                 check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes if wide else 1)
                 if flat.size:
-                    atoms = self.geometry.atoms.of_tile(buffer, event.index, layout, (lo, hi))
-                    self._shared(agent, event, atoms, writes=False)
+                    self._shared(agent, event, buffer, layout, writes=False)
                 values = machine_ops.decode(
                     buffer.dtype, self._slots[buffer.name][event.index][flat]
                 )
@@ -165,8 +110,7 @@ class Memory:
                 flat = self.geometry.in_slot(slot, layout, lo, hi)
                 check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes)
                 if flat.size:
-                    atoms = self.geometry.atoms.of_tile(buffer, event.index, layout, (lo, hi))
-                    self._shared(agent, event, atoms, writes=True)
+                    self._shared(agent, event, buffer, layout, writes=True)
                 self._slots[buffer.name][event.index][flat] = machine_ops.encode(
                     buffer.dtype, values
                 )
@@ -188,14 +132,14 @@ class Memory:
         result = machine_ops.evaluate(stmt.op, dst.dtype, args)
         if result.ndim == 0:
             lo, hi = agent.lo - 32 * event.first_warp, agent.hi - 32 * event.first_warp
-            held = self.geometry.tile(dst.layout, lo, hi).elements.size
+            held = tile(dst.layout, (lo, hi)).elements.size
             result = np.full(held, result, result.dtype)
         agent.registers[dst.name] = result
 
     def coordinate(self, agent: Agent, event: Event, stmt: kir.Coordinate) -> None:
         """Fill a fragment with positions along an axis."""
         lo, hi = agent.lo - 32 * event.first_warp, agent.hi - 32 * event.first_warp
-        part = self.geometry.tile(stmt.dst.layout, lo, hi)
+        part = tile(stmt.dst.layout, (lo, hi))
         positions = part.coordinates[stmt.axis] + event.origin[0]
         agent.registers[stmt.dst.name] = positions.astype(machine_ops.REGISTER[stmt.dst.dtype])
 
@@ -207,7 +151,7 @@ class Memory:
         name, atoms = stmt.dst.buffer.name, self._atoms(stmt.dst, event)
         shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
-            self._report(shadow.read(self._touch(flight, box, READ_DONE), flight.start), flight)
+            self._report(shadow.read(self._touch(flight, box, READ_DONE), flight.start))
         self._engine(flight, atoms, writes=True)
         held: list[Array] = []
 
@@ -232,7 +176,7 @@ class Memory:
         buffer, atoms = stmt.src.buffer, self._atoms(stmt.src, event)
         self._engine(flight, atoms, writes=False)
         shadow = self.tensors.shadows[box.tensor.name]
-        self._report(shadow.write(self._touch(flight, box, WRITE_DONE), flight.start), flight)
+        self._report(shadow.write(self._touch(flight, box, WRITE_DONE), flight.start))
         held: list[Array] = []
 
         def first() -> None:
@@ -266,7 +210,7 @@ class Memory:
         shadow = self.tensors.shadows.get(name)
         if shadow is not None:
             touch = Touch(index, self.block, agent.by, agent.now, True)
-            self._report(shadow.read(touch, agent.clock), agent, event)
+            self._report(shadow.read(touch, agent.clock))
         self.log.append(Step(agent.name, agent.by, event))
         found = self.tensors.flat[name][index]
         if valid is None:
@@ -290,7 +234,7 @@ class Memory:
         name = box.tensor.name
         self.checked += 1
         touch = Touch(index, self.block, agent.by, agent.now, True)
-        self._report(self.tensors.shadows[name].write(touch, agent.clock), agent, event)
+        self._report(self.tensors.shadows[name].write(touch, agent.clock))
         self.log.append(Step(agent.name, agent.by, event))
         kept = values if valid is None else values[valid]
         self.tensors.flat[name][index] = machine_ops.round_to(box.tensor.dtype, kept)
@@ -307,18 +251,14 @@ class Memory:
     ) -> tuple[Index, Array | None]:
         """Flat positions in the tensor, and which elements lie below the limit (None: all)."""
         view = self.geometry.views[box.tensor.name]
-        if not event.checked:
-            check_box(view, event, box, width)
-            event.checked = True
-        base = sum(o * s for o, s in zip(event.origin, view.steps, strict=True))
-        below = covered(event, box.shape)
+        below = settle_box(view, event, box, width)
         if below == box.shape:
-            return np.asarray(flat + base), None
+            return np.asarray(flat + event.base), None
         valid = np.ones(flat.size, np.bool_)
-        part = self.geometry.tile(layout, lo, hi)
+        part = tile(layout, (lo, hi))
         for x, n, size in zip(part.coordinates, below, box.shape, strict=True):
             valid &= (x < n) if size > 1 else n > 0
-        return flat[valid] + base, valid
+        return flat[valid] + event.base, valid
 
     def _clip(
         self, event: Event, box: kir.Box
@@ -355,19 +295,43 @@ class Memory:
     def _atoms(self, slot: kir.Slot, event: Event) -> Index:
         return self.geometry.atoms.of_slot(slot.buffer, event.index)
 
-    def _shared(self, agent: Agent, event: Event, atoms: Index, *, writes: bool) -> None:
+    def _shared(
+        self,
+        agent: Agent,
+        event: Event,
+        buffer: kir.Buffer,
+        layout: kir.Layout,
+        *,
+        writes: bool,
+    ) -> None:
+        lo, hi = agent.lo - 32 * event.first_warp, agent.hi - 32 * event.first_warp
+        atoms = self.geometry.atoms.of_tile(buffer, event.index, layout, (lo, hi))
         touch = self._shadow.write if writes else self._shadow.read
-        trouble = touch(atoms, agent.by, agent.now, agent.clock)
         self.checked += 1
-        self._report(trouble, agent, event)
+        self._report(touch(atoms, agent.by, agent.now, agent.clock))
+        if self.geometry.atoms.mixed and agent.mult > 1:
+            deal = Deal(buffer, event.index, layout, lo, hi, event.first_warp)
+            self._between_lanes(agent, atoms, deal, writes=writes)
         self.log.append(Step(agent.name, agent.by, event, atoms, writes))
+
+    def _between_lanes(self, agent: Agent, atoms: Index, deal: Deal, *, writes: bool) -> None:
+        """Order between the lanes that one clock stands for."""
+        how = self._deals.setdefault(deal, len(self._deals))
+        if agent.by not in self._lanes:
+            self._lanes[agent.by] = lane_shadow(self.geometry.atoms.count)
+        found = self._lanes[agent.by].touch(atoms, how, agent.now, agent.joined, writes=writes)
+        deals = list(self._deals)
+        for kind, other, atom in found:
+            if self.geometry.atoms.lanes_differ(deals[other], deal):
+                says = "two lanes of one warp touch these bytes, and no barrier joins the lanes"
+                self._report(Trouble(kind, says, agent.by, kind != "war", atom))
 
     def _engine(self, flight: Flight, atoms: Index, *, writes: bool) -> None:
         touch = self._shadow.write if writes else self._shadow.read
         at = WRITE_DONE if writes else READ_DONE
         trouble = touch(atoms, flight.by, at, flight.start)
         self.checked += 1
-        self._report(trouble, flight)
+        self._report(trouble)
         note = f"issued by {flight.issuer.name}"
         self.log.append(Step(flight.name, flight.by, flight.event, atoms, writes, note))
 
@@ -378,18 +342,12 @@ class Memory:
             raise Violation("uninitialised", f"register {fragment.name} was never written")
         return agent.registers[fragment.name]
 
-    def _report(
-        self, trouble: Trouble | None, actor: Agent | Flight, event: Event | None = None
-    ) -> None:
+    def _report(self, trouble: Trouble | None) -> None:
         if trouble is None:
             return
-        here = event if event is not None else actor.event if isinstance(actor, Flight) else None
-        assert here is not None, "an agent's access names its event"
-        other = self._other(trouble)
         if trouble.severity == "error":
-            raise Violation(trouble.kind, trouble.says, other)
-        against = f" against {place(other.name, other.event)}" if other else ""
-        self.warn(trouble.kind, f"{place(actor.name, here)}{against}", trouble.says)
+            raise Violation(trouble.kind, trouble.says, self._other(trouble))
+        self.warn(trouble.kind, trouble.says, self._other(trouble))
 
     def _other(self, trouble: Trouble) -> Step | None:
         """Find the last logged access of the other party to the same memory."""
@@ -407,8 +365,3 @@ class Memory:
 def number(value: float, dtype: DType) -> Array:
     """Return a number in register form."""
     return np.asarray(value).astype(machine_ops.REGISTER[dtype])
-
-
-def nbytes(box: kir.Box) -> int:
-    """Bytes that a copy of a box counts, clipped or not."""
-    return prod(box.shape) * box.tensor.dtype.nbytes

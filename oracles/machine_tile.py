@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
 
 import numpy as np
@@ -35,8 +36,9 @@ class Tile:
     coordinates: tuple[Index, ...]
 
 
+@lru_cache(maxsize=4096)
 def tile(layout: kir.Layout, threads: Threads) -> Tile:
-    """Return the part of a layout that these threads hold."""
+    """Return the part of a layout that these threads hold; the arrays are shared, do not write."""
     every = np.arange(prod(layout.shape))
     holder = (every // layout.vector) % layout.threads
     elements = every[(holder >= threads[0]) & (holder < threads[1])]
@@ -90,6 +92,18 @@ def _teams(kernel: kir.Kernel) -> Iterator[tuple[int, tuple[kir.Stmt, ...]]]:
     yield kernel.threads // kir.WARP, tuple(common)
 
 
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """A slot, dealt out to the lanes of one warp by a layout."""
+
+    buffer: kir.Buffer
+    slot: int
+    layout: kir.Layout
+    lo: int
+    hi: int
+    first_warp: int
+
+
 class Atoms:
     """Shared memory cut into atoms: bytes that every access touches wholly or not at all.
 
@@ -103,8 +117,14 @@ class Atoms:
 
     def __init__(self, kernel: kir.Kernel) -> None:
         patterns = list(_patterns(kernel))
+        layouts = {layout for _, layout, _ in patterns}
+        self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
+        """Whether one byte may be dealt to different lanes by different statements."""
         self.granule = _granule(kernel, patterns)
-        self._cache: dict[tuple[str, int, kir.Layout | None, Threads], Index] = {}
+        self._slots: dict[tuple[str, int], Index] = {}
+        self._tiles: dict[tuple[str, int, int, Threads], Index] = {}
+        self._differ: dict[tuple[Deal, Deal], bool] = {}
+        self._touched: dict[tuple[str, kir.Layout, Threads], Index] = {}
         draw = random.Random(0)
         sums = np.zeros(-(-kernel.smem_bytes // self.granule) + 1, np.uint64)
         for buffer in kernel.buffers:
@@ -117,19 +137,40 @@ class Atoms:
 
     def of_slot(self, buffer: kir.Buffer, slot: int) -> Index:
         """Atoms of a whole slot."""
-        key = (buffer.name, slot, None, (0, 0))
-        if key not in self._cache:
+        key = (buffer.name, slot)
+        if key not in self._slots:
             start, size = self._start(buffer, slot), buffer.slot_nbytes // self.granule
-            self._cache[key] = np.unique(self._atom[start : start + size])
-        return self._cache[key]
+            self._slots[key] = np.unique(self._atom[start : start + size])
+        return self._slots[key]
 
     def of_tile(self, buffer: kir.Buffer, slot: int, layout: kir.Layout, threads: Threads) -> Index:
-        """Atoms of a slot that these threads touch under a layout."""
-        key = (buffer.name, slot, layout, threads)
-        if key not in self._cache:
+        """Atoms of a slot that these threads touch under a layout (an object of the kernel)."""
+        key = (buffer.name, slot, id(layout), threads)
+        if key not in self._tiles:
             touched = self._start(buffer, slot) + self._granules(buffer, layout, threads)
-            self._cache[key] = np.unique(self._atom[touched])
-        return self._cache[key]
+            self._tiles[key] = np.unique(self._atom[touched])
+        return self._tiles[key]
+
+    def holders(self, deal: Deal) -> dict[int, set[int]]:
+        """Return which threads of the CTA touch each granule of shared memory under a deal."""
+        out: dict[int, set[int]] = {}
+        part = tile(deal.layout, (deal.lo, deal.hi))
+        flat = narrowed(part, deal.buffer.shape, row_major(deal.buffer.shape))
+        granules = flat * deal.buffer.dtype.nbytes // self.granule
+        threads = part.elements // deal.layout.vector % deal.layout.threads
+        start = self._start(deal.buffer, deal.slot)
+        for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
+            out.setdefault(start + granule, set()).add(thread + 32 * deal.first_warp)
+        return out
+
+    def lanes_differ(self, a: Deal, b: Deal) -> bool:
+        """Whether some byte is touched by one lane under `a` and by another under `b`."""
+        key = (a, b)
+        if key not in self._differ:
+            ours, theirs = self.holders(a), self.holders(b)
+            common = ours.keys() & theirs.keys()
+            self._differ[key] = any(len(ours[g] | theirs[g]) > 1 for g in common)
+        return self._differ[key]
 
     def _start(self, buffer: kir.Buffer, slot: int) -> int:
         return (buffer.offset + slot * buffer.slot_nbytes) // self.granule
@@ -145,8 +186,11 @@ class Atoms:
             sums[self._start(buffer, slot) + granules] += np.uint64(draw.getrandbits(64))
 
     def _granules(self, buffer: kir.Buffer, layout: kir.Layout, threads: Threads) -> Index:
-        flat = narrowed(tile(layout, threads), buffer.shape, row_major(buffer.shape))
-        return np.unique(flat * buffer.dtype.nbytes // self.granule)
+        key = (buffer.name, layout, threads)
+        if key not in self._touched:
+            flat = narrowed(tile(layout, threads), buffer.shape, row_major(buffer.shape))
+            self._touched[key] = np.unique(flat * buffer.dtype.nbytes // self.granule)
+        return self._touched[key]
 
 
 def _granule(kernel: kir.Kernel, patterns: list[tuple[kir.Buffer, kir.Layout, Threads]]) -> int:

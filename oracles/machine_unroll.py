@@ -86,8 +86,11 @@ class Event:
         Of the global box (origin also of a Coordinate).
     first_warp : int
         First warp of the role the statement stands in; its layouts count threads from there.
-    checked : bool
-        Whether bounds and alignment were found right; they are the same for every thread.
+    below : tuple of int or None
+        Positions of the box below the limit, once bounds and alignment were found right; that
+        is the same for every thread.
+    base : int
+        Flat position of the box's origin, set with `below`.
     """
 
     line: int
@@ -99,7 +102,8 @@ class Event:
     origin: tuple[int, ...]
     limit: tuple[int, ...]
     first_warp: int
-    checked: bool = False
+    below: tuple[int, ...] | None = None
+    base: int = 0
 
 
 @dataclass(eq=False, slots=True)

@@ -29,6 +29,7 @@ class Record:
     generic_reads: int = 0
     generic_writes: int = 0
     by_step: dict[tuple[int, int], int] = field(default_factory=dict)
+    judged: int = 0
     valid: bool = False
 
     @property
@@ -94,7 +95,7 @@ class Memory:
         meetings = self.footprints.meetings(step.index, step.index) if writes else frozenset()
         for meeting in meetings:
             if meeting.second == agent:
-                self._tell("WAW", step, step, k, agent, "threads of one store share bytes")
+                self._tell("WAW", step, step, k, "threads of one store share bytes")
 
     def engine(
         self, agent: int, start: int, end: int, step: Step, k: int, *, writes: bool
@@ -117,7 +118,7 @@ class Memory:
             used = wrote | ((record.engine_reads | record.generic_reads) if writes else 0)
             if used & ~before:
                 self._race(step, k, used & ~before, wrote, agent, writes=writes)
-            self._proxy(step, k, record, before, fenced, agent, writes=writes)
+            self._proxy(step, k, record, before, fenced, writes=writes)
         if writes:
             mine.engine_writes |= 1 << end
             self._written(mine, key)
@@ -200,7 +201,6 @@ class Memory:
         record: Record,
         before: int,
         fenced: int,
-        agent: int,
         *,
         writes: bool,
     ) -> None:
@@ -209,12 +209,14 @@ class Memory:
         self.order.checked += bool(wrote)
         if wrote & ~fenced:
             says = "no fence_async_proxy orders the generic write before the copy"
-            self._after(wrote & ~fenced, "proxy", step, k, agent, says)
+            self._after(wrote & ~fenced, "proxy", step, k, says)
         read = record.generic_reads & before & ~fenced if writes else 0
         if read:
             says = "no fence_async_proxy orders the generic read before the refill"
-            self._after(read, "proxy-read", step, k, agent, says)
-        for event in _bits(wrote & fenced):
+            self._after(read, "proxy-read", step, k, says)
+        fresh = wrote & fenced & ~record.judged
+        record.judged |= fresh
+        for event in _bits(fresh):
             mine = self.order.events[event]
             if mine.step is None or ("late", mine.step.index, step.index) in self.told:
                 continue
@@ -230,12 +232,10 @@ class Memory:
                     "proxy-late", step, k, says, earlier=mine.step, severity="warning"
                 )
 
-    def _after(
-        self, events: int, kind: str, step: Step, k: int, agent: int, says: str
-    ) -> None:
+    def _after(self, events: int, kind: str, step: Step, k: int, says: str) -> None:
         earlier = self.order.events[events.bit_length() - 1]
         assert earlier.step is not None, "accesses have steps"
-        self._tell(kind, step, earlier.step, k, agent, says)
+        self._tell(kind, step, earlier.step, k, says)
 
     def _race(
         self, step: Step, k: int, events: int, wrote: int, agent: int, *, writes: bool
@@ -247,12 +247,9 @@ class Memory:
         agents = self.order.trace.agents
         who = f" by {agents[earlier.agent]}" if earlier.agent >= 0 else ""
         says = f"nothing orders it{who} (k={earlier.iteration}) before this by {agents[agent]}"
-        self._tell(kind, step, earlier.step, k, agent, says)
+        self._tell(kind, step, earlier.step, k, says)
 
-    def _tell(
-        self, kind: str, step: Step, earlier: Step, k: int, agent: int, says: str
-    ) -> None:
-        del agent
+    def _tell(self, kind: str, step: Step, earlier: Step, k: int, says: str) -> None:
         if (kind, earlier.index, step.index) not in self.told:
             self.told.add((kind, earlier.index, step.index))
             severity = "warning" if kind == "proxy-read" else "error"

@@ -101,8 +101,8 @@ class _Agent:
     last: int = -1
     segment: int = -1
     waiting: str = ""
-    group: list[tuple[int, int]] = field(default_factory=list)
-    groups: list[list[tuple[int, int]]] = field(default_factory=list)
+    group: list[int] = field(default_factory=list)
+    groups: list[list[int]] = field(default_factory=list)
 
 
 class Order:
@@ -188,7 +188,7 @@ class Order:
             while moved:
                 moved = False
                 for a in self.agents:
-                    while a.at < len(a.todo) and self._step(a):
+                    if a.at < len(a.todo) and self._step(a):
                         moved = True
         except NegativeError as error:
             step, k = a.todo[a.at]
@@ -232,8 +232,8 @@ class Order:
             case kir.AsyncCommit(kir.AsyncKind.BULK):
                 a.groups.append(a.group)
                 a.group = []
-            case kir.AsyncAwait(kir.AsyncKind.BULK, keep, read_only):
-                self._await(a, step, k, keep, read_only=read_only)
+            case kir.AsyncAwait(kir.AsyncKind.BULK, keep):
+                self._await(a, step, k, keep)
             case kir.FenceAsyncProxy(space):
                 number = self._own(a, step, "fence", k)
                 if space is not kir.Space.GLOBAL:
@@ -482,20 +482,16 @@ class Order:
         read = self.event(Event(step, -1, "read", k), *after, [start])
         self.memory.engine(a.index, start, read, step, k, writes=False)
         self.flying.append((read, "drain", step))
-        a.group.append((read, start))
+        a.group.append(read)
 
-    def _await(self, a: _Agent, step: Step, k: int, keep: int, *, read_only: bool) -> None:
-        done = [pair for group in a.groups[: len(a.groups) - keep] for pair in group]
-        del read_only
-        causes = []
-        for read, _ in done[-4:]:
-            causes.append(read)
-        for read, _ in done:
+    def _await(self, a: _Agent, step: Step, k: int, keep: int) -> None:
+        """Wait for groups: their reads are all that this CTA's memory cares about."""
+        done = max(0, len(a.groups) - keep)
+        reads = [read for group in a.groups[:done] for read in group]
+        for read in reads:
             a.before |= self.before[read]
-        self._own(a, step, "await", k, causes)
-        a.groups = [[] for _ in a.groups[: len(a.groups) - keep]] + a.groups[
-            len(a.groups) - keep :
-        ]
+        self._own(a, step, "await", k, reads)
+        a.groups[:done] = [[] for _ in range(done)]
 
     # --- the end --------------------------------------------------------------------------------
 

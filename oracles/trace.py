@@ -451,7 +451,7 @@ def _rhythm(
     reader: _Reader, steps: tuple[Step, ...], uses: tuple[tuple[Step, str, Expr], ...]
 ) -> Rhythm:
     """Say after how many iterations the kernel repeats, and where its ends are."""
-    start, end, trips = 1, 1, 1
+    start, end, trips = 0, 1, 1
     guards, all_of, turn = 1, 1, 1
     turning = _disjoint(reader.kernel)
     rings: dict[str, set[int]] = {}
@@ -478,7 +478,7 @@ def _rhythm(
     kernel = reader.kernel
     slots = [m.slots for m in kernel.barriers] + [b.slots for b in kernel.buffers]
     keeps = [s.stmt.keep for s in steps if isinstance(s.stmt, kir.AsyncAwait)]
-    start += end + max(slots, default=1) + max(keeps, default=0) + reader.written_out
+    start += max(slots, default=1) + max(keeps, default=0) + reader.written_out
     if turning and all(len(ring) == 1 and 0 not in ring for ring in rings.values()):
         return Rhythm(guards, start, end, trips, turn)
     return Rhythm(all_of, start, end, trips, lcm(turn, all_of))

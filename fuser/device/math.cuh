@@ -185,22 +185,19 @@ __device__ __forceinline__ float gelu(float x) {
   p = fmaf(p, c, 0.05266661196947098f);
   p = fmaf(p, c, 0.4591643214225769f);
   p = fmaf(p, c, 1.1511088609695435f);
-  const float tail = 0.5f * a * ex2_approx(-a * p);
-  return a == infinity<float>() ? maximum(x, 0.0f) : maximum(x, 0.0f) - tail;
+  const float y = fmaf(-0.5f * a, ex2_approx(-a * p), maximum(x, 0.0f));
+  return x == infinity<float>() ? x : y;  // and NaN at -infinity, as torch has it
 }
-__device__ __forceinline__ double gelu(double x) {
-  return ::isinf(x) ? maximum(x, 0.0) : 0.5 * x * ::erfc(-x * 0.70710678118654752440);
-}
+__device__ __forceinline__ double gelu(double x) { return 0.5 * x * ::erfc(-x * 0.70710678118654752440); }
 // x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3); absolute error below 1e-6 |x|, two MUFUs.
 __device__ __forceinline__ float gelu_tanh(float x) {
   const float k = -2.302208198302031f;  // -2 sqrt(2/pi) log2(e)
   const float t = x * fmaf(x * x, k * 0.044715f, k);
-  const float y = x * rcp_approx(1.0f + ex2_approx(t));
-  return x == -infinity<float>() ? -0.0f : y;
+  return x * rcp_approx(1.0f + ex2_approx(t));
 }
 __device__ __forceinline__ double gelu_tanh(double x) {
   const double u = 0.79788456080286535588 * (x + 0.044715 * x * x * x);
-  return x == -infinity<double>() ? -0.0 : x / (1.0 + ::exp(-2.0 * u));
+  return x / (1.0 + ::exp(-2.0 * u));
 }
 
 template <class T> __device__ __forceinline__ T relu(T x) { return maximum(x, T(0)); }

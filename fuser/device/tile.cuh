@@ -43,31 +43,45 @@ template <class T, int PITCH> struct Slot {
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
 };
 
-// Inputs are not written while the kernel runs, so the read-only path is legal.
-__device__ __forceinline__ unsigned char stream(const unsigned char* p) { return __ldcs(p); }
-__device__ __forceinline__ unsigned short stream(const unsigned short* p) { return __ldcs(p); }
-__device__ __forceinline__ uint32 stream(const uint32* p) {
-  uint32 x;
-  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(x) : "l"(p));
-  return x;
-}
-__device__ __forceinline__ uint2 stream(const uint2* p) {
-  uint2 x;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(p));
-  return x;
-}
-__device__ __forceinline__ uint4 stream(const uint4* p) {
-  uint4 x;
-  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
-  return x;
+// Inputs are not written while the kernel runs, so the read-only path is legal.  STREAM: read once.
+#define FUSER_LOAD(type, width, out, in, ...)                                                   \
+  template <bool STREAM> __device__ __forceinline__ type global(const type* p) {                \
+    type x;                                                                                     \
+    if (STREAM) asm("ld.global.nc.L1::no_allocate." width " " out ", [%" in "];" : __VA_ARGS__ : "l"(p)); \
+    else asm("ld.global.nc." width " " out ", [%" in "];" : __VA_ARGS__ : "l"(p));              \
+    return x;                                                                                   \
+  }
+FUSER_LOAD(unsigned short, "u16", "%0", "1", "=h"(x))
+FUSER_LOAD(uint32, "u32", "%0", "1", "=r"(x))
+FUSER_LOAD(uint2, "v2.u32", "{%0, %1}", "2", "=r"(x.x), "=r"(x.y))
+FUSER_LOAD(uint4, "v4.u32", "{%0, %1, %2, %3}", "4", "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w))
+#undef FUSER_LOAD
+template <bool STREAM> __device__ __forceinline__ unsigned char global(const unsigned char* p) {
+  return __ldg(p);
 }
 
-template <class T, int WIDTH> union Word {
-  typename types::Raw<WIDTH * sizeof(T)>::type raw;
-  T element[WIDTH];
-  __device__ __forceinline__ Word() {}
+// One memory access.
+template <class T, int WIDTH> struct Word {
+  typedef typename types::Raw<WIDTH * sizeof(T)>::type Raw;
+  union {
+    Raw raw;
+    T element[WIDTH];
+    uint32 pair[(WIDTH * sizeof(T) + 3) / 4];
+  };
+  __device__ __forceinline__ Word() : raw() {}
+  template <class R> __device__ __forceinline__ R get(int e) const { return R(types::to_register(element[e])); }
 };
+// Two bf16 in 32 bits: one instruction each.
+template <int WIDTH> struct Halves {
+  static __device__ __forceinline__ float get(const Word<bf16, WIDTH>& word, int e) {
+    const uint32 pair = word.pair[e / 2];
+    return __uint_as_float(e % 2 ? pair & 0xffff0000u : pair << 16);
+  }
+};
+template <class R, class T, int WIDTH> __device__ __forceinline__ R element(const Word<T, WIDTH>& word, int e) {
+  if constexpr (types::Same<T, bf16>::value && WIDTH > 1) return Halves<WIDTH>::get(word, e);
+  else return word.template get<R>(e);
+}
 
 // L: layout; WIDTH: elements per access; ROWS, COLS: whether the source varies along them.
 template <class L, int WIDTH, bool ROWS, bool COLS, class R, class S>
@@ -84,6 +98,7 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
     }
   } else {
     constexpr int kParts = L::kVec / WIDTH;
+    // All accesses are issued before the first result is used.
     Word<T, WIDTH> words[L::kVectors * kParts];
     bool ok[L::kVectors * kParts];
 #pragma unroll
@@ -94,16 +109,22 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
       for (int p = 0; p < kParts; ++p) {
         const int n = v * kParts + p;
         ok[n] = L::holds(v, tid) && src.inside(r, c + p * WIDTH);
-        const auto* from = reinterpret_cast<const typename types::Raw<WIDTH * sizeof(T)>::type*>(
-            src.at(r, c + p * WIDTH));
-        if (ok[n]) words[n].raw = S::kGlobal ? stream(from) : *from;
+        typedef typename Word<T, WIDTH>::Raw Raw;
+        const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
+        if constexpr (S::kGlobal) {
+          if (ok[n]) words[n].raw = global<ROWS>(from);
+        } else {
+          if (ok[n]) words[n].raw = *from;
+        }
       }
     }
 #pragma unroll
     for (int n = 0; n < L::kVectors * kParts; ++n)
 #pragma unroll
-      for (int e = 0; e < WIDTH; ++e)
-        dst[n * WIDTH + e] = ok[n] ? R(types::to_register(words[n].element[e])) : fill;
+      for (int e = 0; e < WIDTH; ++e) {
+        const R x = element<R>(words[n], e);  // zero where nothing was read
+        dst[n * WIDTH + e] = fill == R(0) || ok[n] ? x : fill;
+      }
   }
 }
 
@@ -119,9 +140,15 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
     for (int p = 0; p < kParts; ++p) {
       Word<T, WIDTH> word;
 #pragma unroll
-      for (int e = 0; e < WIDTH; ++e)
-        types::to_memory(word.element[e], src[(v * kParts + p) * WIDTH + e]);
-      typedef typename types::Raw<WIDTH * sizeof(T)>::type Raw;
+      for (int e = 0; e < WIDTH; ++e) {
+        const int n = (v * kParts + p) * WIDTH + e;
+        if constexpr (types::Packs<T>::value && WIDTH > 1) {
+          if (e % 2 == 0) word.pair[e / 2] = types::Packs<T>::pack(src[n], src[n + 1]);
+        } else {
+          types::to_memory(word.element[e], src[n]);
+        }
+      }
+      typedef typename Word<T, WIDTH>::Raw Raw;
       if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH)) {
         Raw* to = reinterpret_cast<Raw*>(dst.at(r, c + p * WIDTH));
         if constexpr (D::kGlobal) __stcs(to, word.raw);

@@ -19,6 +19,9 @@ template <class T> struct Plain { typedef T type; };
 template <class T> struct Plain<T&> { typedef typename Plain<T>::type type; };
 template <class T> struct Plain<const T> { typedef T type; };
 
+template <class A, class B> struct Same { static constexpr bool value = false; };
+template <class A> struct Same<A, A> { static constexpr bool value = true; };
+
 // Raw words of 1..16 bytes: one memory access each.
 template <int BYTES> struct Raw;
 template <> struct Raw<1> { typedef unsigned char type; };
@@ -43,6 +46,25 @@ __device__ __forceinline__ void to_memory(f16& y, float x) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
 }
 template <class T> __device__ __forceinline__ void to_memory(T& y, T x) { y = x; }
+
+// Two 16-bit floats in one instruction.
+template <class T> struct Packs { static constexpr bool value = false; };
+template <> struct Packs<bf16> {
+  static constexpr bool value = true;
+  static __device__ __forceinline__ uint32 pack(float low, float high) {
+    uint32 y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+  }
+};
+template <> struct Packs<f16> {
+  static constexpr bool value = true;
+  static __device__ __forceinline__ uint32 pack(float low, float high) {
+    uint32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+  }
+};
 
 }  // namespace types
 

@@ -1,0 +1,236 @@
+"""One driver: a Hypothesis engine in its own process, with a judge child of its own.
+
+It draws cases round after round until the time is over, sends every record through a pipe, and
+lets Hypothesis shrink what fails without slipping from one failure to another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import time
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from fuzz import gpu
+from fuzz.case import Case, case_id, to_text
+from fuzz.child import Child, Lost
+from fuzz.judge import blank_record, judge_text, request
+from fuzz.mutants import judge_family
+from fuzz.param_strategies import FAMILIES
+from fuzz.record import Record, signature
+from fuzz.repro import FAILED
+from fuzz.strategies import cases
+
+ROUND = 150
+"""Cases that an engine draws before it begins anew with another seed."""
+CASE_LIMIT_S = 60.0
+"""Wall limit of one case; a compile of the largest kernels takes a second or two."""
+SHRINK_S = 45.0
+"""Time after the end in which a failure found before it may still be shrunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one driver is to do.
+
+    Parameters
+    ----------
+    seed, shard, worker : int
+        The seeds of its rounds follow from these.
+    deadline : float
+        `time.time()` at which no further case begins.
+    oracles : tuple of str
+        Of `fuzz.judge.CPU_ORACLES`.
+    use_gpu : bool
+        Run every case on the GPU too.
+    mutants_until : float
+        `time.time()` until which it judges mutants first; 0 for none.
+    done : frozenset of int
+        Rounds that an interrupted run has finished.
+    database : Path
+        Where Hypothesis keeps failing examples.
+    """
+
+    seed: int
+    shard: int
+    worker: int
+    deadline: float
+    oracles: tuple[str, ...]
+    use_gpu: bool
+    mutants_until: float
+    done: frozenset[int]
+    database: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Records of one case, with its text."""
+
+    records: list[Record]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """The least case found that fails with a signature."""
+
+    record: Record
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round is over; `complete` unless the time ran out in it."""
+
+    number: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The driver itself failed."""
+
+    trace: str
+
+
+Message = Judged | Shrunk | Round | Broken
+
+
+class Failure(Exception):
+    """A case failed; each signature has a subclass, so that Hypothesis keeps them apart."""
+
+
+class TimeOver(KeyboardInterrupt):
+    """The campaign is over; Hypothesis lets it pass."""
+
+
+def drive(job: Job, outbox: Connection) -> None:
+    """Do a job; the body of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with ExitStack() as stack:
+            judge = stack.enter_context(Child(judge_text, limit_s=CASE_LIMIT_S))
+            device = stack.enter_context(gpu.Device()) if job.use_gpu else None
+            _Engine(job, outbox, judge, device).run()
+    except BrokenPipeError:
+        return
+    except BaseException as error:
+        outbox.send(Broken("".join(traceback.format_exception(error))))
+    finally:
+        outbox.close()
+
+
+class _Engine:
+    """The rounds of one driver."""
+
+    def __init__(
+        self,
+        job: Job,
+        outbox: Connection,
+        judge: Child[list[Record]],
+        device: gpu.Device | None,
+    ) -> None:
+        self._job = job
+        self._outbox = outbox
+        self._judge = judge
+        self._device = device
+        self._known: set[str] = set()
+        self._seen: dict[str, list[Record]] = {}
+        self._wanted: str | None = None
+        self._least: tuple[Record, str] | None = None
+
+    def run(self) -> None:
+        """Judge mutants for a while, then cases until the time is over."""
+        self._mutants()
+        for number in count():
+            if number not in self._job.done and not self._round(number):
+                return
+
+    def _mutants(self) -> None:
+        if not self._job.mutants_until:
+            return
+        with Child(judge_family, limit_s=max(self._job.mutants_until - time.time(), 1)) as child:
+            for family in FAMILIES:
+                left = self._job.mutants_until - time.time()
+                if left <= 0:
+                    break
+                result = child.call(f"{family} {left / (len(FAMILIES)):.3f}")
+                if not isinstance(result, Lost):
+                    for text, records in result:
+                        self._outbox.send(Judged(records, text))
+
+    def _round(self, number: int) -> bool:
+        """Draw a round of cases; tell whether there is time for another."""
+        self._wanted = self._least = None
+        test = settings(
+            max_examples=ROUND,
+            deadline=None,
+            database=DirectoryBasedExampleDatabase(self._job.database),
+            phases=(Phase.reuse, Phase.generate, Phase.shrink),
+            report_multiple_bugs=False,
+            print_blob=False,
+            # Shared cores make drawing slow now and then; that is no fault of a strategy.
+            suppress_health_check=(HealthCheck.too_slow,),
+        )(given(cases())(self._check))
+        in_time = True
+        try:
+            seed(self._seed(number))(test)()
+        except Failure:
+            pass
+        except TimeOver:
+            in_time = False
+        if self._least is not None:
+            record, text = self._least
+            self._known.add(signature(record))
+            self._outbox.send(Shrunk(record, text))
+        self._outbox.send(Round(number, in_time))
+        return in_time
+
+    def _check(self, case: Case) -> None:
+        """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
+        grace = SHRINK_S if self._wanted else 0.0
+        if time.time() > self._job.deadline + grace:
+            raise TimeOver
+        text = to_text(case)
+        records = self._judged(case, text)
+        bad = {signature(r): r for r in reversed(records) if r.status in FAILED}
+        fresh = [name for name in bad if name not in self._known]
+        name = self._wanted if self._wanted else min(fresh, default=None)
+        if name is None or name not in bad:
+            return
+        self._wanted, self._least = name, (bad[name], text)
+        raise type(name, (Failure,), {})(bad[name].reason)
+
+    def _judged(self, case: Case, text: str) -> list[Record]:
+        name = case_id(text)
+        if name not in self._seen:
+            answer = self._judge.call(request(text, self._job.oracles))
+            if isinstance(answer, Lost):
+                answer = [
+                    replace(
+                        blank_record(case, text),
+                        status="error",
+                        kind=answer.kind,
+                        reason=answer.reason,
+                        seconds=CASE_LIMIT_S if answer.kind == "hang" else 0.0,
+                    )
+                ]
+            elif self._device is not None and answer[0].status == "pass":
+                answer = answer + self._device.judge(case, text)
+            phase = "shrink" if self._wanted else "generate"
+            self._seen[name] = [replace(record, phase=phase) for record in answer]
+            self._outbox.send(Judged(self._seen[name], text))
+        return self._seen[name]
+
+    def _seed(self, number: int) -> int:
+        job = self._job
+        words = f"{job.seed}/{job.shard}/{job.worker}/{number}"
+        return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8])

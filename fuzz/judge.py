@@ -1,0 +1,281 @@
+"""One Case through every oracle that needs no GPU: build, prove, simulate, compare, read the log.
+
+A kernel is simulated on small launches made up for it, in which one CTA gets 0, 1, S - 1, S and
+2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from fuser import kernel_ir as kir
+from fuser.binding import bind, classify
+from fuser.errors import FusionError, ScheduleError
+from fuser.nvrtc import compile_cubin
+from fuser.pipeline import Launch, Program, build
+from fuzz.case import Case, Value, case_id, facts, from_text, inputs, specs, to_text
+from fuzz.launches import Call, calls, with_trips
+from fuzz.record import Record
+from oracles import simulator
+from oracles.assembler import judge_log
+from oracles.differential import compare
+from oracles.prover import prove, witness_trips
+from oracles.reference import evaluate
+from oracles.verdict import Finding, Status, Verdict
+
+CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
+"""Oracles that a campaign can name; `build` always speaks."""
+REPLAYS = 12
+"""Schedules tried on the trip count of a prover's witness: each strategy twice."""
+
+
+class Clerk:
+    """Runs oracles on one case and writes what they say into Records."""
+
+    def __init__(self, case: Case, text: str) -> None:
+        self.records: list[Record] = []
+        self._blank = blank_record(case, text)
+
+    def ask(
+        self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
+    ) -> Verdict | None:
+        """Record a verdict; None, and a record of the exception, where the oracle itself broke."""
+        start = time.perf_counter()
+        try:
+            verdict = judge()
+        except (FusionError, ScheduleError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            self.note(oracle, subject, "invalid", start, reason=reason, mutant=mutant)
+        except Exception as error:
+            reason = "".join(traceback.format_exception(error))[-4000:]
+            kind = type(error).__name__
+            self.note(oracle, subject, "error", start, kind=kind, reason=reason, mutant=mutant)
+        else:
+            self.hear(oracle, subject, verdict, start, mutant=mutant)
+            return verdict
+        return None
+
+    def hear(
+        self, oracle: str, subject: str, verdict: Verdict, start: float, *, mutant: str = ""
+    ) -> None:
+        """Record a verdict that was given since `start`."""
+        errors = [finding for finding in verdict.findings if finding.severity == "error"]
+        self.note(
+            oracle,
+            subject,
+            verdict.status.value,
+            start,
+            checked=verdict.checked,
+            kind=errors[0].kind if errors else "",
+            reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
+            mutant=mutant,
+        )
+
+    def note(
+        self,
+        oracle: str,
+        subject: str,
+        status: str,
+        start: float,
+        *,
+        checked: int = 0,
+        kind: str = "",
+        reason: str = "",
+        mutant: str = "",
+    ) -> None:
+        """Record anything."""
+        self.records.append(
+            replace(
+                self._blank,
+                oracle=oracle,
+                subject=subject,
+                status=status,
+                checked=checked,
+                seconds=time.perf_counter() - start,
+                kind=kind,
+                reason=reason,
+                mutant=mutant,
+            )
+        )
+
+
+def blank_record(case: Case, text: str) -> Record:
+    """Return a record of the case that says nothing yet."""
+    schedule = case.params
+    return Record(
+        case=case_id(text),
+        oracle="build",
+        subject="",
+        status="pass",
+        checked=0,
+        seconds=0.0,
+        kind="",
+        reason="",
+        family=schedule.family,
+        load=schedule.load,
+        store=schedule.store,
+        stages=schedule.stages,
+        values=case.kind,
+        ops=facts(case),
+    )
+
+
+def judge_text(request: str) -> list[Record]:
+    """Judge the case of a text; its first line is `# oracles: a, b`.
+
+    One string in, records out, so that any process of any engine can do it.
+    """
+    head, text = request.split("\n", 1)
+    return judge(from_text(text), head.removeprefix("# oracles: ").split(", "))
+
+
+def request(text: str, oracles: Iterable[str]) -> str:
+    """Return the argument of `judge_text`."""
+    return f"# oracles: {', '.join(oracles)}\n{text}"
+
+
+def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
+    """Judge a case.
+
+    Parameters
+    ----------
+    case : Case
+        Any; one that the compiler refuses yields one record, `invalid`.
+    oracles : iterable of str
+        Some of `CPU_ORACLES`.
+
+    Returns
+    -------
+    list of Record
+        One per kernel and oracle, simulator and agreement one per trip count.
+    """
+    wanted = frozenset(oracles)
+    clerk = Clerk(case, to_text(case))
+    programs: list[Program] = []
+
+    def compiled() -> Verdict:
+        shapes = classify(case.fusion, case.params, specs(case))
+        programs.append(build(case.fusion, case.params, shapes))
+        return Verdict("build", Status.PASS, len(programs[0].launches))
+
+    clerk.ask("build", "", compiled)
+    for program in programs:
+        for launch in program.launches:
+            judge_kernel(clerk, launch, wanted, seed=case.seed)
+            if "assembler" in wanted:
+                clerk.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
+        if wanted & {"simulator", "differential"}:
+            judge_values(clerk, case, program, wanted)
+    return clerk.records
+
+
+def judge_kernel(clerk: Clerk, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
+    """Prove a kernel, simulate it on small launches, and hold both against each other."""
+    kernel, name = launch.kernel, launch.kernel.name
+    proof = clerk.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
+    if "simulator" not in wanted:
+        return
+    said = sorted(witness_trips(proof)) if proof is not None else []
+    seen: dict[int, Verdict] = {}
+    for trips in trip_counts(kernel):
+        if trips not in said:
+            verdict = _simulated(clerk, launch, trips, seed=seed + trips, schedules=1)
+            seen |= {} if verdict is None else {trips: verdict}
+    for trips in said:
+        verdict = _simulated(clerk, launch, trips, seed=seed, schedules=REPLAYS)
+        seen |= {} if verdict is None else {trips: verdict}
+    if proof is not None and "agreement" in wanted:
+        start = time.perf_counter()
+        clerk.hear("agreement", name, agreement(proof, said, seen), start)
+
+
+def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verdict:
+    """Compare what prover and simulator say about common trip counts.
+
+    A proof speaks of every trip count; a refutation of those of its witnesses.
+    """
+    failed = [trips for trips, verdict in seen.items() if verdict.status is Status.FAIL]
+    if proof.status is Status.PASS and failed:
+        trips = failed[0]
+        witness = f"proved for every trip count, but at {trips}: {seen[trips].findings[0]}"
+        finding = Finding("prover blind", f"trips={trips}", witness)
+        return Verdict("agreement", Status.FAIL, len(seen), (finding,))
+    quiet = [trips for trips in said if trips in seen and seen[trips].status is Status.PASS]
+    if proof.status is Status.FAIL and said and not any(trips in failed for trips in said):
+        witness = f"refuted at {said} ({proof.findings[0]}), but {REPLAYS} schedules pass there"
+        finding = Finding("not replayed", f"trips={quiet or said}", witness)
+        return Verdict("agreement", Status.FAIL, max(len(quiet), 1), (finding,))
+    if proof.status in (Status.PASS, Status.FAIL) and seen:
+        return Verdict("agreement", Status.PASS, len(seen))
+    reason = f"the prover says {proof.status.value}: {proof.reason}"
+    return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
+
+
+def trip_counts(kernel: kir.Kernel) -> list[int]:
+    """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring."""
+    stages = max([buffer.slots for buffer in kernel.buffers], default=1)
+    return sorted({0, 1, stages - 1, stages, 2 * stages + 1})
+
+
+def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[str]) -> None:
+    """Simulate the case's own launches in order and compare the outputs with the reference."""
+    given = inputs(case)
+    made: list[tuple[list[Call], list[torch.Tensor]]] = []
+
+    def bound() -> Verdict:
+        made.append(calls(case, given, bind(program, specs(case), sms=1 + case.seed % 4)))
+        return Verdict("build", Status.PASS, 1)
+
+    clerk.ask("build", "launch", bound)
+    for launches, outputs in made:
+        good = all([_run(clerk, case, call, wanted) for call in launches])
+        if "differential" in wanted and good:
+            clerk.ask(
+                "differential",
+                "own launch",
+                partial(_compared, case, given, outputs),
+            )
+
+
+def _run(clerk: Clerk, case: Case, call: Call, wanted: frozenset[str]) -> bool:
+    """Simulate one launch of a case; tell whether its values can be compared."""
+    kernel, launch = call.kernel, call.launch
+    if launch is None:
+        return True
+    before = len(clerk.records)
+    verdict = clerk.ask(
+        "simulator",
+        f"{kernel.name} own launch",
+        lambda: simulator.simulate(kernel, launch, call.arrays, call.scalars, seed=case.seed),
+    )
+    if "simulator" not in wanted:
+        del clerk.records[before:]
+    call.store()
+    return verdict is not None and verdict.status is Status.PASS
+
+
+def _compared(case: Case, given: list[Value], got: list[torch.Tensor]) -> Verdict:
+    return compare(evaluate(case.fusion, given), got, exact=case.kind == "integers")
+
+
+def _read_log(source: str) -> Verdict:
+    return judge_log(compile_cubin(source).log)
+
+
+def _simulated(
+    clerk: Clerk, launch: Launch, trips: int, *, seed: int, schedules: int
+) -> Verdict | None:
+    small = with_trips(launch, trips)
+    return clerk.ask(
+        "simulator",
+        f"{launch.kernel.name} trips={trips}",
+        lambda: simulator.search(
+            launch.kernel, small, schedules=schedules, seed=seed, policy="default"
+        ),
+    )

@@ -1,0 +1,181 @@
+"""Normal forms of index expressions: polynomials over atoms, products, digits of a tile number.
+
+`digit` reads `(t // W) % n` out of nested divisions and remainders.  The rules used hold for all
+integers t >= 0 and W, a, b >= 1:
+
+    (t // a) // b = t // (a * b)
+    (t % (a * b)) // b = (t // b) % a
+    (t % (a * b)) % b = t % b
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fuser.expr import Expr, Kind, Op, Var
+
+Atom = tuple[object, ...]
+"""A variable, or an operation that is no polynomial, with its operands in normal form."""
+Poly = frozenset[tuple[tuple[Atom, ...], int]]
+"""Monomials (sorted atoms) with their coefficients, none of them 0."""
+
+
+def poly(expr: Expr) -> Poly:
+    """Return the normal form of an expression."""
+    match expr:
+        case int():
+            return frozenset({((), expr)} if expr else ())
+        case Var(name):
+            return frozenset({(((name,),), 1)})
+        case Op(Kind.ADD, a, b):
+            return _sum(poly(a), poly(b), 1)
+        case Op(Kind.SUB, a, b):
+            return _sum(poly(a), poly(b), -1)
+        case Op(Kind.MUL, a, b):
+            return _product(poly(a), poly(b))
+        case Op(kind, a, b):
+            return _operation(kind, poly(a), poly(b))
+
+
+def _operation(kind: Kind, a: Poly, b: Poly) -> Poly:
+    if kind is Kind.FLOORDIV and b == poly(1):
+        return a
+    if kind is Kind.MOD and b == poly(1):
+        return frozenset()
+    left, right = constant(a), constant(b)
+    if left is not None and right is not None and right > 0:
+        if kind is Kind.FLOORDIV:
+            return poly(left // right)
+        if kind is Kind.MOD:
+            return poly(left % right)
+    return frozenset({(((kind.value, a, b),), 1)})
+
+
+def _sum(a: Poly, b: Poly, sign: int) -> Poly:
+    total: Counter[tuple[Atom, ...]] = Counter()
+    for monomial, factor in a:
+        total[monomial] += factor
+    for monomial, factor in b:
+        total[monomial] += sign * factor
+    return frozenset((m, f) for m, f in total.items() if f)
+
+
+def _product(a: Poly, b: Poly) -> Poly:
+    total: Counter[tuple[Atom, ...]] = Counter()
+    for left, f in a:
+        for right, g in b:
+            total[tuple(sorted(left + right, key=repr_atom))] += f * g
+    return frozenset((m, f) for m, f in total.items() if f)
+
+
+def repr_atom(atom: Atom) -> str:
+    """Return a text to sort atoms by, the same in every process."""
+    return "(" + " ".join(_text(part) for part in atom) + ")"
+
+
+def _text(part: object) -> str:
+    if isinstance(part, frozenset):
+        terms = (f"{f}*" + "*".join(repr_atom(a) for a in m) for m, f in part)
+        return "[" + " ".join(sorted(terms)) + "]"
+    return str(part)
+
+
+def constant(form: Poly) -> int | None:
+    """Return the value of a polynomial without atoms."""
+    if not form:
+        return 0
+    if len(form) == 1:
+        ((monomial, factor),) = form
+        if not monomial:
+            return factor
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A positive number times factors, each a polynomial of more than a number."""
+
+    number: int = 1
+    factors: tuple[tuple[str, Poly], ...] = ()
+
+    def times(self, other: Product) -> Product:
+        """Multiply."""
+        factors = sorted(self.factors + other.factors, key=lambda f: f[0])
+        return Product(self.number * other.number, tuple(factors))
+
+    def over(self, other: Product) -> Product | None:
+        """Divide, if it divides whatever the factors are."""
+        left = Counter(self.factors)
+        left.subtract(Counter(other.factors))
+        if self.number % other.number or any(n < 0 for n in left.values()):
+            return None
+        factors = sorted(left.elements(), key=lambda f: f[0])
+        return Product(self.number // other.number, tuple(factors))
+
+
+def product(form: Poly) -> Product | None:
+    """Return a polynomial as a product; None if its number is not positive."""
+    if len(form) == 1:
+        ((monomial, factor),) = form
+        if factor <= 0:
+            return None
+        atoms = [frozenset({((atom,), 1)}) for atom in monomial]
+        return Product(factor, tuple(sorted(((_text(a), a) for a in atoms), key=lambda f: f[0])))
+    if not form:
+        return None
+    return Product(1, ((_text(form), form),))
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """`(tile // weight) % size`, without the remainder where `size` is None."""
+
+    tile: Poly
+    weight: Product
+    size: Product | None
+
+
+def digit(form: Poly) -> Digit | None:
+    """Read a coordinate as a digit of a tile number; None if it is none."""
+    if len(form) == 1:
+        ((monomial, factor),) = form
+        if factor == 1 and len(monomial) == 1 and monomial[0][0] in ("//", "%"):
+            kind, a, b = monomial[0]
+            assert isinstance(a, frozenset), "operands are polynomials"
+            assert isinstance(b, frozenset), "operands are polynomials"
+            inner, by = digit(a), product(b)
+            if inner is None or by is None:
+                return None
+            return _divided(inner, by) if kind == "//" else _remainder(inner, by)
+    return Digit(form, Product(), None)
+
+
+def _divided(inner: Digit, by: Product) -> Digit | None:
+    weight = inner.weight.times(by)
+    if inner.size is None:
+        return Digit(inner.tile, weight, None)
+    size = inner.size.over(by)
+    return None if size is None else Digit(inner.tile, weight, size)
+
+
+def _remainder(inner: Digit, by: Product) -> Digit | None:
+    if inner.size is None or inner.size.over(by) is not None:
+        return Digit(inner.tile, inner.weight, by)
+    return None
+
+
+def divided(form: Poly, by: int) -> Poly | None:
+    """Divide every coefficient, if `by` divides all of them."""
+    if any(factor % by for _, factor in form):
+        return None
+    return frozenset((monomial, factor // by) for monomial, factor in form)
+
+
+def natural(form: Poly) -> bool:
+    """Whether all coefficients are >= 0, so that the value is for atoms >= 0."""
+    return all(factor >= 0 and all(_natural(atom) for atom in m) for m, factor in form)
+
+
+def _natural(atom: Atom) -> bool:
+    return all(natural(part) for part in atom if isinstance(part, frozenset))

@@ -1,0 +1,92 @@
+"""All of z3 behind one door: does a condition on integers follow from premises?
+
+Everything handed to z3 is linear.  A product of two unknowns, and a quotient by an unknown, becomes
+an unknown of its own with the facts about it that are linear; a weaker premise can cost a proof,
+never make a false one.
+"""
+
+from __future__ import annotations
+
+import z3
+
+from fuser.expr import Expr, Kind, Op, Var
+
+
+class Question:
+    """One question to z3: expressions, the facts about them, and a work limit."""
+
+    def __init__(self, rlimit: int) -> None:
+        self.solver = z3.SolverFor("QF_LIA")
+        self.solver.set("rlimit", rlimit)
+        self._terms: dict[Expr, z3.ArithRef] = {}
+
+    def term(self, expr: Expr) -> z3.ArithRef:
+        """Return z3's term for an expression; every variable is >= 0."""
+        if expr not in self._terms:
+            self._terms[expr] = self._made(expr)
+        return self._terms[expr]
+
+    def _made(self, expr: Expr) -> z3.ArithRef:
+        match expr:
+            case int():
+                return z3.IntVal(expr)
+            case Var(name):
+                made = z3.Int(name)
+                self.solver.add(made >= 0)
+                return made
+            case Op(kind, left, right):
+                return self._operation(kind, left, right)
+
+    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
+        a, b = self.term(left), self.term(right)
+        match kind:
+            case Kind.ADD:
+                return a + b
+            case Kind.SUB:
+                return a - b
+            case Kind.MUL:
+                if isinstance(left, int) or isinstance(right, int):
+                    return a * b
+                return self._unknown("product")
+            case Kind.FLOORDIV | Kind.MOD:
+                return self._divided(kind, a, b, right)
+            case Kind.MIN:
+                return z3.If(a <= b, a, b)
+            case Kind.MAX:
+                return z3.If(a <= b, b, a)
+            case Kind.LT:
+                return z3.If(a < b, z3.IntVal(1), z3.IntVal(0))
+            case Kind.LE:
+                return z3.If(a <= b, z3.IntVal(1), z3.IntVal(0))
+            case Kind.EQ:
+                return z3.If(a == b, z3.IntVal(1), z3.IntVal(0))
+            case Kind.AND:
+                return z3.If(z3.And(a != 0, b != 0), z3.IntVal(1), z3.IntVal(0))
+
+    def _divided(
+        self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr
+    ) -> z3.ArithRef:
+        quotient, rest = self._unknown("quotient"), self._unknown("rest")
+        if isinstance(by, int) and by > 0:
+            self.solver.add(a == quotient * by + rest, rest >= 0, rest < by)
+        else:
+            inside = z3.And(rest >= 0, rest < b, quotient >= 0, quotient <= a)
+            self.solver.add(z3.Implies(z3.And(a >= 0, b >= 1), inside))
+        return quotient if kind is Kind.FLOORDIV else rest
+
+    def _unknown(self, what: str) -> z3.ArithRef:
+        return z3.FreshInt(what)
+
+    def follows(self, condition: Expr) -> bool | None:
+        """Whether a condition holds for all values; None if z3 gave up or the model is too weak."""
+        claim = self.term(condition) != 0
+        answer = self.solver.check(z3.Not(claim))
+        return True if answer == z3.unsat else None
+
+
+def follows(condition: Expr, rlimit: int) -> bool:
+    """Whether a condition on launch parameters (all >= 0) always holds, as far as z3 can tell."""
+    try:
+        return Question(rlimit).follows(condition) is True
+    except z3.Z3Exception:
+        return False
