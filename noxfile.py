@@ -49,3 +49,41 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests that need no GPU (under five minutes on two cores); -- goes to pytest."""
     _python(session, "pytest", "-m", "not gpu", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def fuzz(session: nox.Session) -> None:
+    """Run a campaign and write its report: nox -s fuzz -- --seconds 600 --seed 0."""
+    _python(session, "fuzz.campaign", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def repro(session: nox.Session) -> None:
+    """Replay one failing case: nox -s repro -- reports/out/repros/NAME.py."""
+    _python(session, "fuzz.repro", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def report(session: nox.Session) -> None:
+    """Turn a ledger into reports/out/index.html."""
+    _python(session, "reports", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def bench(session: nox.Session) -> None:
+    """Time our kernels against torch, torch.compile and a copy kernel (needs a GPU)."""
+    _python(session, "fuzz.bench", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def gpu(session: nox.Session) -> None:
+    """Run the gpu-marked tests, then random cases on the GPU."""
+    _python(session, "pytest", "-m", "gpu")
+    _python(session, "fuzz.gpu", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def docs(session: nox.Session) -> None:
+    """Render the docstrings to reports/out/docs."""
+    rooms = ("fuser", "oracles", "fuzz", "reports")
+    _python(session, "pdoc", "-d", "numpy", "-o", "reports/out/docs", *rooms)

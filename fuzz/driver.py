@@ -12,6 +12,7 @@ import time
 import traceback
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -108,6 +109,12 @@ class Failure(Exception):
     """A case failed; each signature has a subclass, so that Hypothesis keeps them apart."""
 
 
+@cache
+def failure_class(name: str) -> type[Failure]:
+    """Return the one subclass of a signature."""
+    return type(name, (Failure,), {})
+
+
 class TimeOver(KeyboardInterrupt):
     """The campaign is over; Hypothesis lets it pass."""
 
@@ -157,12 +164,10 @@ class _Engine:
     def _mutants(self) -> None:
         if not self._job.mutants_until:
             return
-        with Child(judge_family, limit_s=max(self._job.mutants_until - time.time(), 1)) as child:
-            for family in FAMILIES:
-                left = self._job.mutants_until - time.time()
-                if left <= 0:
-                    break
-                result = child.call(f"{family} {left / (len(FAMILIES)):.3f}")
+        with Child(judge_family, limit_s=CASE_LIMIT_S) as child:
+            for position, family in enumerate(FAMILIES):
+                left = max(self._job.mutants_until - time.time(), 0.1)
+                result = child.call(f"{family} {left / (len(FAMILIES) - position):.3f}")
                 if not isinstance(result, Lost):
                     for text, records in result:
                         self._outbox.send(Judged(records, text))
@@ -207,7 +212,7 @@ class _Engine:
         if name is None or name not in bad:
             return
         self._wanted, self._least = name, (bad[name], text)
-        raise type(name, (Failure,), {})(bad[name].reason)
+        raise failure_class(name)(bad[name].reason)
 
     def _judged(self, case: Case, text: str) -> list[Record]:
         name = case_id(text)

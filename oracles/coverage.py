@@ -72,7 +72,7 @@ def judge(trace: Trace, most: int, *, rlimit: int) -> Covered:
         checked += 1
         if wrong:
             reasons.append(wrong)
-    if reasons and not findings:
+    if reasons and not findings and trace.trips is not None:
         findings += launches.refute(trace)
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
 
@@ -179,9 +179,7 @@ def _runs(trace: Trace, step: Step, n: int, at: object) -> list[int]:
     return [at(k, n) for k in range(stop) if step.runs(k, n)]
 
 
-def _tiled(
-    trace: Trace, step: Step, box: kir.Box, tiles: Product, rlimit: int
-) -> _Place | str:
+def _tiled(trace: Trace, step: Step, box: kir.Box, tiles: Product, rlimit: int) -> _Place | str:
     """Return which tile a box is, or why it is none of a partition."""
     digits: list[tuple[Digit, Product]] = []
     tile: Poly | None = None

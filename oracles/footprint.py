@@ -12,7 +12,7 @@ from math import prod
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
-from oracles.trace import Agent, Step, Trace
+from oracles.trace import Agent, Program, Step, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,45 @@ def _kinds(trace: Trace) -> dict[int, int]:
     return kinds
 
 
+Key = tuple[str, int]
+"""A slot of a shared buffer: the buffer's name and the slot's number."""
+
+
 class Footprints:
-    """The footprints of a trace, each worked out once."""
+    """What is the same in every execution of a trace, worked out once.
+
+    `programs` leave out the steps that the order of events does not depend on, `overlaps` lists
+    the slots that share bytes with each slot, `touching` says which agents touch which step's tile.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.accesses = {step.index: access(trace, step) for step in trace.steps}
+        self.touching = {
+            (step.index, agent.index)
+            for step in trace.steps
+            for agent in trace.agents
+            if (how := self.accesses[step.index]) is not None and touches(how, agent)
+        }
+        self.programs = tuple(self._ordered(program) for program in trace.programs)
+        self.overlaps = _overlaps(trace.kernel)
         self._met: dict[tuple[int, int], frozenset[Meeting]] = {}
+
+    def _ordered(self, program: Program) -> Program:
+        parts = (
+            tuple(step for step in part if not self._silent(step))
+            for part in (program.before, program.inside, program.after)
+        )
+        return Program(*parts, program.loop)
+
+    def _silent(self, step: Step) -> bool:
+        match step.stmt:
+            case kir.Load() | kir.Store():
+                return self.accesses[step.index] is None
+            case kir.Compute() | kir.Coordinate() | kir.FenceMBarrierInit() | kir.ThreadFence():
+                return True
+            case _:
+                return False
 
     def meetings(self, first: int, second: int) -> frozenset[Meeting]:
         """Return how the generic accesses of two steps may meet."""
@@ -132,3 +164,15 @@ class Footprints:
             assert b is not None, "asked of generic accesses only"
             self._met[first, second] = meetings(self.trace, a, b)
         return self._met[first, second]
+
+
+def _overlaps(kernel: kir.Kernel) -> dict[Key, list[Key]]:
+    spans = {
+        (b.name, slot): (b.offset + slot * b.slot_nbytes, b.offset + (slot + 1) * b.slot_nbytes)
+        for b in kernel.buffers
+        for slot in range(b.slots)
+    }
+    return {
+        key: [other for other, (start, end) in spans.items() if start < span[1] and span[0] < end]
+        for key, span in spans.items()
+    }

@@ -28,7 +28,7 @@ are of kind 1 backwards: what is in flight at i is awaited before the bytes are 
 from __future__ import annotations
 
 from oracles.order import Order
-from oracles.trace import Rhythm
+from oracles.rhythm import Rhythm
 
 Kind = tuple[int, int, str]
 """A kind of event: its step, its agent, and what of the step it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from math import lcm
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Var, substitute, variables
@@ -20,7 +21,9 @@ _Function = Callable[[_Values], int]
 def _function(expr: Expr) -> _Function:
     """Return an expression over any variables as a function of their values by name."""
     names = {var: f"v[{var.name!r}]" for var in variables(expr)}
-    made: _Function = eval(f"lambda v: {spell(expr, names, checked=False)}", {"min": min, "max": max})
+    made: _Function = eval(
+        f"lambda v: {spell(expr, names, checked=False)}", {"min": min, "max": max}
+    )
     return made
 
 
@@ -74,8 +77,16 @@ def _launches(trace: Trace) -> Iterator[dict[str, int]]:
                 for var in variables(extent):
                     sizes[var] = max(sizes.get(var, 1), size)
                     shaping.add(var)
+    units = {
+        var: lcm(*(t.aligned for t in trace.kernel.tensors)) or 1
+        for t in trace.kernel.tensors
+        for var in variables(t.extents[-1])
+    }
     names = sorted(shaping, key=str)
-    choices = [(1, sizes[v], sizes[v] + 1, 2 * sizes[v] + 1, 3 * sizes[v], 0) for v in names]
+    choices = []
+    for var in names:
+        t, unit = sizes[var], units.get(var, 1)
+        choices.append(sorted({-(-x // unit) * unit for x in (0, 1, t, t + 1, 2 * t + 1, 3 * t)}))
     rest = {var.name: 1 for var in trace.kernel.params}
     tried = 0
     for grid in (1, 2, 3):
@@ -83,11 +94,18 @@ def _launches(trace: Trace) -> Iterator[dict[str, int]]:
             tried += 1
             if tried > LAUNCHES:
                 return
-            yield {
+            launched = {
                 **rest,
                 **{v.name: x for v, x in zip(names, values, strict=True)},
                 kir.GRID.name: grid,
             }
+            if _legal(trace.kernel, launched):
+                yield launched
+
+
+def _legal(kernel: kir.Kernel, values: _Values) -> bool:
+    """Whether the last extents are multiples of what the tensors are aligned to."""
+    return all(_function(t.extents[-1])(values) % t.aligned == 0 for t in kernel.tensors)
 
 
 def _boxes(stmt: kir.Stmt) -> list[kir.Box]:

@@ -27,82 +27,13 @@ nothing outside the thread can tell them apart.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import NegativeError, UnsupportedError
+from oracles.events import Event, Phase, Runner, Turn, Violation
 from oracles.footprint import Footprints
-from oracles.memory import Memory
+from oracles.obligations import Memory
 from oracles.trace import Step, Trace
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """An obligation that fails: `earlier` is not ordered before `later`, or `later` is wrong."""
-
-    kind: str
-    later: Step
-    earlier: Step | None
-    iteration: int
-    trips: int
-    says: str
-    severity: str = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What an event is: a step (or the end of one) of an agent, at an iteration."""
-
-    step: Step | None
-    agent: int
-    what: str
-    iteration: int
-
-
-@dataclass(slots=True)
-class Phase:
-    """The running phase of one slot of an mbarrier, and what its completion will follow."""
-
-    barrier: kir.MBarrier
-    slot: int
-    number: int = 0
-    pending: int = 0
-    nbytes: int = 0
-    before: int = 0
-    fenced: int = 0
-    causes: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    waiters: int = 0
-    step: Step | None = None
-    iteration: int = -1
-
-
-@dataclass(slots=True)
-class Turn:
-    """A named barrier that some threads have reached."""
-
-    threads: int
-    count: int = 0
-    before: int = 0
-    fenced: int = 0
-    agents: list[int] = field(default_factory=list)
-    last: int = -1
-
-
-@dataclass(slots=True)
-class _Agent:
-    """One agent on its way: `before` precedes its next event, `fenced` through a proxy fence."""
-
-    index: int
-    todo: list[tuple[Step, int]]
-    at: int = 0
-    before: int = 0
-    fenced: int = 0
-    last: int = -1
-    segment: int = -1
-    waiting: str = ""
-    group: list[int] = field(default_factory=list)
-    groups: list[list[int]] = field(default_factory=list)
 
 
 class Order:
@@ -111,6 +42,7 @@ class Order:
     def __init__(self, trace: Trace, trips: int, footprints: Footprints) -> None:
         self.trace = trace
         self.trips = trips
+        self.footprints = footprints
         self.events: list[Event] = []
         self.before: list[int] = []
         self.fenced: list[int] = []
@@ -125,12 +57,13 @@ class Order:
         self.private: dict[int, int] = {a.index: 0 for a in trace.agents}
         self.warp_private: dict[int, int] = {}
         self.flying: list[tuple[int, str, Step]] = []
+        self._visible: set[tuple[str, int]] = set()
         self.memory = Memory(self, footprints)
-        self.agents = [_Agent(a.index, self._todo(a.index)) for a in trace.agents]
+        self.agents = [Runner(a.index, self._todo(a.index)) for a in trace.agents]
         self._follow()
 
     def _todo(self, agent: int) -> list[tuple[Step, int]]:
-        return list(self.trace.programs[agent].run(self.trips))
+        return list(self.footprints.programs[agent].run(self.trips))
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -149,10 +82,8 @@ class Order:
             self.warp_private[warp] = self.warp_private.get(warp, 0) | 1 << number
         return number
 
-    def _own(self, a: _Agent, step: Step, what: str, k: int, causes: Iterable[int] = ()) -> int:
-        number = self.event(
-            Event(step, a.index, what, k), a.before, a.fenced, (a.last, *causes)
-        )
+    def _own(self, a: Runner, step: Step, what: str, k: int, causes: Iterable[int] = ()) -> int:
+        number = self.event(Event(step, a.index, what, k), a.before, a.fenced, (a.last, *causes))
         a.before = self.before[number]
         a.last, a.segment = number, -1
         return number
@@ -176,9 +107,7 @@ class Order:
         severity: str = "error",
     ) -> None:
         """Record a violation."""
-        self.violations.append(
-            Violation(kind, later, earlier, k, self.trips, says, severity)
-        )
+        self.violations.append(Violation(kind, later, earlier, k, self.trips, says, severity))
 
     # --- execution ------------------------------------------------------------------------------
 
@@ -199,34 +128,36 @@ class Order:
             return
         self._exit()
 
-    def _step(self, a: _Agent) -> bool:
+    def _step(self, a: Runner) -> bool:
         """Execute the next step of an agent; False if it has to wait."""
         step, k = a.todo[a.at]
         stmt = step.stmt
-        match stmt:
-            case kir.Load(_, kir.Slot()) | kir.Store(kir.Slot()):
-                self.memory.generic(a.index, a.before, step, k)
-            case kir.Load() | kir.Store() | kir.Compute() | kir.Coordinate():
-                pass
-            case kir.MBarrierWaitParity():
-                if not self._wait(a, step, stmt, k):
-                    return False
-            case kir.BlockSync(barrier, threads):
-                if not self._sync(a, step, barrier, threads, k):
-                    return False
-                return True
-            case kir.WarpSync():
-                if not self._warp_sync(a, step, k):
-                    return False
-                return True
+        if isinstance(stmt, kir.BlockSync):
+            return self._sync(a, step, stmt, k)
+        if isinstance(stmt, kir.WarpSync):
+            return self._warp_sync(a, step, k)
+        if isinstance(stmt, kir.MBarrierWaitParity):
+            if not self._wait(a, step, stmt, k):
+                return False
+        elif isinstance(stmt, kir.Load | kir.Store):
+            self.memory.generic(a.index, a.before, step, k)
+        else:
+            self._other(a, step, k)
+        a.at += 1
+        a.waiting = ""
+        return True
+
+    def _other(self, a: Runner, step: Step, k: int) -> None:
+        """Execute a step that never waits for others."""
+        match step.stmt:
             case kir.MBarrierArrive(barrier, _, scope, cta):
                 if cta is not None or scope is kir.Scope.CLUSTER:
                     raise UnsupportedError(f"{step.where}: an arrival at another CTA")
                 self._arrive(a, step, barrier, 0, k)
             case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
                 self._arrive(a, step, barrier, nbytes, k)
-            case kir.TmaLoad():
-                self._tma_load(a, step, stmt, k)
+            case kir.TmaLoad() as load:
+                self._tma_load(a, step, load, k)
             case kir.TmaStore():
                 self._tma_store(a, step, k)
             case kir.AsyncCommit(kir.AsyncKind.BULK):
@@ -241,21 +172,15 @@ class Order:
                     self.fences.append((number, a.index))
             case kir.MBarrierInit(barrier):
                 self._init(a, step, barrier, k)
-            case kir.MBarrierInvalidate(barrier):
-                self._invalidate(a, step, barrier, k)
-            case kir.FenceMBarrierInit() | kir.ThreadFence():
-                pass
             case _:
-                raise UnsupportedError(f"{step.where}: {type(stmt).__name__}")
-        a.at += 1
-        a.waiting = ""
-        return True
+                raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__}")
 
     # --- barriers of threads --------------------------------------------------------------------
 
-    def _sync(self, a: _Agent, step: Step, barrier: int, threads: int, k: int) -> bool:
+    def _sync(self, a: Runner, step: Step, stmt: kir.BlockSync, k: int) -> bool:
         if a.waiting == "sync":
             return False
+        barrier, threads = stmt.barrier, stmt.threads
         turn = self.turns.setdefault(barrier, Turn(threads))
         if turn.count == 0:
             turn.threads = threads
@@ -287,7 +212,7 @@ class Order:
         self.turns[barrier] = Turn(threads, last=number)
         return True
 
-    def _warp_sync(self, a: _Agent, step: Step, k: int) -> bool:
+    def _warp_sync(self, a: Runner, step: Step, k: int) -> bool:
         if a.waiting == "warp":
             return False
         me = self.trace.agents[a.index]
@@ -322,7 +247,7 @@ class Order:
 
     # --- mbarriers ------------------------------------------------------------------------------
 
-    def _init(self, a: _Agent, step: Step, barrier: kir.MBarrier, k: int) -> None:
+    def _init(self, a: Runner, step: Step, barrier: kir.MBarrier, k: int) -> None:
         count = self.trace.agents[a.index].count
         if count > 1 or barrier.name in self.inits:
             self.wrong("init", step, k, f"{barrier.name} is initialised more than once")
@@ -334,10 +259,7 @@ class Order:
                 barrier, slot, pending=barrier.arrivals, ends=[]
             )
 
-    def _invalidate(self, a: _Agent, step: Step, barrier: kir.MBarrier, k: int) -> None:
-        raise UnsupportedError(f"{step.where}: the end of a barrier's life at iteration {k}")
-
-    def _phase(self, a: _Agent, step: Step, barrier: kir.MBarrier, k: int) -> Phase | None:
+    def _phase(self, a: Runner, step: Step, barrier: kir.MBarrier, k: int) -> Phase | None:
         """Return the running phase that a statement uses, checked to be initialised for it."""
         slot = step.bar_slot(max(k, 0), self.trips)
         if not 0 <= slot < barrier.slots:
@@ -350,14 +272,16 @@ class Order:
             self.wrong("init", step, k, f"{barrier.name} is used before its mbarrier_init")
             return None
         number, agent, init = made
-        if agent != a.index and not any(
-            self.before[sync] >> number & 1 and a.before >> sync & 1 for sync in self.syncs
-        ):
+        if (barrier.name, a.index) in self._visible or agent == a.index:
+            return self.phases[barrier.name, slot]
+        if any(self.before[sync] >> number & 1 and a.before >> sync & 1 for sync in self.syncs):
+            self._visible.add((barrier.name, a.index))
+        else:
             says = f"no block_sync makes {barrier.name} visible to {self.trace.agents[a.index]}"
             self.wrong("init", step, k, says, earlier=init)
         return self.phases[barrier.name, slot]
 
-    def _after_previous(self, a: _Agent, step: Step, phase: Phase, k: int, what: str) -> None:
+    def _after_previous(self, a: Runner, step: Step, phase: Phase, k: int, what: str) -> None:
         """Check that the phase before the running one completed before this (A1, A3)."""
         self.checked += 1
         if phase.ends and not a.before >> phase.ends[-1] & 1:
@@ -367,9 +291,7 @@ class Order:
             )
             self.wrong("parity", step, k, says)
 
-    def _arrive(
-        self, a: _Agent, step: Step, barrier: kir.MBarrier, nbytes: int, k: int
-    ) -> None:
+    def _arrive(self, a: Runner, step: Step, barrier: kir.MBarrier, nbytes: int, k: int) -> None:
         phase = self._phase(a, step, barrier, k)
         if phase is None:
             return
@@ -427,7 +349,7 @@ class Order:
         phase.causes = []
         phase.step = None
 
-    def _wait(self, a: _Agent, step: Step, stmt: kir.MBarrierWaitParity, k: int) -> bool:
+    def _wait(self, a: Runner, step: Step, stmt: kir.MBarrierWaitParity, k: int) -> bool:
         if stmt.scope is kir.Scope.CLUSTER:
             raise UnsupportedError(f"{step.where}: a wait across CTAs")
         slot = step.bar_slot(max(k, 0), self.trips)
@@ -458,7 +380,7 @@ class Order:
 
     # --- engines --------------------------------------------------------------------------------
 
-    def _tma_load(self, a: _Agent, step: Step, stmt: kir.TmaLoad, k: int) -> None:
+    def _tma_load(self, a: Runner, step: Step, stmt: kir.TmaLoad, k: int) -> None:
         phase = self._phase(a, step, stmt.barrier, k)
         if phase is None:
             return
@@ -476,7 +398,7 @@ class Order:
         self._joins(phase, end, step, k)
         self._complete(phase)
 
-    def _tma_store(self, a: _Agent, step: Step, k: int) -> None:
+    def _tma_store(self, a: Runner, step: Step, k: int) -> None:
         start = self._own(a, step, "issue", k)
         after = self.before[start], self.fenced[start]
         read = self.event(Event(step, -1, "read", k), *after, [start])
@@ -484,7 +406,7 @@ class Order:
         self.flying.append((read, "drain", step))
         a.group.append(read)
 
-    def _await(self, a: _Agent, step: Step, k: int, keep: int) -> None:
+    def _await(self, a: Runner, step: Step, k: int, keep: int) -> None:
         """Wait for groups: their reads are all that this CTA's memory cares about."""
         done = max(0, len(a.groups) - keep)
         reads = [read for group in a.groups[:done] for read in group]

@@ -1,7 +1,7 @@
 """The prover: no race, no deadlock and no lost element, in any interleaving, for any trip count.
 
 It judges a Kernel alone.  `trace` reads who executes what; `order` finds, for one trip count, what
-precedes what in every execution; `memory` asks that of every two accesses that conflict;
+precedes what in every execution; `obligations` asks that of every two accesses that conflict;
 `induction` says how many trip counts are enough for all; `coverage` shows that the tiles of all
 CTAs write every element of the outputs once, for all extents.
 
@@ -23,7 +23,8 @@ from oracles import coverage, launches
 from oracles.arithmetic import UnsupportedError
 from oracles.footprint import Footprints
 from oracles.induction import edges, enough, lookahead, steady
-from oracles.order import Order, Violation
+from oracles.events import Violation
+from oracles.order import Order
 from oracles.trace import Trace, read
 from oracles.verdict import Finding, Status, Verdict
 
@@ -206,9 +207,7 @@ def _complaints(kernel: kir.Kernel, rlimit: int) -> frozenset[tuple[str, str]] |
         return None
     if order.errors or order.reason:
         return None
-    return frozenset(
-        (f.kind, re.sub(r"line \d+: ", "", f.where)) for f in order.warnings
-    )
+    return frozenset((f.kind, re.sub(r"line \d+: ", "", f.where)) for f in order.warnings)
 
 
 def _without(kernel: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:

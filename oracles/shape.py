@@ -73,7 +73,10 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[tuple[str, str]]:
             else f"a box of {prod(box.shape) * nbytes} bytes, a slot of {buffer.slot_nbytes}",
         ),
         ("bounds", "" if max(box.shape) <= TMA_BOX else f"more than {TMA_BOX} elements an axis"),
-        ("alignment", f"a slot starts at byte {odd[0]}, no multiple of {TMA_SHARED}" if odd else ""),
+        (
+            "alignment",
+            f"a slot starts at byte {odd[0]}, no multiple of {TMA_SHARED}" if odd else "",
+        ),
         ("alignment", "" if row % TMA_GLOBAL == 0 else f"rows of {row} bytes"),
         (
             "alignment",

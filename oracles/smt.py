@@ -63,9 +63,7 @@ class Question:
             case Kind.AND:
                 return z3.If(z3.And(a != 0, b != 0), z3.IntVal(1), z3.IntVal(0))
 
-    def _divided(
-        self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr
-    ) -> z3.ArithRef:
+    def _divided(self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr) -> z3.ArithRef:
         quotient, rest = self._unknown("quotient"), self._unknown("rest")
         if isinstance(by, int) and by > 0:
             self.solver.add(a == quotient * by + rest, rest >= 0, rest < by)

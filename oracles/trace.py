@@ -24,7 +24,16 @@ from math import lcm
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel_text import line, numbered
-from oracles.arithmetic import Drift, Function, K, N, UnsupportedError, drift, function, replace_tree
+from oracles.arithmetic import (
+    Drift,
+    Function,
+    K,
+    N,
+    UnsupportedError,
+    drift,
+    function,
+    replace_tree,
+)
 
 UNROLL = 1024
 """Statements that written-out constant loops may make; more is not modelled."""
@@ -106,28 +115,6 @@ class Step:
     def runs(self, k: int, n: int) -> bool:
         """Whether its guards hold."""
         return self.guard is None or self.guard(k, n) != 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rhythm:
-    """How the kernel repeats: see `prover` for what the numbers are good for.
-
-    Parameters
-    ----------
-    period : int
-        Shift of the iteration that maps the kernel onto itself (with its slots turned).
-    start, end, trips : int
-        Iterations after the start and before the end that differ from the rest, and trip counts
-        below which anything may differ.
-    turn : int
-        Iterations after which the same bytes of a shared buffer are used again.
-    """
-
-    period: int
-    start: int
-    end: int
-    trips: int
-    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +220,14 @@ def _agents(kernel: kir.Kernel) -> tuple[Agent, ...]:
                     count = many * (1 if first_lane else kir.WARP - 1)
                     out.append(
                         Agent(
-                            len(out), name, first, warps * kir.WARP,
-                            first_warp, first_lane, many, count,
+                            len(out),
+                            name,
+                            first,
+                            warps * kir.WARP,
+                            first_warp,
+                            first_lane,
+                            many,
+                            count,
                         )
                     )
     return tuple(out)
@@ -287,7 +280,11 @@ class _Reader:
         lets = dict(place.lets)
         for stmt in body:
             here = _Place(
-                place.agents, dict(lets), place.guards, place.loop, place.role,
+                place.agents,
+                dict(lets),
+                place.guards,
+                place.loop,
+                place.role,
                 elected=place.elected,
             )
             match stmt:
@@ -316,7 +313,11 @@ class _Reader:
                 self.body(
                     inner,
                     _Place(
-                        here.agents, {**here.lets, index: j}, here.guards, here.loop, here.role,
+                        here.agents,
+                        {**here.lets, index: j},
+                        here.guards,
+                        here.loop,
+                        here.role,
                         elected=here.elected,
                     ),
                 )
@@ -329,9 +330,7 @@ class _Reader:
         lets = {**here.lets, index: K}
         self.body(
             inner,
-            _Place(
-                here.agents, lets, here.guards, (number, stop), here.role, elected=here.elected
-            ),
+            _Place(here.agents, lets, here.guards, (number, stop), here.role, elected=here.elected),
         )
 
     def _role(self, here: _Place, name: str, first: int, warps: int) -> _Place:
@@ -445,87 +444,3 @@ def _controls(raw: _Raw, trips: Expr | None) -> Iterator[tuple[str, Expr]]:
             names = ", ".join(sorted(str(v) for v in stray))
             raise UnsupportedError(f"line {raw.line}: control depends on {names}")
         yield what, expr
-
-
-def _rhythm(
-    reader: _Reader, steps: tuple[Step, ...], uses: tuple[tuple[Step, str, Expr], ...]
-) -> Rhythm:
-    """Say after how many iterations the kernel repeats, and where its ends are."""
-    start, end, trips = 0, 1, 1
-    guards, all_of, turn = 1, 1, 1
-    turning = _disjoint(reader.kernel)
-    rings: dict[str, set[int]] = {}
-    for step, what, expr in uses:
-        how = drift(expr)
-        start, end, trips = max(start, how.start), max(end, how.end), max(trips, how.trips)
-        if step.loop is None:
-            continue
-        if what == "stop":
-            value = function(expr)
-            end = max(end, *(abs(value(0, n) - n) + 1 for n in range(trips, trips + 2)))
-            continue
-        if not how.steady:
-            raise UnsupportedError(f"{step.where}: its {what} grows without end")
-        all_of = lcm(all_of, how.period)
-        if what == "guard":
-            guards = lcm(guards, how.period)
-        elif what == "parity":
-            turning = turning and _flips(step, how)
-        else:
-            home = f"{what} {_home(step.stmt, what)}"
-            rings.setdefault(home, set()).add(_ring(expr, how))
-            turn = max(turn, how.period) if turning else lcm(turn, how.period)
-    kernel = reader.kernel
-    slots = [m.slots for m in kernel.barriers] + [b.slots for b in kernel.buffers]
-    keeps = [s.stmt.keep for s in steps if isinstance(s.stmt, kir.AsyncAwait)]
-    start += max(slots, default=1) + max(keeps, default=0) + reader.written_out
-    if turning and all(len(ring) == 1 and 0 not in ring for ring in rings.values()):
-        return Rhythm(guards, start, end, trips, turn)
-    return Rhythm(all_of, start, end, trips, lcm(turn, all_of))
-
-
-def _home(stmt: kir.Stmt, what: str) -> str:
-    match stmt:
-        case kir.TmaLoad(dst, _, barrier):
-            return dst.buffer.name if what == "slot" else barrier.name
-        case kir.TmaStore(_, src):
-            return src.buffer.name
-        case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
-            return buffer.name
-        case (
-            kir.MBarrierArrive(barrier)
-            | kir.MBarrierArriveExpectTx(barrier)
-            | kir.MBarrierWaitParity(barrier)
-        ):
-            return barrier.name
-        case _:
-            return ""
-
-
-def _ring(expr: Expr, how: Drift) -> int:
-    """Return the slots that an index walks through one by one; 0 if it does not walk so."""
-    value = function(expr, checked=False)
-    seen = [value(k, k) for k in range(how.start, how.start + 2 * how.period + 1)]
-    modulus = max(seen) + 1
-    if min(seen) < 0 or any(b != (a + 1) % modulus for a, b in zip(seen, seen[1:], strict=False)):
-        return 0
-    return modulus
-
-
-def _flips(step: Step, how: Drift) -> bool:
-    """Whether the parity of a wait flips exactly where its slot starts anew."""
-    if not how.steady:
-        raise UnsupportedError(f"{step.where}: parity grows without end")
-    slots = step.stmt.barrier.slots if isinstance(step.stmt, kir.MBarrierWaitParity) else 1
-    span = range(how.start, how.start + 2 * lcm(how.period, slots) + 1)
-    for k in span:
-        last = step.bar_slot(k, k) == slots - 1
-        if step.parity(k + 1, k + 1) != step.parity(k, k) ^ int(last):
-            return False
-    return True
-
-
-def _disjoint(kernel: kir.Kernel) -> bool:
-    """Whether no two shared buffers overlap."""
-    spans = sorted((b.offset, b.offset + b.slots * b.slot_nbytes) for b in kernel.buffers)
-    return all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))

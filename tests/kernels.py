@@ -62,15 +62,13 @@ def kernel(
 
 
 def add() -> kir.Compute:
-    """y = x + x."""
+    """Y = x + x."""
     return kir.Compute(Y, "add", (X, X))
 
 
 def direct() -> kir.Kernel:
     """No asynchronous copy at all."""
-    loop = kir.ForLoop(
-        K, TRIPS, (kir.Load(X, box(T0), 4), add(), kir.Store(box(T1), Y, 4))
-    )
+    loop = kir.ForLoop(K, TRIPS, (kir.Load(X, box(T0), 4), add(), kir.Store(box(T1), Y, 4)))
     return kernel("direct", [loop])
 
 
@@ -215,3 +213,89 @@ def staged(
             kir.Elect(kir.Per.ROLE, (kir.AsyncAwait(kir.AsyncKind.BULK, 0, read_only=True),))
         )
     return kernel("staged", body, buffers=(ring,))
+
+
+def handed(
+    stages: int,
+    *,
+    fence: str = "writer",
+    ready: bool = True,
+    free: bool = True,
+    warp_sync: bool = True,
+    final_await: bool = True,
+) -> kir.Kernel:
+    """Computing warps fill slots, a store role sends them away by TMA; mbarriers both ways.
+
+    `fence` is "writer" (every writing thread, before its arrive), "late" (the same threads,
+    after it), "observer" (the storing thread, after its wait), "leader" (only the arriving
+    lane of each warp, after the WarpSync) or "none".
+    """
+    ring = kir.Buffer("S1", DType.F32, (ROWS, COLS), stages, 0)
+    ready_bar = kir.MBarrier("ready", WARPS, stages)
+    free_bar = kir.MBarrier("free", 1, stages)
+    slot, turn = K % stages, K // stages
+    shared = kir.Space.SHARED
+    fill: list[kir.Stmt] = [kir.Load(X, box(T0), 4), add()]
+    if free:
+        fill.append(kir.MBarrierWaitParity(free_bar, slot, (turn + 1) % 2))
+    fill.append(kir.Store(kir.Slot(ring, slot), Y, 4))
+    if fence == "writer":
+        fill.append(kir.FenceAsyncProxy(shared))
+    if warp_sync:
+        fill.append(kir.WarpSync())
+    hand: list[kir.Stmt] = [kir.FenceAsyncProxy(shared)] if fence == "leader" else []
+    fill.append(kir.Elect(kir.Per.WARP, (*hand, kir.MBarrierArrive(ready_bar, slot))))
+    if fence == "late":
+        fill.append(kir.FenceAsyncProxy(shared))
+    send: list[kir.Stmt] = []
+    if ready:
+        send.append(kir.MBarrierWaitParity(ready_bar, slot, turn % 2))
+    if fence == "observer":
+        send.append(kir.FenceAsyncProxy(shared))
+    send += [
+        kir.TmaStore(box(T1), kir.Slot(ring, slot)),
+        kir.AsyncCommit(kir.AsyncKind.BULK),
+        kir.AsyncAwait(kir.AsyncKind.BULK, 0, read_only=True),
+        kir.MBarrierArrive(free_bar, slot),
+    ]
+    if not final_await:
+        send.pop(-2)
+    init = (kir.MBarrierInit(ready_bar), kir.MBarrierInit(free_bar), kir.FenceMBarrierInit())
+    body: list[kir.Stmt] = [
+        kir.Elect(kir.Per.ROLE, init),
+        kir.BlockSync(0, 32 * (WARPS + 1)),
+        kir.Role("compute", 0, WARPS, (kir.ForLoop(K, TRIPS, tuple(fill)),)),
+        kir.Role(
+            "store", WARPS, 1, (kir.Elect(kir.Per.ROLE, (kir.ForLoop(K, TRIPS, tuple(send)),)),)
+        ),
+    ]
+    return kernel(
+        "handed", body, buffers=(ring,), barriers=(ready_bar, free_bar), threads=32 * (WARPS + 1)
+    )
+
+
+def relaid(*, sync: str = "block", same: bool = False, free: bool = True) -> kir.Kernel:
+    """A tile goes through shared memory from one layout to another.
+
+    `sync` stands between write and read: "block", "warp" or "none".  Under the `same` layout
+    every thread reads what it wrote itself, so that none is needed.
+    """
+    tile = kir.Buffer("S0", DType.F32, (ROWS, COLS), 1, 0)
+    scattered = kir.Layout((ROWS, COLS), 2, 32 * WARPS)
+    z = kir.Fragment("z", DType.F32, LAYOUT if same else scattered)
+    between: dict[str, list[kir.Stmt]] = {
+        "block": [kir.BlockSync(0, 32 * WARPS)],
+        "warp": [kir.WarpSync()],
+        "none": [],
+    }
+    main: list[kir.Stmt] = [
+        kir.Load(X, box(T0), 4),
+        add(),
+        kir.Store(kir.Slot(tile, 0), Y, 4),
+        *between[sync],
+        kir.Load(z, kir.Slot(tile, 0), 2),
+        kir.Store(box(T1), z, 2),
+    ]
+    if free:
+        main.append(kir.BlockSync(0, 32 * WARPS))
+    return kernel("relaid", [kir.ForLoop(K, TRIPS, tuple(main))], buffers=(tile,))

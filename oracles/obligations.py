@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fuser import kernel_ir as kir
-from oracles.footprint import Footprints, Meeting, touches
+from oracles.footprint import Footprints, Meeting
 from oracles.trace import Step
 
 if TYPE_CHECKING:
@@ -32,12 +32,6 @@ class Record:
     judged: int = 0
     valid: bool = False
 
-    @property
-    def span(self) -> tuple[int, int]:
-        """First byte, and the first past the last."""
-        first = self.buffer.offset + self.slot * self.buffer.slot_nbytes
-        return first, first + self.buffer.slot_nbytes
-
 
 _HAZARD = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 """Name of the hazard by (earlier writes, later writes)."""
@@ -55,20 +49,16 @@ class Memory:
             for buffer in order.trace.kernel.buffers
             for slot in range(buffer.slots)
         }
-        self.overlaps: dict[tuple[str, int], list[Record]] = {}
-        records = sorted(self.records.values(), key=lambda r: r.span)
-        for record in records:
-            first, end = record.span
-            self.overlaps[record.buffer.name, record.slot] = [
-                other for other in records if other.span[0] < end and first < other.span[1]
-            ]
+        self.overlaps = {
+            key: [self.records[other] for other in others]
+            for key, others in footprints.overlaps.items()
+        }
 
     def generic(self, agent: int, before: int, step: Step, k: int) -> None:
-        """An ordinary load or store of a slot by the threads of `agent`."""
+        """Judge an ordinary load or store of a slot by the threads of `agent`."""
         writes = isinstance(step.stmt, kir.Store)
         key = self._slot(step, k)
-        how = self.footprints.accesses[step.index]
-        if key is None or how is None or not touches(how, self.order.trace.agents[agent]):
+        if key is None or (step.index, agent) not in self.footprints.touching:
             return
         mine = self.records[key]
         if not writes and not mine.valid:
@@ -97,10 +87,8 @@ class Memory:
             if meeting.second == agent:
                 self._tell("WAW", step, step, k, "threads of one store share bytes")
 
-    def engine(
-        self, agent: int, start: int, end: int, step: Step, k: int, *, writes: bool
-    ) -> None:
-        """A bulk copy that reads or writes a slot from event `start` to event `end`."""
+    def engine(self, agent: int, start: int, end: int, step: Step, k: int, *, writes: bool) -> None:
+        """Judge a bulk copy that uses a slot from event `start` to event `end`."""
         key = self._slot(step, k)
         if key is None:
             return
@@ -221,16 +209,12 @@ class Memory:
             if mine.step is None or ("late", mine.step.index, step.index) in self.told:
                 continue
             if not any(
-                who == mine.agent
-                and self.order.before[fence] >> event & 1
-                and before >> fence & 1
+                who == mine.agent and self.order.before[fence] >> event & 1 and before >> fence & 1
                 for fence, who in self.order.fences
             ):
                 self.told.add(("late", mine.step.index, step.index))
                 says = "the fence_async_proxy stands with the reader, not with the writer"
-                self.order.wrong(
-                    "proxy-late", step, k, says, earlier=mine.step, severity="warning"
-                )
+                self.order.wrong("proxy-late", step, k, says, earlier=mine.step, severity="warning")
 
     def _after(self, events: int, kind: str, step: Step, k: int, says: str) -> None:
         earlier = self.order.events[events.bit_length() - 1]

@@ -1,0 +1,5 @@
+"""`python -m fuzz` runs a campaign."""
+
+from fuzz.campaign import main
+
+main()

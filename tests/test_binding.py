@@ -1,0 +1,120 @@
+"""From a call to the integers of a launch: every promise is checked, in the documented form."""
+
+from dataclasses import replace
+
+import pytest
+from fusions import DIRECT, PIPELINED, bias_relu, bias_specs, compiled, row_major
+
+from fuser.binding import Spec, bind, classify, extents_of
+from fuser.dtype import DType
+from fuser.errors import FusionError, ScheduleError
+from fuser.fusion_ir import FusionDefinition
+from fuser.params import PointwiseParams
+from fuser.tensor_view import Fusion
+
+
+def unary(shape: list[int], dtype: str = "bf16", **kwargs: list[bool] | list[int]) -> Fusion:
+    """relu of one input of that form."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=shape, dtype=dtype, **kwargs)  # type: ignore[arg-type] # as the user's
+    fd.add_output(fd.ops.relu(x))
+    return fd.fusion()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("T0", {"dtype": DType.F32}, r"call\(T0\): got f32, the fusion says bf16; cast the tensor"),
+        ("T0", {"shape": (10,), "strides": (1,)}, r"call\(T0\): got 1 axes .* says 2; reshape"),
+        ("T1", {"shape": (9, 256)}, r"call\(T1\): axis 0 has 9 elements, but i0 is 10 as given"),
+        ("T2", {"shape": (255,)}, r"call\(T2\): axis 0 has 255 elements, but i1 is 256"),
+        ("T0", {"strides": (512, 2)}, r"call\(T0\): axis 1 has stride 2, .* promises 1"),
+        ("T0", {"strides": (300, 1)}, r"axis 0 has stride 300, .* promises 256 .*contiguous\(\)"),
+        ("T0", {"strides": (1, 10)}, r"axis 1 has stride 10, the fusion promises 1"),
+    ],
+)
+def test_broken_promises(name: str, change: dict[str, object], message: str) -> None:
+    """Shapes, dtypes and strides that the definition excludes."""
+    specs = bias_specs()
+    specs[name] = replace(specs[name], **change)  # type: ignore[arg-type] # fields by name
+    program = compiled(DIRECT)
+    with pytest.raises(FusionError, match=message):
+        bind(program, specs, sms=132)
+
+
+def test_pinned_extents_are_checked() -> None:
+    """A number in the definition is a promise."""
+    fusion = unary([4, -1])
+    with pytest.raises(FusionError, match="axis 0 has 5 elements, the fusion says 4; .* with -1"):
+        extents_of(fusion, {"T0": row_major((5, 8), DType.BF16)})
+
+
+def test_extents_past_32_bits_are_refused() -> None:
+    """Coordinates are signed 32-bit numbers; a second row of the tile is the way out."""
+    fusion = unary([-1, -1])
+    specs = {"T0": row_major((1 << 16, 1 << 16), DType.BF16)}
+    one_row = PointwiseParams((1, 2048), 8, 4, None, "direct", "direct")
+    with pytest.raises(ScheduleError, match="4294967296 elements, .* use a tile of 2 or more rows"):
+        bind(compiled(one_row, fusion, specs), specs, sms=132)
+    rows = PointwiseParams((4, 512), 8, 4, None, "direct", "direct")
+    (binding,) = bind(compiled(rows, fusion, specs), specs, sms=132)
+    assert binding.params["n0"] * binding.params["n1"] == 1 << 32
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "address", "aligned", "tma"),
+    [
+        ((10, 256), (256, 1), 1024, 8, True),
+        ((10, 256), (256, 1), 1026, 1, False),
+        ((10, 252), (252, 1), 1024, 4, False),
+        ((10, 251), (251, 1), 1024, 1, False),
+        ((1, 251), (251, 1), 1024, 1, True),
+        ((10, 256), (264, 1), 1024, 8, True),
+        ((10, 256), (260, 1), 1024, 4, False),
+    ],
+)
+def test_alignment_classes(
+    shape: tuple[int, ...], strides: tuple[int, ...], address: int, aligned: int, tma: bool
+) -> None:
+    """Address, row pitch and row length decide the width of accesses, pitch and address TMA."""
+    fusion = unary([-1, -1], contiguity=[False, True])
+    spec = Spec(shape, strides, address, DType.BF16)
+    shapes = classify(fusion, PIPELINED, {"T0": spec})
+    assert shapes.elements("T0") == aligned
+    assert ("T0" in shapes.tma) is tma
+
+
+@pytest.mark.parametrize("shape", [(0, 256), (10, 0)])
+def test_nothing_to_compute_is_no_launch(shape: tuple[int, int]) -> None:
+    """Extents of 0 give a grid of 0."""
+    specs = bias_specs(*shape)
+    (binding,) = bind(compiled(DIRECT, specs=specs), specs, sms=132)
+    assert binding.grid == 0
+
+
+def test_persistent_grids_are_no_larger_than_the_work() -> None:
+    """2 CTAs per SM, but only 6 tiles."""
+    specs = bias_specs(10, 256)
+    (binding,) = bind(compiled(PIPELINED), specs, sms=132)
+    assert binding.grid == 6
+    (large,) = bind(compiled(PIPELINED), bias_specs(10_000, 256), sms=132)
+    assert large.grid == 264
+
+
+def test_one_axis_is_seen_as_rows_of_the_tile() -> None:
+    """A multiple of the columns becomes rows and columns, anything else one row."""
+    fusion = unary([-1])
+    for n, extents in ((1280, (10, 128)), (1281, (1, 1281))):
+        specs = {"T0": row_major((n,), DType.BF16)}
+        (binding,) = bind(compiled(PIPELINED, fusion, specs), specs, sms=132)
+        assert (binding.params["n0"], binding.params["n1"]) == extents
+
+
+def test_strides_of_axes_of_one_element_do_not_matter() -> None:
+    """torch leaves them arbitrary."""
+    fusion = bias_relu()
+    specs = bias_specs(1, 256)
+    specs["T0"] = replace(specs["T0"], strides=(12345, 1))
+    program = compiled(DIRECT, fusion, specs)
+    (binding,) = bind(program, specs, sms=132)
+    assert binding.params["T0_s0"] % 16 == 0

@@ -1,0 +1,64 @@
+"""The loop domain: which axes a kernel has, and how tensors walk along them."""
+
+from fusions import DIRECT, compiled, row_major
+
+from fuser.domain import domains
+from fuser.dtype import DType
+from fuser.fusion_ir import FusionDefinition
+
+
+def test_an_input_read_in_two_ways_is_two_tensors() -> None:
+    """x[:, None] + x[None, :] walks x along both axes."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["n"], dtype="f32")
+    rows = fd.ops.broadcast(x, is_broadcast_dim=[False, True])
+    cols = fd.ops.broadcast(x, is_broadcast_dim=[True, False])
+    fd.add_output(fd.ops.add(rows, cols))
+    (launch,) = compiled(DIRECT, fd.fusion(), {"T0": row_major((64,), DType.F32)}).launches
+    assert sorted(launch.arguments) == ["T0", "T0_1", "T3"]
+    assert {launch.arguments[name] for name in ("T0", "T0_1")} == {"T0"}
+
+
+def test_neighbouring_axes_merge_only_where_every_tensor_allows() -> None:
+    """Contiguous inputs become one axis; a bias along the last keeps two."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1, -1, -1], dtype="f32")
+    fd.add_output(fd.ops.neg(x))
+    (flat,) = domains(fd.fusion())
+    assert flat.merged == ((0, 1, 2),)
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1, -1, -1], dtype="f32")
+    b = fd.ops.broadcast(
+        fd.define_tensor(shape=[-1], dtype="f32"), is_broadcast_dim=[True, True, False]
+    )
+    fd.add_output(fd.ops.add(x, b))
+    (two,) = domains(fd.fusion())
+    assert two.merged == ((0, 1), (2,))
+
+
+def test_transposed_inputs_do_not_merge() -> None:
+    """Their axes lie in memory the other way round."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1, -1], dtype="f32", stride_order=[0, 1])
+    fd.add_output(fd.ops.neg(x))
+    (domain,) = domains(fd.fusion())
+    assert domain.merged == ((0,), (1,))
+
+
+def test_a_scalar_output_has_one_axis_of_one_element() -> None:
+    """Rank 0 is legal."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.neg(fd.define_tensor(shape=[], dtype="f32")))
+    (domain,) = domains(fd.fusion())
+    assert (domain.extents, domain.merged) == ((1,), ((0,),))
+
+
+def test_a_deep_chain_is_walked_once_per_node() -> None:
+    """x = x + x, forty times: 2**40 paths, forty nodes."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1], dtype="f32")
+    for _ in range(40):
+        x = fd.ops.add(x, x)
+    fd.add_output(x)
+    (launch,) = compiled(None, fd.fusion(), {"T0": row_major((64,), DType.F32)}).launches
+    assert len(launch.kernel.tensors) == 2

@@ -1,0 +1,89 @@
+"""Integer expressions: folding never changes a value, and text and C++ mean the same."""
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuser import expr
+from fuser.codegen import _c
+from fuser.expr import Expr, Kind, Op, Var
+
+VALUES = {Var("a"): 7, Var("b"): 3, Var("n"): 12}
+
+
+def value(e: Expr, values: Mapping[Var, int]) -> int:
+    """Evaluate without folding, as the definition says."""
+    match e:
+        case int():
+            return e
+        case Var():
+            return values[e]
+        case Op(kind, a, b):
+            x, y = value(a, values), value(b, values)
+            results = {
+                Kind.ADD: lambda: x + y, Kind.SUB: lambda: x - y, Kind.MUL: lambda: x * y,
+                Kind.FLOORDIV: lambda: x // y, Kind.MOD: lambda: x % y, Kind.MIN: lambda: min(x, y),
+                Kind.MAX: lambda: max(x, y), Kind.LT: lambda: int(x < y),
+                Kind.LE: lambda: int(x <= y), Kind.EQ: lambda: int(x == y),
+                Kind.AND: lambda: int(bool(x) and bool(y)),
+            }
+            return results[kind]()
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 3) -> tuple[Expr, Expr]:
+    """A tree built by hand, and the same built by `fold`; shrinks towards one number."""
+    if depth == 0 or draw(st.booleans()):
+        leaf: Expr = draw(st.sampled_from([0, 1, 2, 5, Var("a"), Var("b"), Var("n")]))
+        return leaf, leaf
+    kind = draw(st.sampled_from(list(Kind)))
+    raw_a, a = draw(trees(depth=depth - 1))
+    raw_b, b = draw(trees(depth=depth - 1))
+    if kind in (Kind.FLOORDIV, Kind.MOD):
+        raw_b = b = draw(st.sampled_from([1, 2, 3, Var("b")]))
+    return Op(kind, raw_a, raw_b), expr.fold(kind, a, b)
+
+
+@given(trees())
+def test_folding_keeps_the_value(pair: tuple[Expr, Expr]) -> None:
+    """Neutral elements and constants vanish, the value stays."""
+    raw, folded = pair
+    assert value(raw, VALUES) == value(folded, VALUES)
+
+
+@given(trees())
+def test_cpp_means_the_same(pair: tuple[Expr, Expr]) -> None:
+    """The printed C++ is read back with Python's operators (operands are non-negative)."""
+    raw, _ = pair
+    text = _c(raw).replace("/", "//").replace("&&", " and ").replace("math::", "")
+    names = {v.name: n for v, n in VALUES.items()}
+    got = eval(text, {"minimum": min, "maximum": max}, names)  # noqa: S307 - our own text
+    assert int(got) == value(raw, VALUES) or _negative_division(raw)
+
+
+def _negative_division(e: Expr) -> bool:
+    """Tell whether a division of a negative number occurs, on which languages differ."""
+    match e:
+        case Op(kind, a, b):
+            bad = kind in (Kind.FLOORDIV, Kind.MOD) and value(a, VALUES) < 0
+            logic = kind is Kind.AND
+            return bad or logic or _negative_division(a) or _negative_division(b)
+        case _:
+            return False
+
+
+@given(trees())
+def test_substitution_commutes_with_evaluation(pair: tuple[Expr, Expr]) -> None:
+    """Replacing variables by their values gives the value."""
+    _, folded = pair
+    numbers: dict[Var, Expr] = dict(VALUES)
+    assert expr.substitute(folded, numbers) == value(folded, VALUES)
+    assert expr.variables(folded) <= VALUES.keys()
+
+
+def test_ceildiv_is_the_smallest_integer_not_below() -> None:
+    """Used for every tile count."""
+    for n in range(20):
+        for d in range(1, 6):
+            assert expr.ceildiv(n, d) == -(-n // d)

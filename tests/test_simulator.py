@@ -1,0 +1,317 @@
+"""What each sync is for, as truth tables: the simulator fails exactly where one is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fuser import kernel_ir as kir
+from fuser.dtype import DType
+from fuser.validate import validate
+from oracles.simulator import Launch, search, simulate
+from oracles.verdict import Status, Verdict
+from tests import kernels
+
+SEEDS = 6
+"""One schedule per strategy."""
+
+
+def launch(tiles: int, *, grid: int = 1) -> Launch:
+    """Return a launch in which one row of `tiles` tiles is shared by `grid` CTAs."""
+    columns = kernels.COLS * tiles
+    rows = kernels.ROWS if tiles else 0
+    return Launch(grid, {"R": rows, "C": max(columns, kernels.COLS), "pitch": max(columns, 64)})
+
+
+def judge(kernel: kir.Kernel, trips: int, *, policy: str = "default") -> Verdict:
+    """Run a kernel for some trips under every strategy."""
+    validate(kernel, final=True)
+    return search(kernel, launch(trips), schedules=SEEDS, policy=policy)
+
+
+def kinds(verdict: Verdict, severity: str = "error") -> set[str]:
+    """Return the kinds of its findings."""
+    return {f.kind for f in verdict.findings if f.severity == severity}
+
+
+def trips_of(stages: int) -> list[int]:
+    """Trip counts where real compilers break."""
+    return sorted({0, 1, stages - 1, stages, 2 * stages + 1})
+
+
+@pytest.mark.parametrize(("stages", "prefetch"), [(s, p) for s in (1, 2, 3, 4) for p in range(s)])
+def test_a_pipelined_ring_is_safe_for_every_trip_count(stages: int, prefetch: int) -> None:
+    """Trip counts below, at and past the prefetch distance are all legal."""
+    for trips in trips_of(stages):
+        verdict = judge(kernels.pipelined(stages, prefetch), trips)
+        assert verdict.status is Status.PASS, verdict
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["specialized", "staged", "handed"])
+def test_safe_kernels_pass_for_every_trip_count(name: str, stages: int) -> None:
+    """No false alarm, from the empty loop to two turns of the ring and one more."""
+    for trips in trips_of(stages):
+        verdict = judge(getattr(kernels, name)(stages), trips)
+        assert verdict.status is Status.PASS, verdict
+        assert verdict.checked > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "least", "kind"),
+    [
+        ({"init_sync": False}, 1, {"init"}),
+        ({"expect": False}, 1, {"deadlock", "bytes"}),
+        ({"nbytes": kernels.NBYTES // 2}, 1, {"bytes"}),
+        ({"nbytes": kernels.NBYTES * 2}, 1, {"deadlock", "bytes"}),
+        ({"full": False}, 1, {"raw", "uninitialised"}),
+        ({"parity": 1}, 1, {"raw", "uninitialised"}),
+        ({"war_sync": False}, 4, {"war"}),
+        ({"slots": 2}, 3, {"waw", "war"}),
+    ],
+)
+def test_each_sync_of_pipelined_is_needed(
+    change: dict[str, int], least: int, kind: set[str]
+) -> None:
+    """From `least` trips on, each omission is seen, and not before."""
+    kernel = kernels.pipelined(3, 2, **change)
+    for trips in (0, 1, 2, 3, 4, 7):
+        verdict = judge(kernel, trips)
+        assert (verdict.status is Status.FAIL) == (trips >= least), (trips, verdict)
+        assert kinds(verdict) <= kind, (trips, verdict)
+
+
+@pytest.mark.parametrize(
+    ("change", "least", "kind"),
+    [
+        ({"init_sync": False}, 1, {"init"}),
+        ({"empty_wait": False}, 4, {"arrivals", "waw", "war"}),
+        ({"empty_parity": 0}, 1, {"deadlock"}),
+        ({"full": False}, 1, {"raw", "uninitialised"}),
+        ({"arrive": False}, 4, {"deadlock"}),
+        ({"warp_sync": False}, 4, {"war"}),
+        ({"arrive_early": True}, 4, {"war"}),
+        ({"nbytes": kernels.NBYTES // 2}, 1, {"bytes"}),
+        ({"nbytes": kernels.NBYTES * 2}, 1, {"deadlock", "bytes"}),
+        ({"arrivals": kernels.WARPS - 1}, 1, {"arrivals", "war", "raw"}),
+        ({"arrivals": kernels.WARPS + 1}, 1, {"arrivals", "deadlock"}),
+        ({"extra_load": 1}, 0, {"exit"}),
+    ],
+)
+def test_each_sync_of_specialized_is_needed(
+    change: dict[str, int], least: int, kind: set[str]
+) -> None:
+    """The WarpSync before the arrive of one lane is needed like all the others."""
+    kernel = kernels.specialized(3, **change)
+    for trips in (0, 1, 2, 3, 4, 7):
+        verdict = judge(kernel, trips)
+        assert (verdict.status is Status.FAIL) == (trips >= least), (trips, verdict)
+        assert kinds(verdict) <= kind, (trips, verdict)
+
+
+@pytest.mark.parametrize(
+    ("change", "least", "kind"),
+    [
+        ({"await_reads": False}, 4, {"war"}),
+        ({"keep": 3}, 4, {"war"}),
+        ({"free_sync": False}, 4, {"war"}),
+        ({"fence": False}, 1, {"proxy"}),
+        ({"ready_sync": False}, 1, {"raw", "uninitialised"}),
+        ({"commit": False}, 1, {"exit", "war"}),
+        ({"final_await": False}, 1, {"exit"}),
+        ({"keep": 0}, 99, set()),
+        ({"fence_late": True}, 99, set()),
+    ],
+)
+def test_each_sync_of_staged_is_needed(change: dict[str, int], least: int, kind: set[str]) -> None:
+    """Waiting for more than needed is safe; waiting for less is not."""
+    kernel = kernels.staged(3, **change)
+    for trips in (0, 1, 2, 3, 4, 7):
+        verdict = judge(kernel, trips)
+        assert (verdict.status is Status.FAIL) == (trips >= least), (trips, verdict)
+        assert kinds(verdict) <= kind, (trips, verdict)
+
+
+@pytest.mark.parametrize("policy", ["default", "strict"])
+@pytest.mark.parametrize("fence", ["writer", "late", "observer", "leader", "none"])
+def test_who_must_fence(fence: str, policy: str) -> None:
+    """Writers fence before they arrive; an observer's fence is disputed; a late one is none."""
+    verdict = judge(kernels.handed(2, fence=fence), 5, policy=policy)
+    disputed = fence in ("observer", "leader")
+    safe = fence == "writer" or (disputed and policy == "default")
+    assert (verdict.status is Status.PASS) == safe, verdict
+    assert ("proxy" in kinds(verdict, "warning")) == (disputed and policy == "default"), verdict
+    assert safe or kinds(verdict) == {"proxy"}
+
+
+@pytest.mark.parametrize("change", ["ready", "free", "warp_sync", "final_await"])
+def test_each_sync_of_handed_is_needed(change: str) -> None:
+    """A storing thread that frees a slot before its bytes were read races with the writers."""
+    verdict = judge(kernels.handed(2, **{change: False}), 5)
+    assert verdict.status is Status.FAIL, verdict
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("sync", ["block", "warp", "none"])
+def test_another_layout_needs_a_barrier(sync: str, same: bool) -> None:
+    """A private round trip needs none; another layout meets other lanes and other warps."""
+    verdict = judge(kernels.relaid(sync=sync, same=same), 2)
+    assert (verdict.status is Status.PASS) == (same or sync == "block"), verdict
+
+
+def test_lanes_of_one_warp_need_a_warp_sync() -> None:
+    """The 31 lanes behind one clock are not in step with each other either."""
+    one = kir.Layout((4, 64), 4, 32)
+    other = kir.Layout((4, 64), 2, 32)
+    x = kir.Fragment("x", DType.F32, one)
+    z = kir.Fragment("z", DType.F32, other)
+    tile = kir.Buffer("S0", DType.F32, (4, 64), 1, 0)
+    for sync in (True, False):
+        between = (kir.WarpSync(),) if sync else ()
+        body: list[kir.Stmt] = [
+            kir.Load(x, kernels.box(kernels.T0, 0), 4),
+            kir.Store(kir.Slot(tile, 0), x, 4),
+            *between,
+            kir.Load(z, kir.Slot(tile, 0), 2),
+            kir.Store(kernels.box(kernels.T1, 0), z, 2),
+        ]
+        verdict = judge(kernels.kernel("warp", body, buffers=(tile,), threads=32), 1)
+        assert (verdict.status is Status.PASS) == sync, verdict
+        assert sync or kinds(verdict) <= {"raw", "uninitialised"}
+
+
+def test_a_generic_read_before_a_refill_is_disputed() -> None:
+    """Without a proxy fence it is a warning; the strict policy calls it an error."""
+    assert kinds(judge(kernels.specialized(2), 5), "warning") == {"proxy"}
+    assert kinds(judge(kernels.specialized(2), 5, policy="strict")) == {"proxy"}
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7])
+@pytest.mark.parametrize("columns", [4, 64, 100])
+@pytest.mark.parametrize("name", ["direct", "pipelined", "specialized", "staged", "handed"])
+def test_values_are_right_in_tails(name: str, rows: int, columns: int) -> None:
+    """Rows and columns that fill no tile, over three CTAs."""
+    arguments = {"direct": (), "pipelined": (2, 1)}.get(name, (2,))
+    kernel = getattr(kernels, name)(*arguments)
+    source = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    out = np.full((rows, columns), np.nan, np.float32)
+    params = {"R": rows, "C": columns, "pitch": columns + 4}
+    for seed in range(3):
+        verdict = simulate(kernel, Launch(3, params), {"T0": source, "T1": out}, seed=seed)
+        assert verdict.status is Status.PASS, verdict
+        np.testing.assert_array_equal(out, source + source)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    """A witness can be replayed."""
+    broken = kernels.specialized(3, warp_sync=False)
+    for seed in range(SEEDS):
+        verdicts = [simulate(broken, launch(9), seed=seed) for _ in range(2)]
+        assert verdicts[0] == verdicts[1]
+        assert verdicts[0].status is Status.FAIL
+
+
+def test_a_witness_names_lines_lanes_and_iterations() -> None:
+    """A reader finds both accesses, who made them, and the state of the barriers between."""
+    (found,) = [
+        f
+        for f in simulate(kernels.specialized(3, arrive_early=True), launch(7)).findings
+        if f.severity == "error"
+    ]
+    assert "load warp 0 lane 0, k=3" in found.where
+    assert "line 18 `S0[(k % 3)] <~ tma_load" in found.where
+    assert "x = load(S0[(k % 3)]" in found.where
+    assert "phase 1, pending 0, bytes 1024" in found.witness
+
+
+def test_an_empty_loop_is_judged_and_says_so() -> None:
+    """Nothing moved, but exits, barriers and coverage of an empty output were checked."""
+    verdict = simulate(kernels.specialized(3), launch(0))
+    assert verdict.status is Status.PASS
+    assert verdict.checked > 0
+    assert "no memory was accessed" in verdict.reason
+
+
+def test_elements_that_nobody_writes_are_found() -> None:
+    """A loop that stops one tile early."""
+    kernel = kernels.direct()
+    loop = kernel.body[1]
+    assert isinstance(loop, kir.ForLoop)
+    short = replace(kernel, body=(kernel.body[0], replace(loop, stop=kernels.TRIPS - 1)))
+    verdict = simulate(short, launch(3))
+    assert kinds(verdict) == {"coverage"}
+    assert "[0, 128]" in verdict.findings[0].witness
+    some = replace(launch(3), blocks=(0,))
+    assert "coverage not judged" in simulate(short, some).reason
+
+
+def test_two_ctas_that_write_one_element_race() -> None:
+    """The tile index forgets the CTA."""
+    kernel = kernels.direct()
+    load, add, store = (
+        kir.Load(kernels.X, kernels.box(kernels.T0, 0), 4),
+        kernels.add(),
+        kir.Store(kir.Box(kernels.T1, (0, 0), (4, 64), (kernels.R, kernels.C)), kernels.Y, 4),
+    )
+    both = replace(kernel, body=(load, add, store))
+    verdict = simulate(both, launch(2, grid=2))
+    assert kinds(verdict) == {"waw"}
+    assert "CTA 0 and CTA 1" in verdict.findings[0].witness
+    twice = replace(kernel, body=(load, add, store, kir.Store(store.dst, kernels.Y, 4)))
+    assert kinds(simulate(twice, launch(1))) == {"coverage"}
+
+
+def test_accesses_outside_or_askew_are_found() -> None:
+    """A limit past the extent, a vector wider than the alignment, a row that is not a multiple."""
+    wide = kir.Box(kernels.T0, (0, 0), (4, 64), (kernels.R, kernels.C + 4))
+    store = kir.Store(kernels.box(kernels.T1, 0), kernels.X, 4)
+    kernel = kernels.kernel("wide", [kir.Load(kernels.X, wide, 4), store])
+    params = {"R": 4, "C": 60, "pitch": 64}
+    assert kinds(simulate(kernel, Launch(1, params))) == {"bounds"}
+    narrow = replace(kernels.T0, aligned=2)
+    load = kir.Load(kernels.X, kernels.box(narrow, 0), 4)
+    kernel = replace(kernels.kernel("askew", [load, store]), tensors=(narrow, kernels.T1))
+    assert kinds(simulate(kernel, launch(1))) == {"align"}
+
+
+def test_a_launch_that_breaks_a_precondition_is_not_judged() -> None:
+    """The runtime refuses it; no verdict about the kernel follows."""
+    verdict = simulate(kernels.direct(), Launch(1, {"R": 4, "C": 64, "pitch": 65}))
+    assert verdict.status is Status.UNSUPPORTED
+    assert "aligned=4" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "stmt",
+    [
+        kir.WgmmaFence(),
+        kir.ClusterArrive(),
+        kir.BlockSerializeWait("sem", 0, 0),
+        kir.AsyncCommit(kir.AsyncKind.CP_ASYNC),
+        kir.Compute(kernels.Y, "no_such_op", (kernels.X,)),
+    ],
+)
+def test_what_is_not_modelled_is_named_and_never_passes(stmt: kir.Stmt) -> None:
+    """Unsupported is an answer of its own."""
+    kernel = kernels.direct()
+    verdict = simulate(replace(kernel, body=(*kernel.body, stmt)), launch(1))
+    assert verdict.status is Status.UNSUPPORTED
+    assert type(stmt).__name__ in verdict.reason
+
+
+def test_search_says_how_many_schedules_it_tried() -> None:
+    """A PASS is worth what was tried."""
+    verdict = search(kernels.direct(), launch(2), schedules=12, seed=6)
+    assert verdict.status is Status.PASS
+    assert verdict.reason.startswith("12 schedules, seeds 6..17")
+
+
+def test_wrong_arrays_are_refused() -> None:
+    """The caller's mistake is not a verdict about the kernel."""
+    out = np.zeros((4, 64), np.float32)
+    with pytest.raises(ValueError, match=r"need float32\(4, 64\)"):
+        simulate(kernels.direct(), launch(1), {"T0": np.zeros((4, 63), np.float32), "T1": out})
+    with pytest.raises(ValueError, match="no value for"):
+        simulate(kernels.direct(), Launch(1, {"R": 4}))
