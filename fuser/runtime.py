@@ -19,10 +19,11 @@ from cuda.bindings import driver
 from cupy_backends.cuda.api import driver as launcher
 
 from fuser import codegen, tensor_map
+from fuser import kernel_ir as kir
 from fuser.binding import Binding, Spec, bind, classify, extents_of, shape_of
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
-from fuser.nvrtc import compile_cubin
+from fuser.nvrtc import Cubin, compile_cubin
 from fuser.params import PointwiseParams
 from fuser.pipeline import Program, build
 from fuser.shape_class import ShapeClass
@@ -74,7 +75,6 @@ class Executable:
         self.params = params
         self._defines = ("FUSER_POISON_SMEM",) if poison else ()
         self._programs: dict[ShapeClass, Program] = {}
-        self._functions: dict[tuple[str, int], cupy.cuda.function.Function] = {}
         self._calls: dict[object, _Call] = {}
         self._lock = threading.Lock()
 
@@ -204,20 +204,29 @@ class Executable:
     def _kernel(self, binding: Binding, device: torch.device) -> _Kernel:
         launch = binding.launch
         cubin = compile_cubin(launch.source, defines=self._defines)
-        index = device.index or 0
-        function = self._functions.get((cubin.key, index))
-        if function is None:
-            with cupy.cuda.Device(index):
-                module = cupy.cuda.function.Module()
-                module.load(cubin.image)
-                function = module.get_function(launch.kernel.name)
-                launcher.funcSetAttribute(
-                    function.ptr,
-                    driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    launch.kernel.smem_bytes,
-                )
-            self._functions[(cubin.key, index)] = function
+        function = _function(cubin, launch.kernel, device.index or 0)
         return _Kernel(binding, function, self.fusion)
+
+
+_LOADED: dict[tuple[str, int], cupy.cuda.function.Function] = {}
+"""Functions by cubin and device; never unloaded, because a captured CUDA graph keeps no module."""
+
+
+def _function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.function.Function:
+    found = _LOADED.get((cubin.key, device))
+    if found is not None:
+        return found
+    with cupy.cuda.Device(device):
+        module = cupy.cuda.function.Module()
+        module.load(cubin.image)
+        function = module.get_function(kernel.name)
+        launcher.funcSetAttribute(
+            function.ptr,
+            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            kernel.smem_bytes,
+        )
+    _LOADED[(cubin.key, device)] = function
+    return function
 
 
 def _spec(tensor: torch.Tensor) -> Spec:
@@ -258,7 +267,6 @@ class _Kernel:
         self, binding: Binding, function: cupy.cuda.function.Function, fusion: Fusion
     ) -> None:
         kernel = binding.launch.kernel
-        self._module = function  # keeps the module loaded
         self._function = function.ptr
         self.grid = binding.grid
         self.threads = kernel.threads

@@ -28,7 +28,7 @@ from fuzz import repro, summary
 from fuzz.driver import SHRINK_S, Broken, Job, Judged, Message, Round, Shrunk, drive
 from fuzz.environment import machine, versions
 from fuzz.judge import CPU_ORACLES
-from fuzz.ledger import Ledger, LedgerError
+from fuzz.ledger import Fact, Ledger, LedgerError
 from fuzz.record import Record, signature
 
 CLEAN, FAILED, USAGE, HARNESS = 0, 1, 2, 3
@@ -88,7 +88,7 @@ class Campaign:
     console: Console
     records: list[Record] = field(default_factory=list)
     cases: set[str] = field(default_factory=set)
-    repros: list[Path] = field(default_factory=list)
+    repros: dict[str, tuple[int, Path]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -101,10 +101,13 @@ class Campaign:
                 self.cases |= {r.case for r in records if not r.mutant}
                 self.counts.update(f"{r.oracle} {r.status}" for r in records if not r.mutant)
             case Shrunk(record, text):
+                failure = signature(record)
+                if failure in self.repros and len(text) >= self.repros[failure][0]:
+                    return
                 path = repro.write(record, text, folder=self.plan.ledger.parent / "repros")
-                self.book.add_repro(self.run, signature(record), record.case, str(path))
-                self.repros.append(path)
-                self.console.print(f"{record.oracle} {record.status} {record.kind}: {path}")
+                self.book.add_repro(self.run, failure, record.case, str(path))
+                self.repros[failure] = (len(text), path)
+                self.console.print(f"{failure}: {path}")
             case Round(number, complete):
                 if complete:
                     self.book.finish_round(self.run, worker, number)
@@ -133,10 +136,10 @@ def conduct(plan: Plan, console: Console) -> int:
     """Run a campaign and return its exit code."""
     name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
     with Ledger(plan.ledger) as book:
-        facts = {"seed": plan.seed, "shard": "/".join(map(str, plan.shard))}
-        here = {**versions(), **machine(), "workers": plan.workers}
+        facts: dict[str, Fact] = {"seed": plan.seed, "shard": "/".join(map(str, plan.shard))}
+        facts |= {**versions(), **machine(), "workers": plan.workers}
         run = book.resume(name) if plan.resume else None
-        run = run or book.start(name, {**facts, **here})
+        run = run or book.start(name, facts)
         before = float(book.facts(run).get("elapsed_s", 0.0))
         campaign = Campaign(plan, book, run, console)
         gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
@@ -153,8 +156,8 @@ def conduct(plan: Plan, console: Console) -> int:
         console.print(f"{elapsed:.1f} s, {speed:.1f} cases per second")
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
-    for path in campaign.repros:
-        console.print(f"repro: {path}", soft_wrap=True)
+    for failure, (_, path) in sorted(campaign.repros.items()):
+        console.print(f"repro of {failure}: {path}", soft_wrap=True)
     _report(plan.ledger, run, console)
     return 130 if interrupted else campaign.exit_code()
 
@@ -235,8 +238,11 @@ class _progress:
         self._campaign = campaign
         self._next = start + STATUS_S
         self._bar = Progress(
-            BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"),
-            console=campaign.console, transient=True,
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=campaign.console,
+            transient=True,
         )
         self._task = self._bar.add_task("starting", total=campaign.plan.seconds)
 

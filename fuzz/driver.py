@@ -38,6 +38,14 @@ SHRINK_S = 45.0
 """Time after the end in which a failure found before it may still be shrunk."""
 
 
+NEEDS: dict[str, tuple[str, ...]] = {
+    "agreement": ("prover", "simulator", "agreement"),
+    "build": (),
+    "gpu": (),
+}
+"""What must be asked again while a failure of an oracle is shrunk, if not that oracle alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What one driver is to do.
@@ -150,7 +158,7 @@ class _Engine:
         self._judge = judge
         self._device = device
         self._known: set[str] = set()
-        self._seen: dict[str, list[Record]] = {}
+        self._seen: dict[tuple[str, str], list[Record]] = {}
         self._wanted: str | None = None
         self._least: tuple[Record, str] | None = None
 
@@ -215,27 +223,37 @@ class _Engine:
         raise failure_class(name)(bad[name].reason)
 
     def _judged(self, case: Case, text: str) -> list[Record]:
-        name = case_id(text)
-        if name not in self._seen:
-            answer = self._judge.call(request(text, self._job.oracles))
+        """Judge a text once; while shrinking, ask only the oracle that is being shrunk."""
+        wanted = self._wanted.split()[0] if self._wanted else ""
+        oracles = NEEDS.get(wanted, (wanted,)) if wanted else self._job.oracles
+        key = (case_id(text), wanted)
+        if key not in self._seen:
+            answer = self._judge.call(request(text, oracles))
             if isinstance(answer, Lost):
-                answer = [
-                    replace(
-                        blank_record(case, text),
-                        status="error",
-                        kind=answer.kind,
-                        reason=answer.reason,
-                        seconds=CASE_LIMIT_S if answer.kind == "hang" else 0.0,
-                    )
-                ]
-            elif self._device is not None and answer[0].status == "pass":
+                answer = [_lost(case, text, answer)]
+            elif self._device is not None and wanted in ("", "gpu") and _was_built(answer):
                 answer = answer + self._device.judge(case, text)
-            phase = "shrink" if self._wanted else "generate"
-            self._seen[name] = [replace(record, phase=phase) for record in answer]
-            self._outbox.send(Judged(self._seen[name], text))
-        return self._seen[name]
+            phase = "shrink" if wanted else "generate"
+            self._seen[key] = [replace(record, phase=phase) for record in answer]
+            self._outbox.send(Judged(self._seen[key], text))
+        return self._seen[key]
 
     def _seed(self, number: int) -> int:
         job = self._job
         words = f"{job.seed}/{job.shard}/{job.worker}/{number}"
         return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8])
+
+
+def _was_built(records: list[Record]) -> bool:
+    return all(record.status == "pass" for record in records if record.oracle == "build")
+
+
+def _lost(case: Case, text: str, lost: Lost) -> Record:
+    """Record that the judges themselves crashed or hung on a case."""
+    return replace(
+        blank_record(case, text),
+        status="error",
+        kind=lost.kind,
+        reason=lost.reason,
+        seconds=CASE_LIMIT_S if lost.kind == "hang" else 0.0,
+    )

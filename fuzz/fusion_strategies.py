@@ -54,10 +54,7 @@ _NEEDS = {
 }
 _PINNED = (2, 3, 8, 64, 0)
 
-INEXACT = frozenset(
-    "exp exp2 log log2 sqrt rsqrt reciprocal sin cos tanh sigmoid silu gelu gelu_tanh erf "
-    "div pow lerp".split()
-)
+INEXACT = frozenset({op for op in OPS if OPS[op].rule is Rule.FLOAT} | {"pow", "lerp"})
 """Operations whose results are not small integers even where their operands are."""
 
 POINTWISE = tuple(
@@ -179,7 +176,11 @@ def _other(
     ]
     if draft.allows("constants") and (not fits or draw(st.booleans())):
         higher = draft.allows("mixed dtypes") and not a.dtype.is_float and DType.F32 in spec.allowed
-        like = DType.F32 if higher and op not in ("floor_div", "remainder") and _rarely(draw) else a.dtype
+        like = (
+            DType.F32
+            if higher and op not in ("floor_div", "remainder") and _rarely(draw)
+            else a.dtype
+        )
         return _number(draw, draft, like)
     tv = draw(st.sampled_from(fits or [a]))
     draft.used.add(tv.name)
@@ -189,7 +190,7 @@ def _other(
 def _divisor(draw: st.DrawFn, draft: _Draft, a: TensorView) -> tuple[TensorView | int, int]:
     """Draw a divisor of an integer tensor that is never 0: a constant, or an odd tensor."""
     odd = [tv for tv in reversed(draft.live) if tv.dtype.is_int]
-    if odd and draw(st.booleans()):
+    if bool(odd) and draw(st.booleans()):
         tv = draw(st.sampled_from(odd))
         draft.used.add(tv.name)
         size = 2 * draft.size[tv.name] + 1
@@ -200,7 +201,7 @@ def _divisor(draw: st.DrawFn, draft: _Draft, a: TensorView) -> tuple[TensorView 
 
 def _condition(draw: st.DrawFn, draft: _Draft, a: TensorView) -> TensorView:
     flags = [tv for tv in reversed(draft.live) if tv.dtype is DType.BOOL]
-    if flags and draw(st.booleans()):
+    if bool(flags) and draw(st.booleans()):
         flag = draw(st.sampled_from(flags))
     else:
         flag = draft.add(draft.fd.ops.gt(a, False if a.dtype is DType.BOOL else 0), 1)
@@ -258,12 +259,16 @@ def _reshape(draw: st.DrawFn, draft: _Draft, a: TensorView) -> TensorView:
     draft.used.add(a.name)
     size = draft.size[a.name]
     stretch = [n for n in ones if draft.axes[n] != 1]
-    if stretch and draw(st.booleans()):
+    if bool(stretch) and draw(st.booleans()):
         axis = draw(st.sampled_from(stretch))
-        return draft.add(ops.expand(a, [draft.axes[n] if n == axis else -1 for n in range(rank)]), size)
-    if ones and draw(st.booleans()):
+        return draft.add(
+            ops.expand(a, [draft.axes[n] if n == axis else -1 for n in range(rank)]), size
+        )
+    if bool(ones) and draw(st.booleans()):
         axis = draw(st.sampled_from(ones))
-        return draft.add(ops.broadcast(ops.squeeze(a, [axis]), [n == axis for n in range(rank)]), size)
+        return draft.add(
+            ops.broadcast(ops.squeeze(a, [axis]), [n == axis for n in range(rank)]), size
+        )
     order = draw(st.permutations(range(rank)))
     moved = ops.permute(a, order)
     if [draft.axes[n] for n in order] == draft.axes:
@@ -310,9 +315,7 @@ def _rarely(draw: st.DrawFn) -> bool:
 
 
 @st.composite
-def fusions(
-    draw: st.DrawFn, *, max_ops: int = 8, max_rank: int = 4, exact: bool = False
-) -> Fusion:
+def fusions(draw: st.DrawFn, *, max_ops: int = 8, max_rank: int = 4, exact: bool = False) -> Fusion:
     """Fusions of one to `max_ops` drawn operations; `exact` ones keep small integers exact.
 
     Shrinks towards one `relu` of an f32 input with one axis: fewer operations first, then

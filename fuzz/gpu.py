@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -112,7 +113,7 @@ def judge_case(text: str) -> list[Record]:
     clerk = Clerk(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
     for turn in range(LAUNCHES):
-        verdict = clerk.ask("gpu", f"launch {turn}", lambda n=turn: _launched(executable, case, n))
+        verdict = clerk.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
         if verdict is None or verdict.status is not Status.PASS:
             break
     return clerk.records
@@ -155,9 +156,7 @@ def _pairs(case: Case, given: list[Value]) -> list[tuple[TensorView | None, Valu
     ]
 
 
-def _on_device(
-    case: Case, arg: TensorView | None, value: Value, guards: list[Guarded]
-) -> Value:
+def _on_device(case: Case, arg: TensorView | None, value: Value, guards: list[Guarded]) -> Value:
     if arg is None or not isinstance(value, torch.Tensor):
         return value
     guard = Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset)

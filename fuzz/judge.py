@@ -126,17 +126,18 @@ def blank_record(case: Case, text: str) -> Record:
     )
 
 
-def judge_text(request: str) -> list[Record]:
+def judge_text(asked: str) -> list[Record]:
     """Judge the case of a text; its first line is `# oracles: a, b`.
 
     One string in, records out, so that any process of any engine can do it.
     """
-    head, text = request.split("\n", 1)
-    return judge(from_text(text), head.removeprefix("# oracles: ").split(", "))
+    head, text = asked.split("\n", 1)
+    names = head.removeprefix("# oracles: ").split(", ")
+    return judge(from_text(text), [name for name in names if name])
 
 
 def request(text: str, oracles: Iterable[str]) -> str:
-    """Return the argument of `judge_text`."""
+    """Return what `judge_text` is asked."""
     return f"# oracles: {', '.join(oracles)}\n{text}"
 
 
@@ -208,7 +209,8 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
         return Verdict("agreement", Status.FAIL, len(seen), (finding,))
     quiet = [trips for trips in said if trips in seen and seen[trips].status is Status.PASS]
     if proof.status is Status.FAIL and said and not any(trips in failed for trips in said):
-        witness = f"refuted at {said} ({proof.findings[0]}), but {REPLAYS} schedules pass there"
+        first = next(f for f in proof.findings if f.severity == "error")
+        witness = f"refuted at {said} ({first}), but {REPLAYS} schedules pass there"
         finding = Finding("not replayed", f"trips={quiet or said}", witness)
         return Verdict("agreement", Status.FAIL, max(len(quiet), 1), (finding,))
     if proof.status in (Status.PASS, Status.FAIL) and seen:
@@ -234,8 +236,8 @@ def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[s
 
     clerk.ask("build", "launch", bound)
     for launches, outputs in made:
-        good = all([_run(clerk, case, call, wanted) for call in launches])
-        if "differential" in wanted and good:
+        good = [_run(clerk, case, call, wanted) for call in launches]
+        if "differential" in wanted and all(good):
             clerk.ask(
                 "differential",
                 "own launch",

@@ -136,9 +136,7 @@ def conclude(proof: Verdict, found: Searched, needless: str) -> Verdict:
     return Verdict("mutant", Status.UNKNOWN, 0, reason=reason)
 
 
-def _searched(
-    launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedules: int
-) -> Searched:
+def _searched(launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedules: int) -> Searched:
     """Try every trip count until one fails, those of the prover's witnesses first."""
     said = sorted(witness_trips(proof)) if proof is not None else []
     trips = list(dict.fromkeys([*said, *reversed(trip_counts(launch.kernel))]))

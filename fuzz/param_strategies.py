@@ -12,7 +12,7 @@ from fuser.binding import classify
 from fuser.domain import Access, domains
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
-from fuser.params import MAX_BOX, MAX_STAGES, PointwiseParams
+from fuser.params import MAX_STAGES, PointwiseParams
 from fuser.scheduler import Tiling, tiling
 from fuzz.case import Case, specs, symbols
 
@@ -73,7 +73,8 @@ def sizes(fusion: Fusion) -> Sizes:
     return Sizes(
         max(sum(access.tv.dtype.nbytes for access in domain.reads) for domain in found),
         max(sum(access.tv.dtype.nbytes for access in domain.writes) for domain in found),
-        2 * widest + max(sum(_words(access.tv.dtype) for access in (*d.reads, *d.writes)) for d in found),
+        2 * widest
+        + max(sum(_words(access.tv.dtype) for access in (*d.reads, *d.writes)) for d in found),
     )
 
 
@@ -100,7 +101,8 @@ def params(
     tiles = [
         (rows, cols)
         for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
-        if (rows * cols >= least or split) and need.smem_bytes((rows, cols), load=load, store=store, stages=stages)
+        if (rows * cols >= least or split)
+        and need.smem_bytes((rows, cols), load=load, store=store, stages=stages)
         <= SM_90A.smem_bytes
         and rows * cols <= per_thread * 32 * 16
     ]

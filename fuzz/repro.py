@@ -64,10 +64,7 @@ def script(record: Record, text: str) -> str:
 
 def failures(case: Case, oracle: str) -> list[Record]:
     """Judge a case again; return what still fails, of this oracle (`gpu` needs a device)."""
-    if oracle == "gpu":
-        records = gpu.judge_case(to_text(case))
-    else:
-        records = judge(case, CPU_ORACLES)
+    records = gpu.judge_case(to_text(case)) if oracle == "gpu" else judge(case, CPU_ORACLES)
     return [r for r in records if r.status in FAILED and r.oracle == oracle]
 
 

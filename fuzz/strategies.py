@@ -24,13 +24,15 @@ def cases(
     """
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
-    fusion = draw(st.sampled_from([fusions, fusions, single_op_fusions]).flatmap(
-        lambda strategy: (
-            single_op_fusions(exact=exact)
-            if strategy is single_op_fusions
-            else fusions(exact=exact, max_ops=max_ops)
+    fusion = draw(
+        st.sampled_from([fusions, fusions, single_op_fusions]).flatmap(
+            lambda strategy: (
+                single_op_fusions(exact=exact)
+                if strategy is single_op_fusions
+                else fusions(exact=exact, max_ops=max_ops)
+            )
         )
-    ))
+    )
     schedule = draw(params(fusion, families=families))
     values = draw(extents(fusion, schedule))
     gap, offset = draw(layouts())

@@ -221,7 +221,7 @@ def _sign(value: int) -> int:
 
 
 def _compared(expr: Op, gap: Drift) -> Drift:
-    """A comparison is settled by the sign of the difference of its sides."""
+    """Settle a comparison by the sign of the difference of its sides."""
     if gap.steady:
         return gap
     difference = Op(Kind.SUB, expr.a, expr.b)

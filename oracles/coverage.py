@@ -5,13 +5,13 @@ Notes
 Let M be the number of tiles and n = ceildiv(M - BLOCK, GRID) the trip count, as the kernel computes
 it.  Three facts make the boxes of an output a partition, for all extents and every GRID >= 1:
 
-1. *Grid stride.*  With 0 <= BLOCK < GRID, the numbers t = BLOCK + i * GRID for 0 <= i < n are those
-   of [0, M) that leave the remainder BLOCK; over all CTAs, each number of [0, M) once.  That each CTA
-   stores its tiles i = 0 ... n-1 once each is counted, trip count by trip count, as far as
-   `induction` asks.
-2. *Mixed radix.*  If weights W and sizes s of the digits (t // W) % s are chained (the first W is 1,
-   each next W is the last one times its s, the last product is M), the digits take each combination
-   once.  Where M = 0 there is no t; elsewhere no s is 0, and no division is by 0.
+1. *Grid stride.*  With 0 <= BLOCK < GRID, the numbers t = BLOCK + i * GRID for 0 <= i < n are
+   those of [0, M) that leave the remainder BLOCK; over all CTAs, each number of [0, M) once.  That
+   each CTA stores its tiles i = 0 ... n-1 once each is counted, trip count by trip count, as far
+   as `induction` asks.
+2. *Mixed radix.*  If weights W and sizes s of the digits (t // W) % s are chained (the first W is
+   1, each next W is the last one times its s, the last product is M), the digits take each
+   combination once.  Where M = 0 there is no t; elsewhere no s is 0, and no division is by 0.
 3. *Tiles.*  With s = ceildiv(extent, T), the boxes [d * T, d * T + T) for 0 <= d < s, cut at the
    extent, partition [0, extent).
 

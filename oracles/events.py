@@ -1,4 +1,4 @@
-"""What the prover's order is made of: events, phases of barriers, agents on their way, violations."""
+"""What the prover's order is made of: events, phases of barriers, runners, violations."""
 
 from __future__ import annotations
 

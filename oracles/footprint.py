@@ -141,11 +141,12 @@ class Footprints:
         self._met: dict[tuple[int, int], frozenset[Meeting]] = {}
 
     def _ordered(self, program: Program) -> Program:
-        parts = (
-            tuple(step for step in part if not self._silent(step))
-            for part in (program.before, program.inside, program.after)
+        def loud(part: tuple[Step, ...]) -> tuple[Step, ...]:
+            return tuple(step for step in part if not self._silent(step))
+
+        return Program(
+            loud(program.before), loud(program.inside), loud(program.after), program.loop
         )
-        return Program(*parts, program.loop)
 
     def _silent(self, step: Step) -> bool:
         match step.stmt:

@@ -69,7 +69,7 @@ def refute(trace: Trace) -> list[Finding]:
 
 def _launches(trace: Trace) -> Iterator[dict[str, int]]:
     """Extents around multiples of the tile, few CTAs; smallest first."""
-    sizes: dict[Var, int] = {var: 1 for var in trace.kernel.params}
+    sizes: dict[Var, int] = dict.fromkeys(trace.kernel.params, 1)
     shaping: set[Var] = set()
     for stmt in trace.kernel.walk():
         for box in _boxes(stmt):

@@ -69,6 +69,8 @@ class Memory:
             self.geometry.atoms.count, agents, agents + copies, strict=strict
         )
         raw = np.full(kernel.smem_bytes, 0xFF, np.uint8)
+        self._through = np.full(self.geometry.atoms.count, -1)
+        self._numbers = {b.name: i for i, b in enumerate(kernel.buffers)}
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self._slots = {
@@ -152,7 +154,7 @@ class Memory:
         shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
             self._report(shadow.read(self._touch(flight, box, READ_DONE), flight.start))
-        self._engine(flight, atoms, writes=True)
+        self._engine(flight, stmt.dst.buffer, atoms, writes=True)
         held: list[Array] = []
 
         def first() -> None:
@@ -174,7 +176,7 @@ class Memory:
         event, box = flight.event, stmt.dst
         check_copy(self.geometry.views[box.tensor.name], event, box, stmt.src)
         buffer, atoms = stmt.src.buffer, self._atoms(stmt.src, event)
-        self._engine(flight, atoms, writes=False)
+        self._engine(flight, buffer, atoms, writes=False)
         shadow = self.tensors.shadows[box.tensor.name]
         self._report(shadow.write(self._touch(flight, box, WRITE_DONE), flight.start))
         held: list[Array] = []
@@ -309,10 +311,21 @@ class Memory:
         touch = self._shadow.write if writes else self._shadow.read
         self.checked += 1
         self._report(touch(atoms, agent.by, agent.now, agent.clock))
+        self._alias(buffer, atoms, writes=writes)
         if self.geometry.atoms.mixed and agent.mult > 1:
             deal = Deal(buffer, event.index, layout, lo, hi, event.first_warp)
             self._between_lanes(agent, atoms, deal, writes=writes)
         self.log.append(Step(agent.name, agent.by, event, atoms, writes))
+
+    def _alias(self, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
+        """Refuse to read, through one buffer, bytes that were last written through another."""
+        if not self.geometry.atoms.aliased:
+            return
+        number = self._numbers[buffer.name]
+        if writes:
+            self._through[atoms] = number
+        elif (self._through[atoms] != number).any():
+            raise Violation("alias", f"bytes of {buffer.name} were last written as another buffer")
 
     def _between_lanes(self, agent: Agent, atoms: Index, deal: Deal, *, writes: bool) -> None:
         """Order between the lanes that one clock stands for."""
@@ -326,12 +339,13 @@ class Memory:
                 says = "two lanes of one warp touch these bytes, and no barrier joins the lanes"
                 self._report(Trouble(kind, says, agent.by, kind != "war", atom))
 
-    def _engine(self, flight: Flight, atoms: Index, *, writes: bool) -> None:
+    def _engine(self, flight: Flight, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
         touch = self._shadow.write if writes else self._shadow.read
         at = WRITE_DONE if writes else READ_DONE
         trouble = touch(atoms, flight.by, at, flight.start)
         self.checked += 1
         self._report(trouble)
+        self._alias(buffer, atoms, writes=writes)
         note = f"issued by {flight.issuer.name}"
         self.log.append(Step(flight.name, flight.by, flight.event, atoms, writes, note))
 

@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import gcd, prod
 
 import numpy as np
@@ -120,6 +121,9 @@ class Atoms:
         layouts = {layout for _, layout, _ in patterns}
         self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
         """Whether one byte may be dealt to different lanes by different statements."""
+        ends = sorted((b.offset, b.offset + b.slots * b.slot_nbytes) for b in kernel.buffers)
+        self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
+        """Whether two buffers share bytes."""
         self.granule = _granule(kernel, patterns)
         self._slots: dict[tuple[str, int], Index] = {}
         self._tiles: dict[tuple[str, int, int, Threads], Index] = {}

@@ -67,7 +67,7 @@ class Memory:
             self.order.checked += 1
             engines = record.engine_writes | (record.engine_reads if writes else 0)
             if engines & ~before:
-                self._race(step, k, engines & ~before, record.engine_writes, agent, writes=writes)
+                self._race(step, k, engines & ~before, record, agent, writes=writes)
             for (other, who), events in record.by_step.items():
                 other_step = self.order.trace.steps[other]
                 if writes or isinstance(other_step.stmt, kir.Store):
@@ -105,7 +105,7 @@ class Memory:
             wrote = record.engine_writes | record.generic_writes
             used = wrote | ((record.engine_reads | record.generic_reads) if writes else 0)
             if used & ~before:
-                self._race(step, k, used & ~before, wrote, agent, writes=writes)
+                self._race(step, k, used & ~before, record, agent, writes=writes)
             self._proxy(step, k, record, before, fenced, writes=writes)
         if writes:
             mine.engine_writes |= 1 << end
@@ -157,7 +157,7 @@ class Memory:
         for event in _bits(events):
             if not self._ordered(event, meeting, before):
                 writes = isinstance(step.stmt, kir.Store)
-                self._race(step, k, 1 << event, record.generic_writes, agent, writes=writes)
+                self._race(step, k, 1 << event, record, agent, writes=writes)
                 return
 
     def _ordered(self, event: int, meeting: Meeting, before: int) -> bool:
@@ -197,41 +197,54 @@ class Memory:
         self.order.checked += bool(wrote)
         if wrote & ~fenced:
             says = "no fence_async_proxy orders the generic write before the copy"
-            self._after(wrote & ~fenced, "proxy", step, k, says)
+            self._after(record, wrote & ~fenced, "proxy", step, k, says)
         read = record.generic_reads & before & ~fenced if writes else 0
         if read:
             says = "no fence_async_proxy orders the generic read before the refill"
-            self._after(read, "proxy-read", step, k, says)
+            self._after(record, read, "proxy-read", step, k, says)
         fresh = wrote & fenced & ~record.judged
         record.judged |= fresh
         for event in _bits(fresh):
             mine = self.order.events[event]
-            if mine.step is None or ("late", mine.step.index, step.index) in self.told:
+            store = self._culprit(record, event, writes=True)
+            if ("late", store.index, step.index) in self.told:
                 continue
             if not any(
                 who == mine.agent and self.order.before[fence] >> event & 1 and before >> fence & 1
                 for fence, who in self.order.fences
             ):
-                self.told.add(("late", mine.step.index, step.index))
+                self.told.add(("late", store.index, step.index))
                 says = "the fence_async_proxy stands with the reader, not with the writer"
-                self.order.wrong("proxy-late", step, k, says, earlier=mine.step, severity="warning")
+                self.order.wrong("proxy-late", step, k, says, earlier=store, severity="warning")
 
-    def _after(self, events: int, kind: str, step: Step, k: int, says: str) -> None:
-        earlier = self.order.events[events.bit_length() - 1]
-        assert earlier.step is not None, "accesses have steps"
-        self._tell(kind, step, earlier.step, k, says)
+    def _after(self, record: Record, events: int, kind: str, step: Step, k: int, says: str) -> None:
+        event = events.bit_length() - 1
+        self._tell(kind, step, self._culprit(record, event, writes=kind == "proxy"), k, says)
 
     def _race(
-        self, step: Step, k: int, events: int, wrote: int, agent: int, *, writes: bool
+        self, step: Step, k: int, events: int, record: Record, agent: int, *, writes: bool
     ) -> None:
+        """Report that one of `events` is not ordered before an access of `step`."""
+        wrote = record.engine_writes | record.generic_writes
         event = (events & wrote or events).bit_length() - 1
-        earlier = self.order.events[event]
-        assert earlier.step is not None, "accesses have steps"
-        kind = _HAZARD.get((bool(wrote >> event & 1), writes), "WAR")
+        stored = bool(wrote >> event & 1)
+        earlier = self._culprit(record, event, writes=stored)
+        kind = _HAZARD[stored or not writes, writes]
+        about = self.order.events[event]
         agents = self.order.trace.agents
-        who = f" by {agents[earlier.agent]}" if earlier.agent >= 0 else ""
-        says = f"nothing orders it{who} (k={earlier.iteration}) before this by {agents[agent]}"
-        self._tell(kind, step, earlier.step, k, says)
+        who = f" by {agents[about.agent]}" if about.agent >= 0 else ""
+        says = f"nothing orders it{who} (k={about.iteration}) before this by {agents[agent]}"
+        self._tell(kind, step, earlier, k, says)
+
+    def _culprit(self, record: Record, event: int, *, writes: bool) -> Step:
+        """Return the step behind an event; generic accesses may share one."""
+        steps = self.order.trace.steps
+        for (index, _), events in record.by_step.items():
+            if events >> event & 1 and isinstance(steps[index].stmt, kir.Store) == writes:
+                return steps[index]
+        step = self.order.events[event].step
+        assert step is not None, "accesses have steps"
+        return step
 
     def _tell(self, kind: str, step: Step, earlier: Step, k: int, says: str) -> None:
         if (kind, earlier.index, step.index) not in self.told:

@@ -32,6 +32,7 @@ from fuser import kernel_ir as kir
 from oracles.arithmetic import NegativeError, UnsupportedError
 from oracles.events import Event, Phase, Runner, Turn, Violation
 from oracles.footprint import Footprints
+from oracles.joins import block_sync, explain, warp_sync
 from oracles.obligations import Memory
 from oracles.trace import Step, Trace
 
@@ -59,7 +60,7 @@ class Order:
         self.flying: list[tuple[int, str, Step]] = []
         self._visible: set[tuple[str, int]] = set()
         self.memory = Memory(self, footprints)
-        self.agents = [Runner(a.index, self._todo(a.index)) for a in trace.agents]
+        self.runners = [Runner(a.index, self._todo(a.index)) for a in trace.agents]
         self._follow()
 
     def _todo(self, agent: int) -> list[tuple[Step, int]]:
@@ -90,7 +91,7 @@ class Order:
 
     def segment(self, agent: int, step: Step, k: int) -> int:
         """Return the event that the agent's generic accesses share up to its next sync."""
-        a = self.agents[agent]
+        a = self.runners[agent]
         if a.segment < 0:
             number = self._own(a, step, "access", k)
             a.segment = number
@@ -116,15 +117,15 @@ class Order:
             moved = True
             while moved:
                 moved = False
-                for a in self.agents:
+                for a in self.runners:
                     if a.at < len(a.todo) and self._step(a):
                         moved = True
         except NegativeError as error:
             step, k = a.todo[a.at]
             self.wrong("bounds", step, k, f"divides a negative number ({error})")
             return
-        if any(a.at < len(a.todo) for a in self.agents):
-            self._stuck()
+        if any(a.at < len(a.todo) for a in self.runners):
+            explain(self)
             return
         self._exit()
 
@@ -133,9 +134,9 @@ class Order:
         step, k = a.todo[a.at]
         stmt = step.stmt
         if isinstance(stmt, kir.BlockSync):
-            return self._sync(a, step, stmt, k)
+            return block_sync(self, a, step, stmt, k)
         if isinstance(stmt, kir.WarpSync):
-            return self._warp_sync(a, step, k)
+            return warp_sync(self, a, step, k)
         if isinstance(stmt, kir.MBarrierWaitParity):
             if not self._wait(a, step, stmt, k):
                 return False
@@ -174,76 +175,6 @@ class Order:
                 self._init(a, step, barrier, k)
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__}")
-
-    # --- barriers of threads --------------------------------------------------------------------
-
-    def _sync(self, a: Runner, step: Step, stmt: kir.BlockSync, k: int) -> bool:
-        if a.waiting == "sync":
-            return False
-        barrier, threads = stmt.barrier, stmt.threads
-        turn = self.turns.setdefault(barrier, Turn(threads))
-        if turn.count == 0:
-            turn.threads = threads
-        if turn.threads != threads:
-            says = f"barrier {barrier} is used with {turn.threads} and with {threads} threads"
-            self.wrong("collective", step, k, says)
-        self.checked += 1
-        if turn.last >= 0 and not a.before >> turn.last & 1:
-            says = f"nothing keeps it apart from the last turn of barrier {barrier}"
-            self.wrong("collective", step, k, says, earlier=self.events[turn.last].step)
-        turn.count += self.trace.agents[a.index].count
-        turn.before |= a.before
-        turn.fenced |= a.fenced
-        turn.agents.append(a.index)
-        a.waiting = "sync"
-        if turn.count > turn.threads:
-            says = f"{turn.count} threads arrive at barrier {barrier}, which takes {turn.threads}"
-            self.wrong("collective", step, k, says)
-        if turn.count < turn.threads:
-            return False
-        number = self.event(
-            Event(step, -1, f"sync {barrier}", k),
-            turn.before,
-            turn.fenced,
-            [self.agents[i].last for i in turn.agents],
-        )
-        self.syncs.append(number)
-        self._release(turn.agents, number)
-        self.turns[barrier] = Turn(threads, last=number)
-        return True
-
-    def _warp_sync(self, a: Runner, step: Step, k: int) -> bool:
-        if a.waiting == "warp":
-            return False
-        me = self.trace.agents[a.index]
-        warp = 2 * me.base + (0 if me.first_warp else 1)
-        turn = self.turns.setdefault(-1 - warp, Turn(2))
-        turn.count += 1
-        turn.before |= a.before
-        turn.fenced |= a.fenced
-        turn.agents.append(a.index)
-        a.waiting = "warp"
-        if turn.count < 2:
-            return False
-        number = self.event(
-            Event(step, -1, "warp sync", k),
-            turn.before,
-            turn.fenced,
-            [self.agents[i].last for i in turn.agents],
-            warp=-1 if me.first_warp else warp,
-        )
-        self._release(turn.agents, number)
-        self.turns[-1 - warp] = Turn(2)
-        return True
-
-    def _release(self, agents: list[int], number: int) -> None:
-        for i in agents:
-            other = self.agents[i]
-            other.before = self.before[number]
-            other.fenced = self.fenced[number]
-            other.last, other.segment = number, -1
-            other.at += 1
-            other.waiting = ""
 
     # --- mbarriers ------------------------------------------------------------------------------
 
@@ -417,40 +348,10 @@ class Order:
 
     # --- the end --------------------------------------------------------------------------------
 
-    def _stuck(self) -> None:
-        """Explain why the followed execution cannot go on."""
-        for phase in self.phases.values():
-            if phase.pending == 0 and phase.nbytes and phase.step is not None:
-                total = "short of" if phase.nbytes > 0 else "beyond"
-                says = (
-                    f"phase {phase.number} of {phase.barrier.name}[{phase.slot}] is "
-                    f"{abs(phase.nbytes)} bytes {total} what it expects, and never completes"
-                )
-                self.wrong("bytes", phase.step, phase.iteration, says)
-                return
-        for a in self.agents:
-            if a.at == len(a.todo):
-                continue
-            step, k = a.todo[a.at]
-            says = f"{self.trace.agents[a.index]} waits for ever"
-            kind = "deadlock"
-            if isinstance(step.stmt, kir.MBarrierWaitParity):
-                slot = step.bar_slot(max(k, 0), self.trips)
-                phase_or_none = self.phases.get((step.stmt.barrier.name, slot))
-                if phase_or_none is not None:
-                    left, of = phase_or_none.pending, step.stmt.barrier.arrivals
-                    says += f": {left} of {of} arrivals of phase {phase_or_none.number} are missing"
-                    kind = "arrivals" if 0 < left < of else kind
-            elif isinstance(step.stmt, kir.BlockSync):
-                turn = self.turns[step.stmt.barrier]
-                says += f": {turn.count} of {turn.threads} threads arrive at the barrier"
-            self.wrong(kind, step, k, says)
-            return
-
     def _exit(self) -> None:
         """Check that no engine still uses this CTA's shared memory when its threads are gone."""
         end = 0
-        for a in self.agents:
+        for a in self.runners:
             end |= a.before
         for number, kind, step in self.flying:
             self.checked += 1

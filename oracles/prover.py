@@ -21,10 +21,11 @@ from fuser import kernel_ir as kir
 from fuser.kernel_text import line
 from oracles import coverage, launches
 from oracles.arithmetic import UnsupportedError
+from oracles.events import Violation
 from oracles.footprint import Footprints
 from oracles.induction import edges, enough, lookahead, steady
-from oracles.events import Violation
 from oracles.order import Order
+from oracles.rhythm import rhythm
 from oracles.trace import Trace, read
 from oracles.verdict import Finding, Status, Verdict
 
@@ -35,7 +36,6 @@ RLIMIT = 2_000_000
 """Work limit of one z3 question, in z3's resource units: repeatable, unlike seconds."""
 MOST = 200
 """Trip counts that are judged one by one at most; a kernel that needs more stays unknown."""
-_LENIENT = {"proxy-read": "error", "proxy-late": "warning"}
 
 
 def prove(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) -> Verdict:
@@ -96,6 +96,7 @@ class Ordered:
         self.most = 0
         self.failing = 0
         self._footprints = Footprints(trace)
+        self._rhythm = rhythm(trace)
         self._violations: dict[tuple[str, int, int], Violation] = {}
         self._judge()
 
@@ -105,7 +106,7 @@ class Ordered:
             return
         ahead, n = 0, 1
         while not self.errors:
-            goal = enough(self.trace.rhythm, ahead)
+            goal = enough(self._rhythm, ahead)
             if goal > MOST:
                 self.reason = f"{goal} trip counts would have to be judged, at most {MOST} are"
                 return
@@ -114,8 +115,8 @@ class Ordered:
                 n += 1
             if self.errors:
                 return
-            found = edges(order, self.trace.rhythm)
-            if not steady(found, self.trace.rhythm):
+            found = edges(order, self._rhythm)
+            if not steady(found, self._rhythm):
                 self.reason = "the kernel does not settle into a rhythm"
                 return
             seen = lookahead(frozenset().union(*found))
@@ -186,21 +187,20 @@ def redundant(kernel: kir.Kernel, *, rlimit: int = RLIMIT) -> list[tuple[kir.Stm
     A kernel that strict policy refuses for want of a fence between reads and a refill is judged by
     whether the removal adds anything to what strict policy says.
     """
-    known = _complaints(kernel, rlimit)
-    if known is None:
+    known = _complaints(kernel)
+    if known is None or prove(kernel, rlimit=rlimit).status is not Status.PASS:
         return []
     out: list[tuple[kir.Stmt, str]] = []
     for stmt in kernel.walk():
         if isinstance(stmt, kir.SYNCS):
-            left = _complaints(_without(kernel, stmt), rlimit)
+            left = _complaints(_without(kernel, stmt))
             if left is not None and left <= known:
                 out.append((stmt, _reason(stmt)))
     return out
 
 
-def _complaints(kernel: kir.Kernel, rlimit: int) -> frozenset[tuple[str, str]] | None:
-    """What strict policy says of a kernel; None if default policy does not even pass it."""
-    del rlimit
+def _complaints(kernel: kir.Kernel) -> frozenset[tuple[str, str]] | None:
+    """Return what strict policy says of a kernel; None if default policy does not pass it."""
     try:
         order = Ordered(read(kernel), "default")
     except UnsupportedError:

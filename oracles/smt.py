@@ -1,8 +1,8 @@
-"""All of z3 behind one door: does a condition on integers follow from premises?
+"""All of z3 behind one door: whether a condition on integers follows from premises.
 
-Everything handed to z3 is linear.  A product of two unknowns, and a quotient by an unknown, becomes
-an unknown of its own with the facts about it that are linear; a weaker premise can cost a proof,
-never make a false one.
+Everything handed to z3 is linear.  A product of two unknowns, and a quotient by an unknown,
+becomes an unknown of its own with the facts about it that are linear; a weaker premise can cost a
+proof, never make a false one.
 """
 
 from __future__ import annotations

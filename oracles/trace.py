@@ -6,75 +6,28 @@ out), whose slot, parity and guards are functions of the iteration `k` of the on
 that an agent may run and of the trip count `n` that all such loops share.
 
 Nothing is executed here and nothing is judged.
-
-Notes
------
-Kinds of threads.  Two threads of one role that differ neither in being its first warp nor in being
-the first lane of their warp execute the same statements, because `Role` and `Elect` are the only
-statements that tell threads apart.  So a role has at most four kinds: lane 0 and the other lanes
-of its first warp, lane 0 and the other lanes of its other warps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import lcm
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel_text import line, numbered
+from oracles.agents import Agent, kinds
 from oracles.arithmetic import (
-    Drift,
     Function,
     K,
     N,
     UnsupportedError,
-    drift,
     function,
     replace_tree,
 )
 
 UNROLL = 1024
 """Statements that written-out constant loops may make; more is not modelled."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """Threads that execute the same statements, by one representative.
-
-    Parameters
-    ----------
-    index : int
-        Place in `Trace.agents`.
-    base : int
-        First warp of its role (of the CTA without one).
-    threads : int
-        Threads of its role (of the CTA without one).
-    first_warp, first_lane : bool
-        Whether they are in the first warp of the role, and lane 0 of their warps.
-    warps, count : int
-        Warps they are in, and how many they are.
-    """
-
-    index: int
-    role: str
-    base: int
-    threads: int
-    first_warp: bool
-    first_lane: bool
-    warps: int
-    count: int
-
-    @property
-    def thread(self) -> int:
-        """The representative, counted within its role."""
-        return (0 if self.first_warp else kir.WARP) + (0 if self.first_lane else 1)
-
-    def __str__(self) -> str:
-        lane = "lane 0" if self.first_lane else "lanes 1..31"
-        warp = f"warp {self.base}" if self.first_warp else f"warps {self.base + 1}.."
-        return f"{lane} of {warp}" + (f" ({self.role})" if self.role else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +80,7 @@ class Program:
     loop: Loop | None
 
     def stop(self, n: int) -> int:
-        """Iterations of the loop."""
+        """Return how many iterations the loop has."""
         return 0 if self.loop is None else max(0, self.loop.stop(0, n))
 
     def run(self, n: int) -> Iterator[tuple[Step, int]]:
@@ -150,15 +103,32 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """One control expression of a step, over `K` and `N`.
+
+    `what` is "stop", "guard", "slot", "bar_slot" or "parity".
+    """
+
+    step: Step
+    what: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
-    """A kernel as the prover reads it."""
+    """A kernel as the prover reads it.
+
+    `trips` is the expression of the kernel that the prover's `N` stands for, None without a
+    symbolic loop; `written_out` the longest constant loop.
+    """
 
     kernel: kir.Kernel
     agents: tuple[Agent, ...]
     steps: tuple[Step, ...]
     programs: tuple[Program, ...]
     trips: Expr | None
-    rhythm: Rhythm
+    controls: tuple[Control, ...]
+    written_out: int
 
 
 def read(kernel: kir.Kernel) -> Trace:
@@ -171,18 +141,18 @@ def read(kernel: kir.Kernel) -> Trace:
     """
     if kernel.cluster != 1:
         raise UnsupportedError(f"{kernel.name} runs in clusters of {kernel.cluster}")
-    agents = _agents(kernel)
+    agents = kinds(kernel)
     reader = _Reader(kernel, agents)
     reader.body(kernel.body, _Place(frozenset(range(len(agents))), {}, (), None, "", elected=False))
     trips = reader.trips()
     steps = tuple(reader.step(i, raw, trips) for i, raw in enumerate(reader.raw))
     programs = tuple(_program(agent, steps) for agent in agents)
-    uses = tuple(
-        (steps[i], what, expr)
+    controls = tuple(
+        Control(steps[i], what, expr)
         for i, raw in enumerate(reader.raw)
         for what, expr in _controls(raw, trips)
     )
-    return Trace(kernel, agents, steps, programs, trips, _rhythm(reader, steps, uses))
+    return Trace(kernel, agents, steps, programs, trips, controls, reader.written_out)
 
 
 def _program(agent: Agent, steps: tuple[Step, ...]) -> Program:
@@ -194,55 +164,6 @@ def _program(agent: Agent, steps: tuple[Step, ...]) -> Program:
     first = mine.index(inside[0]) if inside else len(mine)
     after = tuple(mine[first + len(inside) :])
     return Program(tuple(mine[:first]), inside, after, next(iter(loops.values()), None))
-
-
-def _agents(kernel: kir.Kernel) -> tuple[Agent, ...]:
-    roles = [stmt for stmt in kernel.body if isinstance(stmt, kir.Role)]
-    spans = [(role.name, role.first_warp, role.warps) for role in roles]
-    taken = [w for _, first, warps in spans for w in range(first, first + warps)]
-    if len(taken) != len(set(taken)):
-        spans = _merged(spans)
-    idle = sorted(set(range(kernel.threads // kir.WARP)) - set(taken))
-    groups: list[tuple[str, int, int]] = list(spans)
-    while idle:
-        first = idle[0]
-        warps = 1
-        while warps < len(idle) and idle[warps] == first + warps:
-            warps += 1
-        groups.append(("", first, warps))
-        idle = idle[warps:]
-    out: list[Agent] = []
-    for name, first, warps in sorted(groups, key=lambda g: g[1]):
-        for first_warp in (True, False):
-            many = 1 if first_warp else warps - 1
-            for first_lane in (True, False):
-                if many:
-                    count = many * (1 if first_lane else kir.WARP - 1)
-                    out.append(
-                        Agent(
-                            len(out),
-                            name,
-                            first,
-                            warps * kir.WARP,
-                            first_warp,
-                            first_lane,
-                            many,
-                            count,
-                        )
-                    )
-    return tuple(out)
-
-
-def _merged(spans: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-    """One after the other, the same warps may take several roles, if each takes them whole."""
-    seen: dict[tuple[int, int], str] = {}
-    for name, first, warps in spans:
-        seen[first, warps] = name
-    merged = [(name, first, warps) for (first, warps), name in seen.items()]
-    taken = [w for _, first, warps in merged for w in range(first, first + warps)]
-    if len(taken) != len(set(taken)):
-        raise UnsupportedError("roles share some of their warps")
-    return merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +328,7 @@ def _base(stop: Expr) -> Expr:
 
 
 def _controls(raw: _Raw, trips: Expr | None) -> Iterator[tuple[str, Expr]]:
-    """The control expressions of a statement, over `K` and `N` alone."""
+    """Yield the control expressions of a statement, over `K` and `N` alone."""
 
     def plain(expr: Expr) -> Expr:
         inlined = substitute(expr, raw.place.lets)

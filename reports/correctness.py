@@ -113,11 +113,14 @@ def families(records: pd.DataFrame) -> Section:
     table = counts.reset_index()
     order = {name: position for position, name in enumerate(ORACLES)}
     table = table.sort_values(
-        ["family", "oracle"], key=lambda names: names.map(order).fillna(0) if names.name == "oracle" else names
+        ["family", "oracle"],
+        key=lambda names: names.map(order).fillna(0) if names.name == "oracle" else names,
     )
     table.insert(2, "cases", table[list(STATUSES)].sum(axis=1))
     table = table.loc[:, [*table.columns[:3], *(s for s in STATUSES if table[s].any())]]
-    says = f"{table['family'].nunique()} schedule families were met; every row adds up to its cases."
+    says = (
+        f"{table['family'].nunique()} schedule families were met; every row adds up to its cases."
+    )
     return Section("Families", says, table)
 
 
@@ -170,7 +173,9 @@ def operations(records: pd.DataFrame) -> Section:
     order = [name for name in ("f64", "f32", "f16", "bf16", "i32", "i64", "bool") if name in counts]
     table = counts[order].rename_axis(index="op", columns=None).reset_index()
     met = int((counts > 0).sum().sum())
-    says = f"{len(table)} operations met {met} pairs of operation and operand type; counts are cases."
+    says = (
+        f"{len(table)} operations met {met} pairs of operation and operand type; counts are cases."
+    )
     return Section("Operations", says, table, look="heat")
 
 
@@ -211,7 +216,9 @@ def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
         repros[["signature", "path"]].rename(columns={"path": "repro"}), on="signature", how="left"
     )
     table["reason"] = table["reason"].str.slice(0, 600)
-    table = table[["status", "oracle", "kind", "family", "cases", "case", "reason", "repro"]].fillna("")
+    table = table[
+        ["status", "oracle", "kind", "family", "cases", "case", "reason", "repro"]
+    ].fillna("")
     says = (
         f"{len(table)} kinds of failure in {rows['case'].nunique()} cases (shrinking included); "
         "python FILE replays one alone."
@@ -253,7 +260,7 @@ def mutants(records: pd.DataFrame) -> Section:
     table = table.assign(rank=table["status"].map(_ORDER)).sort_values("rank", kind="stable")
     judges = [name for name in ("prover", "simulator") if name in table]
     table = table[["family", "kernel", "mutation", *judges, "status", "conclusion"]]
-    killed = int(table[judges].eq("killed").all(axis=1).sum())
+    killed = int((table[judges] == "killed").all(axis=1).sum())
     blind = int(table["status"].eq("fail").sum())
     says = (
         f"{len(table)} mutants: {killed} killed by both judges, {len(table) - killed - blind} "

@@ -34,7 +34,7 @@ class Panel:
     spreads: tuple[Spread, ...]
 
 
-def spreads(panels: tuple[Panel, ...]) -> Markup:
+def spreads(panels: tuple[Panel, ...]) -> Markup | None:
     """Draw panels side by side over the same row names: line 5..95 %, box 25..75 %, median.
 
     Parameters
@@ -44,7 +44,7 @@ def spreads(panels: tuple[Panel, ...]) -> Markup:
     """
     panels = tuple(panel for panel in panels if panel.spreads)
     if not panels:
-        return Markup("")
+        return None
     names = [spread.name for spread in panels[0].spreads]
     height = _TOP + _ROW * len(names) + _BOTTOM
     width = (WIDTH - _LABEL - _GAP * (len(panels) - 1)) / len(panels)
@@ -108,9 +108,8 @@ def _position(value: float, low: float, high: float) -> float:
 
 
 def _text(x: float, y: float, text: str, *, style: str = "", anchor: str = "start") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}">{escape(text)}</text>'
-    )
+    place = f'x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}"'
+    return f"<text {place}>{escape(text)}</text>"
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:

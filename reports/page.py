@@ -50,14 +50,14 @@ class Section:
         ``heat`` shades the numbers right of the first column by their size; ``tiles`` gives one
         card per row, with a bar of its statuses.
     figure : markupsafe.Markup
-        An SVG of `reports.figure` above the table; anything else is refused by its type.
+        An SVG of `reports.figure` above the table.
     """
 
     title: str
     says: str
     table: pd.DataFrame
     look: Look = "table"
-    figure: Markup = Markup("")
+    figure: Markup | None = None
 
     @property
     def anchor(self) -> str:

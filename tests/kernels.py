@@ -299,3 +299,88 @@ def relaid(*, sync: str = "block", same: bool = False, free: bool = True) -> kir
     if free:
         main.append(kir.BlockSync(0, 32 * WARPS))
     return kernel("relaid", [kir.ForLoop(K, TRIPS, tuple(main))], buffers=(tile,))
+
+
+def combined(
+    stages: int,
+    prefetch: int,
+    store_slots: int,
+    *,
+    inputs: int = 2,
+    specialized: bool = False,
+    store_sync: bool = True,
+    await_reads: bool = True,
+    fence: bool = True,
+    ready_sync: bool = True,
+    read_fence: bool = False,
+    nbytes: int | None = None,
+) -> kir.Kernel:
+    """Several rings behind one full barrier a stage, and a ring of stores, in one loop.
+
+    All inputs are tiles of T0.  `prefetch` counts for the kernel of one role only; there the sync
+    before the stores also frees the slots of the inputs.
+    """
+    size = ROWS * COLS * 4
+    rings = [
+        kir.Buffer(f"S{i}", DType.F32, (ROWS, COLS), stages, i * stages * size)
+        for i in range(inputs)
+    ]
+    out = kir.Buffer("S_out", DType.F32, (ROWS, COLS), store_slots, inputs * stages * size)
+    full = kir.MBarrier("full", 1, stages)
+    empty = kir.MBarrier("empty", WARPS, stages)
+    threads = 32 * (WARPS + specialized)
+    group = kir.BlockSync(1, 32 * WARPS) if specialized else kir.BlockSync(0, threads)
+    elect = kir.Per.ROLE
+
+    def issue(k: Expr) -> list[kir.Stmt]:
+        s = k % stages
+        total = inputs * size if nbytes is None else nbytes
+        loads = [kir.TmaLoad(kir.Slot(r, s), box(T0, k), full, s) for r in rings]
+        return [kir.MBarrierArriveExpectTx(full, s, total), *loads]
+
+    frags = [kir.Fragment(f"x{i}", DType.F32, LAYOUT) for i in range(inputs)]
+    slot = K % stages
+    use: list[kir.Stmt] = [kir.MBarrierWaitParity(full, slot, (K // stages) % 2)]
+    use += [kir.Load(f, kir.Slot(r, slot), 4) for f, r in zip(frags, rings, strict=True)]
+    if read_fence:
+        use.append(kir.FenceAsyncProxy(kir.Space.SHARED))
+    if specialized:
+        use += [kir.WarpSync(), kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(empty, slot),))]
+    use.append(kir.Compute(Y, "add", (frags[0], frags[-1])))
+    if await_reads:
+        wait = kir.AsyncAwait(kir.AsyncKind.BULK, store_slots - 1, read_only=True)
+        use.append(kir.Elect(elect, (wait,)))
+    if store_sync:
+        use.append(kir.BlockSync(group.barrier, group.threads))
+    use.append(kir.Store(kir.Slot(out, K % store_slots), Y, 4))
+    if fence:
+        use.append(kir.FenceAsyncProxy(kir.Space.SHARED))
+    if ready_sync:
+        use.append(kir.BlockSync(group.barrier, group.threads))
+    send = (
+        kir.TmaStore(box(T1), kir.Slot(out, K % store_slots)),
+        kir.AsyncCommit(kir.AsyncKind.BULK),
+    )
+    use.append(kir.Elect(elect, send))
+    last = kir.Elect(elect, (kir.AsyncAwait(kir.AsyncKind.BULK, 0, read_only=True),))
+    init: list[kir.Stmt] = [kir.MBarrierInit(full)]
+    if specialized:
+        init.append(kir.MBarrierInit(empty))
+    body: list[kir.Stmt] = [kir.Elect(elect, tuple(init)), kir.BlockSync(0, threads)]
+    if specialized:
+        free = kir.MBarrierWaitParity(empty, slot, (K // stages + 1) % 2)
+        produce = kir.ForLoop(K, TRIPS, (free, *issue(K)))
+        body += [
+            kir.Role("load", WARPS, 1, (kir.Elect(elect, (produce,)),)),
+            kir.Role("compute", 0, WARPS, (kir.ForLoop(K, TRIPS, tuple(use)), last)),
+        ]
+    else:
+        j = Var("j")
+        ahead = K + prefetch
+        if prefetch:
+            first = kir.IfThenElse(j < TRIPS, (kir.Elect(elect, tuple(issue(j))),))
+            body.append(kir.ForLoop(j, prefetch, (first,)))
+        more = kir.IfThenElse(ahead < TRIPS, (kir.Elect(elect, tuple(issue(ahead))),))
+        body += [kir.ForLoop(K, TRIPS, (more, *use)), last]
+    barriers = (full, empty) if specialized else (full,)
+    return kernel("combined", body, buffers=(*rings, out), barriers=barriers, threads=threads)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -13,8 +15,8 @@ from oracles import machine_ops
 INF, NAN = float("inf"), float("nan")
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.3, -7.75, 1e-3, 100.0, 88.0, -104.0]
 SPECIAL = [*FLOATS, 1e-40, 3e38, -3e38, 2**24 + 2, INF, -INF, NAN]
-INTS = [0, 1, -1, 2, -2, 3, 7, -7, 31, 2**31 - 1, -(2**31)]
-TORCH = {
+INTS: list[float] = [0, 1, -1, 2, -2, 3, 7, -7, 31, 2**31 - 1, -(2**31)]
+TORCH: dict[str, Callable[..., torch.Tensor]] = {
     "neg": torch.neg,
     "set": lambda x: x.clone(),
     "round": torch.round,
@@ -27,10 +29,17 @@ TORCH = {
 """Ops whose torch name differs; the others are `torch.<name>`."""
 INEXACT = {
     "exp", "exp2", "log", "log2", "rsqrt", "sin", "cos", "tanh", "sigmoid", "silu", "gelu",
-    "gelu_tanh", "erf", "pow", "lerp", "addcmul",
+    "gelu_tanh", "erf", "pow", "lerp", "addcmul", "sqrt",
 }  # fmt: skip
 """Ops that torch computes in another way, so that last bits may differ."""
-RULES = {DType.F32: SPECIAL, DType.F64: SPECIAL, DType.I32: INTS, DType.I64: INTS}
+MILD = {"gelu", "lerp", "addcmul", "remainder"}
+"""Ops of which torch's CPU form is wrong or contracted where values overflow or are subnormal."""
+RULES: dict[DType, list[float]] = {
+    DType.F32: SPECIAL,
+    DType.F64: SPECIAL,
+    DType.I32: INTS,
+    DType.I64: INTS,
+}
 
 
 def pairs(values: list[float], dtype: DType, arity: int) -> list[machine_ops.Array]:
@@ -49,6 +58,8 @@ def test_every_op_agrees_with_torch(op: str, dtype: DType) -> None:
     if dtype not in spec.allowed or (takes_floats and not dtype.is_float):
         return
     values = RULES.get(dtype, [0, 1])
+    if op in MILD and dtype.is_float:
+        values = [*FLOATS, NAN]
     args = pairs(values, dtype, spec.arity)
     if op == "where":
         args[0] = args[0] != 0
@@ -59,11 +70,7 @@ def test_every_op_agrees_with_torch(op: str, dtype: DType) -> None:
         args[1] = np.abs(args[1] % 5)
     call = TORCH.get(op) or getattr(torch, op)
     tensors = [torch.from_numpy(a.copy()) for a in args]
-    try:
-        want = call(*tensors).numpy()
-    except RuntimeError as refusal:
-        assert dtype is DType.BOOL or "weight" in str(refusal), refusal
-        return
+    want = call(*tensors).numpy()
     with np.errstate(all="ignore"):
         result = DType.BOOL if want.dtype == np.bool_ else dtype
         got = machine_ops.evaluate(op, result, args)
@@ -105,7 +112,8 @@ def test_rounding_to_16_bits_is_to_nearest_even(dtype: DType) -> None:
     target = torch.float16 if dtype is DType.F16 else torch.bfloat16
     want = torch.from_numpy(values).to(target).float().numpy()
     np.testing.assert_array_equal(got, want)
-    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+    real = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[real]), np.signbit(want[real]))
 
 
 @pytest.mark.parametrize("dtype", list(DType))
@@ -125,5 +133,5 @@ def test_cast_rounds_and_promote_does_not() -> None:
     third = np.array([1 / 3], np.float32)
     assert machine_ops.evaluate("promote", DType.BF16, [third])[0] == third[0]
     assert machine_ops.evaluate("cast", DType.BF16, [third])[0] == np.float32(0.333984375)
-    assert machine_ops.evaluate("cast", DType.I32, [np.float32([-2.7])])[0] == -2
-    assert machine_ops.evaluate("cast", DType.BOOL, [np.float32([NAN])])[0]
+    assert machine_ops.evaluate("cast", DType.I32, [np.array([-2.7], np.float32)])[0] == -2
+    assert machine_ops.evaluate("cast", DType.BOOL, [np.array([NAN], np.float32)])[0]

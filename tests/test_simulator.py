@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import kernels
 import numpy as np
 import pytest
 
@@ -12,7 +13,6 @@ from fuser.dtype import DType
 from fuser.validate import validate
 from oracles.simulator import Launch, search, simulate
 from oracles.verdict import Status, Verdict
-from tests import kernels
 
 SEEDS = 6
 """One schedule per strategy."""
@@ -60,23 +60,20 @@ def test_safe_kernels_pass_for_every_trip_count(name: str, stages: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "least", "kind"),
+    ("kernel", "least", "kind"),
     [
-        ({"init_sync": False}, 1, {"init"}),
-        ({"expect": False}, 1, {"deadlock", "bytes"}),
-        ({"nbytes": kernels.NBYTES // 2}, 1, {"bytes"}),
-        ({"nbytes": kernels.NBYTES * 2}, 1, {"deadlock", "bytes"}),
-        ({"full": False}, 1, {"raw", "uninitialised"}),
-        ({"parity": 1}, 1, {"raw", "uninitialised"}),
-        ({"war_sync": False}, 4, {"war"}),
-        ({"slots": 2}, 3, {"waw", "war"}),
+        (kernels.pipelined(3, 2, init_sync=False), 1, {"init"}),
+        (kernels.pipelined(3, 2, expect=False), 1, {"deadlock", "bytes"}),
+        (kernels.pipelined(3, 2, nbytes=kernels.NBYTES // 2), 1, {"bytes"}),
+        (kernels.pipelined(3, 2, nbytes=kernels.NBYTES * 2), 1, {"deadlock", "bytes"}),
+        (kernels.pipelined(3, 2, full=False), 1, {"raw", "uninitialised"}),
+        (kernels.pipelined(3, 2, parity=1), 1, {"raw", "uninitialised"}),
+        (kernels.pipelined(3, 2, war_sync=False), 4, {"war"}),
+        (kernels.pipelined(3, 2, slots=2), 3, {"waw", "war"}),
     ],
 )
-def test_each_sync_of_pipelined_is_needed(
-    change: dict[str, int], least: int, kind: set[str]
-) -> None:
+def test_each_sync_of_pipelined_is_needed(kernel: kir.Kernel, least: int, kind: set[str]) -> None:
     """From `least` trips on, each omission is seen, and not before."""
-    kernel = kernels.pipelined(3, 2, **change)
     for trips in (0, 1, 2, 3, 4, 7):
         verdict = judge(kernel, trips)
         assert (verdict.status is Status.FAIL) == (trips >= least), (trips, verdict)
@@ -84,27 +81,24 @@ def test_each_sync_of_pipelined_is_needed(
 
 
 @pytest.mark.parametrize(
-    ("change", "least", "kind"),
+    ("kernel", "least", "kind"),
     [
-        ({"init_sync": False}, 1, {"init"}),
-        ({"empty_wait": False}, 4, {"arrivals", "waw", "war"}),
-        ({"empty_parity": 0}, 1, {"deadlock"}),
-        ({"full": False}, 1, {"raw", "uninitialised"}),
-        ({"arrive": False}, 4, {"deadlock"}),
-        ({"warp_sync": False}, 4, {"war"}),
-        ({"arrive_early": True}, 4, {"war"}),
-        ({"nbytes": kernels.NBYTES // 2}, 1, {"bytes"}),
-        ({"nbytes": kernels.NBYTES * 2}, 1, {"deadlock", "bytes"}),
-        ({"arrivals": kernels.WARPS - 1}, 1, {"arrivals", "war", "raw"}),
-        ({"arrivals": kernels.WARPS + 1}, 1, {"arrivals", "deadlock"}),
-        ({"extra_load": 1}, 0, {"exit"}),
+        (kernels.specialized(3, init_sync=False), 1, {"init"}),
+        (kernels.specialized(3, empty_wait=False), 4, {"arrivals", "waw", "war"}),
+        (kernels.specialized(3, empty_parity=0), 1, {"deadlock"}),
+        (kernels.specialized(3, full=False), 1, {"raw", "uninitialised"}),
+        (kernels.specialized(3, arrive=False), 4, {"deadlock"}),
+        (kernels.specialized(3, warp_sync=False), 4, {"war"}),
+        (kernels.specialized(3, arrive_early=True), 4, {"war"}),
+        (kernels.specialized(3, nbytes=kernels.NBYTES // 2), 1, {"bytes"}),
+        (kernels.specialized(3, nbytes=kernels.NBYTES * 2), 1, {"deadlock", "bytes"}),
+        (kernels.specialized(3, arrivals=kernels.WARPS - 1), 1, {"arrivals", "war", "raw"}),
+        (kernels.specialized(3, arrivals=kernels.WARPS + 1), 1, {"arrivals", "deadlock"}),
+        (kernels.specialized(3, extra_load=1), 0, {"exit"}),
     ],
 )
-def test_each_sync_of_specialized_is_needed(
-    change: dict[str, int], least: int, kind: set[str]
-) -> None:
+def test_each_sync_of_specialized_is_needed(kernel: kir.Kernel, least: int, kind: set[str]) -> None:
     """The WarpSync before the arrive of one lane is needed like all the others."""
-    kernel = kernels.specialized(3, **change)
     for trips in (0, 1, 2, 3, 4, 7):
         verdict = judge(kernel, trips)
         assert (verdict.status is Status.FAIL) == (trips >= least), (trips, verdict)
@@ -112,22 +106,21 @@ def test_each_sync_of_specialized_is_needed(
 
 
 @pytest.mark.parametrize(
-    ("change", "least", "kind"),
+    ("kernel", "least", "kind"),
     [
-        ({"await_reads": False}, 4, {"war"}),
-        ({"keep": 3}, 4, {"war"}),
-        ({"free_sync": False}, 4, {"war"}),
-        ({"fence": False}, 1, {"proxy"}),
-        ({"ready_sync": False}, 1, {"raw", "uninitialised"}),
-        ({"commit": False}, 1, {"exit", "war"}),
-        ({"final_await": False}, 1, {"exit"}),
-        ({"keep": 0}, 99, set()),
-        ({"fence_late": True}, 99, set()),
+        (kernels.staged(3, await_reads=False), 4, {"war"}),
+        (kernels.staged(3, keep=3), 4, {"war"}),
+        (kernels.staged(3, free_sync=False), 4, {"war"}),
+        (kernels.staged(3, fence=False), 1, {"proxy"}),
+        (kernels.staged(3, ready_sync=False), 1, {"raw", "uninitialised"}),
+        (kernels.staged(3, commit=False), 1, {"exit", "war"}),
+        (kernels.staged(3, final_await=False), 1, {"exit"}),
+        (kernels.staged(3, keep=0), 99, set()),
+        (kernels.staged(3, fence_late=True), 99, set()),
     ],
 )
-def test_each_sync_of_staged_is_needed(change: dict[str, int], least: int, kind: set[str]) -> None:
+def test_each_sync_of_staged_is_needed(kernel: kir.Kernel, least: int, kind: set[str]) -> None:
     """Waiting for more than needed is safe; waiting for less is not."""
-    kernel = kernels.staged(3, **change)
     for trips in (0, 1, 2, 3, 4, 7):
         verdict = judge(kernel, trips)
         assert (verdict.status is Status.FAIL) == (trips >= least), (trips, verdict)
@@ -146,11 +139,44 @@ def test_who_must_fence(fence: str, policy: str) -> None:
     assert safe or kinds(verdict) == {"proxy"}
 
 
-@pytest.mark.parametrize("change", ["ready", "free", "warp_sync", "final_await"])
-def test_each_sync_of_handed_is_needed(change: str) -> None:
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.handed(2, ready=False),
+        kernels.handed(2, free=False),
+        kernels.handed(2, warp_sync=False),
+        kernels.handed(2, final_await=False),
+    ],
+)
+def test_each_sync_of_handed_is_needed(kernel: kir.Kernel) -> None:
     """A storing thread that frees a slot before its bytes were read races with the writers."""
-    verdict = judge(kernels.handed(2, **{change: False}), 5)
+    verdict = judge(kernel, 5)
     assert verdict.status is Status.FAIL, verdict
+
+
+@pytest.mark.parametrize("specialized", [True, False])
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("store_slots", [1, 2])
+def test_combined_rings_are_safe(stages: int, store_slots: int, specialized: bool) -> None:
+    """Two inputs behind one barrier and a ring of stores, in one loop."""
+    kernel = kernels.combined(stages, stages - 1, store_slots, specialized=specialized)
+    for trips in (0, 1, stages, 2 * stages + 1):
+        verdict = judge(kernel, trips)
+        assert verdict.status is Status.PASS, (trips, verdict)
+
+
+@pytest.mark.parametrize("specialized", [True, False])
+def test_each_sync_of_combined_is_needed(specialized: bool) -> None:
+    """One bad switch each, over enough turns to show."""
+    bad = (
+        kernels.combined(2, 1, 2, specialized=specialized, await_reads=False),
+        kernels.combined(2, 1, 2, specialized=specialized, fence=False),
+        kernels.combined(2, 1, 2, specialized=specialized, ready_sync=False),
+        kernels.combined(2, 1, 2, specialized=specialized, nbytes=kernels.NBYTES),
+    )
+    for kernel in bad:
+        verdict = judge(kernel, 5)
+        assert verdict.status is Status.FAIL, verdict
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -43,23 +43,6 @@ template <class T, int PITCH> struct Slot {
   __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
 };
 
-// Inputs are not written while the kernel runs, so the read-only path is legal.  STREAM: read once.
-#define FUSER_LOAD(type, width, out, in, ...)                                                   \
-  template <bool STREAM> __device__ __forceinline__ type global(const type* p) {                \
-    type x;                                                                                     \
-    if (STREAM) asm("ld.global.nc.L1::no_allocate." width " " out ", [%" in "];" : __VA_ARGS__ : "l"(p)); \
-    else asm("ld.global.nc." width " " out ", [%" in "];" : __VA_ARGS__ : "l"(p));              \
-    return x;                                                                                   \
-  }
-FUSER_LOAD(unsigned short, "u16", "%0", "1", "=h"(x))
-FUSER_LOAD(uint32, "u32", "%0", "1", "=r"(x))
-FUSER_LOAD(uint2, "v2.u32", "{%0, %1}", "2", "=r"(x.x), "=r"(x.y))
-FUSER_LOAD(uint4, "v4.u32", "{%0, %1, %2, %3}", "4", "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w))
-#undef FUSER_LOAD
-template <bool STREAM> __device__ __forceinline__ unsigned char global(const unsigned char* p) {
-  return __ldg(p);
-}
-
 // One memory access.
 template <class T, int WIDTH> struct Word {
   typedef typename types::Raw<WIDTH * sizeof(T)>::type Raw;
@@ -112,7 +95,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         typedef typename Word<T, WIDTH>::Raw Raw;
         const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
         if constexpr (S::kGlobal) {
-          if (ok[n]) words[n].raw = global<ROWS>(from);
+          // Inputs are not written while the kernel runs, so the read-only path is legal.  No hint:
+          // L1::no_allocate and evict-first stores each cost 4 % on an H200 (see README, notes).
+          if (ok[n]) words[n].raw = __ldg(from);
         } else {
           if (ok[n]) words[n].raw = *from;
         }
@@ -149,11 +134,8 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
         }
       }
       typedef typename Word<T, WIDTH>::Raw Raw;
-      if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH)) {
-        Raw* to = reinterpret_cast<Raw*>(dst.at(r, c + p * WIDTH));
-        if constexpr (D::kGlobal) __stcs(to, word.raw);
-        else *to = word.raw;
-      }
+      if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH))
+        *reinterpret_cast<Raw*>(dst.at(r, c + p * WIDTH)) = word.raw;
     }
   }
 }
