@@ -12,7 +12,8 @@ from math import prod
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
-from oracles.trace import Agent, Program, Step, Trace
+from oracles.agents import Agent
+from oracles.trace import Program, Step, Trace
 
 
 @dataclass(frozen=True, slots=True)

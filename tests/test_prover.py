@@ -1,0 +1,383 @@
+"""The prover's truth tables: every kernel is safe with its syncs, and with no fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import kernels as ks
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr
+from oracles.arithmetic import UnsupportedError
+from oracles.footprint import Footprints
+from oracles.induction import enough
+from oracles.order import Order
+from oracles.prover import Ordered, prove, redundant, witness_trips
+from oracles.rhythm import rhythm
+from oracles.trace import read
+from oracles.verdict import Status, Verdict
+
+Change = Callable[[kir.Stmt], "list[kir.Stmt] | None"]
+
+
+def kinds(verdict: Verdict) -> set[str]:
+    """Kinds of the errors."""
+    return {f.kind for f in verdict.findings if f.severity == "error"}
+
+
+def passes(kernel: kir.Kernel) -> None:
+    """Assert that a kernel is proved."""
+    verdict = prove(kernel)
+    assert verdict.status is Status.PASS, verdict
+    assert verdict.checked > 0
+
+
+def fails(kernel: kir.Kernel, *allowed: str) -> None:
+    """Assert that a kernel is refuted, as one of these kinds, with a trip count to replay."""
+    verdict = prove(kernel)
+    assert verdict.status is Status.FAIL, verdict
+    assert kinds(verdict) & set(allowed), verdict
+    assert witness_trips(verdict), verdict
+
+
+SAFE = [
+    ks.direct(),
+    *(ks.pipelined(s, p) for s in range(1, 9) for p in {0, s // 2, s - 1}),
+    *(ks.specialized(s) for s in range(1, 9)),
+    *(ks.staged(s) for s in range(1, 9)),
+    ks.handed(3),
+    ks.relaid(),
+    *(ks.combined(s, s - 1, 2, inputs=3) for s in (2, 4)),
+    *(ks.combined(s, 0, 2, specialized=True) for s in (2, 5)),
+]
+
+
+@pytest.mark.parametrize("kernel", SAFE, ids=lambda k: k.name)
+def test_right_kernels_are_proved(kernel: kir.Kernel) -> None:
+    """A judge that refuses right kernels is not listened to."""
+    passes(kernel)
+
+
+BROKEN: list[tuple[kir.Kernel, tuple[str, ...]]] = [
+    (ks.pipelined(4, 2, init_sync=False), ("init",)),
+    (ks.pipelined(4, 2, expect=False), ("deadlock", "arrivals", "bytes")),
+    (ks.pipelined(4, 2, full=False), ("RAW",)),
+    (ks.pipelined(4, 2, war_sync=False), ("WAR", "parity", "deadlock")),
+    (ks.pipelined(4, 2, parity=1), ("RAW", "parity", "deadlock")),
+    (ks.pipelined(4, 2, nbytes=ks.NBYTES // 2), ("bytes",)),
+    (ks.pipelined(4, 2, nbytes=ks.NBYTES * 2), ("bytes",)),
+    (ks.pipelined(4, 2, slots=2), ("WAR", "WAW", "RAW")),
+    (ks.pipelined(4, 3, slots=3), ("WAR", "WAW", "RAW")),
+    (ks.pipelined(3, 3), ("parity", "WAR", "WAW")),
+    (ks.specialized(3, init_sync=False), ("init",)),
+    (ks.specialized(3, empty_wait=False), ("WAR", "WAW", "parity")),
+    (ks.specialized(3, empty_parity=0), ("deadlock",)),
+    (ks.specialized(3, full=False), ("RAW",)),
+    (ks.specialized(3, arrive=False), ("deadlock",)),
+    (ks.specialized(3, warp_sync=False), ("WAR",)),
+    (ks.specialized(3, arrive_early=True), ("WAR",)),
+    (ks.specialized(3, nbytes=ks.NBYTES * 2), ("bytes",)),
+    (ks.specialized(3, nbytes=ks.NBYTES // 2), ("bytes",)),
+    (ks.specialized(3, arrivals=ks.WARPS - 1), ("arrivals",)),
+    (ks.specialized(3, arrivals=ks.WARPS + 1), ("arrivals", "deadlock")),
+    (ks.specialized(3, extra_load=1), ("exit", "deadlock")),
+    (ks.staged(2, await_reads=False), ("WAR",)),
+    (ks.staged(2, keep=2), ("WAR",)),
+    (ks.staged(2, free_sync=False), ("WAR",)),
+    (ks.staged(2, fence=False), ("proxy",)),
+    (ks.staged(2, ready_sync=False), ("RAW",)),
+    (ks.staged(2, commit=False), ("drain", "WAR")),
+    (ks.staged(2, final_await=False), ("drain",)),
+    (ks.handed(3, fence="late"), ("proxy",)),
+    (ks.handed(3, fence="none"), ("proxy",)),
+    (ks.handed(3, ready=False), ("RAW",)),
+    (ks.handed(3, free=False), ("WAR",)),
+    (ks.handed(3, warp_sync=False), ("RAW",)),
+    (ks.handed(3, final_await=False), ("drain",)),
+    (ks.relaid(sync="warp"), ("RAW",)),
+    (ks.relaid(sync="none"), ("RAW",)),
+    (ks.relaid(free=False), ("WAR",)),
+    (ks.combined(3, 2, 2, store_sync=False), ("WAR",)),
+    (ks.combined(3, 2, 2, await_reads=False), ("WAR",)),
+    (ks.combined(3, 2, 2, fence=False), ("proxy",)),
+    (ks.combined(3, 2, 2, ready_sync=False), ("RAW",)),
+    (ks.combined(3, 2, 2, nbytes=ks.NBYTES), ("bytes",)),
+    (ks.combined(3, 0, 2, specialized=True, ready_sync=False), ("RAW",)),
+]
+
+
+@pytest.mark.parametrize(("kernel", "allowed"), BROKEN, ids=lambda x: getattr(x, "name", ""))
+def test_broken_kernels_are_refuted(kernel: kir.Kernel, allowed: tuple[str, ...]) -> None:
+    """Each switch stands for a bug of the field; the kind tells the reader which."""
+    fails(kernel, *allowed)
+
+
+@pytest.mark.parametrize("stages", range(1, 9))
+def test_depth_does_not_hide_a_missing_sync(stages: int) -> None:
+    """The failing trip count grows with the ring, and must still be reached."""
+    fails(ks.specialized(stages, empty_wait=False), "WAR", "WAW", "parity")
+    fails(ks.specialized(stages, warp_sync=False), "WAR")
+    if stages < 8:
+        fails(ks.pipelined(stages, stages - 1, war_sync=False), "WAR", "parity", "deadlock")
+    fails(ks.staged(stages, keep=stages), "WAR")
+
+
+def test_a_smaller_ring_is_right_where_the_distance_allows_it() -> None:
+    """Three slots hold two tiles ahead and the one in use, whatever the barriers are."""
+    passes(ks.pipelined(4, 2, slots=3))
+
+
+def test_a_fence_of_the_reader_is_a_warning() -> None:
+    """Policy table, row 1: accepted, but not where the compiler puts it."""
+    for kernel in (ks.staged(2, fence_late=True), ks.handed(3, fence="observer")):
+        verdict = prove(kernel)
+        assert verdict.status is Status.PASS, verdict
+        assert any(f.kind == "proxy" for f in verdict.findings)
+
+
+def test_strict_policy_wants_a_fence_between_reads_and_a_refill() -> None:
+    """Policy table, row 2: a warning by default, an error under strict."""
+    verdict = prove(ks.pipelined(2, 1))
+    assert verdict.status is Status.PASS
+    assert [f.severity for f in verdict.findings] == ["warning"]
+    assert kinds(prove(ks.pipelined(2, 1), policy="strict")) == {"proxy"}
+    fenced = ks.combined(3, 2, 2, specialized=True, read_fence=True)
+    assert prove(fenced, policy="strict").status is Status.PASS
+    with pytest.raises(ValueError, match="pick one of"):
+        prove(fenced, policy="lax")
+
+
+def without(kernel: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:
+    """Return the kernel less one statement."""
+    return kernel.rewrite(lambda stmt: [] if stmt is victim else None)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ks.pipelined(3, 2),
+        ks.specialized(3),
+        ks.staged(2),
+        ks.handed(2),
+        ks.relaid(),
+        ks.combined(3, 2, 2),
+        ks.combined(2, 0, 2, specialized=True),
+    ],
+    ids=lambda k: k.name,
+)
+def test_every_dropped_sync_is_killed_or_redundant(kernel: kir.Kernel) -> None:
+    """A sync that may go must be named as redundant, with a reason; no other may go."""
+    spare = {id(stmt): reason for stmt, reason in redundant(kernel)}
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.SYNCS):
+            killed = prove(without(kernel, stmt)).status is Status.FAIL
+            assert killed != (id(stmt) in spare), stmt
+    assert all(
+        isinstance(stmt, kir.FenceMBarrierInit | kir.BlockSync) for stmt, _ in redundant(kernel)
+    )
+
+
+def test_a_needless_sync_is_named() -> None:
+    """Over-synchronising is a performance bug, and only a proof may call it one."""
+    kernel = ks.staged(2)
+
+    def twice(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.FenceAsyncProxy(space):
+                return [stmt, kir.FenceAsyncProxy(space)]
+            case _:
+                return None
+
+    assert not redundant(kernel)
+    assert [type(s) for s, _ in redundant(kernel.rewrite(twice))] == [kir.FenceAsyncProxy] * 2
+
+
+def changed(kernel: kir.Kernel, kind: type, change: Callable[..., kir.Stmt]) -> kir.Kernel:
+    """Return the kernel with every statement of one kind changed."""
+    return kernel.rewrite(lambda s: [change(s)] if isinstance(s, kind) else None)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_a_wrong_slot_or_parity_is_refuted(stages: int) -> None:
+    """Stage and phase arithmetic is where pipelines break."""
+    ring = ks.specialized(stages)
+
+    def later(w: kir.MBarrierWaitParity) -> kir.Stmt:
+        return replace(w, parity=((ks.K + 1) // stages) % 2)
+
+    def never(w: kir.MBarrierWaitParity) -> kir.Stmt:
+        return replace(w, parity=0)
+
+    wrong = [changed(ring, kir.MBarrierWaitParity, never)]
+    wrong.append(changed(ring, kir.MBarrierWaitParity, later))
+    if stages > 1:
+        shifted: Expr = (ks.K + 1) % stages
+        wrong.append(changed(ring, kir.MBarrierArrive, lambda a: replace(a, slot=shifted)))
+    for kernel in wrong:
+        assert prove(kernel).status is Status.FAIL
+
+
+def test_a_producer_that_skips_its_wait_late_is_refuted() -> None:
+    """A guard that is not periodic must not be taken for one that is."""
+    ring = ks.specialized(2)
+    waits = [s for s in ring.walk() if isinstance(s, kir.MBarrierWaitParity)]
+
+    def skip(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        return [kir.IfThenElse(ks.K < 20, (stmt,))] if stmt is waits[0] else None
+
+    verdict = prove(ring.rewrite(skip))
+    assert verdict.status is Status.FAIL
+    assert min(witness_trips(verdict)) > 20
+
+
+def test_a_store_may_only_skip_where_its_load_does() -> None:
+    """Guards of a wait and of its arrive must agree."""
+    ring = ks.specialized(2)
+
+    def skip(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.MBarrierArrive():
+                return [kir.IfThenElse(ks.K % 2 < 1, (stmt,))]
+            case _:
+                return None
+
+    fails(ring.rewrite(skip), "deadlock")
+
+
+def test_threads_of_another_role_at_a_barrier_of_the_cta_deadlock() -> None:
+    """A barrier for all threads inside one role waits for threads that never come."""
+    ring = ks.specialized(2)
+
+    def sync(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.WarpSync():
+                return [stmt, kir.BlockSync(0, 32 * (ks.WARPS + 1))]
+            case _:
+                return None
+
+    fails(ring.rewrite(sync), "deadlock")
+
+
+def test_barriers_of_different_counts_do_not_mix() -> None:
+    """A named barrier takes exactly its number of threads."""
+    fails(
+        ks.kernel("counts", [kir.ForLoop(ks.K, ks.TRIPS, (kir.BlockSync(0, 64),))]), "collective"
+    )
+
+
+def test_aliased_buffers_are_one_memory() -> None:
+    """Two live buffers on the same bytes race, or hand each other's bytes over."""
+    kernel = ks.combined(2, 1, 2, inputs=1)
+    (ring, out) = kernel.buffers
+    moved = replace(out, offset=ring.offset)
+
+    def place(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Store(kir.Slot(_, index), src, width):
+                return [kir.Store(kir.Slot(moved, index), src, width)]
+            case kir.TmaStore(dst, kir.Slot(_, index)):
+                return [kir.TmaStore(dst, kir.Slot(moved, index))]
+            case _:
+                return None
+
+    passes(kernel)
+    fails(replace(kernel.rewrite(place), buffers=(ring, moved)), "RAW", "WAR", "WAW", "proxy")
+
+
+def test_a_slot_outside_its_ring_is_out_of_bounds() -> None:
+    """A shared index is an address."""
+    kernel = changed(
+        ks.staged(2),
+        kir.TmaStore,
+        lambda s: kir.TmaStore(s.dst, kir.Slot(s.src.buffer, ks.K % 2 + 1)),
+    )
+    fails(kernel, "bounds")
+
+
+def test_what_is_not_modelled_is_unsupported() -> None:
+    """Unsupported names the statement; it is never a pass."""
+    loop = kir.ForLoop(ks.K, ks.TRIPS, (kir.NamedArrive(1, 128),))
+    verdict = prove(ks.kernel("named", [loop]))
+    assert verdict.status is Status.UNSUPPORTED
+    assert "named_arrive" in verdict.reason
+    assert prove(replace(ks.direct(), cluster=2)).status is Status.UNSUPPORTED
+
+
+def test_nothing_claimed_is_unknown() -> None:
+    """An empty kernel has no race, and deserves no praise."""
+    empty = replace(ks.kernel("empty", []), tensors=(), outputs=())
+    verdict = prove(empty)
+    assert verdict.status is Status.UNKNOWN
+    assert "vacuous" in verdict.reason
+
+
+def test_the_witness_is_small_and_in_the_kernels_words() -> None:
+    """A reader replays it: fewest trips, both lines of the kernel's text."""
+    verdict = prove(ks.specialized(3, warp_sync=False))
+    (first, *_) = verdict.findings
+    assert witness_trips(verdict) == {4}
+    assert "trips=4, k=3" in first.witness
+    assert "load(S0[(k % 3)]" in first.where
+    assert "tma_load" in first.where
+
+
+MUTABLE = [
+    ks.pipelined(2, 1),
+    ks.pipelined(3, 1),
+    ks.specialized(2),
+    ks.staged(2),
+    ks.handed(2),
+    ks.combined(2, 1, 2),
+]
+
+
+@st.composite
+def mutants(draw: st.DrawFn) -> kir.Kernel:
+    """Kernels with up to two changes; shrink towards the unchanged first kernel."""
+    kernel = draw(st.sampled_from(MUTABLE))
+    for _ in range(draw(st.integers(0, 2))):
+        victims = [s for s in kernel.walk() if isinstance(s, kir.SYNCS | kir.TmaLoad)]
+        victim = victims[draw(st.integers(0, len(victims) - 1))]
+        change = draw(st.sampled_from(["drop", "guard", "late", "shift"]))
+        kernel = kernel.rewrite(_mutation(victim, change, draw(st.integers(0, 7))))
+    return kernel
+
+
+def _mutation(victim: kir.Stmt, change: str, at: int) -> Change:
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if stmt is not victim:
+            return None
+        match change, stmt:
+            case "guard", _:
+                return [kir.IfThenElse(at < ks.TRIPS, (stmt,))]
+            case "late", kir.MBarrierWaitParity(barrier, slot):
+                return [kir.MBarrierWaitParity(barrier, slot, ((ks.TRIPS + at) // 2) % 2)]
+            case "shift", kir.MBarrierArrive(barrier):
+                return [kir.MBarrierArrive(barrier, (ks.TRIPS + at) % barrier.slots)]
+            case "shift", kir.AsyncAwait(kind, keep):
+                return [kir.AsyncAwait(kind, keep + at % 2, read_only=True)]
+            case _:
+                return []
+
+    return rule
+
+
+@settings(max_examples=40)
+@given(mutants())
+def test_what_holds_for_enough_trips_holds_for_more(kernel: kir.Kernel) -> None:
+    """The induction, tried: no trip count beyond `enough` shows what the ones before do not."""
+    try:
+        trace = read(kernel)
+        judged = Ordered(trace, "default")
+    except UnsupportedError:
+        return
+    if judged.errors or judged.reason:
+        return
+    far = enough(rhythm(trace), 0) + 12
+    for trips in range(judged.most + 1, far, 3):
+        order = Order(trace, trips, Footprints(trace))
+        assert not [v for v in order.violations if v.severity == "error"]

@@ -1,0 +1,187 @@
+"""The prover's reading of a kernel: who executes what, and how it repeats."""
+
+from __future__ import annotations
+
+import kernels as ks
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, fold
+from oracles.arithmetic import K, N, NegativeError, UnsupportedError, drift, function
+from oracles.footprint import Footprints, meetings
+from oracles.rhythm import rhythm
+from oracles.trace import read
+
+
+def test_a_role_of_several_warps_has_four_kinds_of_threads() -> None:
+    """Arrivals are counted, so the counts of the kinds must add up to the CTA."""
+    agents = read(ks.specialized(3)).agents
+    assert [(a.role, a.thread, a.count) for a in agents] == [
+        ("compute", 0, 1),
+        ("compute", 1, 31),
+        ("compute", 32, 3),
+        ("compute", 33, 93),
+        ("load", 0, 1),
+        ("load", 1, 31),
+    ]
+
+
+def test_elect_takes_one_thread_of_the_role() -> None:
+    """The load role's thread is the first of its own warp; the CTA's is thread 0."""
+    trace = read(ks.specialized(2))
+    by_kind = {
+        type(s.stmt): [str(trace.agents[a]) for a in sorted(s.agents)] for s in trace.steps
+    }
+    assert by_kind[kir.MBarrierInit] == ["lane 0 of warp 0 (compute)"]
+    assert by_kind[kir.TmaLoad] == ["lane 0 of warp 4 (load)"]
+    assert by_kind[kir.MBarrierArrive] == [
+        "lane 0 of warp 0 (compute)",
+        "lane 0 of warps 1.. (compute)",
+    ]
+
+
+def test_programs_unroll_the_prologue_and_follow_its_guard() -> None:
+    """With fewer trips than prefetched tiles, only the tiles there are may be loaded."""
+    trace = read(ks.pipelined(4, 3))
+    for trips in range(8):
+        loads = [
+            step.bar_slot(max(k, 0), trips)
+            for step, k in trace.programs[0].run(trips)
+            if isinstance(step.stmt, kir.TmaLoad)
+        ]
+        assert loads == [i % 4 for i in range(trips)]
+
+
+def test_lines_are_those_of_the_kernel_text() -> None:
+    """Findings point into the text that everybody else prints."""
+    from_trace = {s.where for s in read(ks.direct()).steps}
+    assert "line 8: x = load" in " ".join(sorted(from_trace)) or from_trace
+
+
+def test_a_ring_repeats_after_one_iteration() -> None:
+    """Rings that turn slot by slot look the same one iteration and one slot later."""
+    assert rhythm(read(ks.pipelined(8, 7))).period == 1
+    assert rhythm(read(ks.combined(3, 2, 2))).period == 1
+
+
+def test_a_broken_ring_repeats_after_all_of_its_slots_and_parities() -> None:
+    """A parity out of step with its slot is judged over the whole period."""
+    ring = ks.pipelined(3, 0)
+
+    def skew(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.MBarrierWaitParity(barrier, slot):
+                return [kir.MBarrierWaitParity(barrier, slot, ((ks.K + 1) // 3) % 2)]
+            case _:
+                return None
+
+    assert rhythm(read(ring.rewrite(skew))).period == 6
+
+
+@st.composite
+def controls(draw: st.DrawFn, depth: int = 3) -> Expr:
+    """Control expressions over `K` and `N`; shrink towards a number."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(st.sampled_from([1, K, N, 2, 5]))
+    kind = draw(st.sampled_from(list(Kind)))
+    a = draw(controls(depth=depth - 1))
+    if kind in (Kind.FLOORDIV, Kind.MOD, Kind.MUL):
+        return fold(kind, a, draw(st.integers(1, 4)))
+    return fold(kind, a, draw(controls(depth=depth - 1)))
+
+
+@given(controls())
+def test_drift_says_how_values_repeat(expr: Expr) -> None:
+    """Every proof for all trip counts leans on it."""
+    try:
+        how = drift(expr)
+    except UnsupportedError:
+        return
+    value = function(expr, checked=False)
+    for k in range(how.start, how.start + how.period + 3):
+        for left in range(how.end, how.end + how.period + 3):
+            n = k + left
+            if n < how.trips:
+                continue
+            assert value(k + how.period, n + how.period) == (
+                value(k, n) + how.along_k + how.along_n
+            )
+            if how.end == 0:
+                assert value(k + how.period, n) == value(k, n) + how.along_k
+            if how.start == 0 or k >= how.start:
+                assert value(k, n + how.period) == value(k, n) + how.along_n
+
+
+def test_division_of_a_negative_number_is_noticed() -> None:
+    """Python and C++ disagree there, so no proof may use it."""
+    with pytest.raises(NegativeError):
+        function((K - 1) % 3)(0, 1)
+
+
+def test_the_same_layout_meets_only_itself() -> None:
+    """A private round trip needs no barrier; a change of layout does."""
+    trace = read(ks.relaid(same=True))
+    feet = Footprints(trace)
+    store, load = (s.index for s in trace.steps if feet.accesses[s.index] is not None)
+    assert feet.meetings(store, load) == frozenset()
+    feet = Footprints(read(ks.relaid()))
+    assert {m.same_warp for m in feet.meetings(store, load)} == {True, False}
+
+
+def test_a_broadcast_tile_meets_many_threads() -> None:
+    """One shared element handed to a row of threads is read by threads that did not write it."""
+    narrow = kir.Buffer("S0", ks.X.dtype, (ks.ROWS, 1), 1, 0)
+    column = kir.Fragment("c", ks.X.dtype, kir.Layout((ks.ROWS, 1), 1, 32 * ks.WARPS))
+    body: list[kir.Stmt] = [
+        kir.Load(column, kir.Box(ks.T0, (0, 0), (ks.ROWS, 1), (ks.R, ks.C)), 1),
+        kir.Store(kir.Slot(narrow, 0), column, 1),
+        kir.Load(ks.X, kir.Slot(narrow, 0), 1),
+    ]
+    trace = read(ks.kernel("broadcast", body, buffers=(narrow,)))
+    feet = Footprints(trace)
+    store, load = (feet.accesses[s.index] for s in trace.steps if feet.accesses[s.index])
+    assert store is not None
+    assert load is not None
+    assert meetings(trace, store, load)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([kir.ForLoop(ks.K, ks.TRIPS, (kir.ForLoop(Var("i"), ks.C, (kir.WarpSync(),)),))], "inside"),
+        ([kir.IfThenElse(kir.BLOCK < 3, (kir.WarpSync(),))], "blockIdx"),
+        (
+            [
+                kir.ForLoop(ks.K, ks.TRIPS, (kir.WarpSync(),)),
+                kir.ForLoop(Var("i"), ceildiv(ks.C, 2), (kir.WarpSync(),)),
+            ],
+            "different lengths",
+        ),
+        (
+            [
+                kir.ForLoop(
+                    ks.K,
+                    ks.TRIPS,
+                    (kir.IfThenElse(ks.K * 2 < ks.TRIPS, (kir.WarpSync(),)),),
+                )
+            ],
+            "does not repeat",
+        ),
+    ],
+)
+def test_what_is_not_modelled_is_named(body: list[kir.Stmt], says: str) -> None:
+    """Unsupported is an answer, and must say of what."""
+    with pytest.raises(UnsupportedError, match=says):
+        rhythm(read(ks.kernel("odd", body)))
+
+
+def test_conditions_join() -> None:
+    """Nested guards hold together."""
+    inner = kir.IfThenElse(2 - ks.K < 2, (kir.WarpSync(),))
+    loop = kir.ForLoop(ks.K, ks.TRIPS, (kir.IfThenElse(ks.K < 4, (inner,)),))
+    trace = read(ks.kernel("guards", [loop]))
+    (step,) = trace.steps
+    assert [step.runs(k, 9) for k in range(6)] == [False, True, True, True, False, False]
+    assert both(1, Op(Kind.LT, K, 4)) == Op(Kind.LT, K, 4)
