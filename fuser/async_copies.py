@@ -1,7 +1,7 @@
 """Passes: how the end of every asynchronous copy is observed, by what the statements touch.
 
-`observe_copies` (RAW of loads), `free_slots` (WAR of loads between roles), `drain_stores` (groups of
-stores), `fence_proxies` (ordinary writes that an engine reads).  Joining threads is left to `sync`.
+`observe_copies` (RAW of loads), `free_slots` (WAR of loads between roles), `drain_stores` (groups
+of stores), `fence_proxies` (ordinary writes that an engine reads).  Joining is left to `sync`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def _each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) ->
                 new = _each_body(inner, rule, replace(place, position=index))
                 out.append(replace(stmt, body=new))
             case kir.Elect(_, inner):
-                out.append(replace(stmt, body=_each_body(inner, rule, replace(place, elected=True))))
+                out.append(
+                    replace(stmt, body=_each_body(inner, rule, replace(place, elected=True)))
+                )
             case kir.Role(_, _, _, inner):
                 out.append(replace(stmt, body=_each_body(inner, rule, replace(place, role=stmt))))
             case kir.IfThenElse(_, then, orelse):
@@ -80,8 +82,12 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     Source: PTX ISA, "mbarrier", phase completion; boxes count in full even out of bounds.
     """
     groups = sorted(
-        {names for body in _all_bodies(kernel.body) for run in _runs(body, fills)
-         if (names := _names(run, fills))},
+        {
+            names
+            for body in _all_bodies(kernel.body)
+            for run in _runs(body, fills)
+            if (names := _names(run, fills))
+        },
         key=sorted,
     )
     slots = {b.name: b.slots for b in kernel.buffers}
@@ -155,9 +161,7 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
     rings = [b for b in kernel.buffers if _crosses(filler.get(b.name), reader.get(b.name))]
     if not rings:
         return kernel
-    full = {
-        s.dst.buffer.name: s.barrier for s in kernel.walk() if isinstance(s, kir.TmaLoad)
-    }
+    full = {s.dst.buffer.name: s.barrier for s in kernel.walk() if isinstance(s, kir.TmaLoad)}
     empty: dict[str, kir.MBarrier] = {}
     for b in rings:
         role = reader[b.name]
@@ -270,9 +274,7 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
 
     Source: PTX ISA, "Async proxy"; the writer fences before it signals.
     """
-    read_by_engine = {
-        slot.buffer.name for s in kernel.walk() if by_engine(s) for slot in reads(s)
-    }
+    read_by_engine = {slot.buffer.name for s in kernel.walk() if by_engine(s) for slot in reads(s)}
 
     def rule(body: Body, place: Place) -> Body:
         del place

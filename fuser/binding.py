@@ -77,7 +77,7 @@ def extents_of(
         Naming the tensor, the axis and both numbers.
     """
     values: dict[Symbol, int] = {Symbol(name): n for name, n in (free or {}).items()}
-    source: dict[Symbol, str] = {symbol: "the call" for symbol in values}
+    source: dict[Symbol, str] = dict.fromkeys(values, "the call")
     for tv in fusion.inputs:
         if not isinstance(tv, TensorView):
             continue
@@ -225,9 +225,7 @@ def _bind(
         for stride, value in zip(tensor.strides, strides, strict=True):
             if isinstance(stride, Var):
                 params[stride.name] = value
-        seen = tuple(
-            n if tiles.varies(access, axis) else 1 for axis, n in enumerate(extents)
-        )
+        seen = tuple(n if tiles.varies(access, axis) else 1 for axis, n in enumerate(extents))
         views[access.name] = (seen, strides)
     grid = count
     if schedule.ctas_per_sm is not None:

@@ -31,10 +31,8 @@ def _buffer_loop(kernel: kir.Kernel, loop: kir.ForLoop) -> kir.Kernel:
     drained = {slot.buffer.name for s in kir.walk(loop.body) if (slot := drains(s))}
     request = loop.circular or kir.CircularBuffer(1, 0, warp_specialized=False)
     staging = min(request.stages, STORE_SLOTS) if loop.circular else STORE_SLOTS
-    slots = {name: request.stages for name in filled} | {name: staging for name in drained}
-    buffers = _placed(
-        tuple(replace(b, slots=slots.get(b.name, b.slots)) for b in kernel.buffers)
-    )
+    slots = dict.fromkeys(filled, request.stages) | dict.fromkeys(drained, staging)
+    buffers = _placed(tuple(replace(b, slots=slots.get(b.name, b.slots)) for b in kernel.buffers))
     by_name = {b.name: b for b in buffers if b.name in slots}
 
     def at(position: Expr) -> dict[str, kir.Slot]:
@@ -47,9 +45,7 @@ def _buffer_loop(kernel: kir.Kernel, loop: kir.ForLoop) -> kir.Kernel:
         new = [replace(loop, body=body, circular=keep)]
     else:
         new = _prefetched(replace(loop, body=body, circular=None), request.prefetch)
-    return replace(
-        kernel.rewrite(lambda stmt: new if stmt is loop else None), buffers=buffers
-    )
+    return replace(kernel.rewrite(lambda stmt: new if stmt is loop else None), buffers=buffers)
 
 
 def _mod(position: Expr, slots: int) -> Expr:
@@ -103,4 +99,3 @@ def _placed(buffers: tuple[kir.Buffer, ...]) -> tuple[kir.Buffer, ...]:
         out.append(replace(b, offset=offset))
         offset += -(-b.slots * b.slot_nbytes // 128) * 128
     return tuple(out)
-

@@ -140,7 +140,8 @@ def _line(stmt: kir.Data | kir.Let | kir.Sync) -> str:
             return f"tile::map({dst.name}, [&](int i) {{ return {spelled}({words}); }});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
-            return f"tile::coordinate<{_layout(dst)}, {rank - 1 - axis}>({dst.name}, {_c(origin)}, tid);"
+            which = f"{_layout(dst)}, {rank - 1 - axis}"
+            return f"tile::coordinate<{which}>({dst.name}, {_c(origin)}, tid);"
         case kir.TmaLoad(kir.Slot() as dst, box, barrier, slot):
             where = f"&{map_of(box).name}, {_coordinates(box)}"
             return f"tma::load({_slot(dst)}, {where}, {barrier.name} + {_c(slot)});"

@@ -57,14 +57,26 @@ class _Arithmetic:
     def __floordiv__(self, other: Expr) -> Expr:
         return fold(Kind.FLOORDIV, _expr(self), other)
 
+    def __rfloordiv__(self, other: int) -> Expr:
+        return fold(Kind.FLOORDIV, other, _expr(self))
+
     def __mod__(self, other: Expr) -> Expr:
         return fold(Kind.MOD, _expr(self), other)
+
+    def __rmod__(self, other: int) -> Expr:
+        return fold(Kind.MOD, other, _expr(self))
 
     def __lt__(self, other: Expr) -> Expr:
         return fold(Kind.LT, _expr(self), other)
 
     def __le__(self, other: Expr) -> Expr:
         return fold(Kind.LE, _expr(self), other)
+
+    def __gt__(self, other: Expr) -> Expr:
+        return fold(Kind.LT, other, _expr(self))
+
+    def __ge__(self, other: Expr) -> Expr:
+        return fold(Kind.LE, other, _expr(self))
 
 
 @dataclass(frozen=True, slots=True)

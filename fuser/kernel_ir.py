@@ -20,10 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from math import prod
 
-from fuser.dtype import DType
 from fuser.expr import Expr, Var
+from fuser.kernel_memory import Box as Box
+from fuser.kernel_memory import Buffer as Buffer
+from fuser.kernel_memory import Fragment as Fragment
+from fuser.kernel_memory import Layout as Layout
+from fuser.kernel_memory import Literal as Literal
+from fuser.kernel_memory import Scalar as Scalar
+from fuser.kernel_memory import Slot as Slot
+from fuser.kernel_memory import Tensor as Tensor
 from fuser.kernel_sync import AsyncAwait as AsyncAwait
 from fuser.kernel_sync import AsyncCommit as AsyncCommit
 from fuser.kernel_sync import AsyncKind as AsyncKind
@@ -56,111 +62,6 @@ GRID = Var("gridDim")
 """CTAs of the launch, at least 1."""
 WARP = 32
 """Threads of a warp."""
-
-
-# --- memory -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """A global tensor, seen as a strided view of the loop domain.
-
-    `extents[d]` is a parameter of the kernel, or 1 where the tensor does not vary along `d`.
-    `strides[d]` is in elements, 0 where the extent is the literal 1.  `aligned` is a launch
-    precondition in elements: the address, every stride but a literal 1, and the last extent are
-    multiples of it.  Different tensors share no bytes, and an output does not overlap itself.
-    """
-
-    name: str
-    dtype: DType
-    extents: tuple[Expr, ...]
-    strides: tuple[Expr, ...]
-    aligned: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A number given at launch."""
-
-    name: str
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A number known when the kernel was built."""
-
-    value: float
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """Shared memory of one CTA: `slots` tiles of `shape`, each row-major, one after the other.
-
-    `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.
-    """
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-    slots: int
-    offset: int
-
-    @property
-    def slot_nbytes(self) -> int:
-        """Bytes of one slot."""
-        return prod(self.shape) * self.dtype.nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How `threads` threads hold a tile of `shape`: vectors of neighbours, dealt out in turn.
-
-    Row-major element `e` lies in vector `v = e // vector`, held by thread `v % threads` (counted
-    within its role) as register `(v // threads) * vector + e % vector`.  The last extent is a
-    multiple of `vector`.
-    """
-
-    shape: tuple[int, ...]
-    vector: int
-    threads: int
-
-    @property
-    def registers(self) -> int:
-        """Elements that each thread holds (some threads may hold fewer valid ones)."""
-        return -(-prod(self.shape) // (self.vector * self.threads)) * self.vector
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A tile in registers.  16-bit floats are held as f32, unrounded, until stored or cast."""
-
-    name: str
-    dtype: DType
-    layout: Layout
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """The elements `origin <= x < origin + shape` of a global tensor, without those past `limit`.
-
-    Coordinates are those of the loop domain.  Along an axis where the tensor's extent is the
-    literal 1, origin is 0, shape and limit are 1, and a fragment's elements share the one value.
-    """
-
-    tensor: Tensor
-    origin: tuple[Expr, ...]
-    shape: tuple[int, ...]
-    limit: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One slot of a shared buffer; `0 <= index < buffer.slots`."""
-
-    buffer: Buffer
-    index: Expr
 
 
 # --- data statements ----------------------------------------------------------------------------
@@ -405,9 +306,7 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
-def rewrite(
-    body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]
-) -> tuple[Stmt, ...]:
+def rewrite(body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]) -> tuple[Stmt, ...]:
     """Replace statements of a body by `rule`; where it returns None, keep one and go inside."""
     out: list[Stmt] = []
     for stmt in body:
@@ -420,9 +319,7 @@ def rewrite(
                 inner = rewrite(stmt.body, rule)
                 out.append(stmt if inner == stmt.body else replace(stmt, body=inner))
             case IfThenElse(_, then, orelse):
-                out.append(
-                    replace(stmt, then=rewrite(then, rule), orelse=rewrite(orelse, rule))
-                )
+                out.append(replace(stmt, then=rewrite(then, rule), orelse=rewrite(orelse, rule)))
             case _:
                 out.append(stmt)
     return tuple(out)

@@ -60,7 +60,7 @@ def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stm
 
 
 def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
-    """A tile as text: `T0[r0+16, c0+256]`, `S0[k % 3]` or `r0`."""
+    """Write a tile: `T0[r0+16, c0+256]`, `S0[k % 3]` or `r0`."""
     match ref:
         case kir.Box(tensor, origin, shape):
             spans = ", ".join(f"{o}+{n}" for o, n in zip(origin, shape, strict=True))
@@ -72,12 +72,12 @@ def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
 
 
 def operand(arg: kir.Fragment | kir.Scalar | kir.Literal) -> str:
-    """An argument of a Compute as text."""
+    """Write an argument of a Compute."""
     return str(arg.value) if isinstance(arg, kir.Literal) else arg.name
 
 
 def line(stmt: kir.Stmt) -> str:
-    """One statement on one line, without the statements inside it."""
+    """Write a statement on one line, without the statements inside it."""
     match stmt:
         case kir.Let(var, value):
             return f"let {var} = {value}"
@@ -110,7 +110,7 @@ def line(stmt: kir.Stmt) -> str:
 
 
 def sync_line(stmt: kir.Sync) -> str:
-    """A synchronising statement on one line."""
+    """Write a synchronising statement on one line."""
     match stmt:
         case kir.BlockSync(barrier, threads):
             return f"block_sync({barrier}, {threads})"

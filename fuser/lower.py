@@ -122,7 +122,7 @@ class _Lowering:
         return total
 
     def _origins(self) -> list[kir.Stmt]:
-        """Number the tiles row-major: the last axis changes fastest."""
+        """Give tiles their numbers, row-major: the last axis changes fastest."""
         lets: list[kir.Stmt] = [kir.Let(TILE, kir.BLOCK + TRIP * kir.GRID)]
         rest: Expr = TILE
         for axis in reversed(range(self.tiling.rank)):
@@ -252,7 +252,7 @@ class _Lowering:
     def _iota(
         self, frag: kir.Fragment, tv: TensorView, coords: Coords, args: list[Operand]
     ) -> kir.Fragment:
-        """start + step * coordinate, in i64 for integers, else in the type of the result."""
+        """Start + step * coordinate, in i64 for integers, else in the type of the result."""
         (axis,) = coords
         kernel_axis = next(
             (n for n, group in enumerate(self.tiling.domain.merged) if axis in group), None

@@ -44,7 +44,7 @@ class Tiling:
 
     def unit(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's stride along a kernel axis is known to be 1."""
-        if self.split and axis == 0 or not self.varies(access, axis):
+        if (self.split and axis == 0) or not self.varies(access, axis):
             return False
         group = self.domain.merged[0 if self.split else axis]
         walked = access.axis_of(group[-1])
@@ -52,9 +52,7 @@ class Tiling:
 
     def tma_shape(self, access: Access) -> tuple[int, ...]:
         """Tile of a tensor: 1 along the axes that it does not vary along."""
-        return tuple(
-            n if self.varies(access, axis) else 1 for axis, n in enumerate(self.tile)
-        )
+        return tuple(n if self.varies(access, axis) else 1 for axis, n in enumerate(self.tile))
 
     def tma_refusal(self, access: Access) -> str | None:
         """Say why TMA cannot move tiles of this tensor whatever its shape; None if it can.
@@ -95,7 +93,11 @@ def default_params(fusion: Fusion) -> PointwiseParams:
     sizes = [tv.dtype.nbytes for tv in fusion.tensors if tv.op == "input" or _stored(fusion, tv)]
     vector = max(1, min(8, 16 // min(sizes, default=4)))
     return PointwiseParams(
-        tile=(1, 128 * vector * 2), vector=vector, warps=4, ctas_per_sm=None, load="direct",
+        tile=(1, 128 * vector * 2),
+        vector=vector,
+        warps=4,
+        ctas_per_sm=None,
+        load="direct",
         store="direct",
     )
 

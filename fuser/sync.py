@@ -15,8 +15,9 @@ def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
     """Initialise every mbarrier at the start, by one thread, and fence the initialisation."""
     if not kernel.barriers:
         return kernel
-    inits = (*(kir.MBarrierInit(b) for b in kernel.barriers), kir.FenceMBarrierInit())
-    return replace(kernel, body=(kir.Elect(kir.Per.ROLE, inits), *kernel.body))
+    inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
+    inits.append(kir.FenceMBarrierInit())
+    return replace(kernel, body=(kir.Elect(kir.Per.ROLE, tuple(inits)), *kernel.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,5 @@ def _uses(stmt: kir.Stmt) -> str:
             return ""
 
 
-def _touch(
-    slots: Callable[[kir.Stmt], tuple[kir.Slot, ...]], stmt: kir.Stmt
-) -> frozenset[str]:
+def _touch(slots: Callable[[kir.Stmt], tuple[kir.Slot, ...]], stmt: kir.Stmt) -> frozenset[str]:
     return frozenset(slot.buffer.name for slot in slots(stmt))

@@ -108,9 +108,7 @@ def check(
                 f"{what}: the box has {n} elements along axis {axis}; a box has 1..256"
             )
     if row % 16:
-        raise ScheduleError(
-            f"{what}: a row of the box is {row} bytes; TMA needs a multiple of 16"
-        )
+        raise ScheduleError(f"{what}: a row of the box is {row} bytes; TMA needs a multiple of 16")
     if swizzle_bytes and row > swizzle_bytes:
         raise ScheduleError(
             f"{what}: a row of the box is {row} bytes, longer than the {swizzle_bytes}-byte swizzle"

@@ -34,12 +34,12 @@ def validate(kernel: kir.Kernel, *, after: str = "kernel", final: bool = False) 
 def _problems(kernel: kir.Kernel, *, final: bool) -> Iterable[str]:
     if kernel.threads % kir.WARP or not 0 < kernel.threads <= 1024:
         yield (
-            f"{kernel.name} has {kernel.threads} threads; use a multiple of {kir.WARP}, at most 1024"
+            f"{kernel.name} has {kernel.threads} threads; "
+            f"use a multiple of {kir.WARP}, at most 1024"
         )
-    for what, names in (
-        ("tensor", [t.name for t in kernel.tensors] + [s.name for s in kernel.scalars]),
-        ("shared buffer or mbarrier", [b.name for b in (*kernel.buffers, *kernel.barriers)]),
-    ):
+    arguments = [t.name for t in kernel.tensors] + [s.name for s in kernel.scalars]
+    shared = [b.name for b in kernel.buffers] + [m.name for m in kernel.barriers]
+    for what, names in (("tensor", arguments), ("shared buffer or mbarrier", shared)):
         for name in names:
             if names.count(name) > 1:
                 yield f"{kernel.name} has two {what}s named {name}; rename one"

@@ -255,26 +255,31 @@ def _extra(op: str) -> int:
 def _reshape(draw: st.DrawFn, draft: _Draft, a: TensorView) -> TensorView:
     """Add shape operations on `a` that end in the frame again."""
     ops, rank = draft.fd.ops, len(draft.axes)
-    ones = [n for n in range(rank) if a.logical[n].iter_type is IterType.BROADCAST]
+    ones = _ones(a)
     draft.used.add(a.name)
     size = draft.size[a.name]
     stretch = [n for n in ones if draft.axes[n] != 1]
-    if bool(stretch) and draw(st.booleans()):
+    choices = ["permute", *["expand"] * bool(stretch), *["squeeze"] * bool(ones)]
+    choice = draw(st.sampled_from(choices))
+    if choice == "expand":
         axis = draw(st.sampled_from(stretch))
-        return draft.add(
-            ops.expand(a, [draft.axes[n] if n == axis else -1 for n in range(rank)]), size
-        )
-    if bool(ones) and draw(st.booleans()):
+        shape = [draft.axes[n] if n == axis else -1 for n in range(rank)]
+        return draft.add(ops.expand(a, shape), size)
+    if choice == "squeeze":
         axis = draw(st.sampled_from(ones))
-        return draft.add(
-            ops.broadcast(ops.squeeze(a, [axis]), [n == axis for n in range(rank)]), size
-        )
+        flags = [n == axis for n in range(rank)]
+        return draft.add(ops.broadcast(ops.squeeze(a, [axis]), flags), size)
     order = draw(st.permutations(range(rank)))
     moved = ops.permute(a, order)
     if [draft.axes[n] for n in order] == draft.axes:
         return draft.add(moved, size)
     back = [order.index(n) for n in range(rank)]
     return draft.add(ops.permute(moved, back), size)
+
+
+def _ones(tv: TensorView) -> list[int]:
+    """Axes of extent 1."""
+    return [n for n in range(tv.rank) if tv.logical[n].iter_type is IterType.BROADCAST]
 
 
 def _factory(draw: st.DrawFn, draft: _Draft) -> TensorView:
@@ -325,16 +330,17 @@ def fusions(draw: st.DrawFn, *, max_ops: int = 8, max_rank: int = 4, exact: bool
     draft = _Draft(FusionDefinition(), banned, draw(_axes(banned, max_rank)), exact)
     _input(draw, draft, whole=True)
     for count in range(1, max_ops + 1):
-        choice = draw(st.sampled_from(["op", "op", "op", "input", "shape", "factory"]))
+        choice = draw(st.sampled_from(["op", "op", "input", "shape", "factory"]))
         if choice == "input":
             _input(draw, draft)
         elif choice == "factory" and draft.allows("factories"):
             _factory(draw, draft)
         a = draw(st.sampled_from(draft.live[::-1]))
         if choice == "shape" and draft.allows("shape ops"):
-            a = _reshape(draw, draft, a)
+            stretchable = [tv for tv in draft.live[::-1] if _ones(tv)]
+            a = _reshape(draw, draft, draw(st.sampled_from(stretchable or [a])))
         _apply(draw, draft, draw(st.sampled_from(_legal(draft, a))), a)
-        if count == max_ops or not draw(st.booleans()):
+        if count == max_ops or not draw(st.sampled_from([False, True, True])):
             break
     return _finish(draw, draft)
 

@@ -146,22 +146,20 @@ def _operation(expr: Op, kind: Kind, a: Drift, b: Drift) -> Drift:
             if a.steady and b.steady:
                 return _joined(a, b, 1)
         case Kind.MIN | Kind.MAX:
-            if a.steady and b.steady:
-                return _joined(a, b, 1)
             gap = _joined(a, b, -1)
             if gap.along_k == 0:
-                least = a if (gap.along_n < 0) == (kind is Kind.MIN) else b
-                difference = Op(Kind.SUB, expr.a, expr.b)
-                reach = _settled(difference, gap, gap.trips, lambda r, t: (r, t))
-                return Drift(
-                    lcm(a.period, b.period),
-                    0,
-                    least.along_n * (lcm(a.period, b.period) // least.period),
-                    gap.start,
-                    gap.end,
-                    max(gap.trips, reach),
-                )
+                return _least(expr, kind, a, b, gap)
     raise UnsupportedError(f"`{expr}` does not repeat along the loop")
+
+
+def _least(expr: Op, kind: Kind, a: Drift, b: Drift, gap: Drift) -> Drift:
+    """Return the drift of the side that wins in the end, where that depends on `n` alone."""
+    trips = gap.trips
+    if gap.along_n:
+        trips = _settled(expr, gap, "trips")
+    first = gap.along_n == 0 or (gap.along_n < 0) == (kind is Kind.MIN)
+    winner = _stretched(a if first else b, gap.period)
+    return Drift(gap.period, winner.along_k, winner.along_n, gap.start, gap.end, trips)
 
 
 def _stretched(a: Drift, period: int) -> Drift:
@@ -194,26 +192,49 @@ def _divided(a: Drift, by: int, *, whole: bool) -> Drift:
     return Drift(a.period, 0, 0, a.start, a.end, a.trips)
 
 
-def _settled(gap: Expr, how: Drift, base: int, at: Callable[[int, int], tuple[int, int]]) -> int:
-    """Return the distance from which on a difference that drifts keeps its sign.
+def _settled(expr: Op, how: Drift, axis: str) -> int:
+    """Return the `start`, `end` or `trips` from which on the sides of `expr` keep their order.
 
-    `at(residue, distance)` is the (k, n) to look at.  Beyond `base` the difference changes by
-    `rate` a period, so it has settled before it could have drifted by all it was at `base`.
+    Along that axis, everything else being far from where it may differ, the difference of the
+    sides changes by a constant a period; so it has settled before it could have drifted by all it
+    was at first.
     """
-    value = function(gap, checked=False)
-    rate = max(abs(how.along_k), abs(how.along_n))
-    rows = range(how.period)
-    most = max(abs(value(*at(r, base + t))) for r in rows for t in range(how.period))
-    end = base + how.period * (2 + most // rate)
-    settled = base
-    for r in rows:
-        signs = [_sign(value(*at(r, t))) for t in range(base, end + how.period)]
-        for residue in rows:
-            row = signs[residue :: how.period]
-            late = max((i + 1 for i, sign in enumerate(row) if sign != row[-1]), default=0)
+    value = function(Op(Kind.SUB, expr.a, expr.b), checked=False)
+    period = how.period
+    base = {"start": how.start, "end": how.end, "trips": how.start + how.end + period}[axis]
+    if axis == "trips":
+        base = max(base, how.trips)
+    reach, settled = 2 * period, base
+    while True:
+        rows = [_row(value, how, axis, residue, base, reach) for residue in range(period)]
+        most = max(abs(row[t]) for row in rows for t in range(period))
+        rate = max(abs(how.along_k), abs(how.along_n))
+        if reach >= period * (2 + most // rate):
+            break
+        reach = period * (2 + most // rate)
+    for row in rows:
+        for first in range(period):
+            signs = [_sign(x) for x in row[first::period]]
+            late = max((i + 1 for i, sign in enumerate(signs) if sign != signs[-1]), default=0)
             if late:
-                settled = max(settled, base + residue + (late - 1) * how.period + 1)
+                settled = max(settled, base + first + (late - 1) * period + 1)
     return settled
+
+
+def _row(
+    value: Function, how: Drift, axis: str, residue: int, base: int, reach: int
+) -> list[int]:
+    """Return the values along an axis, from `base` on."""
+    far = how.start + how.end + how.trips + base + reach
+    far += -far % how.period + residue
+    span = range(base, base + reach + how.period)
+    match axis:
+        case "start":
+            return [value(t, far + how.period * (1 + reach)) for t in span]
+        case "end":
+            return [value(far, far + t) for t in span]
+        case _:
+            return [value(how.start + residue, t) for t in span]
 
 
 def _sign(value: int) -> int:
@@ -224,14 +245,13 @@ def _compared(expr: Op, gap: Drift) -> Drift:
     """Settle a comparison by the sign of the difference of its sides."""
     if gap.steady:
         return gap
-    difference = Op(Kind.SUB, expr.a, expr.b)
     start, end, trips = gap.start, gap.end, gap.trips
     if gap.along_n == 0:
-        start = _settled(difference, gap, start, lambda r, t: (t, r))
+        start = _settled(expr, gap, "start")
     elif gap.along_k == 0:
-        trips = _settled(difference, gap, trips, lambda r, t: (r, t))
+        trips = _settled(expr, gap, "trips")
     elif gap.along_k == -gap.along_n:
-        end = _settled(difference, gap, end, lambda r, t: (r, r + t))
+        end = _settled(expr, gap, "end")
     else:
         raise UnsupportedError(f"`{expr}` does not repeat along the loop")
     return Drift(gap.period, 0, 0, start, end, trips)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from fuser import kernel_ir as kir
-from oracles.arithmetic import UnsupportedError
 from oracles.agents import Agent
+from oracles.arithmetic import UnsupportedError
 from oracles.trace import Program, Step, Trace
 
 

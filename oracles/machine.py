@@ -17,23 +17,29 @@ Source: PTX ISA, "mbarrier", "barrier / bar", "cp.async.bulk.commit_group / wait
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from fuser import kernel_ir as kir
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Violation, Warn
-from oracles.machine_barrier import NAMED, Barrier, NamedBarrier, columns
+from oracles.machine_barrier import NAMED, Barrier, NamedBarrier, fixed_columns
 from oracles.machine_clock import (
     GLOBAL_OWN,
     GLOBAL_SEEN,
     ORDER,
+    ROWS,
     SHARED_OWN,
     SHARED_SEEN,
+    Clock,
     Index,
     fresh,
     join,
 )
 from oracles.machine_unroll import Event
 
+POOL = 16
+"""Clock columns for copies that a machine begins with."""
 GROUPS = "bulk groups, first"
 """Begins the text of an agent that waits for its copies."""
 
@@ -46,9 +52,7 @@ class Machine:
     kernel : Kernel
         For its barriers.
     agents : list of Agent
-        Clock columns 0, 1, ...; then come `copies` columns of copies in flight.
-    copies : int
-        How many copies the whole run issues.
+        Clock columns 0, 1, ...; then come those of barriers, then those of copies in flight.
     warn : Warn
         Takes findings that do not end the run.
     """
@@ -57,22 +61,25 @@ class Machine:
         self,
         kernel: kir.Kernel,
         agents: list[Agent],
-        copies: int,
         warn: Warn,
     ) -> None:
         self.agents = agents
         self.warn = warn
-        self.next_copy = len(agents)
-        column = len(agents) + copies
-        slots = [(m, i) for m in kernel.barriers for i in range(m.slots)]
-        self.columns = columns(kernel, len(agents), copies)
+        self.next_copy = fixed_columns(kernel, len(agents))
+        self.clocks = np.zeros((len(agents), ROWS, self.next_copy + POOL), np.int32)
+        self._lend()
+        column = len(agents)
         self.barriers: dict[str, list[Barrier]] = {m.name: [] for m in kernel.barriers}
-        for m, i in slots:
-            acc, sealed = fresh(self.columns), fresh(self.columns)
-            new = Barrier(f"{m.name}[{i}]", m.arrivals, column, acc, sealed)
-            self.barriers[m.name].append(new)
-            column += 1
-        self.named = [NamedBarrier(i, column + i, fresh(self.columns)) for i in range(NAMED)]
+        for m in kernel.barriers:
+            for i in range(m.slots):
+                clocks = self._fresh(), self._fresh()
+                self.barriers[m.name].append(Barrier(f"{m.name}[{i}]", m.arrivals, column, *clocks))
+                column += 1
+        self.named = [NamedBarrier(i, column + i, self._fresh()) for i in range(NAMED)]
+        for agent in agents:
+            agent.tick()
+        self._finished = np.array([not a.program for a in agents])
+        self._used: deque[tuple[Flight, int]] = deque()
         self.warps: dict[int, list[Agent]] = {}
         self.ready = [a for a in agents if a.program]
         self.flights: list[Flight] = []
@@ -88,8 +95,52 @@ class Machine:
         """Let a blocked agent try its statement again, or step over it where it has `passed`."""
         agent.blocked = ""
         agent.pc += passed
-        if agent.pc < len(agent.program):
-            self.ready.append(agent)
+        self.ready.append(agent)
+        if agent.pc == len(agent.program):
+            self.retire(agent)
+
+    def retire(self, agent: Agent) -> None:
+        """Take an agent off that has come to its end."""
+        self.ready.remove(agent)
+        self._finished[agent.by] = True
+
+    # --- clocks ---------------------------------------------------------------------------------
+
+    def _fresh(self) -> Clock:
+        return fresh(self.clocks.shape[2])
+
+    def _lend(self) -> None:
+        for agent in self.agents:
+            agent.clock = self.clocks[agent.by]
+
+    def _column(self) -> tuple[int, int]:
+        """Return a clock column for a copy, and its time so far.
+
+        Notes
+        -----
+        The column of an earlier copy is free once every running agent has seen as much of that
+        copy as anyone can owe: whoever sees the new copy then has seen the old one anyway.
+        """
+        for _ in range(min(2, len(self._used))):
+            flight, owed = self._used.popleft()
+            seen = self.clocks[:, ORDER, flight.by] >= flight.base + owed
+            if flight.done == WRITE_DONE and (seen | self._finished).all():
+                return flight.by, flight.base + WRITE_DONE
+            self._used.append((flight, owed))
+        if self.next_copy == self.clocks.shape[2]:
+            self._grow()
+        self.next_copy += 1
+        return self.next_copy - 1, 0
+
+    def _grow(self) -> None:
+        more = ((0, 0), (0, self.clocks.shape[2]))
+        self.clocks = np.pad(self.clocks, ((0, 0), *more))
+        self._lend()
+        for ring in self.barriers.values():
+            for b in ring:
+                b.acc, b.sealed = np.pad(b.acc, more), np.pad(b.sealed, more)
+        for named in self.named:
+            named.acc = np.pad(named.acc, more)
 
     # --- mbarriers ------------------------------------------------------------------------------
 
@@ -177,7 +228,8 @@ class Machine:
                 f"{knows} phases were known to be over: they may land on phase {knows}",
             )
         b.nbytes -= nbytes
-        b.acc[ORDER, flight.by] = WRITE_DONE
+        b.acc[ORDER, flight.by] = flight.base + WRITE_DONE
+        flight.done = WRITE_DONE
         self._settle(b)
 
     def _settle(self, b: Barrier) -> None:
@@ -325,12 +377,19 @@ class Machine:
             clock[GLOBAL_OWN, agent.by] = clock[ORDER, agent.by]
         agent.tick()
 
-    def issue(self, agent: Agent, event: Event) -> Flight:
-        """Start a copy: an agent of its own that has seen what its issuer has seen."""
+    def issue(self, agent: Agent, event: Event, owed: int) -> Flight:
+        """Start a copy: an agent of its own that has seen what its issuer has seen.
+
+        Parameters
+        ----------
+        owed : int
+            `READ_DONE` or `WRITE_DONE`: after how much of it nothing conflicts with it any more.
+        """
         if agent.mult > 1:
             raise Violation("waw", f"{agent.mult} threads issue one copy each, to one place")
-        flight = Flight(self.next_copy, event, agent.clock.copy(), agent, [])
-        self.next_copy += 1
+        by, base = self._column()
+        flight = Flight(by, base, event, agent.clock.copy(), agent, [])
+        self._used.append((flight, owed))
         agent.tick()
         self.flights.append(flight)
         return flight
@@ -350,14 +409,18 @@ class Machine:
         """Wait until all but the latest `keep` groups of this thread are read, or performed."""
         upto = READ_DONE if read_only else WRITE_DONE
         closed = max(len(agent.groups) - keep, 0)
-        old = [f for group in agent.groups[:closed] for f in group]
+        known = agent.read_groups if read_only else 0
+        old = [f for group in agent.groups[known:closed] for f in group]
         if any(f.done < upto for f in old):
             self.block(agent, f"{GROUPS} {old[0].name} and others")
             return False
         for f in old:
-            agent.clock[ORDER, f.by] = max(upto, agent.clock[ORDER, f.by])
-        if not read_only:
+            agent.clock[ORDER, f.by] = max(f.base + upto, agent.clock[ORDER, f.by])
+        if read_only:
+            agent.read_groups = max(known, closed)
+        else:
             agent.groups = agent.groups[closed:]
+            agent.read_groups = max(agent.read_groups - closed, 0)
         return True
 
     def seen_by_all(self) -> Index:

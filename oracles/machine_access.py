@@ -56,17 +56,24 @@ def view(tensor: kir.Tensor, env: Env) -> View:
     return View(tensor, extents, strides, row_major(extents))
 
 
-def broken_precondition(view: View) -> str:
-    """Say in which way a launch breaks what the kernel states about a tensor; empty if not."""
+def broken_precondition(view: View, *, copied: bool) -> str:
+    """Say in which way a launch breaks what a tensor needs of it; empty if in none.
+
+    Parameters
+    ----------
+    copied : bool
+        Whether a copy engine moves it: then the host encodes a tensor map, which asks more.
+    """
     tensor, unit = view.tensor, view.tensor.aligned
+    where = f"{tensor.name} has extents {view.extents} and strides {view.strides}"
     if any(n < 0 for n in view.extents):
-        return f"{tensor.name} has extents {view.extents}"
+        return f"{where}; extents count from 0"
     bent = [s for e, s in zip(tensor.strides, view.strides, strict=True) if e != 1 and s % unit]
     if bent or (view.extents and tensor.extents[-1] != 1 and view.extents[-1] % unit):
-        return (
-            f"{tensor.name} is declared aligned={unit}, but has extents {view.extents} and "
-            f"strides {view.strides}"
-        )
+        return f"{where}; it is declared aligned={unit}"
+    rows = zip(view.extents[:-1], view.strides[:-1], strict=True)
+    if copied and any(n > 1 and s * tensor.dtype.nbytes % TMA_GLOBAL for n, s in rows):
+        return f"{where}; a tensor map needs strides of multiples of {TMA_GLOBAL} bytes"
     return ""
 
 
@@ -130,18 +137,10 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     """Refuse a tensor copy whose shared or global addresses are not aligned."""
     check_slot(slot, event.index, TMA_SHARED)
-    tensor = view.tensor
-    nbytes = tensor.dtype.nbytes
     if event.limit != view.extents:
         raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
-    if tensor.aligned * nbytes % TMA_GLOBAL:
-        raise Violation(
-            "align", f"aligned={tensor.aligned} of {tensor.name} is no multiple of 16 bytes"
-        )
-    outer = zip(view.strides[:-1], tensor.extents[:-1], strict=True)
-    wrong = [s for s, extent in outer if extent != 1 and s * nbytes % TMA_GLOBAL]
-    if wrong or (box.shape[-1] > 1 and tensor.strides[-1] != 1):
-        raise Violation("align", f"a copy of {tensor.name} with strides {view.strides}")
+    if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:
+        raise Violation("align", f"neighbours of {view.tensor.name} are not neighbours in memory")
 
 
 class Geometry:
@@ -151,6 +150,13 @@ class Geometry:
         self.kernel = kernel
         self.views = views
         self.atoms = Atoms(kernel)
+        self.copied = {
+            ref.tensor.name
+            for stmt in kernel.walk()
+            if isinstance(stmt, kir.TmaLoad | kir.TmaStore)
+            for ref in (stmt.dst, stmt.src)
+            if isinstance(ref, kir.Box)
+        }
         self.written = {
             stmt.dst.tensor.name
             for stmt in kernel.walk()

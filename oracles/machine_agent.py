@@ -13,7 +13,7 @@ from oracles.machine_unroll import Event
 WIDTH = 64
 """Characters of a statement that a witness shows; its line number finds the rest."""
 READ_DONE, WRITE_DONE = 1, 2
-"""Times of a copy in flight, in its own column."""
+"""Times of a copy in flight, in its own column, counted from its `base`."""
 
 
 class Violation(Exception):
@@ -87,6 +87,8 @@ class Flight:
 
     Parameters
     ----------
+    base : int
+        Time of its column before it; columns are used again.
     start : Clock
         What its issuer knew at the issue.
     steps : list of callables
@@ -96,6 +98,7 @@ class Flight:
     """
 
     by: int
+    base: int
     event: Event
     start: Clock
     issuer: Agent
@@ -128,6 +131,8 @@ class Agent:
         What its lanes did up to this time is ordered before what any of them does now.
     blocked : str
         What it waits for, in words; empty while it can run.
+    read_groups : int
+        How many of its oldest groups it knows to have read their sources.
     """
 
     by: int
@@ -145,6 +150,7 @@ class Agent:
     registers: dict[str, Array] = field(default_factory=dict)
     open_group: list[Flight] = field(default_factory=list)
     groups: list[list[Flight]] = field(default_factory=list)
+    read_groups: int = 0
 
     @property
     def now(self) -> int:

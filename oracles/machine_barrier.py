@@ -67,6 +67,6 @@ class NamedBarrier:
     waiting: list[Agent] = field(default_factory=list)
 
 
-def columns(kernel: kir.Kernel, agents: int, copies: int) -> int:
-    """Return the number of clock columns: agents, copies, barrier slots, named barriers."""
-    return agents + copies + sum(m.slots for m in kernel.barriers) + NAMED
+def fixed_columns(kernel: kir.Kernel, agents: int) -> int:
+    """Return the clock columns before those of copies: agents, mbarrier slots, named barriers."""
+    return agents + sum(m.slots for m in kernel.barriers) + NAMED

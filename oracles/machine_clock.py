@@ -83,7 +83,7 @@ class SharedShadow:
     write_by, write_at : array of int, one per atom
         Component and time of the last write; time 0 is "never written".
     reads : array of int, atoms x components
-        Time of each component's last read.
+        Time of each component's last read; grows with the clocks.
     strict : bool
         Whether an unfenced generic read before an asynchronous write is an error.
     """
@@ -103,6 +103,9 @@ class SharedShadow:
         late = clock[ORDER][who] < when
         if late.any():
             return self._meets("raw", "the write is not ordered before the read", late, atoms, who)
+        if by >= self.reads.shape[1]:
+            more = clock.shape[1] - self.reads.shape[1]
+            self.reads = np.pad(self.reads, ((0, 0), (0, more)))
         self.reads[atoms, by] = at
         return self._crossing(atoms, who, when, clock) if by >= self.threads else None
 
@@ -166,13 +169,13 @@ class SharedShadow:
         return Trouble(kind, says, int(who[i]), True, int(atoms[i]), severity)
 
 
-def shared_shadow(atoms: int, threads: int, actors: int, *, strict: bool) -> SharedShadow:
+def shared_shadow(atoms: int, threads: int, *, strict: bool) -> SharedShadow:
     """Return the shadow of memory that nobody has touched."""
     return SharedShadow(
         threads,
         np.zeros(atoms, np.intp),
         np.zeros(atoms, np.int32),
-        np.zeros((atoms, actors), np.int32),
+        np.zeros((atoms, threads), np.int32),
         strict,
     )
 

@@ -37,10 +37,8 @@ class Memory:
         Global memory, shared with the other CTAs.
     block : int
         Number of this CTA.
-    agents : list of Agent
-        Components below their number are threads, the others copy engines.
-    copies : int
-        Copies that the CTA will issue.
+    agents : int
+        Components below it are threads, the others copy engines.
     scalars : mapping of str to array of no axes
         The launch's numbers, in register form.
     """
@@ -50,7 +48,6 @@ class Memory:
         tensors: Tensors,
         block: int,
         agents: int,
-        copies: int,
         scalars: Mapping[str, Array],
         log: list[Step],
         warn: Warn,
@@ -65,9 +62,7 @@ class Memory:
         self.checked = 0
         self.log = log
         kernel = self.geometry.kernel
-        self._shadow = shared_shadow(
-            self.geometry.atoms.count, agents, agents + copies, strict=strict
-        )
+        self._shadow = shared_shadow(self.geometry.atoms.count, agents, strict=strict)
         raw = np.full(kernel.smem_bytes, 0xFF, np.uint8)
         self._through = np.full(self.geometry.atoms.count, -1)
         self._numbers = {b.name: i for i, b in enumerate(kernel.buffers)}
@@ -290,7 +285,7 @@ class Memory:
         for part, step in zip(inside or (), steps, strict=False):
             flat = flat[..., None] + np.arange(part.start, part.stop) * step
         elements = flat.ravel() if inside is not None else np.zeros(0, np.intp)
-        return Touch(elements, self.block, flight.by, at, False)
+        return Touch(elements, self.block, flight.by, flight.base + at, False)
 
     # --- shared memory --------------------------------------------------------------------------
 
@@ -341,7 +336,7 @@ class Memory:
 
     def _engine(self, flight: Flight, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
         touch = self._shadow.write if writes else self._shadow.read
-        at = WRITE_DONE if writes else READ_DONE
+        at = flight.base + (WRITE_DONE if writes else READ_DONE)
         trouble = touch(atoms, flight.by, at, flight.start)
         self.checked += 1
         self._report(trouble)

@@ -12,8 +12,7 @@ from oracles import machine_ops
 from oracles.machine import Machine
 from oracles.machine_access import Geometry, Tensors, View, view
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation, place
-from oracles.machine_barrier import columns
-from oracles.machine_clock import ORDER, fresh
+from oracles.machine_clock import fresh
 from oracles.machine_memory import Memory
 from oracles.machine_ops import Array
 from oracles.machine_schedule import Schedule
@@ -96,25 +95,15 @@ class Prepared:
         self.geometry = Geometry(kernel, self.views)
         self._programs: dict[tuple[int, Position], list[Event]] = {}
 
-    def agents(self, block: int) -> tuple[list[Agent], int]:
-        """Return the threads of a CTA at their start, and how many copies they will issue."""
-        warps = range(self.kernel.threads // kir.WARP)
-        programs = [
-            self._program(block, warp, lane0=lane0) for warp in warps for lane0 in (True, False)
-        ]
-        copies = sum(
-            isinstance(event.stmt, kir.TmaLoad | kir.TmaStore) for p in programs for event in p
-        )
-        width = columns(self.kernel, len(programs), copies)
+    def agents(self, block: int) -> list[Agent]:
+        """Return the threads of a CTA at their start, two for each warp."""
         agents: list[Agent] = []
-        for warp in warps:
+        for warp in range(self.kernel.threads // kir.WARP):
             for (lo, hi), lanes in zip(halves(warp), ("lane 0", "lanes 1-31"), strict=True):
-                by = len(agents)
-                clock = fresh(width)
-                clock[ORDER, by] = 1
                 name = f"{self._team(warp)} {lanes}"
-                agents.append(Agent(by, name, warp, hi - lo, lo, hi, programs[by], clock))
-        return agents, copies
+                program = self._program(block, warp, lane0=hi - lo == 1)
+                agents.append(Agent(len(agents), name, warp, hi - lo, lo, hi, program, fresh(0)))
+        return agents
 
     def _team(self, warp: int) -> str:
         for stmt in self.kernel.body:
@@ -150,12 +139,12 @@ class Run:
         *,
         strict: bool,
     ) -> None:
-        agents, copies = prepared.agents(block)
+        agents = prepared.agents(block)
         self.block = block
-        self.machine = Machine(prepared.kernel, agents, copies, self._warn)
+        self.machine = Machine(prepared.kernel, agents, self._warn)
         self.log: list[Step] = []
         self.memory = Memory(
-            tensors, block, len(agents), copies, scalars, self.log, self._warn, strict=strict
+            tensors, block, len(agents), scalars, self.log, self._warn, strict=strict
         )
         self.schedule = Schedule(seed, block, agents)
         self.findings: list[Finding] = []
@@ -197,7 +186,7 @@ class Run:
                 return
             agent.pc += 1
             if agent.pc == len(agent.program):
-                self.machine.ready.remove(agent)
+                self.machine.retire(agent)
                 return
             if len(self.machine.flights) > flights:
                 return
@@ -276,9 +265,18 @@ class Run:
         return True
 
     def _issue(self, agent: Agent, event: Event) -> Flight:
-        flight = self.machine.issue(agent, event)
+        flight = self.machine.issue(agent, event, self._owed(event))
         self._issued.append(flight)
         return flight
+
+    def _owed(self, event: Event) -> int:
+        """Return how much of a copy a thread must have seen before it can touch its memory."""
+        match event.stmt:
+            case kir.TmaStore(dst):
+                read_back = dst.tensor.name in self.memory.geometry.read
+                return WRITE_DONE if read_back else READ_DONE
+            case _:
+                return WRITE_DONE
 
     def _landing(self, flight: Flight, stmt: kir.TmaLoad) -> Callable[[], None]:
         def land() -> None:
@@ -333,7 +331,7 @@ class Run:
                     owed, what = READ_DONE, "has perhaps not read its shared source"
                 case _:
                     owed, what = WRITE_DONE, "may still write shared memory"
-            if seen[flight.by] < owed:
+            if seen[flight.by] < flight.base + owed:
                 says = f"nobody has awaited this copy at the exit of the CTA: it {what}"
                 self._error("exit", place(flight.issuer.name, flight.event), says)
                 return

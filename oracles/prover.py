@@ -163,12 +163,34 @@ def finding(violation: Violation, policy: str) -> Finding:
 
 
 def _refuted(trace: Trace, order: Ordered) -> Verdict:
-    findings = (*order.errors, *order.warnings)
+    findings = (*_accounts(trace, order.failing), *order.errors, *order.warnings)
     if trace.trips is not None and launches.launch(trace, order.failing) is None:
         warnings = tuple(Finding(f.kind, f.where, f.witness, "warning") for f in findings)
         reason = f"refuted for trips={order.failing}, but no launch with that many is known"
         return Verdict(ORACLE, Status.UNKNOWN, order.checked, warnings, reason)
     return Verdict(ORACLE, Status.FAIL, order.checked, findings)
+
+
+def _accounts(trace: Trace, trips: int) -> list[Finding]:
+    """Say of a refuted kernel where an iteration's expected bytes differ from those it copies."""
+    found = []
+    for barrier in trace.kernel.barriers:
+        expected = delivered = 0
+        where = ""
+        for step in trace.steps:
+            times = sum(trace.agents[i].count for i in step.agents) if step.loop else 0
+            match step.stmt:
+                case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
+                    expected += nbytes * times
+                    where = step.where
+                case kir.TmaLoad(dst, _, bar) if bar == barrier:
+                    delivered += dst.buffer.slot_nbytes * times
+                case _:
+                    pass
+        if where and expected != delivered:
+            says = f"{barrier.name} expects {expected} bytes an iteration, its copies {delivered}"
+            found.append(Finding("bytes", where, f"trips={trips}: {says}"))
+    return found
 
 
 def witness_trips(verdict: Verdict) -> set[int]:

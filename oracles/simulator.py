@@ -124,9 +124,10 @@ def search(
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {beyond}")
     try:
         prepared = Prepared(kernel, _environment(kernel, launch))
-        broken = [text for v in prepared.views.values() if (text := broken_precondition(v))]
-        if broken:
-            return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {broken[0]}")
+        for name, seen in prepared.views.items():
+            broken = broken_precondition(seen, copied=name in prepared.geometry.copied)
+            if broken:
+                return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {broken}")
         own = _made(kernel, prepared) if tensors is None else _checked(kernel, prepared, tensors)
         return _search(
             prepared, launch, own, _numbers(kernel, scalars), range(seed, seed + schedules), policy

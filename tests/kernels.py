@@ -1,14 +1,14 @@
 """Kernels written by hand, with a switch for each sync, so that their truth is known.
 
-All of them compute `out = in + in` over a 2-D tensor of `R` rows and `C` columns.  CTA `BLOCK` takes
-the tiles `BLOCK + k * GRID`; `trips` is how many that are.
+All of them compute `out = in + in` over a 2-D tensor of `R` rows and `C` columns.  CTA `BLOCK`
+takes the tiles `BLOCK + k * GRID`; `trips` is how many that are.
 """
 
 from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
-from fuser.expr import Expr, Var, ceildiv
+from fuser.expr import Expr, Kind, Var, ceildiv, fold
 
 ROWS, COLS = 4, 64
 """Tile of every kernel here; 4 x 64 f32 are 1024 bytes."""
@@ -380,7 +380,7 @@ def combined(
         if prefetch:
             first = kir.IfThenElse(j < TRIPS, (kir.Elect(elect, tuple(issue(j))),))
             body.append(kir.ForLoop(j, prefetch, (first,)))
-        more = kir.IfThenElse(ahead < TRIPS, (kir.Elect(elect, tuple(issue(ahead))),))
+        more = kir.IfThenElse(fold(Kind.LT, ahead, TRIPS), (kir.Elect(elect, tuple(issue(ahead))),))
         body += [kir.ForLoop(K, TRIPS, (more, *use)), last]
     barriers = (full, empty) if specialized else (full,)
     return kernel("combined", body, buffers=(*rings, out), barriers=barriers, threads=threads)

@@ -33,7 +33,10 @@ def test_an_empty_log_is_not_a_pass() -> None:
             "serialized due to wgmma pipeline crossing function boundary in function 'gemm'",
             "serialized",
         ),
-        ("ptxas info : (C7517) warpgroup.wait is injected in around line 7 by compiler", "injected"),
+        (
+            "ptxas info : (C7517) warpgroup.wait is injected in around line 7 by compiler",
+            "injected",
+        ),
         (
             "ptxas info : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to "
             "determine register count at entry.",

@@ -16,8 +16,11 @@ def test_tensors_of_one_stage_share_a_barrier_with_summed_bytes() -> None:
     """Two tiles of 4 x 128 bf16: one arrival, 2048 bytes, then both loads, by one thread."""
     kernel = final(PIPELINED)
     assert [b.name for b in kernel.barriers] == ["full"]
-    issues = [s.body for s in kernel.walk() if isinstance(s, kir.Elect)
-              and any(isinstance(i, kir.TmaLoad) for i in s.body)]
+    issues = [
+        s.body
+        for s in kernel.walk()
+        if isinstance(s, kir.Elect) and any(isinstance(i, kir.TmaLoad) for i in s.body)
+    ]
     assert len(issues) == 2, "one before the loop, one in it"
     for body in issues:
         assert [type(s).__name__ for s in body] == ["MBarrierArriveExpectTx", "TmaLoad", "TmaLoad"]
@@ -69,5 +72,5 @@ def test_writers_fence_before_they_join() -> None:
     kernel = final(STORED)
     (loop,) = [s for s in kernel.body if isinstance(s, kir.ForLoop)]
     kinds = [type(s).__name__ for s in loop.body]
-    tail = kinds[kinds.index("Store"):]
+    tail = kinds[kinds.index("Store") :]
     assert tail == ["Store", "FenceAsyncProxy", "BlockSync", "Elect"]

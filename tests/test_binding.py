@@ -14,7 +14,7 @@ from fuser.tensor_view import Fusion
 
 
 def unary(shape: list[int], dtype: str = "bf16", **kwargs: list[bool] | list[int]) -> Fusion:
-    """relu of one input of that form."""
+    """Relu of one input of that form."""
     fd = FusionDefinition()
     x = fd.define_tensor(shape=shape, dtype=dtype, **kwargs)  # type: ignore[arg-type] # as the user's
     fd.add_output(fd.ops.relu(x))
@@ -111,7 +111,7 @@ def test_one_axis_is_seen_as_rows_of_the_tile() -> None:
 
 
 def test_strides_of_axes_of_one_element_do_not_matter() -> None:
-    """torch leaves them arbitrary."""
+    """Torch leaves them arbitrary."""
     fusion = bias_relu()
     specs = bias_specs(1, 256)
     specs["T0"] = replace(specs["T0"], strides=(12345, 1))

@@ -45,8 +45,9 @@ def test_iteration_i_loads_tile_i_plus_prefetch(prefetch: int) -> None:
     loops = [s for s in buffered(4, prefetch).body if isinstance(s, kir.ForLoop)]
     assert len(loops) == (2 if prefetch else 1)
     main = loops[-1]
-    copies = [s for s in kir.walk(main.body) if isinstance(s, kir.Copy)
-              and isinstance(s.dst, kir.Slot)]
+    copies = [
+        s for s in kir.walk(main.body) if isinstance(s, kir.Copy) and isinstance(s.dst, kir.Slot)
+    ]
     for copy in copies:
         assert isinstance(copy.dst, kir.Slot)
         assert copy.dst.index == (main.index + prefetch) % 4

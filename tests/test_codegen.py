@@ -29,7 +29,8 @@ def test_one_line_per_statement() -> None:
     launch = compiled(SPECIALIZED).launches[0]
     lines = [line.strip() for line in launch.source.split("tid = threadIdx.x;\n")[1].splitlines()]
     code = [
-        line for line in lines
+        line
+        for line in lines
         if line not in ("}", "") and not line.startswith(("float r_", "const int tid"))
     ]
     assert len(code) == len(list(launch.kernel.walk()))
@@ -56,19 +57,31 @@ def test_every_sync_has_a_spelling() -> None:
     """All nodes compile, also those that no pass emits yet."""
     bar = kir.MBarrier("b", 1, 2)
     kinds: list[kir.Sync] = [
-        kir.BlockSync(0, 64), kir.NamedArrive(1, 64), kir.WarpSync(), kir.MBarrierInit(bar),
-        kir.MBarrierInvalidate(bar), kir.MBarrierArrive(bar, 0),
-        kir.MBarrierArrive(bar, 0, kir.Scope.CLUSTER), kir.MBarrierArrive(bar, 1, cta=1),
-        kir.MBarrierArriveExpectTx(bar, 0, 16), kir.MBarrierWaitParity(bar, 0, 0),
+        kir.BlockSync(0, 64),
+        kir.NamedArrive(1, 64),
+        kir.WarpSync(),
+        kir.MBarrierInit(bar),
+        kir.MBarrierInvalidate(bar),
+        kir.MBarrierArrive(bar, 0),
+        kir.MBarrierArrive(bar, 0, kir.Scope.CLUSTER),
+        kir.MBarrierArrive(bar, 1, cta=1),
+        kir.MBarrierArriveExpectTx(bar, 0, 16),
+        kir.MBarrierWaitParity(bar, 0, 0),
         kir.MBarrierWaitParity(bar, 0, 0, kir.Scope.CLUSTER),
         *(kir.AsyncCommit(kind) for kind in kir.AsyncKind),
         *(kir.AsyncAwait(kind, 1) for kind in kir.AsyncKind),
         kir.AsyncAwait(kir.AsyncKind.BULK, 0, read_only=True),
-        kir.CpAsyncMBarrierArrive(bar, 0, noinc=True), kir.CpAsyncMBarrierArrive(bar, 0, noinc=False),
-        *(kir.FenceAsyncProxy(space) for space in kir.Space), kir.FenceMBarrierInit(),
-        *(kir.ThreadFence(scope) for scope in kir.Scope), kir.WgmmaFence(),
-        kir.ClusterArrive(), kir.ClusterArrive(relaxed=True), kir.ClusterWait(),
-        kir.SetMaxNReg(32, increase=False), kir.SetMaxNReg(64, increase=True),
+        kir.CpAsyncMBarrierArrive(bar, 0, noinc=True),
+        kir.CpAsyncMBarrierArrive(bar, 0, noinc=False),
+        *(kir.FenceAsyncProxy(space) for space in kir.Space),
+        kir.FenceMBarrierInit(),
+        *(kir.ThreadFence(scope) for scope in kir.Scope),
+        kir.WgmmaFence(),
+        kir.ClusterArrive(),
+        kir.ClusterArrive(relaxed=True),
+        kir.ClusterWait(),
+        kir.SetMaxNReg(32, increase=False),
+        kir.SetMaxNReg(64, increase=True),
     ]
     kernel = kir.Kernel("all", (), (), (), (), (bar,), 128, tuple(kinds))
     compile_cubin(codegen.source(kernel))

@@ -54,7 +54,7 @@ def test_a_scalar_output_has_one_axis_of_one_element() -> None:
 
 
 def test_a_deep_chain_is_walked_once_per_node() -> None:
-    """x = x + x, forty times: 2**40 paths, forty nodes."""
+    """X = x + x, forty times: 2**40 paths, forty nodes."""
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1], dtype="f32")
     for _ in range(40):

@@ -9,6 +9,8 @@ from fuser import expr
 from fuser.codegen import _c
 from fuser.expr import Expr, Kind, Op, Var
 
+LEAVES: list[Expr] = [0, 1, 2, 5, Var("a"), Var("b"), Var("n")]
+DIVISORS: list[Expr] = [1, 2, 3, Var("b")]
 VALUES = {Var("a"): 7, Var("b"): 3, Var("n"): 12}
 
 
@@ -22,10 +24,16 @@ def value(e: Expr, values: Mapping[Var, int]) -> int:
         case Op(kind, a, b):
             x, y = value(a, values), value(b, values)
             results = {
-                Kind.ADD: lambda: x + y, Kind.SUB: lambda: x - y, Kind.MUL: lambda: x * y,
-                Kind.FLOORDIV: lambda: x // y, Kind.MOD: lambda: x % y, Kind.MIN: lambda: min(x, y),
-                Kind.MAX: lambda: max(x, y), Kind.LT: lambda: int(x < y),
-                Kind.LE: lambda: int(x <= y), Kind.EQ: lambda: int(x == y),
+                Kind.ADD: lambda: x + y,
+                Kind.SUB: lambda: x - y,
+                Kind.MUL: lambda: x * y,
+                Kind.FLOORDIV: lambda: x // y,
+                Kind.MOD: lambda: x % y,
+                Kind.MIN: lambda: min(x, y),
+                Kind.MAX: lambda: max(x, y),
+                Kind.LT: lambda: int(x < y),
+                Kind.LE: lambda: int(x <= y),
+                Kind.EQ: lambda: int(x == y),
                 Kind.AND: lambda: int(bool(x) and bool(y)),
             }
             return results[kind]()
@@ -35,13 +43,13 @@ def value(e: Expr, values: Mapping[Var, int]) -> int:
 def trees(draw: st.DrawFn, depth: int = 3) -> tuple[Expr, Expr]:
     """A tree built by hand, and the same built by `fold`; shrinks towards one number."""
     if depth == 0 or draw(st.booleans()):
-        leaf: Expr = draw(st.sampled_from([0, 1, 2, 5, Var("a"), Var("b"), Var("n")]))
+        leaf: Expr = draw(st.sampled_from(LEAVES))
         return leaf, leaf
     kind = draw(st.sampled_from(list(Kind)))
     raw_a, a = draw(trees(depth=depth - 1))
     raw_b, b = draw(trees(depth=depth - 1))
     if kind in (Kind.FLOORDIV, Kind.MOD):
-        raw_b = b = draw(st.sampled_from([1, 2, 3, Var("b")]))
+        raw_b = b = draw(st.sampled_from(DIVISORS))
     return Op(kind, raw_a, raw_b), expr.fold(kind, a, b)
 
 
@@ -58,7 +66,7 @@ def test_cpp_means_the_same(pair: tuple[Expr, Expr]) -> None:
     raw, _ = pair
     text = _c(raw).replace("/", "//").replace("&&", " and ").replace("math::", "")
     names = {v.name: n for v, n in VALUES.items()}
-    got = eval(text, {"minimum": min, "maximum": max}, names)  # noqa: S307 - our own text
+    got = eval(text, {"minimum": min, "maximum": max}, names)
     assert int(got) == value(raw, VALUES) or _negative_division(raw)
 
 

@@ -16,6 +16,7 @@ from fuser.binding import Spec, bind
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import FusionDefinition
+from fuser.launch import Call
 from fuser.params import PointwiseParams
 from fuser.runtime import Executable
 from fuser.tensor_view import Fusion, TensorView
@@ -28,7 +29,7 @@ def tensor(*shape: int, dtype: str = "bf16") -> tuple[FusionDefinition, TensorVi
 
 
 def relu(**kwargs: object) -> Fusion:
-    """relu of one 2-D bf16 input."""
+    """Relu of one 2-D bf16 input."""
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1, -1], dtype="bf16", **kwargs)  # type: ignore[arg-type] # by name
     fd.add_output(fd.ops.relu(x))
@@ -208,9 +209,9 @@ def tensor_for_a_number() -> None:
     )
 
 
-def prepared() -> runtime._Call:
+def prepared() -> Call:
     """A call of `relu` of 2 x 8, as it would be on a GPU."""
-    return runtime._Call(relu(), [], [((2, 8), torch.bfloat16)], torch.device("cpu"))
+    return Call(relu(), [], [((2, 8), torch.bfloat16)], torch.device("cpu"))
 
 
 def output_over_an_input() -> None:
@@ -265,7 +266,9 @@ MISTAKES: list[tuple[Callable[[], None], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("mistake", "kind", "message"), MISTAKES, ids=lambda v: getattr(v, "__name__", ""))
+@pytest.mark.parametrize(
+    ("mistake", "kind", "message"), MISTAKES, ids=lambda v: getattr(v, "__name__", "")
+)
 def test_mistake(mistake: Callable[[], None], kind: type[Exception], message: str) -> None:
     """The exception is the documented one, in the documented form."""
     with pytest.raises(kind, match=message) as caught:

@@ -8,8 +8,15 @@ from fuser.errors import ScheduleError
 from fuser.params import PointwiseParams
 
 GOOD: dict[str, object] = {
-    "tile": (8, 128), "vector": 8, "warps": 4, "ctas_per_sm": 2, "load": "tma", "store": "direct",
-    "stages": 3, "prefetch": 2, "warp_specialized": False,
+    "tile": (8, 128),
+    "vector": 8,
+    "warps": 4,
+    "ctas_per_sm": 2,
+    "load": "tma",
+    "store": "direct",
+    "stages": 3,
+    "prefetch": 2,
+    "warp_specialized": False,
 }
 
 
@@ -23,8 +30,10 @@ GOOD: dict[str, object] = {
         ({"vector": 3}, r"need 1, 2, 4, 8 or 16 elements; use 8"),
         ({"tile": (8, 100)}, r"8 does not divide 100 columns; use 104 columns"),
         ({"tile": (8, 512)}, r"at most 256 elements per axis; use tile=\(8, 256\)"),
-        ({"tile": (8, 512), "load": "direct", "stages": 1, "prefetch": 0, "store": "tma"},
-         r"at most 256 elements per axis"),
+        (
+            {"tile": (8, 512), "load": "direct", "stages": 1, "prefetch": 0, "store": "tma"},
+            r"at most 256 elements per axis",
+        ),
         ({"tile": (0, 128)}, r"need two positive ints, rows and columns"),
         ({"tile": 128}, r"need two positive ints, rows and columns"),
         ({"tile": (512, 256)}, r"131072 elements, a tile has at most 65536"),

@@ -44,8 +44,10 @@ def test_every_family_computes_what_torch_computes(family: str, shape: tuple[int
         torch.manual_seed(seed)
         x = torch.randn(shape, device="cuda").bfloat16()
         bias = torch.randn(shape[1], device="cuda").bfloat16()
-        out = [torch.full(shape, float("nan"), device="cuda", dtype=torch.bfloat16),
-               torch.full(shape, seed % 2 == 0, device="cuda")]
+        out = [
+            torch.full(shape, float("nan"), device="cuda", dtype=torch.bfloat16),
+            torch.full(shape, seed % 2 == 0, device="cuda"),
+        ]
         got, above = run(x, bias, 1.5, out=out)
         want = torch.nn.functional.gelu(x.double() * 1.5 + bias.double())
         torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-5)
@@ -57,8 +59,11 @@ def test_one_kernel_serves_every_shape_of_its_class() -> None:
     """Three shapes, one program."""
     run = Executable(bias_gelu())
     for rows in (3, 64, 1000):
-        run(torch.randn(rows, 512, device="cuda").bfloat16(),
-            torch.randn(512, device="cuda").bfloat16(), 1.0)
+        run(
+            torch.randn(rows, 512, device="cuda").bfloat16(),
+            torch.randn(512, device="cuda").bfloat16(),
+            1.0,
+        )
     assert len(run._programs) == 1
 
 

@@ -14,7 +14,8 @@ def bare(kernel: kir.Kernel) -> kir.Kernel:
 
 
 @pytest.mark.parametrize(
-    "kernel", [kernels.staged(1), kernels.staged(2), kernels.specialized(3)],
+    "kernel",
+    [kernels.staged(1), kernels.staged(2), kernels.specialized(3)],
     ids=["staged-1", "staged-2", "specialized"],
 )
 def test_joins_of_hand_written_kernels_are_found_again(kernel: kir.Kernel) -> None:
@@ -52,6 +53,8 @@ def test_every_barrier_is_initialised_by_one_thread() -> None:
     first = kernel.body[0]
     assert isinstance(first, kir.Elect)
     assert [type(s).__name__ for s in first.body] == [
-        "MBarrierInit", "MBarrierInit", "FenceMBarrierInit"
+        "MBarrierInit",
+        "MBarrierInit",
+        "FenceMBarrierInit",
     ]
     assert init_barriers(kernels.direct()) == kernels.direct()

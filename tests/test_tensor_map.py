@@ -1,14 +1,18 @@
 """The rules of tensor maps, each with the number that breaks it."""
 
 import pytest
+from fusions import SPECIALIZED, compiled
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.tensor_map import check, maps_of
-from fusions import SPECIALIZED, compiled
 
 GOOD: dict[str, object] = {
-    "dtype": DType.BF16, "address": 4096, "dims": (64, 32), "strides": (128,), "box": (64, 8),
+    "dtype": DType.BF16,
+    "address": 4096,
+    "dims": (64, 32),
+    "strides": (128,),
+    "box": (64, 8),
 }
 
 

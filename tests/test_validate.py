@@ -16,8 +16,12 @@ BAR = kir.MBarrier("bar", 1, 2)
 
 def test_hand_written_kernels_are_legal() -> None:
     """The base of the refusals."""
-    for kernel in (kernels.direct(), kernels.pipelined(3, 2), kernels.specialized(2),
-                   kernels.staged(2)):
+    for kernel in (
+        kernels.direct(),
+        kernels.pipelined(3, 2),
+        kernels.specialized(2),
+        kernels.staged(2),
+    ):
         validate(kernel, final=True)
 
 
@@ -31,7 +35,10 @@ def copy(**change: object) -> kir.TmaLoad:
     """A load of one tile with some fields changed."""
     ring = kir.Buffer("S0", DType.F32, (4, 64), 2, 0)
     fields: dict[str, object] = {
-        "dst": kir.Slot(ring, 0), "src": kernels.box(kernels.T0, 0), "barrier": BAR, "slot": 0,
+        "dst": kir.Slot(ring, 0),
+        "src": kernels.box(kernels.T0, 0),
+        "barrier": BAR,
+        "slot": 0,
     }
     return kir.TmaLoad(**(fields | change))  # type: ignore[arg-type] # fields by name
 
@@ -42,29 +49,42 @@ CASES: list[tuple[str, kir.Kernel]] = [
     ("stands inside an elect", kernel_of(kir.Elect(kir.Per.WARP, (kir.WarpSync(),)))),
     ("need barrier 0..15", kernel_of(kir.BlockSync(16, 128))),
     ("multiple of 32 threads", kernel_of(kir.BlockSync(0, 100))),
-    ("uses a barrier that the kernel does not declare",
-     kernel_of(kir.MBarrierInit(BAR), barriers=())),
+    (
+        "uses a barrier that the kernel does not declare",
+        kernel_of(kir.MBarrierInit(BAR), barriers=()),
+    ),
     ("uses x, which nothing defines", kernel_of(kir.Let(Var("y"), Var("x")))),
     ("uses k, which nothing defines", kernel_of(kir.MBarrierArrive(BAR, Var("k") % 2))),
     ("is the same object twice", kernel_of(SHARED, SHARED)),
     ("must be issued by one thread", kernel_of(copy())),
-    ("is not at the top level",
-     kernel_of(kir.IfThenElse(1, (kir.Role("r", 0, 1, ()),)))),
+    ("is not at the top level", kernel_of(kir.IfThenElse(1, (kir.Role("r", 0, 1, ()),)))),
     ("leaves the 4 warps", kernel_of(kir.Role("r", 3, 2, ()))),
-    ("uses a tensor that the kernel does not declare",
-     kernel_of(kir.Load(kernels.X, kernels.box(replace(kernels.T0, name="T9"), 0), 4))),
+    (
+        "uses a tensor that the kernel does not declare",
+        kernel_of(kir.Load(kernels.X, kernels.box(replace(kernels.T0, name="T9"), 0), 4)),
+    ),
     ("which is not an output", kernel_of(kir.Store(kernels.box(kernels.T0, 0), kernels.X, 4))),
     ("width 3 must divide vector 4", kernel_of(kir.Load(kernels.X, kernels.box(kernels.T0, 0), 3))),
-    ("does not broadcast to the fragment's",
-     kernel_of(kir.Load(kernels.X, replace(kernels.box(kernels.T0, 0), shape=(2, 64)), 4))),
-    ("a store must not write one element",
-     kernel_of(kir.Store(replace(kernels.box(kernels.T1, 0), shape=(1, 64)), kernels.X, 4))),
-    ("the copy engine clips at the tensor's extents",
-     kernel_of(kir.Elect(kir.Per.ROLE, (
-         copy(src=replace(kernels.box(kernels.T0, 0), limit=(4, 64))),)))),
-    ("box .* and slot .* differ",
-     kernel_of(kir.Elect(kir.Per.ROLE, (
-         copy(src=replace(kernels.box(kernels.T0, 0), shape=(2, 64))),)))),
+    (
+        "does not broadcast to the fragment's",
+        kernel_of(kir.Load(kernels.X, replace(kernels.box(kernels.T0, 0), shape=(2, 64)), 4)),
+    ),
+    (
+        "a store must not write one element",
+        kernel_of(kir.Store(replace(kernels.box(kernels.T1, 0), shape=(1, 64)), kernels.X, 4)),
+    ),
+    (
+        "the copy engine clips at the tensor's extents",
+        kernel_of(
+            kir.Elect(kir.Per.ROLE, (copy(src=replace(kernels.box(kernels.T0, 0), limit=(4, 64))),))
+        ),
+    ),
+    (
+        "box .* and slot .* differ",
+        kernel_of(
+            kir.Elect(kir.Per.ROLE, (copy(src=replace(kernels.box(kernels.T0, 0), shape=(2, 64))),))
+        ),
+    ),
 ]
 
 

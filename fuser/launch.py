@@ -1,0 +1,223 @@
+"""Launching a kernel cheaply: argument values in one block, of which a call changes a few words.
+
+Tensor maps are encoded by the driver through cuda-bindings and kept by address.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cupy
+import numpy as np
+import torch
+from cuda.bindings import driver
+from cupy_backends.cuda.api import driver as launcher
+
+from fuser import codegen, tensor_map
+from fuser import kernel_ir as kir
+from fuser.binding import Binding
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.nvrtc import Cubin
+from fuser.tensor_map import TensorMap
+from fuser.tensor_view import Fusion
+
+Number = int | float | bool
+Argument = torch.Tensor | Number
+
+MAX_ENCODED = 4096
+"""Tensor maps kept per parameter: addresses that never repeat must not fill the memory."""
+
+_NUMPY = {DType.F64: "f8", DType.F32: "f4", DType.I64: "i8", DType.I32: "i4", DType.BOOL: "?"}
+
+
+_LOADED: dict[tuple[str, int], cupy.cuda.function.Function] = {}
+"""Functions by cubin and device; never unloaded, because a captured CUDA graph keeps no module."""
+
+
+def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.function.Function:
+    """Return the function of a cubin on a device, loaded once."""
+    found = _LOADED.get((cubin.key, device))
+    if found is not None:
+        return found
+    with cupy.cuda.Device(device):
+        module = cupy.cuda.function.Module()
+        module.load(cubin.image)
+        function = module.get_function(kernel.name)
+        launcher.funcSetAttribute(
+            function.ptr,
+            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            kernel.smem_bytes,
+        )
+    _LOADED[(cubin.key, device)] = function
+    return function
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """All that a call with these shapes needs but addresses and numbers."""
+
+    fusion: Fusion
+    kernels: list[BoundKernel]
+    sizes: list[tuple[tuple[int, ...], torch.dtype]]
+    device: torch.device
+
+    def allocate(self) -> list[torch.Tensor]:
+        """Return fresh, uninitialised outputs."""
+        return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.sizes]
+
+    def launch(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor]) -> None:
+        """Launch every kernel on torch's current stream."""
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        if torch.cuda.current_device() == (self.device.index or 0):
+            for kernel in self.kernels:
+                kernel.launch(inputs, outputs, stream)
+            return
+        with torch.cuda.device(self.device):
+            for kernel in self.kernels:
+                kernel.launch(inputs, outputs, stream)
+
+
+class BoundKernel:
+    """One kernel with a block of argument values, in which a call changes addresses and numbers."""
+
+    def __init__(
+        self, binding: Binding, function: cupy.cuda.function.Function, fusion: Fusion
+    ) -> None:
+        kernel = binding.launch.kernel
+        self._function = function.ptr
+        self.grid = binding.grid
+        self.threads = kernel.threads
+        self.smem_bytes = kernel.smem_bytes
+        self.maps = tensor_map.maps_of(kernel)
+        self._views = binding.views
+        self._encoded: list[dict[int, bytes]] = [{} for _ in self.maps]
+        count = len(kernel.tensors) + len(kernel.params) + len(kernel.scalars)
+        raw = np.zeros(64 * (count + 2 * len(self.maps) + 1), dtype=np.uint8)
+        self._base = -(-raw.ctypes.data // 64) * 64
+        self._raw = raw[self._base - raw.ctypes.data :]
+        names = codegen.parameters(kernel)
+        offsets = {name: 64 * n for n, name in enumerate(names[:count])}
+        offsets |= {m.name: 64 * (count + 2 * n) for n, m in enumerate(self.maps)}
+        self._offsets = offsets
+        self._pointers = np.array([self._base + offsets[name] for name in names], dtype=np.uint64)
+        self._pointers_at = self._pointers.ctypes.data
+        for param in kernel.params:
+            wide = codegen.is_wide(kernel, param)
+            self._write(param.name, "i8" if wide else "i4", binding.params[param.name])
+        where = {arg.name: n for n, arg in enumerate(fusion.inputs)}
+        made = {tv.name: n for n, tv in enumerate(fusion.outputs)}
+        self._tensors: list[tuple[int, int, bool]] = []
+        addresses = self._raw.view(np.uint64)
+        self._addresses = addresses
+        for tensor in kernel.tensors:
+            own = binding.launch.arguments[tensor.name]
+            is_output = tensor.name in kernel.outputs
+            position = made[own] if is_output else where[own]
+            self._tensors.append((offsets[tensor.name] // 8, position, is_output))
+        self._source = dict(zip((t.name for t in kernel.tensors), self._tensors, strict=True))
+        self._scalars = [
+            (self._raw[offsets[s.name] : offsets[s.name] + 8].view(_NUMPY[s.dtype]), where[s.name])
+            for s in kernel.scalars
+        ]
+
+    def _write(self, name: str, dtype: str, value: Number) -> None:
+        start = self._offsets[name]
+        self._raw[start : start + 8].view(dtype)[0] = value
+
+    def launch(
+        self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor], stream: int
+    ) -> None:
+        """Write this call's addresses and numbers, and launch."""
+        for word, position, is_output in self._tensors:
+            tensor = outputs[position] if is_output else inputs[position]
+            assert isinstance(tensor, torch.Tensor), "checked when the call was prepared"
+            self._addresses[word] = tensor.data_ptr()
+        for view, position in self._scalars:
+            view[0] = inputs[position]
+        for n, made in enumerate(self.maps):
+            word, position, is_output = self._source[made.tensor.name]
+            address = int(self._addresses[word])
+            encoded = self._encoded[n].get(address)
+            if encoded is None:
+                if len(self._encoded[n]) >= MAX_ENCODED:
+                    self._encoded[n].clear()
+                encoded = self._encode(made, address)
+                self._encoded[n][address] = encoded
+            ctypes.memmove(self._base + self._offsets[made.name], encoded, 128)
+        self.start(stream)
+
+    def start(self, stream: int) -> None:
+        """Launch with the argument values of the last call."""
+        launcher.launchKernel(
+            self._function,
+            self.grid,
+            1,
+            1,
+            self.threads,
+            1,
+            1,
+            self.smem_bytes,
+            stream,
+            self._pointers_at,
+            0,
+        )
+
+    def _encode(self, made: TensorMap, address: int) -> bytes:
+        extents, strides = self._views[made.tensor.name]
+        nbytes = made.tensor.dtype.nbytes
+        dims = tuple(extents[axis] for axis in made.axes)
+        steps = tuple(strides[axis] * nbytes for axis in made.axes[1:])
+        return encode(made.tensor.name, made.tensor.dtype, address, dims, steps, made.box)
+
+
+_TMA_TYPE = {
+    DType.F64: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+    DType.F32: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    DType.F16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    DType.BF16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+    DType.I32: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_INT32,
+    DType.I64: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_INT64,
+    DType.BOOL: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+}
+
+
+def encode(
+    name: str,
+    dtype: DType,
+    address: int,
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+) -> bytes:
+    """Return the 128 bytes of a tensor map, after checking it by our own rules.
+
+    Parameters are those of `tensor_map.check`.
+
+    Raises
+    ------
+    ScheduleError
+        If a rule is broken, or the driver refuses what our rules accept.
+    """
+    tensor_map.check(f"call({name})", dtype, address, dims, strides, box)
+    error, made = driver.cuTensorMapEncodeTiled(
+        _TMA_TYPE[dtype],
+        len(dims),
+        address,
+        [driver.cuuint64_t(n) for n in dims],
+        [driver.cuuint64_t(n) for n in strides or (16,)],  # one axis: ignored, but not null
+        [driver.cuuint32_t(n) for n in box],
+        [driver.cuuint32_t(1) for _ in dims],
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise ScheduleError(
+            f"call({name}): the driver refused a tensor map of {dims} elements, strides {strides} "
+            f'bytes, box {box} ({error.name}); use load="direct"'
+        )
+    return ctypes.string_at(int(made.getPtr()), 128)

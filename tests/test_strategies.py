@@ -1,0 +1,119 @@
+"""The strategies draw valid things, all kinds of them, and shrink to what they promise."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import Phase, find, given, seed, settings
+
+from fuser.arch import SM_90A
+from fuser.binding import bind, classify
+from fuser.errors import FusionError, ScheduleError
+from fuser.fusion_ir import Fusion, to_python
+from fuser.ops import OPS
+from fuser.params import PointwiseParams
+from fuser.pipeline import build
+from fuzz.case import Case, specs
+from fuzz.fusion_strategies import INEXACT, fusions, single_op_fusions
+from fuzz.param_strategies import FAMILIES, extents, layouts, params
+from fuzz.strategies import cases
+
+QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
+LEAST = """from fuser.fusion_ir import FusionDefinition
+
+fd = FusionDefinition()
+T0 = fd.define_tensor(shape=["i0"], dtype="f32")
+T1 = fd.ops.relu(T0)
+fd.add_output(T1)
+fusion = fd.fusion()
+"""
+PLAIN = PointwiseParams((1, 16), 1, 1, None, "direct", "direct")
+
+
+@pytest.mark.parametrize("strategy", [fusions(), single_op_fusions()])
+def test_fusions_shrink_to_one_relu(strategy: object) -> None:
+    """The least fusion is the one that the docstrings promise."""
+    least = find(strategy, lambda _: True, settings=QUIET)  # type: ignore[var-annotated,arg-type]
+    assert to_python(least) == LEAST
+
+
+def test_params_shrink_to_the_plainest_schedule() -> None:
+    """A failure that needs no ring must be shown without one."""
+    assert find(params(), lambda _: True, settings=QUIET) == PLAIN
+
+
+def test_extents_and_layouts_shrink_to_one_element_without_gaps() -> None:
+    """The smallest tensors make the shortest traces."""
+    fusion = find(fusions(), lambda _: True, settings=QUIET)
+    assert find(extents(fusion, PLAIN), lambda _: True, settings=QUIET) == {"i0": 1}
+    assert find(layouts(), lambda _: True, settings=QUIET) == (0, 0)
+
+
+def test_cases_shrink_to_one_relu_of_one_element() -> None:
+    """All parts shrink together as each does alone."""
+    least = find(cases(), lambda _: True, settings=QUIET)
+    assert to_python(least.fusion) == LEAST
+    assert (least.params, least.extents) == (PLAIN, {"i0": 1})
+    assert (least.kind, least.seed, least.gap, least.offset) == ("integers", 0, 0, 0)
+
+
+def test_a_failure_keeps_only_what_it_needs() -> None:
+    """Shrinking must drop everything but the operation that matters."""
+    least = find(
+        fusions(), lambda f: any(tv.op == "mul" for tv in f.tensors), settings=QUIET
+    )
+    assert [tv.op for tv in least.tensors] == ["input", "mul"]
+
+
+def test_nearly_all_cases_are_valid() -> None:
+    """A refused case judges nothing; below 95 % the strategy is the bug."""
+    counts: Counter[str] = Counter()
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=250, deadline=None)
+    @given(cases())
+    def draw(case: Case) -> None:
+        try:
+            program = build(
+                case.fusion, case.params, classify(case.fusion, case.params, specs(case))
+            )
+            bind(program, specs(case), sms=2)
+        except (FusionError, ScheduleError) as error:
+            counts[str(error)] += 1
+        else:
+            counts["valid"] += 1
+            assert all(x.kernel.smem_bytes <= SM_90A.smem_bytes for x in program.launches)
+        counts[case.params.family] += 1
+
+    draw()
+    assert counts["valid"] >= 238, counts
+    assert all(counts[family] >= 3 for family in FAMILIES), counts
+
+
+@pytest.mark.parametrize("name", sorted(op for op in OPS if OPS[op].pointwise))
+def test_every_operation_can_be_drawn_alone(name: str) -> None:
+    """An operation that no strategy reaches is never tested."""
+    drawn = find(single_op_fusions(op=name), lambda _: True, settings=QUIET)
+    assert name in {tv.op for tv in drawn.tensors}
+
+
+def test_every_shape_operation_is_drawn() -> None:
+    """Views are where indexing goes wrong."""
+    counts: Counter[str] = Counter()
+
+    @seed(2)
+    @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
+    @given(fusions())
+    def draw(fusion: Fusion) -> None:
+        counts.update({tv.op for tv in fusion.tensors})
+
+    draw()
+    rare = [op for op in OPS if not OPS[op].pointwise and counts[op] < 5]
+    assert not rare, counts
+    assert len(counts) >= 50, counts
+
+
+@given(fusions(exact=True))
+@settings(max_examples=60, deadline=None)
+def test_exact_fusions_have_only_exact_operations(fusion: Fusion) -> None:
+    """Equality with the reference is demanded of them."""
+    assert not {tv.op for tv in fusion.tensors} & INEXACT
