@@ -155,10 +155,11 @@ def classify(
             ]
             nbytes = spec.dtype.nbytes
             common = gcd(16, spec.address, *(s * nbytes for s in steps))
-            if common == 16:
-                tma.add(access.name)
+            loads = common == 16
             if tiles.varies(access, tiles.rank - 1):
                 common = gcd(common, extents[-1] * nbytes)
+            if common == 16 or (loads and access in domain.reads):
+                tma.add(access.name)
             aligned[access.name] = max(1, common // nbytes)
     return ShapeClass(tuple(aligned.items()), frozenset(tma))
 

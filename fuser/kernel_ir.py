@@ -108,7 +108,9 @@ class TmaStore:
     Blocks: never.
     Orders: joins the executing thread's open BULK group.
     Needs:  generic writes of the slot ordered before it through `FenceAsyncProxy`; the slot not
-            written until the group's reads are awaited.
+            written until the group's reads are awaited.  The engine writes whole chunks of 16
+            bytes, so `tensor.aligned` elements must be 16 bytes: a row that ends inside a chunk
+            would be written past its end (seen on an H200; NVIDIA hardware, not a driver bug).
     """
 
     dst: Box

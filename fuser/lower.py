@@ -166,7 +166,8 @@ class _Lowering:
         for access in accesses:
             reason = self.tiling.tma_refusal(access)
             if reason is None and access.name not in self.shapes.tma:
-                reason = f"address or strides of {access.tv} are not multiples of 16 bytes"
+                rows = "address or strides" if option == "load" else "address, strides or rows"
+                reason = f"{rows} of {access.tv} are not multiples of 16 bytes"
             if reason is not None:
                 why[access.name] = reason
         able = frozenset(access.name for access in accesses) - why.keys()

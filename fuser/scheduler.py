@@ -37,7 +37,7 @@ class Tiling:
 
     def varies(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's elements differ along a kernel axis."""
-        if not self.domain.writes[0].coords:  # a scalar output: its one element is the domain
+        if all(walked is None for walked in self.domain.writes[0].coords):  # one element in all
             return access in self.domain.writes
         group = self.domain.merged[0 if self.split else axis]
         return access.axis_of(group[-1]) is not None

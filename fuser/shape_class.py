@@ -15,7 +15,8 @@ class ShapeClass:
         Per tensor as read or written: address, strides other than 1 and the last extent of the
         loops are multiples of this many elements (1, 2, 4, 8 or 16; at most 16 bytes).
     tma : frozenset of str
-        The tensors whose address and strides are multiples of 16 bytes.
+        The tensors whose address and strides are multiples of 16 bytes; outputs also in the last
+        extent, because TMA writes whole chunks of 16 bytes.
     """
 
     aligned: tuple[tuple[str, int], ...]

@@ -133,6 +133,8 @@ def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, top: bool, elected: bool) 
             yield from _copy(kernel, stmt, dst, src, elected=elected)
         case kir.TmaStore(dst, src):
             yield from _copy(kernel, stmt, src, dst, elected=elected)
+            if dst.tensor.aligned * dst.tensor.dtype.nbytes % 16:
+                yield f"`{line(stmt)}`: the engine writes chunks of 16 bytes; align {dst.tensor.name}"
         case kir.Load(dst, src, width):
             yield from _access(kernel, stmt, dst, src, width)
         case kir.Store(dst, src, width):

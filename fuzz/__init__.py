@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The only room that sees both the compiler and its judges: cases, campaigns, mutants, benchmarks."""

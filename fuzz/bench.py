@@ -58,16 +58,16 @@ def schedules() -> dict[str, PointwiseParams]:
         tile = (1, 32 * warps * 8 * vectors)
         name = f"direct persistent w{warps} v{vectors} c{ctas}"
         out[name] = PointwiseParams(tile, 8, warps, ctas, "direct", "direct")
-    for warps, rows, stages, ctas in ((4, 16, 4, 4), (8, 32, 4, 2), (8, 16, 6, 3), (4, 8, 6, 6)):
+    for warps, rows, store in ((4, 8, "direct"), (4, 16, "direct"), (4, 16, "tma")):
+        name = f"tma one tile w{warps} {rows}x256, {store} store"
+        out[name] = PointwiseParams((rows, 256), 8, warps, None, "tma", store)
+    for warps, rows, stages, ctas in ((8, 32, 4, 2), (8, 16, 3, 6), (16, 64, 3, 1)):
         tile = (rows, 256)
         name = f"w{warps} {rows}x256 s{stages} c{ctas}"
         ring = (stages, stages - 1)
         out[f"tma pipelined {name}"] = PointwiseParams(tile, 8, warps, ctas, "tma", "direct", *ring)
         out[f"tma specialized {name}"] = PointwiseParams(
             tile, 8, warps, ctas, "tma", "direct", stages, 0, warp_specialized=True
-        )
-        out[f"tma specialized, tma store {name}"] = PointwiseParams(
-            tile, 8, warps, ctas, "tma", "tma", stages, 0, warp_specialized=True
         )
     return out
 

@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fuser.runtime import device_present
 from fuzz import repro, summary
-from fuzz.driver import SHRINK_S, Broken, Job, Judged, Message, Round, Shrunk, drive
+from fuzz.driver import SHRINK_S, Broken, Job, Judged, Message, Ready, Round, Shrunk, drive
 from fuzz.environment import machine, versions
 from fuzz.judge import CPU_ORACLES
 from fuzz.ledger import Fact, Ledger, LedgerError
@@ -33,10 +33,8 @@ from fuzz.record import Record, signature
 
 CLEAN, FAILED, USAGE, HARNESS = 0, 1, 2, 3
 """Exit codes; 2 is click's own.  A campaign that judged no case is a harness error."""
-MUTANT_SHARE = 0.2
-"""Part of the time, at most, that one driver spends on mutants first."""
 GRACE_S = 30.0
-"""Time after the last case in which a driver must end by itself."""
+"""Time in which a driver must start, and after its last case end."""
 STATUS_S = 10.0
 """Seconds between status lines where the output is no terminal."""
 
@@ -91,10 +89,18 @@ class Campaign:
     repros: dict[str, tuple[int, Path]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    start: float = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first driver was ready."""
+        return time.time() - self.start if self.start else 0.0
 
     def hear(self, worker: int, message: Message) -> None:
         """Write down what a driver says."""
         match message:
+            case Ready():
+                self.start = self.start or time.time()
             case Judged(records, text):
                 self.book.append(self.run, records, text=text)
                 self.records += records
@@ -114,13 +120,13 @@ class Campaign:
             case Broken(trace):
                 self.broken.append(trace)
 
-    def line(self, elapsed: float) -> str:
+    def line(self) -> str:
         """Return one line of progress."""
         bad = sum(n for key, n in self.counts.items() if key.endswith(("fail", "error")))
         per_oracle = ", ".join(
             f"{oracle} {self.counts[f'{oracle} pass']}" for oracle in self.plan.oracles
         )
-        speed = len(self.cases) / max(elapsed, 1e-9)
+        speed = len(self.cases) / max(self.elapsed, 1e-9)
         return f"{len(self.cases)} cases, {speed:.1f}/s, {bad} bad ({per_oracle} passed)"
 
     def exit_code(self) -> int:
@@ -145,9 +151,8 @@ def conduct(plan: Plan, console: Console) -> int:
         gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
         gpu += "" if plan.gpu else ", 0 cases run"
         console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
-        start = time.time()
-        interrupted = _listen(campaign, start)
-        elapsed = time.time() - start
+        interrupted = _listen(campaign)
+        elapsed = max(campaign.elapsed, 1e-9)
         book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu})
         for text in summary.lines(campaign.records):
             console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -166,7 +171,7 @@ def _gpu_cases(campaign: Campaign) -> int:
     return len({r.case for r in campaign.records if r.oracle == "gpu"})
 
 
-def _listen(campaign: Campaign, start: float) -> bool:
+def _listen(campaign: Campaign) -> bool:
     """Start the drivers and write down what they say; tell whether the user interrupted."""
     plan = campaign.plan
     context = multiprocessing.get_context("spawn")
@@ -174,15 +179,15 @@ def _listen(campaign: Campaign, start: float) -> bool:
     processes: list[SpawnProcess] = []
     for worker in range(plan.workers):
         inbox, outbox = context.Pipe(duplex=False)
-        process = context.Process(target=drive, args=(_job(campaign, worker, start), outbox))
+        process = context.Process(target=drive, args=(_job(campaign, worker), outbox))
         process.start()
         outbox.close()
         inboxes[inbox] = worker
         processes.append(process)
     interrupted = False
     try:
-        with _progress(campaign, start) as show:
-            _receive(campaign, inboxes, start, show)
+        with _Bar(campaign) as show:
+            _receive(campaign, inboxes, show)
     except KeyboardInterrupt:
         interrupted = True
         campaign.console.print("interrupted; what was judged is in the ledger")
@@ -198,11 +203,9 @@ def _listen(campaign: Campaign, start: float) -> bool:
     return interrupted
 
 
-def _receive(
-    campaign: Campaign, inboxes: dict[Connection, int], start: float, show: Callable[[float], None]
-) -> None:
+def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
     """Hear the drivers until all have closed their pipes, or are long overdue."""
-    overdue = start + campaign.plan.seconds + SHRINK_S + 2 * GRACE_S
+    overdue = time.time() + campaign.plan.seconds + SHRINK_S + 3 * GRACE_S
     open_ = dict(inboxes)
     while open_ and time.time() < overdue:
         for inbox in wait(list(open_), timeout=0.25):
@@ -211,32 +214,31 @@ def _receive(
                 campaign.hear(open_[inbox], inbox.recv())
             except EOFError:
                 del open_[inbox]
-        show(time.time() - start)
+        show()
 
 
-def _job(campaign: Campaign, worker: int, start: float) -> Job:
+def _job(campaign: Campaign, worker: int) -> Job:
     plan = campaign.plan
     cache = Path(os.environ.get("FUSER_CACHE") or platformdirs.user_cache_path("fuser"))
-    first = worker == 0 and plan.mutants
     return Job(
         seed=plan.seed,
         shard=plan.shard[0],
         worker=worker,
-        deadline=start + plan.seconds,
+        seconds=plan.seconds,
         oracles=plan.oracles,
         use_gpu=plan.gpu,
-        mutants_until=start + MUTANT_SHARE * plan.seconds if first else 0.0,
+        mutants=worker == 0 and plan.mutants,
         done=frozenset(campaign.book.rounds(campaign.run, worker)),
         database=cache / "hypothesis",
     )
 
 
-class _progress:
+class _Bar:
     """A bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, campaign: Campaign, start: float) -> None:
+    def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
-        self._next = start + STATUS_S
+        self._next = STATUS_S
         self._bar = Progress(
             BarColumn(),
             TimeElapsedColumn(),
@@ -244,9 +246,9 @@ class _progress:
             console=campaign.console,
             transient=True,
         )
-        self._task = self._bar.add_task("starting", total=campaign.plan.seconds)
+        self._task = self._bar.add_task("starting the drivers", total=campaign.plan.seconds)
 
-    def __enter__(self) -> Callable[[float], None]:
+    def __enter__(self) -> Callable[[], None]:
         if self._campaign.console.is_terminal:
             self._bar.start()
         return self._show
@@ -254,13 +256,15 @@ class _progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def _show(self, elapsed: float) -> None:
+    def _show(self) -> None:
+        elapsed = self._campaign.elapsed
+        if not elapsed:
+            return
         if self._campaign.console.is_terminal:
-            text = self._campaign.line(elapsed)
-            self._bar.update(self._task, completed=elapsed, description=text)
-        elif time.time() >= self._next:
+            self._bar.update(self._task, completed=elapsed, description=self._campaign.line())
+        elif elapsed >= self._next:
             self._next += STATUS_S
-            self._campaign.console.print(f"{elapsed:4.0f} s: {self._campaign.line(elapsed)}")
+            self._campaign.console.print(f"{elapsed:4.0f} s: {self._campaign.line()}")
 
 
 def _report(ledger: Path, run: str, console: Console) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as HangError
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,7 +17,7 @@ from pebble import ProcessExpired, ProcessPool
 
 R = TypeVar("R")
 
-PRELOAD = ["torch", "z3", "numpy", "fuzz.judge"]
+PRELOAD = ("torch", "z3", "numpy", "fuzz.judge", "fuzz.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
 
@@ -48,14 +48,23 @@ class Child(Generic[R]):
         Wall limit of a call in seconds; then the process is killed and a new one started.
     spawn : bool
         Start from a fresh interpreter (for CUDA) and not from the fork server.
+    preload : list of str
+        What the fork server loads, if this is the first child of the process.
     """
 
-    def __init__(self, work: Callable[[str], R], *, limit_s: float, spawn: bool = False) -> None:
+    def __init__(
+        self,
+        work: Callable[[str], R],
+        *,
+        limit_s: float,
+        spawn: bool = False,
+        preload: Sequence[str] = PRELOAD,
+    ) -> None:
         self._work = work
         self._limit_s = limit_s
         context = multiprocessing.get_context("spawn" if spawn else "forkserver")
         if not spawn:
-            context.set_forkserver_preload(PRELOAD)
+            context.set_forkserver_preload(list(preload))
         self._pool = ProcessPool(max_workers=1, context=context, initializer=_ignore_interrupts)
 
     def __enter__(self) -> Child[R]:

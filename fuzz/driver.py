@@ -35,7 +35,9 @@ ROUND = 150
 CASE_LIMIT_S = 60.0
 """Wall limit of one case; a compile of the largest kernels takes a second or two."""
 SHRINK_S = 45.0
-"""Time after the end in which a failure found before it may still be shrunk."""
+"""Time after the end, at most, in which a failure found before it may still be shrunk."""
+MUTANT_SHARE = 0.2
+"""Part of the time, at most, that a driver asked for it spends on mutants first."""
 
 
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -54,14 +56,14 @@ class Job:
     ----------
     seed, shard, worker : int
         The seeds of its rounds follow from these.
-    deadline : float
-        `time.time()` at which no further case begins.
+    seconds : float
+        From the moment when its judge is ready; then no further case begins.
     oracles : tuple of str
         Of `fuzz.judge.CPU_ORACLES`.
     use_gpu : bool
         Run every case on the GPU too.
-    mutants_until : float
-        `time.time()` until which it judges mutants first; 0 for none.
+    mutants : bool
+        Judge mutants first, for a part of the time.
     done : frozenset of int
         Rounds that an interrupted run has finished.
     database : Path
@@ -71,10 +73,10 @@ class Job:
     seed: int
     shard: int
     worker: int
-    deadline: float
+    seconds: float
     oracles: tuple[str, ...]
     use_gpu: bool
-    mutants_until: float
+    mutants: bool
     done: frozenset[int]
     database: Path
 
@@ -104,13 +106,18 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """The judge is loaded and the time begins."""
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """The driver itself failed."""
 
     trace: str
 
 
-Message = Judged | Shrunk | Round | Broken
+Message = Ready | Judged | Shrunk | Round | Broken
 
 
 class Failure(Exception):
@@ -159,22 +166,25 @@ class _Engine:
         self._device = device
         self._known: set[str] = set()
         self._seen: dict[tuple[str, str], list[Record]] = {}
+        self._deadline = 0.0
         self._wanted: str | None = None
         self._least: tuple[Record, str] | None = None
 
     def run(self) -> None:
         """Judge mutants for a while, then cases until the time is over."""
-        self._mutants()
+        self._judge.call(request(gpu.PROBE, ()))
+        self._outbox.send(Ready())
+        self._deadline = time.time() + self._job.seconds
+        if self._job.mutants:
+            self._mutants(time.time() + MUTANT_SHARE * self._job.seconds)
         for number in count():
             if number not in self._job.done and not self._round(number):
                 return
 
-    def _mutants(self) -> None:
-        if not self._job.mutants_until:
-            return
+    def _mutants(self, until: float) -> None:
         with Child(judge_family, limit_s=CASE_LIMIT_S) as child:
             for position, family in enumerate(FAMILIES):
-                left = max(self._job.mutants_until - time.time(), 0.1)
+                left = max(until - time.time(), 0.1)
                 result = child.call(f"{family} {left / (len(FAMILIES) - position):.3f}")
                 if not isinstance(result, Lost):
                     for text, records in result:
@@ -209,8 +219,8 @@ class _Engine:
 
     def _check(self, case: Case) -> None:
         """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
-        grace = SHRINK_S if self._wanted else 0.0
-        if time.time() > self._job.deadline + grace:
+        grace = min(SHRINK_S, self._job.seconds) if self._wanted else 0.0
+        if time.time() > self._deadline + grace:
             raise TimeOver
         text = to_text(case)
         records = self._judged(case, text)

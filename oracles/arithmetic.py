@@ -221,9 +221,7 @@ def _settled(expr: Op, how: Drift, axis: str) -> int:
     return settled
 
 
-def _row(
-    value: Function, how: Drift, axis: str, residue: int, base: int, reach: int
-) -> list[int]:
+def _row(value: Function, how: Drift, axis: str, residue: int, base: int, reach: int) -> list[int]:
     """Return the values along an axis, from `base` on."""
     far = how.start + how.end + how.trips + base + reach
     far += -far % how.period + residue

@@ -14,6 +14,8 @@ from oracles.verdict import Finding
 
 LAUNCHES = 400
 """Launches that are tried at most; a few milliseconds."""
+TRIPS = 40
+"""Trips of a CTA in a launch that is tried at most; what is wrong shows in few."""
 _Values = Mapping[str, int]
 _Function = Callable[[_Values], int]
 
@@ -144,6 +146,8 @@ def _wrong(trace: Trace, values: _Values) -> tuple[str, str, str] | None:
     for block in range(values[kir.GRID.name]):
         here = {**values, kir.BLOCK.name: block}
         n = _trips(trace, here)
+        if n > TRIPS:
+            return None
         for reading in readings:
             step, box = reading.step, reading.box
             stop = max(0, step.loop.stop(0, n)) if step.loop is not None else 1

@@ -17,8 +17,6 @@ Source: PTX ISA, "mbarrier", "barrier / bar", "cp.async.bulk.commit_group / wait
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 
 from fuser import kernel_ir as kir
@@ -28,18 +26,14 @@ from oracles.machine_clock import (
     GLOBAL_OWN,
     GLOBAL_SEEN,
     ORDER,
-    ROWS,
     SHARED_OWN,
     SHARED_SEEN,
-    Clock,
     Index,
-    fresh,
     join,
 )
+from oracles.machine_column import Columns
 from oracles.machine_unroll import Event
 
-POOL = 16
-"""Clock columns for copies that a machine begins with."""
 GROUPS = "bulk groups, first"
 """Begins the text of an agent that waits for its copies."""
 
@@ -65,21 +59,15 @@ class Machine:
     ) -> None:
         self.agents = agents
         self.warn = warn
-        self.next_copy = fixed_columns(kernel, len(agents))
-        self.clocks = np.zeros((len(agents), ROWS, self.next_copy + POOL), np.int32)
-        self._lend()
+        self._columns = Columns(agents, fixed_columns(kernel, len(agents)))
         column = len(agents)
         self.barriers: dict[str, list[Barrier]] = {m.name: [] for m in kernel.barriers}
         for m in kernel.barriers:
             for i in range(m.slots):
-                clocks = self._fresh(), self._fresh()
+                clocks = self._columns.fresh(), self._columns.fresh()
                 self.barriers[m.name].append(Barrier(f"{m.name}[{i}]", m.arrivals, column, *clocks))
                 column += 1
-        self.named = [NamedBarrier(i, column + i, self._fresh()) for i in range(NAMED)]
-        for agent in agents:
-            agent.tick()
-        self._finished = np.array([not a.program for a in agents])
-        self._used: deque[tuple[Flight, int]] = deque()
+        self.named = [NamedBarrier(i, column + i, self._columns.fresh()) for i in range(NAMED)]
         self.warps: dict[int, list[Agent]] = {}
         self.ready = [a for a in agents if a.program]
         self.flights: list[Flight] = []
@@ -102,45 +90,7 @@ class Machine:
     def retire(self, agent: Agent) -> None:
         """Take an agent off that has come to its end."""
         self.ready.remove(agent)
-        self._finished[agent.by] = True
-
-    # --- clocks ---------------------------------------------------------------------------------
-
-    def _fresh(self) -> Clock:
-        return fresh(self.clocks.shape[2])
-
-    def _lend(self) -> None:
-        for agent in self.agents:
-            agent.clock = self.clocks[agent.by]
-
-    def _column(self) -> tuple[int, int]:
-        """Return a clock column for a copy, and its time so far.
-
-        Notes
-        -----
-        The column of an earlier copy is free once every running agent has seen as much of that
-        copy as anyone can owe: whoever sees the new copy then has seen the old one anyway.
-        """
-        for _ in range(min(2, len(self._used))):
-            flight, owed = self._used.popleft()
-            seen = self.clocks[:, ORDER, flight.by] >= flight.base + owed
-            if flight.done == WRITE_DONE and (seen | self._finished).all():
-                return flight.by, flight.base + WRITE_DONE
-            self._used.append((flight, owed))
-        if self.next_copy == self.clocks.shape[2]:
-            self._grow()
-        self.next_copy += 1
-        return self.next_copy - 1, 0
-
-    def _grow(self) -> None:
-        more = ((0, 0), (0, self.clocks.shape[2]))
-        self.clocks = np.pad(self.clocks, ((0, 0), *more))
-        self._lend()
-        for ring in self.barriers.values():
-            for b in ring:
-                b.acc, b.sealed = np.pad(b.acc, more), np.pad(b.sealed, more)
-        for named in self.named:
-            named.acc = np.pad(named.acc, more)
+        self._columns.release(agent)
 
     # --- mbarriers ------------------------------------------------------------------------------
 
@@ -387,12 +337,22 @@ class Machine:
         """
         if agent.mult > 1:
             raise Violation("waw", f"{agent.mult} threads issue one copy each, to one place")
-        by, base = self._column()
+        width = self._columns.width
+        by, base = self._columns.take()
+        if self._columns.width > width:
+            self._widen()
         flight = Flight(by, base, event, agent.clock.copy(), agent, [])
-        self._used.append((flight, owed))
+        self._columns.used.append((flight, owed))
         agent.tick()
         self.flights.append(flight)
         return flight
+
+    def _widen(self) -> None:
+        for ring in self.barriers.values():
+            for b in ring:
+                b.acc, b.sealed = self._columns.widened(b.acc), self._columns.widened(b.sealed)
+        for named in self.named:
+            named.acc = self._columns.widened(named.acc)
 
     def finish(self, flight: Flight, done: int) -> None:
         """Note that a copy has read its source, or written its destination."""

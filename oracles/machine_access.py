@@ -143,6 +143,18 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
         raise Violation("align", f"neighbours of {view.tensor.name} are not neighbours in memory")
 
 
+def check_chunks(view: View, event: Event, box: kir.Box) -> None:
+    """Refuse a tensor store over the end of a row that ends inside a chunk of 16 bytes."""
+    nbytes = view.extents[-1] * view.tensor.dtype.nbytes
+    first = event.origin[-1]
+    if first < view.extents[-1] < first + box.shape[-1] and nbytes % TMA_GLOBAL:
+        raise Violation(
+            "bounds",
+            f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks of "
+            f"{TMA_GLOBAL}",
+        )
+
+
 class Geometry:
     """What stays the same over all schedules of one launch: views, tiles, atoms."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from oracles import machine_ops
-from oracles.machine_access import Tensors, check_copy, check_slot, settle_box
+from oracles.machine_access import Tensors, check_chunks, check_copy, check_slot, settle_box
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation, Warn
 from oracles.machine_clock import (
     Index,
@@ -82,16 +82,20 @@ class Memory:
         match stmt.src:
             case kir.Box() as box:
                 flat = self.geometry.in_box(box, layout, lo, hi)
-                values = self._gather(agent, event, stmt, box, flat, lo, hi)
+                if flat.size:
+                    values = self._gather(agent, event, stmt, box, flat, lo, hi)
+                else:
+                    values = _nothing(box.tensor.dtype)
             case kir.Slot(buffer) as slot:
                 flat = self.geometry.in_slot(slot, layout, lo, hi)
-                wide = buffer.shape[-1:] != (1,)
-                check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes if wide else 1)
                 if flat.size:
+                    wide = buffer.shape[-1:] != (1,)
+                    check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes if wide else 1)
                     self._shared(agent, event, buffer, layout, writes=False)
-                values = machine_ops.decode(
-                    buffer.dtype, self._slots[buffer.name][event.index][flat]
-                )
+                    raw = self._slots[buffer.name][event.index][flat]
+                    values = machine_ops.decode(buffer.dtype, raw)
+                else:
+                    values = _nothing(buffer.dtype)
         agent.registers[stmt.dst.name] = values
 
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
@@ -102,15 +106,15 @@ class Memory:
         match stmt.dst:
             case kir.Box() as box:
                 flat = self.geometry.in_box(box, layout, lo, hi)
-                self._scatter(agent, event, stmt, box, flat, values, lo, hi)
+                if flat.size:
+                    self._scatter(agent, event, stmt, box, flat, values, lo, hi)
             case kir.Slot(buffer) as slot:
                 flat = self.geometry.in_slot(slot, layout, lo, hi)
-                check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes)
                 if flat.size:
+                    check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes)
                     self._shared(agent, event, buffer, layout, writes=True)
-                self._slots[buffer.name][event.index][flat] = machine_ops.encode(
-                    buffer.dtype, values
-                )
+                    raw = machine_ops.encode(buffer.dtype, values)
+                    self._slots[buffer.name][event.index][flat] = raw
 
     def compute(self, agent: Agent, event: Event, stmt: kir.Compute) -> None:
         """Apply an op to this thread's part."""
@@ -126,6 +130,9 @@ class Memory:
                     args.append(self.scalars[name])
                 case kir.Literal(value, dtype):
                     args.append(number(value, dtype))
+        if any(arg.ndim and not arg.size for arg in args):
+            agent.registers[dst.name] = _nothing(dst.dtype)
+            return
         result = machine_ops.evaluate(stmt.op, dst.dtype, args)
         if result.ndim == 0:
             lo, hi = agent.lo - 32 * event.first_warp, agent.hi - 32 * event.first_warp
@@ -169,7 +176,9 @@ class Memory:
     ) -> None:
         """Ask what a tensor store is asked at its issue, and lay out its later steps."""
         event, box = flight.event, stmt.dst
-        check_copy(self.geometry.views[box.tensor.name], event, box, stmt.src)
+        view = self.geometry.views[box.tensor.name]
+        check_copy(view, event, box, stmt.src)
+        check_chunks(view, event, box)
         buffer, atoms = stmt.src.buffer, self._atoms(stmt.src, event)
         self._engine(flight, buffer, atoms, writes=False)
         shadow = self.tensors.shadows[box.tensor.name]
@@ -369,6 +378,11 @@ class Memory:
             elif step.writes == trouble.other_writes and trouble.where in step.atoms:
                 return step
         return fallback
+
+
+def _nothing(dtype: DType) -> Array:
+    """Return the registers of a thread that holds no element."""
+    return np.empty(0, machine_ops.REGISTER[dtype])
 
 
 def number(value: float, dtype: DType) -> Array:

@@ -161,10 +161,12 @@ class Atoms:
         part = tile(deal.layout, (deal.lo, deal.hi))
         flat = narrowed(part, deal.buffer.shape, row_major(deal.buffer.shape))
         granules = flat * deal.buffer.dtype.nbytes // self.granule
+        more = range(max(deal.buffer.dtype.nbytes // self.granule, 1))
         threads = part.elements // deal.layout.vector % deal.layout.threads
         start = self._start(deal.buffer, deal.slot)
         for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
-            out.setdefault(start + granule, set()).add(thread + 32 * deal.first_warp)
+            for i in more:
+                out.setdefault(start + granule + i, set()).add(thread + 32 * deal.first_warp)
         return out
 
     def lanes_differ(self, a: Deal, b: Deal) -> bool:
@@ -193,7 +195,9 @@ class Atoms:
         key = (buffer.name, layout, threads)
         if key not in self._touched:
             flat = narrowed(tile(layout, threads), buffer.shape, row_major(buffer.shape))
-            self._touched[key] = np.unique(flat * buffer.dtype.nbytes // self.granule)
+            more = np.arange(max(buffer.dtype.nbytes // self.granule, 1))
+            first = flat * buffer.dtype.nbytes // self.granule
+            self._touched[key] = np.unique(first[:, None] + more)
         return self._touched[key]
 
 

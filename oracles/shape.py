@@ -18,8 +18,9 @@ from oracles.verdict import Finding
 
 TMA_SHARED = 128
 """Alignment of a bulk tensor copy's shared address, in bytes; PTX ISA, "cp.async.bulk.tensor"."""
-TMA_GLOBAL = 16
-"""Alignment of a tensor map's address, strides and box rows, in bytes; PTX ISA, "tensor map"."""
+TMA_ROW = 16
+"""Rows of a box are multiples of so many bytes; PTX ISA, "tensor map".  That the address and the
+strides of the tensor are, the driver checks when it encodes the map: a launch that is refused."""
 TMA_BOX = 256
 """Elements of a box per axis at most; PTX ISA, "tensor map"."""
 
@@ -41,8 +42,10 @@ def judge(trace: Trace) -> tuple[int, list[Finding]]:
 
 def _wrong(trace: Trace, step: Step) -> list[tuple[str, str]]:
     match step.stmt:
-        case kir.TmaLoad(slot, box) | kir.TmaStore(box, slot):
+        case kir.TmaLoad(slot, box):
             return _bulk(slot, box)
+        case kir.TmaStore(box, slot):
+            return [*_bulk(slot, box), _whole_chunks(box.tensor)]
         case kir.Load(dst, src, width):
             return [*_generic(step, dst, src, width), _executed(trace, step, dst)]
         case kir.Store(dst, src, width):
@@ -77,15 +80,16 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[tuple[str, str]]:
             "alignment",
             f"a slot starts at byte {odd[0]}, no multiple of {TMA_SHARED}" if odd else "",
         ),
-        ("alignment", "" if row % TMA_GLOBAL == 0 else f"rows of {row} bytes"),
-        (
-            "alignment",
-            ""
-            if tensor.aligned * nbytes % TMA_GLOBAL == 0
-            else f"{tensor.name} is aligned to {tensor.aligned * nbytes} bytes only",
-        ),
+        ("alignment", "" if row % TMA_ROW == 0 else f"rows of {row} bytes"),
         ("alignment", "" if tensor.strides[-1] == 1 else "the last stride is not the literal 1"),
     ]
+
+
+def _whole_chunks(tensor: kir.Tensor) -> tuple[str, str]:
+    """Claim that no row ends inside a chunk: a tensor store would write past its end."""
+    nbytes = tensor.aligned * tensor.dtype.nbytes
+    wrong = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
+    return "bounds", wrong if nbytes % TMA_ROW else ""
 
 
 def _generic(

@@ -201,7 +201,7 @@ def disagreements(records: pd.DataFrame) -> Section:
     for one, other in (("prover", "simulator"), ("differential", "gpu")):
         opposite |= wide[one].eq("pass") & wide[other].eq("fail")
         opposite |= wide[one].eq("fail") & wide[other].eq("pass")
-    split = wide[opposite].fillna("").rename_axis(columns=None).reset_index()
+    split = wide[opposite].astype(object).fillna("").rename_axis(columns=None).reset_index()
     says = f"{len(split)} of {len(wide):,} cases split the oracles; each is a bug in one of them."
     return Section("Disagreements", says, split)
 

@@ -6,6 +6,8 @@ takes the tiles `BLOCK + k * GRID`; `trips` is how many that are.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Var, ceildiv, fold
@@ -224,7 +226,7 @@ def handed(
     warp_sync: bool = True,
     final_await: bool = True,
 ) -> kir.Kernel:
-    """Computing warps fill slots, a store role sends them away by TMA; mbarriers both ways.
+    """Fill slots by computing warps, send them away by a store role; mbarriers both ways.
 
     `fence` is "writer" (every writing thread, before its arrive), "late" (the same threads,
     after it), "observer" (the storing thread, after its wait), "leader" (only the arriving
@@ -275,7 +277,7 @@ def handed(
 
 
 def relaid(*, sync: str = "block", same: bool = False, free: bool = True) -> kir.Kernel:
-    """A tile goes through shared memory from one layout to another.
+    """Take a tile through shared memory from one layout to another.
 
     `sync` stands between write and read: "block", "warp" or "none".  Under the `same` layout
     every thread reads what it wrote itself, so that none is needed.
@@ -384,3 +386,15 @@ def combined(
         body += [kir.ForLoop(K, TRIPS, (more, *use)), last]
     barriers = (full, empty) if specialized else (full,)
     return kernel("combined", body, buffers=(*rings, out), barriers=barriers, threads=threads)
+
+
+def unaligned(of: kir.Kernel) -> kir.Kernel:
+    """Return the kernel with an output whose rows may end anywhere."""
+    loose = replace(T1, aligned=1)
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if isinstance(stmt, kir.TmaStore):
+            return [replace(stmt, dst=replace(stmt.dst, tensor=loose))]
+        return None
+
+    return replace(of.rewrite(rule), tensors=(T0, loose))

@@ -20,7 +20,9 @@ def test_every_oracle_speaks_of_a_good_case() -> None:
     assert {r.status for r in records} == {"pass"}
     assert all(r.checked > 0 for r in records)
     subjects = [r.subject for r in records if r.oracle == "simulator"]
-    assert subjects == [f"pointwise0 trips={n}" for n in (0, 1, 2, 3, 7)] + ["pointwise0 own launch"]
+    assert subjects == [f"pointwise0 trips={n}" for n in (0, 1, 2, 3, 7)] + [
+        "pointwise0 own launch"
+    ]
 
 
 def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from records import record
 
 from fuzz.ledger import Ledger, LedgerError, failures
-from fuzz.record import VERSION, Record, signature
+from fuzz.record import VERSION, signature
 
 WRITER = """
 import sys
@@ -22,30 +23,10 @@ from fuzz.record import Record
 with Ledger(Path(sys.argv[1])) as book:
     run = book.start("killed", {})
     for n in range(10**9):
-        record = Record(f"c{n}", "prover", "k", "pass", 1, 0.1, "", "", "f", "tma", "tma", 2, "", "")
-        book.append(run, [record], text="text")
+        values = ("prover", "k", "pass", 1, 0.1, "", "", "family", "tma", "tma", 2, "reals", "")
+        book.append(run, [Record(f"c{n}", *values)], text="text")
         print(n, flush=True)
 """
-
-
-def record(case: str, **changes: object) -> Record:
-    """A record of a case."""
-    values: dict[str, object] = {
-        "oracle": "prover",
-        "subject": "k",
-        "status": "pass",
-        "checked": 3,
-        "seconds": 0.5,
-        "kind": "",
-        "reason": "",
-        "family": "direct/tma",
-        "load": "direct",
-        "store": "tma",
-        "stages": 1,
-        "values": "reals",
-        "ops": "add/f32",
-    }
-    return Record(case, **{**values, **changes})  # type: ignore[arg-type]  # any field
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

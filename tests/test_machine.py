@@ -253,6 +253,31 @@ def test_named_arrive_hands_over(back: bool) -> None:
     assert (not kinds(verdict)) == back, verdict
 
 
+def test_elements_of_two_sizes_are_written_whole() -> None:
+    """A ring of 4-byte and a ring of 8-byte elements, one vector each: all bytes count."""
+    layout = kir.Layout((4, 64), 1, ALL)
+    x = kir.Fragment("x", DType.F32, layout)
+    d = kir.Fragment("d", DType.F64, layout)
+    wide = kir.Buffer("S1", DType.F64, (4, 64), 1, 1024)
+    t2 = kir.Tensor("T2", DType.F64, T1.extents, T1.strides, 2)
+    out = (kir.TmaStore(box(t2, 0), kir.Slot(wide, 0)), kir.AsyncCommit(kir.AsyncKind.BULK))
+    body: list[kir.Stmt] = [
+        kir.Load(x, box(T0, 0), 1),
+        kir.Store(kir.Slot(TILE, 0), x, 1),
+        kir.Compute(d, "cast", (x,)),
+        kir.Store(kir.Slot(wide, 0), d, 1),
+        kir.FenceAsyncProxy(kir.Space.SHARED),
+        sync(),
+        kir.Elect(ONE, (*out, kir.AsyncAwait(kir.AsyncKind.BULK, 0, True))),
+        kir.Load(x, kir.Slot(TILE, 0), 1),
+        kir.Store(box(T1, 0), x, 1),
+    ]
+    made = kernels.kernel("sizes", body, buffers=(TILE, wide))
+    made = replace(made, tensors=(T0, T1, t2), outputs=("T1", "T2"))
+    verdict = search(made, Launch(1, {"R": 4, "C": 60, "pitch": 60}), schedules=6)
+    assert not kinds(verdict), verdict
+
+
 @pytest.mark.parametrize("fence", [True, False])
 def test_a_generic_write_before_a_tensor_load_needs_a_fence(fence: bool) -> None:
     """Zero-fill a slot, then load into it."""

@@ -2,6 +2,7 @@
 
 import re
 
+import kernels
 import pytest
 
 from fuser import kernel_ir as kir
@@ -12,7 +13,6 @@ from fuzz.mutants import Searched, conclude, judge_mutants, representative
 from fuzz.mutate import drop_each_sync
 from fuzz.param_strategies import FAMILIES
 from oracles.verdict import Finding, Status, Verdict
-import kernels
 
 
 def test_each_mutant_lacks_exactly_one_sync() -> None:

@@ -380,3 +380,13 @@ def test_what_holds_for_enough_trips_holds_for_more(kernel: kir.Kernel) -> None:
     for trips in range(judged.most + 1, far, 3):
         order = Order(trace, trips, Footprints(trace))
         assert not [v for v in order.violations if v.severity == "error"]
+
+
+def test_a_tensor_store_needs_rows_of_whole_chunks() -> None:
+    """The engine writes 16 bytes at a time: rows that end inside a chunk are overrun."""
+    kernel = ks.unaligned(ks.staged(2))
+    verdict = prove(kernel)
+    assert verdict.status is Status.FAIL
+    assert {finding.kind for finding in verdict.findings if finding.severity == "error"} == {
+        "bounds"
+    }

@@ -154,6 +154,16 @@ def test_each_sync_of_handed_is_needed(kernel: kir.Kernel) -> None:
     assert verdict.status is Status.FAIL, verdict
 
 
+@pytest.mark.parametrize("name", ["staged", "specialized", "handed"])
+def test_long_runs_reuse_the_clocks_of_copies(name: str) -> None:
+    """Forty turns of a ring pass; a race in the last of them would still be seen."""
+    assert judge(getattr(kernels, name)(2), 81).status is Status.PASS
+    deep = search(kernels.pipelined(24, 23), launch(49), schedules=2)
+    assert deep.status is Status.PASS, deep
+    late = kernels.specialized(3, extra_load=1)
+    assert kinds(judge(late, 80)) == {"exit"}
+
+
 @pytest.mark.parametrize("specialized", [True, False])
 @pytest.mark.parametrize("stages", [1, 3])
 @pytest.mark.parametrize("store_slots", [1, 2])
@@ -341,3 +351,11 @@ def test_wrong_arrays_are_refused() -> None:
         simulate(kernels.direct(), launch(1), {"T0": np.zeros((4, 63), np.float32), "T1": out})
     with pytest.raises(ValueError, match="no value for"):
         simulate(kernels.direct(), Launch(1, {"R": 4}))
+
+
+@pytest.mark.parametrize(("cols", "fine"), [(64, True), (68, True), (66, False), (2, False)])
+def test_a_tensor_store_needs_rows_of_whole_chunks(cols: int, fine: bool) -> None:
+    """The engine writes 16 bytes at a time: rows that end inside a chunk are overrun."""
+    launch = Launch(grid=1, params={"R": 4, "C": cols, "pitch": 128})
+    verdict = simulate(kernels.unaligned(kernels.staged(2)), launch)
+    assert (verdict.status is Status.PASS) == fine, verdict

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import Phase, find, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from fuser.arch import SM_90A
 from fuser.binding import bind, classify
@@ -30,9 +31,9 @@ PLAIN = PointwiseParams((1, 16), 1, 1, None, "direct", "direct")
 
 
 @pytest.mark.parametrize("strategy", [fusions(), single_op_fusions()])
-def test_fusions_shrink_to_one_relu(strategy: object) -> None:
+def test_fusions_shrink_to_one_relu(strategy: SearchStrategy[Fusion]) -> None:
     """The least fusion is the one that the docstrings promise."""
-    least = find(strategy, lambda _: True, settings=QUIET)  # type: ignore[var-annotated,arg-type]
+    least = find(strategy, lambda _: True, settings=QUIET)
     assert to_python(least) == LEAST
 
 
@@ -58,9 +59,7 @@ def test_cases_shrink_to_one_relu_of_one_element() -> None:
 
 def test_a_failure_keeps_only_what_it_needs() -> None:
     """Shrinking must drop everything but the operation that matters."""
-    least = find(
-        fusions(), lambda f: any(tv.op == "mul" for tv in f.tensors), settings=QUIET
-    )
+    least = find(fusions(), lambda f: any(tv.op == "mul" for tv in f.tensors), settings=QUIET)
     assert [tv.op for tv in least.tensors] == ["input", "mul"]
 
 

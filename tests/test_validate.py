@@ -79,6 +79,7 @@ CASES: list[tuple[str, kir.Kernel]] = [
             kir.Elect(kir.Per.ROLE, (copy(src=replace(kernels.box(kernels.T0, 0), limit=(4, 64))),))
         ),
     ),
+    ("the engine writes chunks of 16 bytes", kernels.unaligned(kernels.staged(2))),
     (
         "box .* and slot .* differ",
         kernel_of(

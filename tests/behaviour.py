@@ -1,0 +1,15 @@
+"""What tests ask of a child process; imports little, so that a child starts quickly."""
+
+import os
+import time
+
+
+def behave(word: str) -> str:
+    """Crash, hang, raise, or answer with the word and the number of the process."""
+    if word == "crash":
+        os._exit(9)
+    if word == "hang":
+        time.sleep(60)
+    if word == "raise":
+        raise ValueError(word)
+    return f"{word} in {os.getpid()}"
