@@ -134,7 +134,8 @@ def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, top: bool, elected: bool) 
         case kir.TmaStore(dst, src):
             yield from _copy(kernel, stmt, src, dst, elected=elected)
             if dst.tensor.aligned * dst.tensor.dtype.nbytes % 16:
-                yield f"`{line(stmt)}`: the engine writes chunks of 16 bytes; align {dst.tensor.name}"
+                name = dst.tensor.name
+                yield f"`{line(stmt)}`: the engine writes chunks of 16 bytes; align {name}"
         case kir.Load(dst, src, width):
             yield from _access(kernel, stmt, dst, src, width)
         case kir.Store(dst, src, width):

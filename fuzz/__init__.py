@@ -1,1 +1,1 @@
-"""The only room that sees both the compiler and its judges: cases, campaigns, mutants, benchmarks."""
+"""The only room that sees both the compiler and its judges: cases, campaigns, benchmarks."""

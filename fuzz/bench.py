@@ -21,7 +21,7 @@ from rich.table import Table
 from torch.nn import functional
 
 from fuser.fusion_ir import FusionDefinition
-from fuser.params import PointwiseParams
+from fuser.params import Mechanism, PointwiseParams
 from fuser.runtime import Executable, device_present
 from fuser.tensor_view import Fusion
 
@@ -58,7 +58,9 @@ def schedules() -> dict[str, PointwiseParams]:
         tile = (1, 32 * warps * 8 * vectors)
         name = f"direct persistent w{warps} v{vectors} c{ctas}"
         out[name] = PointwiseParams(tile, 8, warps, ctas, "direct", "direct")
-    for warps, rows, store in ((4, 8, "direct"), (4, 16, "direct"), (4, 16, "tma")):
+    stores: tuple[tuple[int, int, Mechanism], ...]
+    stores = ((4, 8, "direct"), (4, 16, "direct"), (4, 16, "tma"))
+    for warps, rows, store in stores:
         name = f"tma one tile w{warps} {rows}x256, {store} store"
         out[name] = PointwiseParams((rows, 256), 8, warps, None, "tma", store)
     for warps, rows, stages, ctas in ((8, 32, 4, 2), (8, 16, 3, 6), (16, 64, 3, 1)):

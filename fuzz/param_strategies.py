@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fuser.arch import SM_90A
 from fuser.binding import classify
-from fuser.domain import Access, domains
+from fuser.domain import Access, Domain, domains
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
 from fuser.params import MAX_STAGES, PointwiseParams
@@ -35,8 +35,9 @@ PER_THREAD = 64
 SLOT_BYTES = 128
 """Alignment of the slots that TMA fills."""
 TMA_COLUMNS = (128, 64, 32, 256, 16)
-REGISTERS = 96
-"""Registers of a thread that tiles may take, so that nothing spills beside the operations' own."""
+REGISTERS = 64
+"""Registers of a thread that tiles may take, so that nothing spills beside the operations' own, and
+a compile takes tenths of a second (loops over a thread's elements are unrolled)."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
 BARRIER_BYTES = 1024
@@ -87,7 +88,9 @@ def params(
     Shrinks towards the first family (direct/direct), a tile of 1 x 16, one warp, no vectors,
     one CTA per tile, one stage.
     """
-    family = draw(st.sampled_from(families))
+    # Some of those with TMA become direct ones later, see `possible`.
+    weighted = [f for f in families for _ in range(1 if f == "direct/direct" else 3)]
+    family = draw(st.sampled_from(weighted))
     loads, stores = family.split("/")
     load, store = loads != "direct", stores == "tma"
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
@@ -160,6 +163,18 @@ def layouts(draw: st.DrawFn) -> tuple[int, int]:
     return gap, draw(st.sampled_from([0, 1, 2, 4, 8] if odd else [0, 0, 16]))
 
 
+def trimmed(case: Case) -> Case:
+    """Return the case with its largest extents halved until it has at most `MAX_TILES` tiles."""
+    values = dict(case.extents)
+    found = [(domain, tiling(domain, case.params)) for domain in domains(case.fusion)]
+    while any(values.values()) and max(_tiles(*pair, values) for pair in found) > MAX_TILES:
+        largest = max(values, key=lambda name: values[name])
+        if values[largest] == 1:
+            break
+        values[largest] //= 2
+    return replace(case, extents=values)
+
+
 def possible(case: Case) -> Case:
     """Return the case with direct loads or stores where TMA can move no tensor of a kernel."""
     schedule = case.params
@@ -200,6 +215,15 @@ def _splits_iota(fusion: Fusion) -> bool:
 def _pinned(fusion: Fusion) -> int:
     """Return the largest product of the extents of a tensor that are numbers."""
     return max(prod(n for n in tv.shape if isinstance(n, int) and n) for tv in fusion.tensors)
+
+
+def _tiles(domain: Domain, tiles: Tiling, values: dict[str, int]) -> int:
+    """Count the tiles of a kernel."""
+    loops = [n if isinstance(n, int) else values[n.name] for n in domain.extents]
+    merged = [prod(loops[axis] for axis in group) for group in domain.merged]
+    if tiles.split:
+        return -(-merged[0] // prod(tiles.tile)) + 1
+    return prod(-(-n // tile) for n, tile in zip(merged, tiles.tile, strict=True))
 
 
 def _uses(fusion: Fusion, symbol: str) -> int:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fuzz.case import Case, Kind
 from fuzz.fusion_strategies import fusions, single_op_fusions
-from fuzz.param_strategies import FAMILIES, extents, layouts, params, possible
+from fuzz.param_strategies import FAMILIES, extents, layouts, params, possible, trimmed
 
 
 @st.composite
@@ -37,4 +37,4 @@ def cases(
     values = draw(extents(fusion, schedule))
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
-    return possible(Case(fusion, schedule, values, kind, seed, gap, offset))
+    return possible(trimmed(Case(fusion, schedule, values, kind, seed, gap, offset)))

@@ -25,7 +25,7 @@ _STYLES = {
     "case": "id",
     "repro": "mono",
     "mutation": "mono",
-    "kernel": "mono",
+    "kernel": "id",
     "fact": "name",
     "family": "name",
     "reason": "wide",
