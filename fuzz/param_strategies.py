@@ -144,10 +144,12 @@ def extents(
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found = {}
     for position, name in enumerate(symbols(fusion)):
-        choices = [16, 64, 48, 256, cols, 2 * cols] if even and position else edges
+        whole = even and (position or params.store == "tma")
+        choices = [16, 64, 48, 256, cols + 16, 2 * cols, 16 * turns[1]] if whole else edges
         limit = max(int(left ** (1 / max(_uses(fusion, name), 1))), 1)
-        fitting = list(dict.fromkeys([1, *(n for n in choices if 0 <= n <= limit)]))
-        found[name] = draw(st.sampled_from(fitting) | st.integers(1, min(limit, 300)))
+        fitting = list(dict.fromkeys(n for n in choices if 0 <= n <= limit)) or [1]
+        odd = st.integers(1, min(limit, 300))
+        found[name] = draw(st.sampled_from(fitting) if whole else st.sampled_from(fitting) | odd)
         left //= max(found[name] ** _uses(fusion, name), 1)
     return found
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fuser.dtype import DType
 from fuser.fusion_ir import TensorView
-from oracles.division import floor_divide, int_floor_divide, int_remainder, remainder
+from oracles import division
 from oracles.estimate import (
     EPS,
     ZERO,
@@ -254,8 +254,8 @@ def _pow(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
 def _floor_div(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     a, b = args
     if not a.dtype.is_float:
-        return _exactly(int_floor_divide, args).doubt(b.value == 0)
-    exact = corners(floor_divide, a, b)
+        return _exactly(division.int_floor_divide, args).doubt(b.value == 0)
+    exact = corners(division.floor_divide, a, b)
     # The remainder repairs the quotient to an integer; a quotient this large needs no integer.
     large = (exact.value.abs() >= 0.25 / EPS[a.dtype]) & exact.value.isfinite()
     torn = (exact.error > 0) & ~large
@@ -266,10 +266,10 @@ def _floor_div(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
 def _remainder(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     a, b = args
     if not a.dtype.is_float:
-        return _exactly(int_remainder, args).doubt(b.value == 0)
-    turns = corners(floor_divide, a, b)
+        return _exactly(division.int_remainder, args).doubt(b.value == 0)
+    turns = corners(division.floor_divide, a, b)
     torn = (turns.error > 0) | turns.undecided | ((b.error > 0) & (b.value.abs() <= b.error))
-    value = remainder(a.value, b.value)
+    value = division.remainder(a.value, b.value)
     error = a.error + (turns.value.abs() * b.error).nan_to_num(0.0, 0.0, 0.0)
     error = torch.where(value.isfinite(), error, ZERO)
     return rounded(Estimate(a.dtype, value, error, unsure(args)), a.dtype).doubt(torn)
@@ -351,7 +351,7 @@ ROWS: dict[str, Row] = {
     "tanh": _monotone(torch.tanh),
     "erf": _monotone(torch.erf),
     "sigmoid": _monotone(torch.sigmoid),
-    "sqrt": _rounds(torch.sqrt),
+    "sqrt": _rounds(division.square_root),
     "reciprocal": _divides(torch.reciprocal),
     "sin": _smooth(torch.sin, slope=1.0),
     "cos": _smooth(torch.cos, slope=1.0),

@@ -51,3 +51,12 @@ def test_integers_agree_with_python() -> None:
         want = (a // b + 2**63) % 2**64 - 2**63
         assert division.int_floor_divide(*pair).item() == want
         assert division.int_remainder(*pair).item() == a % b
+
+
+def test_square_roots_round_correctly() -> None:
+    """Squared in exact arithmetic, the neighbours of the root straddle the number."""
+    torch.manual_seed(0)
+    x = torch.rand(2000, dtype=torch.float64)
+    for number, root in zip(x.tolist(), division.square_root(x).tolist(), strict=True):
+        exact, half = Fraction(number), Fraction(math.ulp(root)) / 2
+        assert (Fraction(root) - half) ** 2 <= exact <= (Fraction(root) + half) ** 2

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from fuser import runtime
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams
 from fuser.runtime import Executable, device_present
+from fuser.shape_class import ShapeClass
 from fuser.tensor_view import Fusion
 
 FAMILIES = {
@@ -86,6 +88,23 @@ def test_an_output_over_an_input_is_refused() -> None:
     above = torch.empty(64, 512, device="cuda", dtype=torch.bool)
     with pytest.raises(FusionError, match=r"call\(out=T5\): overlaps T0 in memory by 65536 bytes"):
         run(x, bias, 1.0, out=[x, above])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cols", [4, 5, 7, 8, 13])
+def test_the_engine_stores_whole_chunks_of_16_bytes(
+    cols: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fact behind the rule for TMA stores: a row that ends inside a chunk is overrun."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.neg(fd.define_tensor(shape=[-1], dtype="f32")))
+    lie = ShapeClass((("T0", 1), ("T1", 4)), frozenset({"T0", "T1"}))
+    monkeypatch.setattr(runtime, "classify", lambda *_: lie)
+    whole = torch.full((64,), 7.0, device="cuda")
+    params = PointwiseParams((1, 64), 4, 1, None, "direct", "tma")
+    Executable(fd.fusion(), params)(torch.ones(cols, device="cuda"), out=[whole[:cols]])
+    written = int((whole != 7.0).sum())
+    assert written == -(-cols // 4) * 4, "rounded up to 16 bytes"
 
 
 @pytest.mark.gpu
