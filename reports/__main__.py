@@ -49,6 +49,7 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         correctness.mechanisms(records),
         correctness.operations(records),
         correctness.families(records),
+        correctness.kills(records),
         correctness.environment(found),
     ]
     page.write(out, "fuser correctness", correctness.headline(records, found), sections)

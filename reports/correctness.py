@@ -245,28 +245,43 @@ def unanswered(records: pd.DataFrame) -> Section:
 
 
 def mutants(records: pd.DataFrame) -> Section:
-    """List what each judge said of every kernel with one sync broken."""
-    rows = records[records["mutant"] != ""]
+    """Count, per schedule family, what became of the kernels with one sync broken."""
+    rows = records[records["oracle"] == "mutant"]
     if rows.empty:
         return Section("Mutants", "No mutant was judged.", pd.DataFrame())
-    keys = ["family", "subject", "mutant"]
-    wide = rows.pivot_table(index=keys, columns="oracle", values="status", aggfunc="first")
-    wide = wide.map(lambda status: {"fail": "killed", "pass": "survived"}.get(status, status))
-    final = rows[rows["oracle"] == "mutant"].set_index(keys)
-    table = wide.drop(columns="mutant", errors="ignore").join(final[["status", "reason"]])
-    table = table.reset_index().rename(
-        columns={"subject": "kernel", "mutant": "mutation", "reason": "conclusion"}
-    )
-    table = table.assign(rank=table["status"].map(_ORDER)).sort_values("rank", kind="stable")
-    judges = [name for name in ("prover", "simulator") if name in table]
-    table = table[["family", "kernel", "mutation", *judges, "status", "conclusion"]]
-    killed = int((table[judges] == "killed").all(axis=1).sum())
-    blind = int(table["status"].eq("fail").sum())
+    fate = rows["reason"].str.extract(r"^(killed by both|redundant)", expand=False)
+    fate = fate.where(rows["status"] == "pass", rows["status"]).fillna("other")
+    fate = fate.replace({"fail": "blind judge", "unknown": "undecided"})
+    order = ["killed by both", "redundant", "blind judge", "undecided", "other", "error"]
+    counts = rows.assign(fate=fate).groupby(["family", "fate"]).size().unstack(fill_value=0)
+    shown = [name for name in order if name in counts or name in order[:3]]
+    counts = counts.reindex(columns=shown, fill_value=0)
+    table = counts.rename_axis(columns=None).reset_index()
+    table.insert(1, "mutants", counts.sum(axis=1).to_numpy())
+    killed, redundant, blind = (int(counts[name].sum()) for name in order[:3])
     says = (
-        f"{len(table)} mutants: {killed} killed by both judges, {len(table) - killed - blind} "
-        f"redundant or undecided, {blind} survived a blind judge."
+        f"{len(rows)} mutants: {killed} killed by both judges, {redundant} redundant syncs, "
+        f"{blind} past a blind judge. A family without a row has no sync to break."
     )
     return Section("Mutants", says, table)
+
+
+def kills(records: pd.DataFrame) -> Section:
+    """List what each judge said of every mutant, those that were not killed by both first."""
+    rows = records[records["mutant"] != ""]
+    if rows.empty:
+        return Section("Kills", "No mutant was judged.", pd.DataFrame())
+    keys = ["family", "mutant"]
+    wide = rows.pivot_table(index=keys, columns="oracle", values="status", aggfunc="first")
+    wide = wide.map(lambda status: {"fail": "killed", "pass": "survived"}.get(status, status))
+    final = rows[rows["oracle"] == "mutant"].drop_duplicates(keys).set_index(keys)
+    table = wide.drop(columns="mutant", errors="ignore").join(final[["status", "reason"]])
+    table = table.reset_index().rename(columns={"mutant": "mutation", "reason": "conclusion"})
+    rank = table["status"].map(_ORDER) + (table["conclusion"] == "killed by both")
+    table = table.assign(rank=rank).sort_values("rank", kind="stable")
+    judges = [name for name in ("prover", "simulator") if name in table]
+    table = table[["family", "mutation", *judges, "status", "conclusion"]].fillna("")
+    return Section("Kills", "Every mutant, those that were not killed by both judges first.", table)
 
 
 def environment(runs: pd.DataFrame) -> Section:
