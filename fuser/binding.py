@@ -136,13 +136,18 @@ def classify(
     params: PointwiseParams | None,
     specs: Mapping[str, Spec],
     free: Mapping[str, int] | None = None,
-) -> ShapeClass:
-    """Return the class of shapes that a call belongs to (outputs may be missing in `specs`)."""
+) -> tuple[ShapeClass, ...]:
+    """Return the classes of shapes that a call belongs to (outputs may be missing in `specs`).
+
+    One class per kernel: kernels of one fusion merge their axes in ways of their own, so that one
+    tensor may allow 16-byte accesses in one of them only.
+    """
     values = extents_of(fusion, specs, free)
     params = params or default_params(fusion)
-    aligned: dict[str, int] = {}
-    tma: set[str] = set()
+    out = []
     for domain in domains(fusion):
+        aligned: dict[str, int] = {}
+        tma: set[str] = set()
         tiles = tiling(domain, params)
         extents = _kernel_extents(tiles, params, values)
         for access in (*domain.reads, *domain.writes):
@@ -161,7 +166,8 @@ def classify(
             if common == 16 or (loads and access in domain.reads):
                 tma.add(access.name)
             aligned[access.name] = max(1, common // nbytes)
-    return ShapeClass(tuple(aligned.items()), frozenset(tma))
+        out.append(ShapeClass(tuple(aligned.items()), frozenset(tma)))
+    return tuple(out)
 
 
 def bind(

@@ -65,14 +65,14 @@ class Program:
 
     fusion: Fusion
     params: PointwiseParams
-    shapes: ShapeClass
+    shapes: tuple[ShapeClass, ...]
     launches: tuple[Launch, ...]
 
 
 def build(
     fusion: Fusion,
     params: PointwiseParams | None,
-    shapes: ShapeClass,
+    shapes: tuple[ShapeClass, ...],
     *,
     arch: Arch = SM_90A,
 ) -> Program:
@@ -84,8 +84,8 @@ def build(
         What to compute.
     params : PointwiseParams or None
         How; None takes the default heuristic.
-    shapes : ShapeClass
-        The class of shapes, from `fuser.binding.classify`.
+    shapes : tuple of ShapeClass
+        The class of shapes of each kernel, from `fuser.binding.classify`.
 
     Raises
     ------
@@ -95,9 +95,9 @@ def build(
     params = params or default_params(fusion)
     _dump("fusion", str(fusion))
     launches = []
-    for n, domain in enumerate(domains(fusion)):
+    for n, (domain, shape_class) in enumerate(zip(domains(fusion), shapes, strict=True)):
         tiles = tiling(domain, params)
-        kernel = run(lower(f"pointwise{n}", tiles, params, shapes))
+        kernel = run(lower(f"pointwise{n}", tiles, params, shape_class))
         _check_fits(kernel, params, arch)
         source = codegen.source(kernel)
         _dump("cuda", source)

@@ -62,7 +62,7 @@ class Executable:
         self.fusion = fusion
         self.params = params
         self._defines = ("FUSER_POISON_SMEM",) if poison else ()
-        self._programs: dict[ShapeClass, Program] = {}
+        self._programs: dict[tuple[ShapeClass, ...], Program] = {}
         self._calls: dict[object, Call] = {}
         self._lock = threading.Lock()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShapeClass:
-    """The part of a call's shapes and addresses that a kernel is compiled for.
+    """The part of a call's shapes and addresses that one kernel is compiled for.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ import torch
 
 from fuser.binding import Spec, output_spec
 from fuser.dtype import DType
-from fuser.fusion_ir import Fusion, IterType, Scalar, Symbol, TensorView, to_python
+from fuser.fusion_ir import Fusion, Scalar, Symbol, TensorView, to_python
 from fuser.ops import OPS, Form
 from fuser.params import PointwiseParams
 
@@ -54,7 +54,8 @@ class Case:
     seed : int
         Of the values.
     gap : int
-        Elements left out after every axis that the fusion does not promise to be contiguous.
+        Elements left out before every axis that the fusion does not promise to be contiguous (and
+        that is longer than 1: no stride of a single element means anything).
     offset : int
         Elements between an aligned address and the first element of every input.
     """
@@ -130,7 +131,7 @@ def strides_of(case: Case, tv: TensorView) -> tuple[int, ...]:
     span = 1
     shape = shape_of(case, tv)
     for axis in sorted(range(tv.rank), key=lambda a: tv.stride_order[a]):
-        if not tv.contiguity[axis] and tv.logical[axis].iter_type is not IterType.BROADCAST:
+        if not tv.contiguity[axis] and shape[axis] > 1:
             span += case.gap
         strides[axis] = span
         span *= max(shape[axis], 1)

@@ -23,7 +23,8 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from fuzz import gpu
 from fuzz.case import Case, case_id, to_text
 from fuzz.child import Child, Lost
-from fuzz.judge import blank_record, judge_text, request
+from fuzz.clerk import blank_record
+from fuzz.judge import judge_text, request
 from fuzz.mutants import judge_family
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record, signature

@@ -53,6 +53,8 @@ _NEEDS = {
     DType.BOOL: "bool",
 }
 _PINNED = (2, 3, 8, 64, 0)
+PINNED_ELEMENTS = 128
+"""Largest product of the pinned extents, as nothing can make a case with them smaller."""
 
 INEXACT = frozenset({op for op in OPS if OPS[op].rule is Rule.FLOAT} | {"pow", "lerp"})
 """Operations whose results are not small integers even where their operands are."""
@@ -106,14 +108,16 @@ class _Draft:
 
 @st.composite
 def _axes(draw: st.DrawFn, banned: frozenset[str], max_rank: int) -> list[str | int]:
+    kinds: list[str | int] = ["new"]
+    kinds += ["i0"] if "equal axes" not in banned else []
+    kinds += _PINNED if "pinned extents" not in banned else []
+    more = draw(st.lists(st.sampled_from(kinds), max_size=max_rank - 1))
     axes: list[str | int] = ["i0"]
-    while len(axes) < max_rank and draw(st.booleans()):
-        choices: list[str | int] = [f"i{len(axes)}"]
-        if "equal axes" not in banned:
-            choices.append("i0")
-        if "pinned extents" not in banned:
-            choices.extend(_PINNED)
-        axes.append(draw(st.sampled_from(choices)))
+    left = PINNED_ELEMENTS
+    for n, kind in enumerate(more, start=1):
+        fits = isinstance(kind, int) and kind <= left
+        left //= max(kind, 1) if isinstance(kind, int) and fits else 1
+        axes.append(kind if fits or kind == "i0" else f"i{n}")
     return axes
 
 
@@ -127,7 +131,7 @@ def _input(
     missing = [False] * rank
     if not whole and draft.allows("broadcast inputs"):
         for axis in range(rank):
-            if draw(st.sampled_from([False, False, True])):
+            if draw(st.booleans()):
                 shape[axis] = 1
                 missing[axis] = draft.allows("lower ranks") and draw(st.booleans())
     kept = [axis for axis in range(rank) if not missing[axis]]
@@ -337,6 +341,8 @@ def fusions(draw: st.DrawFn, *, max_ops: int = 8, max_rank: int = 4, exact: bool
             _factory(draw, draft)
         a = draw(st.sampled_from(draft.live[::-1]))
         if choice == "shape" and draft.allows("shape ops"):
+            if draw(st.booleans()):
+                _input(draw, draft)
             stretchable = [tv for tv in draft.live[::-1] if _ones(tv)]
             a = _reshape(draw, draft, draw(st.sampled_from(stretchable or [a])))
         _apply(draw, draft, draw(st.sampled_from(_legal(draft, a))), a)

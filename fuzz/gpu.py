@@ -28,8 +28,8 @@ from fuser.fusion_ir import TensorView
 from fuser.runtime import Executable, device_present
 from fuzz.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
 from fuzz.child import Child, Lost
+from fuzz.clerk import Clerk, blank_record
 from fuzz.environment import machine, versions
-from fuzz.judge import Clerk, blank_record
 from fuzz.ledger import Ledger
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record
@@ -229,6 +229,9 @@ def main(count: int, seconds: float, seed_: int, ledger: Path) -> None:
     end = time.monotonic() + seconds
     start = time.monotonic()
     statuses: Counter[tuple[str, str]] = Counter()
+    per_family = -(-count // len(FAMILIES))
+    seen: set[str] = set()
+    begun = [0]
     with ExitStack() as stack:
         book = stack.enter_context(Ledger(ledger))
         device = stack.enter_context(Device())
@@ -236,9 +239,10 @@ def main(count: int, seconds: float, seed_: int, ledger: Path) -> None:
         run = book.start(f"gpu-seed{seed_}", facts)
 
         def judge(case: Case) -> None:
-            if time.monotonic() > end:
-                return
             text = to_text(case)
+            if time.monotonic() > end or text in seen or len(seen) >= per_family * begun[0]:
+                return
+            seen.add(text)
             records = device.judge(case, text)
             book.append(run, records, text=text)
             worst = next((r for r in records if r.status not in ("pass", "unknown")), records[-1])
@@ -246,10 +250,10 @@ def main(count: int, seconds: float, seed_: int, ledger: Path) -> None:
             if worst.status not in ("pass", "unknown"):
                 click.echo(f"{worst.status} {worst.kind}: {worst.reason}\n{text}")
 
-        per_family = -(-count // len(FAMILIES))
         for number, family in enumerate(FAMILIES):
+            begun[0] = number + 1
             settings(
-                max_examples=per_family,
+                max_examples=3 * per_family,  # some are drawn twice
                 database=None,
                 deadline=None,
                 phases=(Phase.generate,),
@@ -259,7 +263,9 @@ def main(count: int, seconds: float, seed_: int, ledger: Path) -> None:
     _print(statuses)
     bad = sum(n for (_, status), n in statuses.items() if status in ("fail", "error"))
     total = sum(statuses.values())
-    click.echo(f"{total} cases on {facts['gpu']}, {bad} mismatches or errors; ledger {ledger}")
+    click.echo(
+        f"{total} different cases on {facts['gpu']}, {bad} mismatches or errors; ledger {ledger}"
+    )
     sys.exit(1 if bad else 0 if total else 3)
 
 

@@ -7,19 +7,17 @@ A kernel is simulated on small launches made up for it, in which one CTA gets 0,
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 from functools import partial
 
 import torch
 
 from fuser import kernel_ir as kir
 from fuser.binding import bind, classify
-from fuser.errors import FusionError, ScheduleError
 from fuser.nvrtc import compile_cubin
 from fuser.pipeline import Launch, Program, build
-from fuzz.case import Case, Value, case_id, facts, from_text, inputs, specs, to_text
+from fuzz.case import Case, Value, from_text, inputs, specs, to_text
+from fuzz.clerk import Clerk
 from fuzz.launches import Call, calls, with_trips
 from fuzz.record import Record
 from oracles import simulator
@@ -33,97 +31,6 @@ CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
 """Oracles that a campaign can name; `build` always speaks."""
 REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
-
-
-class Clerk:
-    """Runs oracles on one case and writes what they say into Records."""
-
-    def __init__(self, case: Case, text: str) -> None:
-        self.records: list[Record] = []
-        self._blank = blank_record(case, text)
-
-    def ask(
-        self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
-    ) -> Verdict | None:
-        """Record a verdict; None, and a record of the exception, where the oracle itself broke."""
-        start = time.perf_counter()
-        try:
-            verdict = judge()
-        except (FusionError, ScheduleError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            self.note(oracle, subject, "invalid", start, reason=reason, mutant=mutant)
-        except Exception as error:
-            reason = "".join(traceback.format_exception(error))[-4000:]
-            kind = type(error).__name__
-            self.note(oracle, subject, "error", start, kind=kind, reason=reason, mutant=mutant)
-        else:
-            self.hear(oracle, subject, verdict, start, mutant=mutant)
-            return verdict
-        return None
-
-    def hear(
-        self, oracle: str, subject: str, verdict: Verdict, start: float, *, mutant: str = ""
-    ) -> None:
-        """Record a verdict that was given since `start`."""
-        errors = [finding for finding in verdict.findings if finding.severity == "error"]
-        self.note(
-            oracle,
-            subject,
-            verdict.status.value,
-            start,
-            checked=verdict.checked,
-            kind=errors[0].kind if errors else "",
-            reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
-            mutant=mutant,
-        )
-
-    def note(
-        self,
-        oracle: str,
-        subject: str,
-        status: str,
-        start: float,
-        *,
-        checked: int = 0,
-        kind: str = "",
-        reason: str = "",
-        mutant: str = "",
-    ) -> None:
-        """Record anything."""
-        self.records.append(
-            replace(
-                self._blank,
-                oracle=oracle,
-                subject=subject,
-                status=status,
-                checked=checked,
-                seconds=time.perf_counter() - start,
-                kind=kind,
-                reason=reason,
-                mutant=mutant,
-            )
-        )
-
-
-def blank_record(case: Case, text: str) -> Record:
-    """Return a record of the case that says nothing yet."""
-    schedule = case.params
-    return Record(
-        case=case_id(text),
-        oracle="build",
-        subject="",
-        status="pass",
-        checked=0,
-        seconds=0.0,
-        kind="",
-        reason="",
-        family=schedule.family,
-        load=schedule.load,
-        store=schedule.store,
-        stages=schedule.stages,
-        values=case.kind,
-        ops=facts(case),
-    )
 
 
 def judge_text(asked: str) -> list[Record]:

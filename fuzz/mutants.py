@@ -21,8 +21,9 @@ from fuser.fusion_ir import Fusion, FusionDefinition
 from fuser.params import PointwiseParams
 from fuser.pipeline import Launch, build
 from fuzz.case import Case, specs, to_text
+from fuzz.clerk import Clerk
 from fuzz.environment import machine, versions
-from fuzz.judge import Clerk, trip_counts
+from fuzz.judge import trip_counts
 from fuzz.launches import with_trips
 from fuzz.ledger import Ledger
 from fuzz.mutate import Mutant, drop_each_sync

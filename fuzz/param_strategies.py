@@ -118,7 +118,9 @@ def params(
     specialized = loads == "tma-specialized"
     return PointwiseParams(
         tile=tile,
-        vector=draw(st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0])),
+        vector=draw(
+            st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0 and n <= per_thread])
+        ),
         warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
         ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
         load="tma" if load else "direct",
@@ -182,13 +184,15 @@ def possible(case: Case) -> Case:
     schedule = case.params
     shapes = classify(case.fusion, schedule, specs(case))
     load, store = schedule.load, schedule.store
-    for domain in domains(case.fusion):
+    for domain, shape_class in zip(domains(case.fusion), shapes, strict=True):
         tiles = tiling(domain, schedule)
+        movable = shape_class.tma
 
-        def able(accesses: tuple[Access, ...], tiles: Tiling = tiles) -> bool:
+        def able(
+            accesses: tuple[Access, ...], tiles: Tiling = tiles, movable: frozenset[str] = movable
+        ) -> bool:
             return not accesses or any(
-                tiles.tma_refusal(access) is None and access.name in shapes.tma
-                for access in accesses
+                tiles.tma_refusal(access) is None and access.name in movable for access in accesses
             )
 
         load = load if able(domain.reads) else "direct"

@@ -107,14 +107,7 @@ def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
 
 
 def _kinds(trace: Trace) -> dict[int, int]:
-    kinds: dict[int, int] = {}
-    for agent in trace.agents:
-        first = agent.base + (0 if agent.first_warp else 1)
-        for warp in range(first, first + agent.warps):
-            lanes = range(1) if agent.first_lane else range(1, kir.WARP)
-            for lane in lanes:
-                kinds[warp * kir.WARP + lane] = agent.index
-    return kinds
+    return {thread: agent.index for agent in trace.agents for thread in agent.members}
 
 
 Key = tuple[str, int]

@@ -34,16 +34,24 @@ from oracles.events import Event, Phase, Runner, Turn, Violation
 from oracles.footprint import Footprints
 from oracles.joins import block_sync, explain, warp_sync
 from oracles.obligations import Memory
-from oracles.trace import Step, Trace
+from oracles.trace import Program, Step, Trace
+from oracles.twins import followed
 
 
 class Order:
     """The order of all executions with `trips` trips, and what is wrong with them."""
 
-    def __init__(self, trace: Trace, trips: int, footprints: Footprints) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        trips: int,
+        footprints: Footprints,
+        following: tuple[tuple[Program, ...], frozenset[int]] | None = None,
+    ) -> None:
         self.trace = trace
         self.trips = trips
         self.footprints = footprints
+        self._programs, self._twins = following or followed(footprints)
         self.events: list[Event] = []
         self.before: list[int] = []
         self.fenced: list[int] = []
@@ -64,7 +72,7 @@ class Order:
         self._follow()
 
     def _todo(self, agent: int) -> list[tuple[Step, int]]:
-        return list(self.footprints.programs[agent].run(self.trips))
+        return list(self._programs[agent].run(self.trips))
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -159,6 +167,8 @@ class Order:
                 self._arrive(a, step, barrier, nbytes, k)
             case kir.TmaLoad() as load:
                 self._tma_load(a, step, load, k)
+            case kir.TmaStore() if step.index in self._twins:
+                pass
             case kir.TmaStore():
                 self._tma_store(a, step, k)
             case kir.AsyncCommit(kir.AsyncKind.BULK):
@@ -315,6 +325,13 @@ class Order:
         phase = self._phase(a, step, stmt.barrier, k)
         if phase is None:
             return
+        nbytes = stmt.src.tensor.dtype.nbytes
+        for extent in stmt.src.shape:
+            nbytes *= extent
+        phase.nbytes -= nbytes * self.trace.agents[a.index].count
+        if step.index in self._twins:
+            self._complete(phase)
+            return
         self._after_previous(a, step, phase, k, "these bytes in")
         start = self._own(a, step, "issue", k)
         end = self.event(
@@ -322,10 +339,6 @@ class Order:
         )
         self.memory.engine(a.index, start, end, step, k, writes=True)
         self.flying.append((end, "exit", step))
-        nbytes = stmt.src.tensor.dtype.nbytes
-        for extent in stmt.src.shape:
-            nbytes *= extent
-        phase.nbytes -= nbytes * self.trace.agents[a.index].count
         self._joins(phase, end, step, k)
         self._complete(phase)
 

@@ -1,15 +1,22 @@
-"""All of z3 behind one door: whether a condition on integers follows from premises.
+"""All of z3 behind one door: whether a condition follows, and what a text in SMT-LIB says.
 
-Everything handed to z3 is linear.  A product of two unknowns, and a quotient by an unknown,
-becomes an unknown of its own with the facts about it that are linear; a weaker premise can cost a
-proof, never make a false one.
+`follows` takes expressions, `Script` a text of difference constraints.  Every expression handed to
+z3 is linear.  A product of two unknowns, and a quotient by an unknown, becomes an unknown of its
+own with the facts about it that are linear; a weaker premise can cost a proof, never make a false
+one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
 import z3
 
 from fuser.expr import Expr, Kind, Op, Var
+
+BELLMAN_FORD = 1
+"""z3's arithmetic solver for differences; "unknown" if it is given anything else."""
 
 
 class Question:
@@ -88,3 +95,33 @@ def follows(condition: Expr, rlimit: int) -> bool:
         return Question(rlimit).follows(condition) is True
     except z3.Z3Exception:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What z3 says of one question: "sat", "unsat" or "unknown", and some values of a model."""
+
+    status: str
+    values: Mapping[str, int]
+
+
+class Script:
+    """Difference constraints in SMT-LIB, of which questions are asked; each is one Boolean constant of the text.
+
+    The work limit is one of z3's own units, and the seed is fixed: answers repeat.
+    """
+
+    def __init__(self, text: str, rlimit: int) -> None:
+        self.solver = z3.SimpleSolver()
+        self.solver.set("rlimit", rlimit)
+        self.solver.set("arith.solver", BELLMAN_FORD)
+        self.solver.from_string(text)
+
+    def ask(self, *questions: str, values: Iterable[str] = ()) -> Answer:
+        """Ask whether the text and these constants of it can hold together."""
+        status = str(self.solver.check(*(z3.Bool(name) for name in questions)))
+        if status != "sat":
+            return Answer(status, {})
+        model = self.solver.model()
+        found = {name: model.eval(z3.Int(name), model_completion=True) for name in values}
+        return Answer(status, {name: value.as_long() for name, value in found.items()})

@@ -10,6 +10,8 @@ from markupsafe import Markup, escape
 WIDTH = 1136
 """Units of the drawing, one CSS pixel each on a full-width page."""
 _LABEL, _ROW, _TOP, _BOTTOM, _GAP = 190, 30, 30, 26, 54
+_RIGHT = 24
+"""Room for the last number of the axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def spreads(panels: tuple[Panel, ...]) -> Markup | None:
         return None
     names = [spread.name for spread in panels[0].spreads]
     height = _TOP + _ROW * len(names) + _BOTTOM
-    width = (WIDTH - _LABEL - _GAP * (len(panels) - 1)) / len(panels)
+    width = (WIDTH - _LABEL - _RIGHT - _GAP * (len(panels) - 1)) / len(panels)
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="'
         f'{escape("; ".join(panel.title for panel in panels))}">'

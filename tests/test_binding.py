@@ -4,13 +4,19 @@ from dataclasses import replace
 
 import pytest
 from fusions import DIRECT, PIPELINED, bias_relu, bias_specs, compiled, row_major
+from hypothesis import given, settings
 
 from fuser.binding import Spec, bind, classify, extents_of
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams
+from fuser.pipeline import build
+from fuser.tensor_map import maps_of
 from fuser.tensor_view import Fusion
+from fuzz.case import Case
+from fuzz.case import specs as case_specs
+from fuzz.strategies import cases
 
 
 def unary(shape: list[int], dtype: str = "bf16", **kwargs: list[bool] | list[int]) -> Fusion:
@@ -79,7 +85,7 @@ def test_alignment_classes(
     """Address, row pitch and row length decide the width of accesses, pitch and address TMA."""
     fusion = unary([-1, -1], contiguity=[False, True])
     spec = Spec(shape, strides, address, DType.BF16)
-    shapes = classify(fusion, PIPELINED, {"T0": spec})
+    (shapes,) = classify(fusion, PIPELINED, {"T0": spec})
     assert shapes.elements("T0") == aligned
     assert ("T0" in shapes.tma) is tma
 
@@ -118,3 +124,40 @@ def test_strides_of_axes_of_one_element_do_not_matter() -> None:
     program = compiled(DIRECT, fusion, specs)
     (binding,) = bind(program, specs, sms=132)
     assert binding.params["T0_s0"] % 16 == 0
+
+
+def test_every_kernel_has_a_class_of_its_own() -> None:
+    """One tensor in two kernels: rows of 8 for one, merged with its outer axis for the other."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1, 3, 8], dtype="bf16")
+    flags = fd.define_tensor(shape=[-1, 1, 8], dtype="bool")
+    fd.add_output(fd.ops.where(flags, x, 0.0))
+    fd.add_output(fd.ops.logical_not(flags))
+    fusion = fd.fusion()
+    specs = {
+        "T0": row_major((64, 3, 8), DType.BF16),
+        "T1": Spec((64, 1, 8), (8, 8, 1), 1024, DType.BOOL),
+    }
+    first, second = classify(fusion, DIRECT, specs)
+    assert (first.elements("T1"), second.elements("T1")) == (8, 16)
+
+
+@settings(max_examples=150)
+@given(cases())
+def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
+    """`Tensor.aligned` and the strides of copied tensors, for every kernel of every case."""
+    given = case_specs(case)
+    try:
+        program = build(case.fusion, case.params, classify(case.fusion, case.params, given))
+    except ScheduleError:
+        return
+    for binding in bind(program, given, sms=2):
+        copied = {m.tensor.name for m in maps_of(binding.launch.kernel)}
+        for tensor in binding.launch.kernel.tensors:
+            extents, strides = binding.views[tensor.name]
+            steps = [s for e, s in zip(tensor.strides, strides, strict=True) if e != 1]
+            assert all(s % tensor.aligned == 0 for s in steps)
+            assert tensor.extents[-1] == 1 or extents[-1] % tensor.aligned == 0
+            if tensor.name in copied:
+                walked = zip(extents[:-1], strides[:-1], strict=True)
+                assert all(s * tensor.dtype.nbytes % 16 == 0 for n, s in walked if n > 1)

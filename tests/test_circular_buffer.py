@@ -18,7 +18,7 @@ def buffered(stages: int, prefetch: int, *, specialized: bool = False) -> kir.Ke
     params = PointwiseParams((4, 128), 8, 2, 2, "tma", "tma", stages, prefetch, specialized)
     fusion = bias_relu()
     (domain,) = domains(fusion)
-    shapes = classify(fusion, params, bias_specs())
+    (shapes,) = classify(fusion, params, bias_specs())
     kernel = circular_buffer(lower("k", tiling(domain, params), params, shapes))
     validate(kernel)
     return kernel

@@ -28,9 +28,10 @@ IR = {"fuser.kernel_ir", "fuser.kernel_text", "fuser.expr", "fuser.dtype"}
 PROVER = {
     f"oracles.{name}"
     for name in (
-        "agents", "arithmetic", "coverage", "events", "footprint", "induction", "joins",
-        "launches", "obligations", "order", "polynomial", "prover", "rhythm", "shape", "smt",
-        "trace",
+        "agents", "arithmetic", "certificate", "claims", "coverage", "events", "footprint",
+        "induction", "joins", "launches", "obligations", "order", "parametric", "polynomial",
+        "prover", "rhythm", "shape", "skeleton", "smt", "trace", "twins",
+        "window",
     )
 }  # fmt: skip
 """The prover's files: they share nothing with the simulator's but the IR and the Verdict."""

@@ -5,7 +5,8 @@ import pytest
 from fuser.binding import classify
 from fuser.pipeline import build
 from fuzz.case import Case, specs, to_text
-from fuzz.judge import CPU_ORACLES, Clerk, agreement, judge, judge_kernel, trip_counts
+from fuzz.clerk import Clerk
+from fuzz.judge import CPU_ORACLES, agreement, judge, judge_kernel, trip_counts
 from fuzz.launches import with_trips
 from fuzz.mutants import representative
 from fuzz.param_strategies import FAMILIES

@@ -21,7 +21,7 @@ def lowered(params: PointwiseParams) -> kir.Kernel:
     """`bias_relu` lowered, before any pass."""
     fusion = bias_relu()
     (domain,) = domains(fusion)
-    shapes = classify(fusion, params, bias_specs())
+    (shapes,) = classify(fusion, params, bias_specs())
     return lower("pointwise", tiling(domain, params), params, shapes)
 
 

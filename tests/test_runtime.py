@@ -99,7 +99,7 @@ def test_the_engine_stores_whole_chunks_of_16_bytes(
     fd = FusionDefinition()
     fd.add_output(fd.ops.neg(fd.define_tensor(shape=[-1], dtype="f32")))
     lie = ShapeClass((("T0", 1), ("T1", 4)), frozenset({"T0", "T1"}))
-    monkeypatch.setattr(runtime, "classify", lambda *_: lie)
+    monkeypatch.setattr(runtime, "classify", lambda *_: (lie,))
     whole = torch.full((64,), 7.0, device="cuda")
     params = PointwiseParams((1, 64), 4, 1, None, "direct", "tma")
     Executable(fd.fusion(), params)(torch.ones(cols, device="cuda"), out=[whole[:cols]])

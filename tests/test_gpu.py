@@ -1,0 +1,34 @@
+"""The GPU as an oracle: it says so where there is none, and guards what it judges."""
+
+import pytest
+from click.testing import CliRunner
+
+from fuser.dtype import DType
+from fuser.runtime import device_present
+from fuzz.case import from_text
+from fuzz.gpu import LAUNCHES, PROBE, Device, Guarded, main
+
+
+@pytest.mark.skipif(device_present(), reason="there is a CUDA device")
+def test_without_a_device_nothing_is_claimed() -> None:
+    """No case run is no praise: the exit code is that of a harness error."""
+    done = CliRunner().invoke(main, ["--count", "1"])
+    assert done.output == "gpu: no device, 0 cases run\n"
+    assert done.exit_code == 3
+
+
+@pytest.mark.gpu
+def test_a_write_past_the_end_is_noticed() -> None:
+    """One element too many must not hide in an allocator's slack."""
+    guarded = Guarded((4, 5), (5, 1), DType.F32)
+    assert not guarded.overrun()
+    guarded.tensor.as_strided((21,), (1,))[20] = 1.0
+    assert guarded.overrun()
+
+
+@pytest.mark.gpu
+def test_the_probe_passes_in_every_launch() -> None:
+    """A device that fails it must not be blamed on the next case."""
+    with Device() as device:
+        records = device.judge(from_text(PROBE), PROBE)
+    assert [r.status for r in records] == ["pass"] * LAUNCHES
