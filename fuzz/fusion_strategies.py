@@ -114,10 +114,10 @@ def _axes(draw: st.DrawFn, banned: frozenset[str], max_rank: int) -> list[str | 
     more = draw(st.lists(st.sampled_from(kinds), max_size=max_rank - 1))
     axes: list[str | int] = ["i0"]
     left = PINNED_ELEMENTS
-    for n, kind in enumerate(more, start=1):
-        fits = isinstance(kind, int) and kind <= left
-        left //= max(kind, 1) if isinstance(kind, int) and fits else 1
-        axes.append(kind if fits or kind == "i0" else f"i{n}")
+    for n, drawn in enumerate(more, start=1):
+        fits = isinstance(drawn, int) and drawn <= left
+        left //= max(drawn, 1) if isinstance(drawn, int) and fits else 1
+        axes.append(drawn if fits or drawn == "i0" else f"i{n}")
     return axes
 
 

@@ -1,4 +1,4 @@
-"""Tests of z3's proof for all trip counts: it agrees with the graph engine, and never overreaches."""
+"""Tests of the proof for all trip counts: it agrees with the graph, and never overreaches."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_right_kernels_are_proved_for_all_trip_counts(kernel: kir.Kernel) -> Non
     """Both engines say so, and claims were made."""
     verdict = certify(kernel)
     assert verdict.status is Status.PASS, verdict
-    assert verdict.checked > (0 if kernel.buffers == () else 4)
+    assert verdict.checked > bool(kernel.buffers)
 
 
 @pytest.mark.parametrize("kernel", SWITCHED, ids=lambda k: k.name)
@@ -137,7 +137,7 @@ def test_a_wait_that_is_skipped_late_is_not_proved(at: int) -> None:
     waits = [s for s in ring.walk() if isinstance(s, kir.MBarrierWaitParity)]
 
     def skip(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        return [kir.IfThenElse(ks.K < at, (stmt,))] if stmt is waits[0] else None
+        return [kir.IfThenElse(fold(Kind.LT, ks.K, at), (stmt,))] if stmt is waits[0] else None
 
     kernel = ring.rewrite(skip)
     verdict = certify(kernel)
