@@ -125,8 +125,8 @@ _FOLD: dict[Kind, Callable[[int, int], int]] = {
     Kind.AND: lambda a, b: int(bool(a) and bool(b)),
 }
 
-_RIGHT_UNIT = {Kind.ADD: 0, Kind.SUB: 0, Kind.MUL: 1, Kind.FLOORDIV: 1, Kind.AND: 1}
-_LEFT_UNIT = {Kind.ADD: 0, Kind.MUL: 1, Kind.AND: 1}
+_RIGHT_UNIT = {Kind.ADD: 0, Kind.SUB: 0, Kind.MUL: 1, Kind.FLOORDIV: 1}
+_LEFT_UNIT = {Kind.ADD: 0, Kind.MUL: 1}
 
 
 def fold(kind: Kind, a: Expr, b: Expr) -> Expr:

@@ -72,9 +72,7 @@ def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
 
 
-def judge(
-    trace: Trace, footprints: Footprints, policy: str, rlimit: int = RLIMIT
-) -> Verdict:
+def judge(trace: Trace, footprints: Footprints, policy: str, rlimit: int = RLIMIT) -> Verdict:
     """Do what `certify` does, of a kernel that is read already."""
     try:
         return _judged(trace, footprints, policy, rlimit)
@@ -213,7 +211,7 @@ def _violation(window: Window, claim: Claim) -> str:
 
 
 def _offsets(skeleton: Skeleton, claims: list[Claim], *, wide: bool) -> set[int]:
-    """Return the iterations that matter: those of the claims, and those they reach from there."""
+    """Return the iterations that matter: those of the claims, and each one before."""
     waits = {
         phase.node: {place.bar.shift for _, place, _, _ in phase.waits if place.bar is not None}
         for phase in skeleton.phases.values()
@@ -223,13 +221,10 @@ def _offsets(skeleton: Skeleton, claims: list[Claim], *, wide: bool) -> set[int]
         node, offset = claim.first
         found |= {offset - shift for shift in waits.get(node, {0})}
         found |= {at[1] for at, _ in claim.between[:1]}
-    low, high = min(found) - 1, max(found)
-    shifts = {cross.shift for cross in skeleton.crosses} - {0}
     if wide:
-        reach = max((abs(shift) for shift in shifts), default=0)
-        return set(range(low - reach - 1, high + reach + 2))
-    found |= {o + shift for o in found for shift in shifts if low <= o + shift <= high}
-    return found | {o - 1 for o in found if o - 1 >= low}
+        reach = max((abs(cross.shift) for cross in skeleton.crosses), default=0)
+        return set(range(min(found) - reach - 2, max(found) + reach + 2))
+    return found | {o - 1 for o in found}
 
 
 def _decided(answer: Answer, question: str) -> str:
@@ -301,7 +296,9 @@ def _refuted(
 ) -> Verdict:
     """Answer for a claim that does not hold: FAIL if the graph of a small trip count agrees."""
     where = step.where if step is not None else trace.kernel.name
-    slots = max((b.slots for b in (*trace.kernel.barriers, *trace.kernel.buffers)), default=1)
+    kernel = trace.kernel
+    rings = [b.slots for b in kernel.barriers] + [b.slots for b in kernel.buffers]
+    slots = max(rings, default=1)
     tried = [n, *range(2 * slots + 3)] if n <= REPLAYED else [*range(2 * slots + 3)]
     for trips in tried:
         if any(v.severity == "error" for v in Order(trace, trips, footprints).violations):

@@ -69,7 +69,7 @@ class Claims:
     # --- phases ---------------------------------------------------------------------------------
 
     def _phases(self) -> Iterator[Claim]:
-        """A wait sees its own phase (A1, A2), and what counts for a phase comes in it (A3)."""
+        """Claim that a wait sees its own phase (A1, A2), and arrivals come in theirs (A3)."""
         for phase in self.skeleton.phases.values():
             m, name = phase.modulus, phase.barrier.name
             for step, place, thread, node in phase.waits:
@@ -202,7 +202,7 @@ class Claims:
     # --- existence ------------------------------------------------------------------------------
 
     def _turns(self) -> Iterator[Claim]:
-        """What touches a slot did so one turn of the ring before, if that was in the loop."""
+        """Claim that what touches a slot did so one turn of the ring before, if in the loop."""
         for a in self.skeleton.accesses:
             assert a.place.buf is not None, "accesses have a slot"
             turn = a.place.buf.modulus
@@ -222,7 +222,8 @@ class Claims:
                     assert a.place.buf is not None, "accesses have a slot"
                     assert b.place.buf is not None, "accesses have a slot"
                     residue = a.place.buf.shift - b.place.buf.shift
-                    away = self.first(a.start, b.start, a.place.buf.modulus, residue)
+                    turn, tie = a.place.buf.modulus, a.step.index < b.step.index
+                    away = self.first(a.start, b.start, turn, residue, tie=tie)
                     writers.append(a.place.runs(-away))
             when = both([b.place.runs(0), f"(not {either(writers)})"])
             yield Claim("RAW", b.step, f"nothing has written {b.buffer.name}", when)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fuser import kernel_ir as kir
 from oracles.trace import Step
@@ -21,8 +22,7 @@ class Violation:
     severity: str = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """What an event is: a step (or the end of one) of an agent, at an iteration."""
 
     step: Step | None

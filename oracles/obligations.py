@@ -211,7 +211,7 @@ class Memory:
                 continue
             if not any(
                 who == mine.agent and self.order.before[fence] >> event & 1 and before >> fence & 1
-                for fence, who in self.order.fences
+                for fence, who in reversed(self.order.fences)
             ):
                 self.told.add(("late", store.index, step.index))
                 says = "the fence_async_proxy stands with the reader, not with the writer"

@@ -81,9 +81,7 @@ def prove(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) 
     return _seconded(order, policy, checked, findings)
 
 
-def _seconded(
-    order: Ordered, policy: str, checked: int, findings: tuple[Finding, ...]
-) -> Verdict:
+def _seconded(order: Ordered, policy: str, checked: int, findings: tuple[Finding, ...]) -> Verdict:
     """Answer PASS if z3 proves the order too, for all trip counts at once."""
     second = certificate.judge(order.trace, order.footprints, policy)
     checked += second.checked

@@ -15,6 +15,7 @@ behind one barrier looks like one with a single ring.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
@@ -310,9 +311,7 @@ class Skeleton:
     def _phase(self, barrier: kir.MBarrier, place: Place, step: Step) -> Phase:
         assert place.bar is not None, "asked of steps on barriers"
         node = self._node("phase", barrier.name)
-        phase = self.phases.setdefault(
-            barrier.name, Phase(barrier, node, place.bar.modulus)
-        )
+        phase = self.phases.setdefault(barrier.name, Phase(barrier, node, place.bar.modulus))
         if phase.modulus != place.bar.modulus:
             raise UnsupportedError(f"{step.where}: another part of {barrier.name}")
         return phase
@@ -376,6 +375,6 @@ def _buffer(step: Step) -> kir.Buffer | None:
 
 def _disjoint(kernel: kir.Kernel) -> None:
     spans = sorted((b.offset, b.offset + b.slots * b.slot_nbytes, b.name) for b in kernel.buffers)
-    for a, b in zip(spans, spans[1:], strict=False):
+    for a, b in pairwise(spans):
         if b[0] < a[1]:
             raise UnsupportedError(f"{a[2]} and {b[2]} share bytes")

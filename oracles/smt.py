@@ -106,7 +106,7 @@ class Answer:
 
 
 class Script:
-    """Difference constraints in SMT-LIB, of which questions are asked; each is one Boolean constant of the text.
+    """Difference constraints in SMT-LIB; a question is a Boolean constant of the text.
 
     The work limit is one of z3's own units, and the seed is fixed: answers repeat.
     """

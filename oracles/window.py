@@ -16,6 +16,7 @@ or fewer constraints have more models, never fewer: leaving iterations out costs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from oracles.parametric import Bound, both, number
 from oracles.skeleton import Item, Skeleton, Thread
@@ -112,7 +113,7 @@ def schedule(skeleton: Skeleton) -> str:
     order: set[str] = set()
     for chain in skeleton.chains.values():
         if chain:
-            steps = [*((a.node, b.node, 0) for a, b in zip(chain, chain[1:], strict=False))]
+            steps = [*((a.node, b.node, 0) for a, b in pairwise(chain))]
             steps.append((chain[-1].node, chain[0].node, -1))
             order |= {_sooner(*step) for step in steps}
     order |= {_sooner(c.cause, c.node, c.shift) for c in skeleton.crosses}
