@@ -137,11 +137,20 @@ def fold(kind: Kind, a: Expr, b: Expr) -> Expr:
         return a
     if isinstance(a, int) and _LEFT_UNIT.get(kind) == a:
         return b
+    if kind is Kind.AND and a == 1 and _is_condition(b):
+        return b
+    if kind is Kind.AND and b == 1 and _is_condition(a):
+        return a
     if kind is Kind.MUL and (a == 0 or b == 0):
         return 0
     if kind is Kind.MOD and b == 1:
         return 0
     return Op(kind, a, b)
+
+
+def _is_condition(expr: Expr) -> bool:
+    """Tell whether a value is 0 or 1, so that `1 && x` is `x`."""
+    return isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ, Kind.AND)
 
 
 def ceildiv(a: Expr, b: Expr) -> Expr:
