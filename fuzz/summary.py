@@ -80,3 +80,11 @@ def _open(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[
         yield f"unknown or unsupported: {left} of {judged} answers ({100 * left / judged:.2f} %)"
     for (status, oracle, reason), count in reasons.most_common():
         yield f"  {count} x {oracle} {status}: {reason}"
+    warned: dict[tuple[str, str], set[str]] = {}
+    for r in ordinary(records):
+        for line in r.reason.splitlines():
+            if line.startswith("warning: "):
+                kind = line.removeprefix("warning: ").split()[0]
+                warned.setdefault((r.oracle, kind), set()).add(r.case)
+    for (oracle, kind), found in sorted(warned.items()):
+        yield f"  {len(found)} cases with a warning: {oracle} {kind}"

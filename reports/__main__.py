@@ -44,6 +44,7 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         correctness.failures(records, repros),
         correctness.disagreements(records),
         correctness.unanswered(records),
+        correctness.warnings(records),
         correctness.mutants(records),
         correctness.times(records),
         correctness.mechanisms(records),

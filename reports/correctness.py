@@ -244,6 +244,25 @@ def unanswered(records: pd.DataFrame) -> Section:
     return Section("Unanswered", says, table)
 
 
+def warnings(records: pd.DataFrame) -> Section:
+    """List what oracles remarked on cases that they pass: spills, fences at the weaker place."""
+    rows = ordinary(records)
+    lines = rows.assign(warning=rows["reason"].str.split("\n")).explode("warning")
+    lines = lines[lines["warning"].str.startswith("warning: ", na=False)]
+    kind = lines["warning"].str.extract(r"^warning: (\S+)", expand=False)
+    table = (
+        lines.assign(kind=kind)
+        .groupby(["oracle", "kind"])
+        .agg(cases=("case", "nunique"), example=("warning", "first"), case=("case", "first"))
+        .reset_index()
+        .sort_values("cases", ascending=False)
+    )
+    says = (
+        f"{table['cases'].sum():,} times an oracle passed a case with a remark; none is a failure."
+    )
+    return Section("Warnings", says, table)
+
+
 def mutants(records: pd.DataFrame) -> Section:
     """Count, per schedule family, what became of the kernels with one sync broken."""
     rows = records[records["oracle"] == "mutant"]

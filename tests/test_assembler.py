@@ -51,9 +51,11 @@ def test_messages_are_findings(text: str, kind: str) -> None:
     assert [finding.kind for finding in verdict.findings] == [kind]
 
 
-def test_spills_are_findings() -> None:
-    """A kernel that spills is named with its bytes."""
+def test_spills_are_warnings() -> None:
+    """A kernel that spills is slow but right; it is named with its bytes."""
     log = CLEAN.replace("0 bytes spill stores", "12 bytes spill stores")
-    (finding,) = judge_log(log).findings
-    assert (finding.kind, finding.where) == ("spill", "ring")
+    verdict = judge_log(log)
+    (finding,) = verdict.findings
+    assert verdict.status is Status.PASS
+    assert (finding.kind, finding.where, finding.severity) == ("spill", "ring", "warning")
     assert "12 bytes of spills" in finding.witness

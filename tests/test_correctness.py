@@ -77,6 +77,15 @@ def test_open_answers_are_listed_with_reasons() -> None:
     assert section.says.startswith("1 of 5 answers (20.00 %)")
 
 
+def test_remarks_on_passed_cases_are_counted() -> None:
+    """A spill is no failure, and must be seen all the same."""
+    said = "warning: spill at k: 8 bytes\nwarning: proxy at line 3: no fence"
+    rows = [record("a", reason=said), record("b", reason="warning: spill at k: 4 bytes")]
+    section = correctness.warnings(frame(*rows))
+    assert section.table[["kind", "cases"]].to_numpy().tolist() == [["spill", 2], ["proxy", 1]]
+    assert section.says.startswith("3 times")
+
+
 def test_the_mutant_table_says_who_killed() -> None:
     """A blind judge is a failure of ours."""
     row = correctness.kills(SPLIT).table.iloc[0]
@@ -121,6 +130,7 @@ def test_every_section_stands_on_little_or_nothing(rows: list[Record]) -> None:
     for make in (
         correctness.disagreements,
         correctness.unanswered,
+        correctness.warnings,
         correctness.mutants,
         correctness.kills,
         correctness.times,
