@@ -1,6 +1,6 @@
 """One child process with a wall limit, replaced after a crash or a hang.
 
-Source: measured, `ecosystem.md` section 3 (pebble loses only the job that died).
+Source: measured (pebble loses only the job that died).
 """
 
 from __future__ import annotations

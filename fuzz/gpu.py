@@ -2,7 +2,8 @@
 
 Outputs start as poison, every buffer lies between guard bytes, shared memory is poisoned by the
 kernel, and inputs change from launch to launch; the first launch is judged like the others.
-Source: `judges.md` section 6 (a missing wait gives right values from the second launch on).
+Source: measured on an H200: a missing wait gives right values from the second launch on, because
+the bytes of the first one are still in shared memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The ledger: Records in one SQLite file (WAL) that survives the end of its writer.
 
 One process writes a file; others may read it.  Not on a network file system.
-Source: measured, `ecosystem.md` section 4.3 (committed rows survive SIGKILL).
+Source: measured (committed rows survive SIGKILL).
 """
 
 from __future__ import annotations

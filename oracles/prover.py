@@ -33,7 +33,7 @@ from oracles.verdict import Finding, Status, Verdict
 
 ORACLE = "prover"
 POLICIES = ("default", "strict")
-"""Policies of semantics.md, section 6; `strict` also wants a fence between reads and a refill."""
+"""`strict` also wants a proxy fence between ordinary reads of a slot and its refill by TMA."""
 RLIMIT = 2_000_000
 """Work limit of one z3 question, in z3's resource units: repeatable, unlike seconds."""
 MOST = 200
