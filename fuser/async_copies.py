@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 
 from fuser import kernel_ir as kir
@@ -48,17 +49,12 @@ def _each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) ->
     return rule(tuple(out), place)
 
 
-def _runs(body: Body, member: Callable[[kir.Stmt], kir.Slot | None]) -> Iterator[Body]:
-    """Maximal runs of neighbouring statements for which `member` answers."""
-    run: list[kir.Stmt] = []
-    for stmt in body:
-        if member(stmt):
-            run.append(stmt)
-        elif run:
-            yield tuple(run)
-            run = []
-    if run:
-        yield tuple(run)
+def _grouped(
+    body: Body, member: Callable[[kir.Stmt], kir.Slot | None]
+) -> Iterator[tuple[bool, Body]]:
+    """Split a body into runs of neighbours for which `member` answers, and what lies between."""
+    for inside, run in groupby(body, key=lambda stmt: member(stmt) is not None):
+        yield inside, tuple(run)
 
 
 def _names(run: Body, member: Callable[[kir.Stmt], kir.Slot | None]) -> frozenset[str]:
@@ -85,8 +81,8 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
         {
             names
             for body in _all_bodies(kernel.body)
-            for run in _runs(body, fills)
-            if (names := _names(run, fills))
+            for copies, run in _grouped(body, fills)
+            if copies and (names := _names(run, fills))
         },
         key=sorted,
     )
@@ -99,22 +95,13 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     def rule(body: Body, place: Place) -> Body:
         out: list[kir.Stmt] = []
         waited: set[kir.MBarrier] = set()
-        run: list[kir.Stmt] = []
-        for stmt in (*body, None):
-            if stmt is not None and fills(stmt):
-                run.append(stmt)
+        for copies, run in _grouped(body, fills):
+            if copies:
+                out.extend(_one_thread(_issued(run, full), place))
                 continue
-            if run:
-                out.extend(_one_thread(_issued(tuple(run), full), place))
-                run = []
-            if stmt is None:
-                break
-            for slot in reads(stmt):
-                barrier = full.get(slot.buffer.name)
-                if barrier is not None and barrier not in waited:
-                    waited.add(barrier)
-                    out.append(_wait(barrier, slot.index, place.position, turn=0))
-            out.append(stmt)
+            for stmt in run:
+                out.extend(_waits(stmt, full, waited, place.position))
+                out.append(stmt)
         return tuple(out)
 
     body = _each_body(kernel.body, rule, Place())
@@ -141,6 +128,17 @@ def _issued(run: Body, full: dict[str, kir.MBarrier]) -> Body:
     first = loads[0]
     assert isinstance(first, kir.TmaLoad)
     return (kir.MBarrierArriveExpectTx(first.barrier, first.slot, nbytes), *loads)
+
+
+def _waits(
+    stmt: kir.Stmt, full: dict[str, kir.MBarrier], waited: set[kir.MBarrier], position: Expr
+) -> Iterator[kir.Stmt]:
+    """Yield a wait for every barrier whose slots `stmt` is the first to read in its body."""
+    for slot in reads(stmt):
+        barrier = full.get(slot.buffer.name)
+        if barrier is not None and barrier not in waited:
+            waited.add(barrier)
+            yield _wait(barrier, slot.index, position, turn=0)
 
 
 def _wait(barrier: kir.MBarrier, slot: Expr, position: Expr, *, turn: int) -> kir.Stmt:
@@ -226,25 +224,20 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     def rule(body: Body, place: Place) -> Body:
         staged = _names(body, drains)
         out: list[kir.Stmt] = []
-        run: list[kir.Stmt] = []
         awaited = False
-        for stmt in (*body, None):
-            if stmt is not None and drains(stmt):
-                run.append(stmt)
+        for copies, run in _grouped(body, drains):
+            if copies:
+                group = (*map(_store, run), kir.AsyncCommit(kir.AsyncKind.BULK))
+                out.extend(_one_thread(group, place))
                 continue
-            if run:
-                stores = tuple(_store(s) for s in run)
-                out.extend(_one_thread((*stores, kir.AsyncCommit(kir.AsyncKind.BULK)), place))
-                run = []
-            if stmt is None:
-                break
-            for slot in writes(stmt):
-                if slot.buffer.name in staged and not awaited and not by_engine(stmt):
-                    awaited = True
-                    out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
-            out.append(stmt)
-            if isinstance(stmt, kir.ForLoop) and _commits(stmt):
-                out.extend(_one_thread((_await(0),), place))
+            for stmt in run:
+                for slot in writes(stmt):
+                    if slot.buffer.name in staged and not awaited and not by_engine(stmt):
+                        awaited = True
+                        out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
+                out.append(stmt)
+                if isinstance(stmt, kir.ForLoop) and _commits(stmt):
+                    out.extend(_one_thread((_await(0),), place))
         return tuple(out)
 
     return replace(kernel, body=_each_body(kernel.body, rule, Place()))

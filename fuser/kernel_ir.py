@@ -277,8 +277,7 @@ class Kernel:
     @property
     def barrier_offset(self) -> int:
         """First byte of the mbarriers: past every buffer, a multiple of 8."""
-        ends = [b.offset + b.slots * b.slot_nbytes for b in self.buffers]
-        return -(-max(ends, default=0) // 8) * 8
+        return -(-max((b.end for b in self.buffers), default=0) // 8) * 8
 
     def walk(self) -> Iterator[Stmt]:
         """Every statement, parents before children, in program order."""

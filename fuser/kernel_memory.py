@@ -63,6 +63,11 @@ class Buffer:
         """Bytes of one slot."""
         return prod(self.shape) * self.dtype.nbytes
 
+    @property
+    def end(self) -> int:
+        """First byte behind the last slot."""
+        return self.offset + self.slots * self.slot_nbytes
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -15,12 +15,10 @@ def text(kernel: kir.Kernel) -> str:
 def numbered(kernel: kir.Kernel) -> list[tuple[int, kir.Stmt]]:
     """Every statement with the line number (from 1) that it has in `text(kernel)`."""
     out = []
-    line = sum(1 for _ in _header(kernel)) + 1
-    for depth, stmt in _flat(kernel.body, 1):
+    first = sum(1 for _ in _header(kernel)) + 1
+    for number, (_, stmt) in enumerate(_flat(kernel.body, 1), first):
         if stmt is not None:
-            out.append((line, stmt))
-        line += 1
-        del depth
+            out.append((number, stmt))
     return out
 
 

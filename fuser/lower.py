@@ -180,8 +180,7 @@ class _Lowering:
         return able & full if able & full else able
 
     def _buffer(self, access: Access) -> kir.Buffer:
-        ends = [b.offset + b.slots * b.slot_nbytes for b in self.buffers]
-        offset = -(-max(ends, default=0) // 128) * 128
+        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
         shape = self.tiling.tma_shape(access)
         buffer = kir.Buffer(f"S_{access.name}", access.tv.dtype, shape, 1, offset)
         self.buffers.append(buffer)
