@@ -1,5 +1,6 @@
 """Integer expressions: folding never changes a value, and text and C++ mean the same."""
 
+import ast
 from collections.abc import Mapping
 
 from hypothesis import given
@@ -66,8 +67,18 @@ def test_cpp_means_the_same(pair: tuple[Expr, Expr]) -> None:
     raw, _ = pair
     text = _c(raw).replace("/", "//").replace("&&", " and ").replace("math::", "")
     names = {v.name: n for v, n in VALUES.items()}
-    got = eval(text, {"minimum": min, "maximum": max}, names)
+    whole = ast.fix_missing_locations(ZeroOrOne().visit(ast.parse(text, mode="eval")))
+    got = eval(compile(whole, "C++", "eval"), {"minimum": min, "maximum": max}, names)
     assert int(got) == value(raw, VALUES) or _negative_division(raw)
+
+
+class ZeroOrOne(ast.NodeTransformer):
+    """`a && b` is 0 or 1 in C++, where Python's `a and b` is one of its operands."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """Wrap it in `bool`."""
+        self.generic_visit(node)
+        return ast.Call(ast.Name("bool", ast.Load()), [node], [])
 
 
 def _negative_division(e: Expr) -> bool:
@@ -75,8 +86,7 @@ def _negative_division(e: Expr) -> bool:
     match e:
         case Op(kind, a, b):
             bad = kind in (Kind.FLOORDIV, Kind.MOD) and value(a, VALUES) < 0
-            logic = kind is Kind.AND
-            return bad or logic or _negative_division(a) or _negative_division(b)
+            return bad or _negative_division(a) or _negative_division(b)
         case _:
             return False
 
