@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.expr import Expr, Kind, Op, Var
+from fuser.kernel_text import line
 from fuser.tensor_map import map_of, maps_of
 
 INCLUDES = ("tile", "math", "threads", "mbarrier", "tma", "fence", "semaphore")
@@ -125,10 +127,22 @@ def _defines(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
             return ()
 
 
-def _line(stmt: kir.Data | kir.Let | kir.Sync) -> str:
+def _line(stmt: kir.Data | kir.Let | kir.Assign | kir.Sync) -> str:
     match stmt:
         case kir.Let(var, value):
             return f"const int {var} = {_c(value)};"
+        case (
+            kir.Assign()
+            | kir.TmaReduce()
+            | kir.CpAsync()
+            | kir.AtomicAdd()
+            | kir.Wgmma()
+            | kir.Mma()
+        ):
+            raise ScheduleError(
+                f"`{line(stmt)}`: the judges know {type(stmt).__name__}, the printer does not yet; "
+                "use oracles.prover or oracles.simulator on this kernel, not codegen"
+            )
         case kir.Load(dst, src, width, fill):
             at = _at(src, "const ")
             return f"tile::load<{_tile(dst, src, width)}>({dst.name}, {at}, {fill}, tid);"
@@ -173,6 +187,8 @@ def _sync(stmt: kir.Sync) -> str:
             raise AssertionError("both forms of MBarrierArrive are spelled above")
         case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):
             return f"mbarrier::arrive_expect_tx({barrier.name} + {_c(slot)}, {nbytes});"
+        case kir.MBarrierExpectTx(barrier, slot, nbytes):
+            return f"mbarrier::expect_tx({barrier.name} + {_c(slot)}, {nbytes});"
         case kir.MBarrierWaitParity(barrier, slot, parity, scope):
             at = f"{barrier.name} + {_c(slot)}, {_c(parity)}"
             return f"mbarrier::wait_parity_{scope.value}({at});"
@@ -197,9 +213,9 @@ def _sync(stmt: kir.Sync) -> str:
         case kir.ClusterWait():
             return "threads::cluster_wait();"
         case kir.BlockSerializeWait(semaphore, index, turn):
-            return f"semaphore::wait({semaphore} + {_c(index)}, {_c(turn)}, tid);"
+            return f"semaphore::wait({semaphore.name} + {_c(index)}, {_c(turn)}, tid);"
         case kir.BlockSerializeRelease(semaphore, index, turn):
-            return f"semaphore::release({semaphore} + {_c(index)}, {_c(turn)}, tid);"
+            return f"semaphore::release({semaphore.name} + {_c(index)}, {_c(turn)}, tid);"
         case kir.SetMaxNReg(registers, increase):
             return f"threads::set_max_nreg_{'inc' if increase else 'dec'}<{registers}>();"
 

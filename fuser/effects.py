@@ -12,8 +12,12 @@ def reads(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
     match stmt:
         case kir.Load(_, kir.Slot() as slot):
             return (slot,)
-        case kir.Copy(kir.Box(), kir.Slot() as slot) | kir.TmaStore(_, slot):
+        case kir.Copy(kir.Box(), kir.Slot() as slot):
             return (slot,)
+        case kir.TmaStore(_, slot) | kir.TmaReduce(_, slot):
+            return (slot,)
+        case kir.Wgmma(_, a, b):
+            return (a, b) if isinstance(a, kir.Slot) else (b,)
         case _:
             return ()
 
@@ -23,7 +27,7 @@ def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
     match stmt:
         case kir.Store(kir.Slot() as slot):
             return (slot,)
-        case kir.Copy(kir.Slot() as slot) | kir.TmaLoad(slot):
+        case kir.Copy(kir.Slot() as slot) | kir.TmaLoad(slot) | kir.CpAsync(slot):
             return (slot,)
         case _:
             return ()
@@ -31,7 +35,8 @@ def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
 
 def by_engine(stmt: kir.Stmt) -> bool:
     """Tell whether an asynchronous engine moves the bytes, at some later time."""
-    return isinstance(stmt, kir.Copy | kir.TmaLoad | kir.TmaStore)
+    engines = kir.Copy | kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.Wgmma
+    return isinstance(stmt, engines)
 
 
 def fills(stmt: kir.Stmt) -> kir.Slot | None:

@@ -5,14 +5,16 @@ shared buffers, boxes of global tensors.  The IR holds physical facts only (whic
 barrier slot, which parity, how many arrivals); nothing says why a statement is safe.
 
 A kernel can be written by hand: build the frozen dataclasses below and call
-`fuser.validate.validate`.  `tests/kernels.py` holds examples.
+`fuser.validate.validate`.  `fuser.cookbook` holds ten examples.
 
 Who executes.  The statements of `Kernel.body` are executed by all `Kernel.threads` threads, those
 inside a `Role` by the role's warps, those inside an `Elect` by one thread (of the role, or of each
 warp).  Threads run in program order, but not in step with each other.  Every `Copy` by an
 asynchronous engine starts at its issue and finishes at an arbitrary later time.
 
-Where it runs.  A launch has one or more CTAs, numbered by `BLOCK` in `0 <= BLOCK < GRID`.
+Where it runs.  A launch has one or more CTAs, numbered by `BLOCK` in `0 <= BLOCK < GRID`; each
+`Kernel.cluster` neighbours are a cluster, whose CTAs run at once and reach each other's shared
+memory.  What else runs at once is `Kernel.residency`.
 """
 
 from __future__ import annotations
@@ -22,8 +24,22 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from fuser.expr import Expr, Var
+from fuser.kernel_data import AtomicAdd as AtomicAdd
+from fuser.kernel_data import Compute as Compute
+from fuser.kernel_data import Coordinate as Coordinate
+from fuser.kernel_data import Copy as Copy
+from fuser.kernel_data import CpAsync as CpAsync
+from fuser.kernel_data import Engine as Engine
+from fuser.kernel_data import Load as Load
+from fuser.kernel_data import Mma as Mma
+from fuser.kernel_data import Store as Store
+from fuser.kernel_data import TmaLoad as TmaLoad
+from fuser.kernel_data import TmaReduce as TmaReduce
+from fuser.kernel_data import TmaStore as TmaStore
+from fuser.kernel_data import Wgmma as Wgmma
 from fuser.kernel_memory import Box as Box
 from fuser.kernel_memory import Buffer as Buffer
+from fuser.kernel_memory import Deal as Deal
 from fuser.kernel_memory import Fragment as Fragment
 from fuser.kernel_memory import Layout as Layout
 from fuser.kernel_memory import Literal as Literal
@@ -44,11 +60,13 @@ from fuser.kernel_sync import FenceMBarrierInit as FenceMBarrierInit
 from fuser.kernel_sync import MBarrier as MBarrier
 from fuser.kernel_sync import MBarrierArrive as MBarrierArrive
 from fuser.kernel_sync import MBarrierArriveExpectTx as MBarrierArriveExpectTx
+from fuser.kernel_sync import MBarrierExpectTx as MBarrierExpectTx
 from fuser.kernel_sync import MBarrierInit as MBarrierInit
 from fuser.kernel_sync import MBarrierInvalidate as MBarrierInvalidate
 from fuser.kernel_sync import MBarrierWaitParity as MBarrierWaitParity
 from fuser.kernel_sync import NamedArrive as NamedArrive
 from fuser.kernel_sync import Scope as Scope
+from fuser.kernel_sync import Semaphore as Semaphore
 from fuser.kernel_sync import SetMaxNReg as SetMaxNReg
 from fuser.kernel_sync import Space as Space
 from fuser.kernel_sync import Sync as Sync
@@ -60,108 +78,12 @@ BLOCK = Var("blockIdx")
 """Number of the executing CTA, 0 <= BLOCK < GRID."""
 GRID = Var("gridDim")
 """CTAs of the launch, at least 1."""
+RANK = Var("clusterRank")
+"""Number of the executing CTA within its cluster: BLOCK % Kernel.cluster."""
 WARP = 32
 """Threads of a warp."""
-
-
-# --- data statements ----------------------------------------------------------------------------
-
-
-class Engine(Enum):
-    """Who moves the bytes of a `Copy`."""
-
-    TMA = "tma"
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Move a tile by an asynchronous engine; how its end is observed is not yet derived.
-
-    Only before the sync passes; a finished kernel has none.
-    """
-
-    dst: Slot | Box
-    src: Box | Slot
-    engine: Engine
-
-
-@dataclass(frozen=True, slots=True)
-class TmaLoad:
-    """Start copying a box of global memory into a slot, by one thread.
-
-    Blocks: never.
-    Orders: on finish `dst` is written (async proxy; zeros where the box leaves the tensor), then
-            the *full* box bytes count as complete on the running phase of `barrier[slot]`.
-    Needs:  nobody reads or writes the slot meanwhile; shape <= 256 per axis.
-    """
-
-    dst: Slot
-    src: Box
-    barrier: MBarrier
-    slot: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class TmaStore:
-    """Start copying a slot into a box of global memory, by one thread; clipped at `limit`.
-
-    Blocks: never.
-    Orders: joins the executing thread's open BULK group.
-    Needs:  generic writes of the slot ordered before it through `FenceAsyncProxy`; the slot not
-            written until the group's reads are awaited.  The engine writes whole chunks of 16
-            bytes, so `tensor.aligned` elements must be 16 bytes: a row that ends inside a chunk
-            would be written past its end (seen on an H200; NVIDIA hardware, not a driver bug).
-    """
-
-    dst: Box
-    src: Slot
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Ordinary loads of a tile into registers, `width` elements per access.
-
-    Elements past the box's limit are not read and become `fill`.  A buffer whose shape has 1
-    along an axis gives all elements along it the one value.
-    """
-
-    dst: Fragment
-    src: Box | Slot
-    width: int
-    fill: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Ordinary stores of a tile from registers, `width` elements per access.
-
-    Elements past the box's limit are not written.  Values are rounded to the destination's dtype.
-    """
-
-    dst: Box | Slot
-    src: Fragment
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """`dst = op(*args)`, element by element; an op of the fusion's table, `promote` or `cast`.
-
-    `promote` changes the register type without rounding to 16 bits, `cast` rounds.
-    """
-
-    dst: Fragment
-    op: str
-    args: tuple[Fragment | Scalar | Literal, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinate:
-    """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
-
-    dst: Fragment
-    axis: int
-    origin: Expr
+WARPGROUP = 128
+"""Threads of a warpgroup: four warps, the first of which has a number divisible by 4."""
 
 
 # --- structure ----------------------------------------------------------------------------------
@@ -178,7 +100,22 @@ class CircularBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """`var = value`, once, for the statements after it in this body and below."""
+    """`var = value`, for the statements after it in this body and below.
+
+    Every executing thread has its own.
+    """
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give a `Let` of an enclosing body a new value, such as the next position of a ring.
+
+    Positions count over the whole life of a ring, through nested loops: `p = p + 1` after each
+    use, slot `p % stages`, parity `(p // stages) % 2`.
+    """
 
     var: Var
     value: Expr
@@ -205,9 +142,10 @@ class IfThenElse:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """`body` by warps `first_warp ... first_warp + warps - 1`, which skip other roles.
+    """`body` by warps `first_warp ... first_warp + warps - 1` of the CTA; the others skip it.
 
-    Roles stand at the top level of the kernel, next to each other, and share no warp.
+    Roles next to each other share no warp.  A role inside a role is a part of its warps; what
+    belongs to "the role" of a statement (layouts, elections) is the innermost one.
     """
 
     name: str
@@ -223,6 +161,8 @@ class Per(Enum):
     """The first thread of the role (or CTA): always the same one, so bulk groups are its own."""
     WARP = "warp"
     """The first lane of every warp of the role (or CTA)."""
+    WARPGROUP = "warpgroup"
+    """The first thread of every warpgroup of the role (or CTA)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +173,21 @@ class Elect:
     body: tuple[Stmt, ...]
 
 
-Data = Copy | TmaLoad | TmaStore | Load | Store | Compute | Coordinate
-Structure = Let | ForLoop | IfThenElse | Role | Elect
+Data = (
+    Copy
+    | TmaLoad
+    | TmaStore
+    | TmaReduce
+    | CpAsync
+    | Load
+    | Store
+    | AtomicAdd
+    | Wgmma
+    | Mma
+    | Compute
+    | Coordinate
+)
+Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
@@ -250,10 +203,25 @@ class Kernel:
         Integers given at launch, each >= 0 (extents, strides).
     threads : int
         Threads per CTA, a multiple of 32, at most 1024.
+    outputs, workspaces : tuple of str
+        Tensors that are written.  Every element of an output is written in each launch.  A
+        workspace is scratch memory of the launch; what it holds at the start is unspecified.
+    semaphores : tuple of Semaphore
+        All 0 at the start of a launch, and to be left so.
+    requires : tuple of Expr
+        Conditions on the parameters and `GRID` that are not 0 in any launch; the launch checks
+        them, judges rely on them.
+    cluster : int
+        CTAs of a cluster, 1 to 16; `GRID` is a multiple of it.
     residency : str
-        What is known about CTAs running at once: "any" (nothing).
+        What is known about CTAs running at once: "any" (nothing, not even that CTA 0 starts
+        first), "ticket" (BLOCK is drawn from an atomic counter by each CTA as it starts, so all
+        smaller numbers have started), "co-resident" (all CTAs run at once, checked at launch).
     determinism : str
-        "bitwise": every interleaving gives the same bits.
+        "bitwise": every interleaving gives the same bits; "unordered": sums may be rounded in any
+        order.
+    registers : int
+        Registers per thread at launch, which `SetMaxNReg` redistributes; 0 if it is never used.
     """
 
     name: str
@@ -265,14 +233,25 @@ class Kernel:
     threads: int
     body: tuple[Stmt, ...]
     outputs: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    semaphores: tuple[Semaphore, ...] = ()
+    requires: tuple[Expr, ...] = ()
     cluster: int = 1
     residency: str = "any"
     determinism: str = "bitwise"
+    registers: int = 0
 
     @property
     def smem_bytes(self) -> int:
         """Dynamic shared memory: buffers, then the mbarriers (8 bytes a slot) after the last."""
-        return self.barrier_offset + 8 * sum(barrier.slots for barrier in self.barriers)
+        return self.barrier_offset + 8 * sum(b.slots for b in self.barriers if b.offset is None)
+
+    def barrier_at(self, barrier: MBarrier) -> int:
+        """First byte of an mbarrier: where it says, or after the buffers in order."""
+        if barrier.offset is not None:
+            return barrier.offset
+        behind = self.barriers[: self.barriers.index(barrier)]
+        return self.barrier_offset + 8 * sum(b.slots for b in behind if b.offset is None)
 
     @property
     def barrier_offset(self) -> int:

@@ -6,6 +6,7 @@ No statement here; `kernel_ir` hands these names on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
 
 from fuser.dtype import DType
@@ -49,7 +50,8 @@ class Literal:
 class Buffer:
     """Shared memory of one CTA: `slots` tiles of `shape`, each row-major, one after the other.
 
-    `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.
+    `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.  Buffers may
+    share bytes; what then follows what is for the syncs to order.
     """
 
     name: str
@@ -69,22 +71,42 @@ class Buffer:
         return self.offset + self.slots * self.slot_nbytes
 
 
+class Deal(Enum):
+    """How the elements of a tile are dealt out to threads; see `Layout`."""
+
+    ROUND = "round"
+    STRIPS = "strips"
+    EACH_WARP = "each_warp"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How `threads` threads hold a tile of `shape`: vectors of neighbours, dealt out in turn.
+    """How `threads` threads hold a tile of `shape`; threads and warps are counted in their role.
 
-    Row-major element `e` lies in vector `v = e // vector`, held by thread `v % threads` (counted
-    within its role) as register `(v // threads) * vector + e % vector`.  The last extent is a
-    multiple of `vector`.
+    `Deal.ROUND`: vectors of neighbours, dealt out in turn.  Row-major element `e` lies in vector
+    `v = e // vector`, held by thread `v % threads` as register `(v // threads) * vector + e %
+    vector`.  The last extent is a multiple of `vector`.
+
+    `Deal.STRIPS`: as tensor cores hold accumulators, and 16-bit A operands.  The tile is 2-D, a
+    multiple of 16 x 8, and `vector` is 2.  Strip `r // 16` of rows is held by warp
+    `(r // 16) % warps`, element (r, c) by its lane `(r % 8) * 4 + (c % 8) // 2`.
+
+    `Deal.EACH_WARP`: as `Mma` holds B operands.  Every warp holds the whole 2-D tile, a multiple
+    of 8 x 8, element (r, c) in lane `(r % 8) * 4 + (c % 8) // 2`; `vector` is 2.
+
+    Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
     """
 
     shape: tuple[int, ...]
     vector: int
     threads: int
+    deal: Deal = Deal.ROUND
 
     @property
     def registers(self) -> int:
         """Elements that each thread holds (some threads may hold fewer valid ones)."""
+        if self.deal is Deal.EACH_WARP:
+            return prod(self.shape) // 32
         return -(-prod(self.shape) // (self.vector * self.threads)) * self.vector
 
 
@@ -113,7 +135,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One slot of a shared buffer; `0 <= index < buffer.slots`."""
+    """One slot of a shared buffer; `0 <= index < buffer.slots`.
+
+    With `cta`, that of another CTA of the cluster (distributed shared memory), by its rank.
+    """
 
     buffer: Buffer
     index: Expr
+    cta: Expr | None = None

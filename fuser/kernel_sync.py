@@ -48,12 +48,25 @@ class MBarrier:
 
     A phase of one slot completes when its pending arrivals *and* its pending bytes are both zero;
     then the next phase begins with `arrivals` pending.  Phases count from 0; phase n has parity
-    `n % 2`.
+    `n % 2`.  It lies behind all buffers, or at byte `offset` of the CTA's dynamic shared memory (a
+    multiple of 8), where it may share bytes with buffers that live at other times.
     """
 
     name: str
     arrivals: int
     slots: int
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Semaphore:
+    """`count` 32-bit integers in global memory, by which CTAs take turns.
+
+    All are 0 at the start of a launch, and to be 0 at its end for the next one.
+    """
+
+    name: str
+    count: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +133,7 @@ class MBarrierInvalidate:
 class MBarrierArrive:
     """Count one arrival per executing thread on the running phase of `barrier[slot]`.
 
+    With `cta`, on the barrier of that CTA of the cluster, by its rank; `scope` is then CLUSTER.
     Blocks: never.
     Orders: what *its own thread* did before, and what that thread has observed through a barrier,
             before what follows a wait for that phase (release at `scope`).
@@ -147,6 +161,20 @@ class MBarrierArriveExpectTx:
 
 
 @dataclass(frozen=True, slots=True)
+class MBarrierExpectTx:
+    """Add `nbytes` to what the running phase of `barrier[slot]` waits for; no arrival.
+
+    Blocks: never.
+    Orders: nothing.
+    Needs:  an arrival of the same phase to be still missing, else the phase may end before it.
+    """
+
+    barrier: MBarrier
+    slot: Expr
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MBarrierWaitParity:
     """Block until the phase of `barrier[slot]` with this `parity` completes.
 
@@ -155,12 +183,15 @@ class MBarrierWaitParity:
     Orders: what preceded the arrivals of that phase, and the bytes that completed on it, before
             what follows here (acquire at `scope`).  No proxy fence is owed after it.
     Needs:  `MBarrierInit`, visible to this thread; the barrier never two phases ahead of it.
+
+    Without `retry` it is a single `try_wait`, which may give up: then it orders nothing.
     """
 
     barrier: MBarrier
     slot: Expr
     parity: Expr
     scope: Scope = Scope.CTA
+    retry: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +224,10 @@ class AsyncAwait:
 class CpAsyncMBarrierArrive:
     """Arrive on `barrier[slot]` when this thread's earlier cp.async have finished.
 
-    Orders: those copies only, never ordinary stores.  Without `noinc` the pending count of the
-            phase is raised by one first.
+    Blocks: never.
+    Orders: those copies (generic proxy) before what follows a wait for the phase; never ordinary
+            stores.  Without `noinc` the pending count of the phase is raised by one first, so that
+            the arrival is one more than the barrier's count.
     """
 
     barrier: MBarrier
@@ -224,7 +257,12 @@ class FenceMBarrierInit:
 
 @dataclass(frozen=True, slots=True)
 class ThreadFence:
-    """Cumulative fence at `scope` (`fence.acq_rel`)."""
+    """Cumulative fence at `scope` (`fence.acq_rel`).
+
+    Blocks: never.
+    Orders: its thread's earlier generic accesses, and those it has observed, before a later relaxed
+            write or arrival of its thread, for whoever observes that at the same scope.
+    """
 
     scope: Scope
 
@@ -233,53 +271,78 @@ class ThreadFence:
 class WgmmaFence:
     """Order earlier register accesses of accumulators and A fragments before the next wgmma.
 
-    Says nothing about shared memory.
+    Blocks: never.
+    Orders: registers of the executing warps only; it says nothing about shared memory.
+    Needs:  whole warpgroups.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterArrive:
-    """Arrive at the cluster's barrier; release at cluster scope unless `relaxed`."""
+    """Arrive at the cluster's barrier; release at cluster scope unless `relaxed`.
+
+    Blocks: never.
+    Orders: what its thread did before it before what follows the `ClusterWait`, unless `relaxed`;
+            then only what an earlier `FenceMBarrierInit` or `ThreadFence` of cluster scope covers.
+    Needs:  every thread of the cluster, once a turn, each then at a `ClusterWait`.
+    """
 
     relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterWait:
-    """Block until all threads of the cluster have arrived; acquire at cluster scope."""
+    """Block until all threads of the cluster have arrived; acquire at cluster scope.
+
+    Blocks: each executing thread.
+    Orders: what the arrivals released before what follows here.
+    Needs:  a `ClusterArrive` of its thread before it, one for each.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSerializeWait:
-    """Block until `semaphore[index] == turn` (acquire, gpu scope), then join the CTA.
+    """Block until `semaphore[index] == turn`, then join the executing threads by a `BlockSync` 0.
 
-    Orders: what the previous turn released before what follows in this CTA.
+    Blocks: all threads of the CTA, until the value is seen (acquire at `scope`) and all are here.
+    Orders: what the release of that value released before what follows in this CTA, in the generic
+            proxy.  TMA accesses of what other CTAs wrote also need `FenceAsyncProxy(GLOBAL)` after
+            it.
+    Needs:  all threads of the CTA; a CTA that releases this turn and is sure to run.
     """
 
-    semaphore: str
+    semaphore: Semaphore
     index: Expr
     turn: Expr
+    scope: Scope = Scope.GPU
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSerializeRelease:
-    """One thread sets `semaphore[index] = turn` (release, gpu scope).
+    """One thread sets `semaphore[index] = turn`, a release at `scope`.
 
-    Orders: that thread's writes and those it has observed through a `BlockSync`; not asynchronous
-            writes still in flight.
+    Blocks: never.
+    Orders: that thread's writes and those it has observed through a barrier, at `scope`, before
+            what follows a wait for this value; not asynchronous writes still in flight.  Where it
+            is `relaxed` it orders only what a `ThreadFence` before it does.
+    Needs:  one executing thread, whose turn it is.
     """
 
-    semaphore: str
+    semaphore: Semaphore
     index: Expr
     turn: Expr
+    scope: Scope = Scope.GPU
+    relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetMaxNReg:
     """Set the registers per thread of the executing warpgroup.
 
-    Blocks: `increase` until the registers are free.
-    Needs:  24 <= registers <= 256, a multiple of 8, all warps of the warpgroup.
+    Blocks: `increase` until the registers are free, that is, until other warpgroups of the CTA
+            have given back as many as it takes.
+    Needs:  24 <= registers <= 256, a multiple of 8, all warps of the warpgroup; `increase` from
+            fewer and decrease from more; `Kernel.registers`.
     """
 
     registers: int
@@ -294,6 +357,7 @@ Sync = (
     | MBarrierInvalidate
     | MBarrierArrive
     | MBarrierArriveExpectTx
+    | MBarrierExpectTx
     | MBarrierWaitParity
     | AsyncCommit
     | AsyncAwait

@@ -30,9 +30,15 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
 
 def _header(kernel: kir.Kernel) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
-    yield f"kernel {kernel.name}({params}) threads={kernel.threads} smem={kernel.smem_bytes}"
+    head = f"kernel {kernel.name}({params}) threads={kernel.threads} smem={kernel.smem_bytes}"
+    plain = {"cluster": 1, "residency": "any", "determinism": "bitwise", "registers": 0}
+    facts = {name: getattr(kernel, name) for name in plain}
+    yield head + "".join(f" {n}={facts[n]}" for n in plain if facts[n] != plain[n])
+    for condition in kernel.requires:
+        yield f"  requires {condition}"
     for t in kernel.tensors:
         role = "output" if t.name in kernel.outputs else "input"
+        role = "workspace" if t.name in kernel.workspaces else role
         shape = ", ".join(f"{e}:{s}" for e, s in zip(t.extents, t.strides, strict=True))
         yield f"  {role} {t.name}: {t.dtype.name}[{shape}] aligned={t.aligned}"
     for s in kernel.scalars:
@@ -41,7 +47,10 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
         shape = ", ".join(str(n) for n in b.shape)
         yield f"  shared {b.name}: {b.dtype.name}[{shape}] slots={b.slots} at={b.offset}"
     for m in kernel.barriers:
-        yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}"
+        where = "" if m.offset is None else f" at={m.offset}"
+        yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}{where}"
+    for semaphore in kernel.semaphores:
+        yield f"  semaphore {semaphore.name}: count={semaphore.count}"
 
 
 def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stmt | None]]:
@@ -63,8 +72,8 @@ def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
         case kir.Box(tensor, origin, shape):
             spans = ", ".join(f"{o}+{n}" for o, n in zip(origin, shape, strict=True))
             return f"{tensor.name}[{spans}]"
-        case kir.Slot(buffer, index):
-            return f"{buffer.name}[{index}]"
+        case kir.Slot(buffer, index, cta):
+            return f"{buffer.name}[{index}]" + ("" if cta is None else f"@cta {cta}")
         case kir.Fragment(name):
             return name
 
@@ -79,6 +88,8 @@ def line(stmt: kir.Stmt) -> str:
     match stmt:
         case kir.Let(var, value):
             return f"let {var} = {value}"
+        case kir.Assign(var, value):
+            return f"{var} = {value}"
         case kir.ForLoop(index, stop, _, circular):
             note = f"  # {circular}" if circular else ""
             return f"for {index} in 0..{stop}{note}"
@@ -90,10 +101,24 @@ def line(stmt: kir.Stmt) -> str:
             return f"elect one thread per {per.value}"
         case kir.Copy(dst, src, engine):
             return f"{place(dst)} <~ copy({place(src)}) by {engine.value}"
-        case kir.TmaLoad(dst, src, barrier, slot):
-            return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]"
+        case kir.TmaLoad(dst, src, barrier, slot, multicast):
+            note = "" if multicast is None else f" multicast={multicast}"
+            return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
         case kir.TmaStore(dst, src):
             return f"{place(dst)} <~ tma_store({place(src)})"
+        case kir.TmaReduce(dst, src):
+            return f"{place(dst)} <~+ tma_reduce({place(src)})"
+        case kir.CpAsync(dst, src, _, width):
+            return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
+        case kir.AtomicAdd(dst, src):
+            return f"{place(dst)} += atomic_add({src.name})"
+        case kir.Wgmma(acc, a, b, accumulate, transposed):
+            note = ", b_transposed" if transposed else ""
+            plus = "" if accumulate == 0 else f" + {acc.name}"
+            plus += "" if isinstance(accumulate, int) else f" if {accumulate}"
+            return f"{acc.name} <~ wgmma({place(a)}, {place(b)}{note}){plus}"
+        case kir.Mma(acc, a, b):
+            return f"{acc.name} = mma({a.name}, {b.name}) + {acc.name}"
         case kir.Load(dst, src, width, fill):
             note = f", fill={fill}" if fill else ""
             return f"{dst.name} = load({place(src)}, width={width}{note})"
@@ -104,11 +129,10 @@ def line(stmt: kir.Stmt) -> str:
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:
-            return sync_line(stmt)
+            return _sync_line(stmt)
 
 
-def sync_line(stmt: kir.Sync) -> str:
-    """Write a synchronising statement on one line."""
+def _sync_line(stmt: kir.Sync) -> str:
     match stmt:
         case kir.BlockSync(barrier, threads):
             return f"block_sync({barrier}, {threads})"
@@ -125,8 +149,11 @@ def sync_line(stmt: kir.Sync) -> str:
             return f"mbarrier_arrive({barrier.name}[{slot}], {scope.value}{where})"
         case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):
             return f"mbarrier_arrive_expect_tx({barrier.name}[{slot}], {nbytes})"
-        case kir.MBarrierWaitParity(barrier, slot, parity, scope):
-            return f"mbarrier_wait_parity({barrier.name}[{slot}], {parity}, {scope.value})"
+        case kir.MBarrierExpectTx(barrier, slot, nbytes):
+            return f"mbarrier_expect_tx({barrier.name}[{slot}], {nbytes})"
+        case kir.MBarrierWaitParity(barrier, slot, parity, scope, retry):
+            note = "" if retry else ", no retry"
+            return f"mbarrier_wait_parity({barrier.name}[{slot}], {parity}, {scope.value}{note})"
         case kir.AsyncCommit(kind):
             return f"async_commit({kind.value})"
         case kir.AsyncAwait(kind, keep, read_only):
@@ -147,9 +174,12 @@ def sync_line(stmt: kir.Sync) -> str:
             return f"cluster_arrive({'relaxed' if relaxed else 'release'})"
         case kir.ClusterWait():
             return "cluster_wait()"
-        case kir.BlockSerializeWait(semaphore, index, turn):
-            return f"block_serialize_wait({semaphore}[{index}], turn={turn})"
-        case kir.BlockSerializeRelease(semaphore, index, turn):
-            return f"block_serialize_release({semaphore}[{index}], turn={turn})"
+        case kir.BlockSerializeWait(semaphore, index, turn, scope):
+            note = "" if scope is kir.Scope.GPU else f", {scope.value}"
+            return f"block_serialize_wait({semaphore.name}[{index}], turn={turn}{note})"
+        case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
+            note = "" if scope is kir.Scope.GPU else f", {scope.value}"
+            note += ", relaxed" if relaxed else ""
+            return f"block_serialize_release({semaphore.name}[{index}], turn={turn}{note})"
         case kir.SetMaxNReg(registers, increase):
             return f"set_max_nreg({registers}, {'increase' if increase else 'decrease'})"

@@ -52,8 +52,8 @@ def _problems(kernel: kir.Kernel, *, final: bool) -> Iterable[str]:
         if id(stmt) in seen:
             yield f"`{line(stmt)}` is the same object twice; build it anew"
         seen.add(id(stmt))
-    scope = frozenset({kir.BLOCK, kir.GRID, *kernel.params})
-    yield from _body(kernel, kernel.body, scope, top=True, elected=False)
+    scope = frozenset({kir.BLOCK, kir.GRID, kir.RANK, *kernel.params})
+    yield from _body(kernel, kernel.body, scope, elected=False)
     if final:
         for stmt in kernel.walk():
             if isinstance(stmt, kir.Copy):
@@ -78,35 +78,32 @@ def _body(
     body: tuple[kir.Stmt, ...],
     scope: frozenset[Var],
     *,
-    top: bool,
     elected: bool,
 ) -> Iterable[str]:
     for stmt in body:
         for expr in _expressions(stmt):
             for var in sorted(variables(expr) - scope, key=str):
                 yield f"`{line(stmt)}` uses {var}, which nothing defines before it"
-        yield from _statement(kernel, stmt, top=top, elected=elected)
+        yield from _statement(kernel, stmt, elected=elected)
         match stmt:
             case kir.Let(var):
                 scope = scope | {var}
             case kir.ForLoop(index, _, inner):
-                yield from _body(kernel, inner, scope | {index}, top=False, elected=elected)
+                yield from _body(kernel, inner, scope | {index}, elected=elected)
             case kir.IfThenElse(_, then, orelse):
                 for branch in (then, orelse):
-                    yield from _body(kernel, branch, scope, top=False, elected=elected)
+                    yield from _body(kernel, branch, scope, elected=elected)
             case kir.Role(_, _, _, inner):
-                yield from _body(kernel, inner, scope, top=False, elected=elected)
+                yield from _body(kernel, inner, scope, elected=elected)
             case kir.Elect(_, inner):
-                yield from _body(kernel, inner, scope, top=False, elected=True)
+                yield from _body(kernel, inner, scope, elected=True)
             case _:
                 pass
 
 
-def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, top: bool, elected: bool) -> Iterable[str]:
+def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, elected: bool) -> Iterable[str]:
     match stmt:
         case kir.Role(_, first, warps):
-            if not top:
-                yield f"`{line(stmt)}` is not at the top level of the kernel"
             if first < 0 or warps < 1 or (first + warps) * kir.WARP > kernel.threads:
                 yield f"`{line(stmt)}` leaves the {kernel.threads // kir.WARP} warps of the CTA"
         case kir.BlockSync(number, threads) | kir.NamedArrive(number, threads):
@@ -122,6 +119,7 @@ def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, top: bool, elected: bool) 
             | kir.MBarrierInvalidate(barrier)
             | kir.MBarrierArrive(barrier)
             | kir.MBarrierArriveExpectTx(barrier)
+            | kir.MBarrierExpectTx(barrier)
             | kir.MBarrierWaitParity(barrier)
             | kir.CpAsyncMBarrierArrive(barrier)
         ):
@@ -131,7 +129,7 @@ def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, top: bool, elected: bool) 
             if barrier not in kernel.barriers:
                 yield f"`{line(stmt)}` uses a barrier that the kernel does not declare"
             yield from _copy(kernel, stmt, dst, src, elected=elected)
-        case kir.TmaStore(dst, src):
+        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src):
             yield from _copy(kernel, stmt, src, dst, elected=elected)
             if dst.tensor.aligned * dst.tensor.dtype.nbytes % 16:
                 name = dst.tensor.name
@@ -140,7 +138,8 @@ def _statement(kernel: kir.Kernel, stmt: kir.Stmt, *, top: bool, elected: bool) 
             yield from _access(kernel, stmt, dst, src, width)
         case kir.Store(dst, src, width):
             yield from _access(kernel, stmt, src, dst, width)
-            if isinstance(dst, kir.Box) and dst.tensor.name not in kernel.outputs:
+            written = (*kernel.outputs, *kernel.workspaces)
+            if isinstance(dst, kir.Box) and dst.tensor.name not in written:
                 yield f"`{line(stmt)}` writes {dst.tensor.name}, which is not an output"
         case _:
             pass
@@ -190,7 +189,7 @@ def _known(kernel: kir.Kernel, stmt: kir.Stmt, ref: kir.Box | kir.Slot) -> Itera
 def _expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
     """Return the expressions that a statement itself evaluates (not those of its body)."""
     match stmt:
-        case kir.Let(_, value):
+        case kir.Let(_, value) | kir.Assign(_, value):
             return (value,)
         case kir.ForLoop(_, stop):
             return (stop,)
@@ -198,15 +197,26 @@ def _expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
             return (condition,)
         case kir.MBarrierArrive(_, slot, _, cta):
             return (slot,) if cta is None else (slot, cta)
-        case kir.MBarrierArriveExpectTx(_, slot) | kir.CpAsyncMBarrierArrive(_, slot):
+        case (
+            kir.MBarrierArriveExpectTx(_, slot)
+            | kir.MBarrierExpectTx(_, slot)
+            | kir.CpAsyncMBarrierArrive(_, slot)
+        ):
             return (slot,)
+        case kir.CpAsync(dst, src):
+            return (*_of(dst), *_of(src))
+        case kir.AtomicAdd(dst):
+            return _of(dst)
+        case kir.Wgmma(_, a, b, accumulate):
+            return (accumulate, *_of(b), *(_of(a) if isinstance(a, kir.Slot) else ()))
         case kir.MBarrierWaitParity(_, slot, parity):
             return (slot, parity)
         case kir.BlockSerializeWait(_, index, turn) | kir.BlockSerializeRelease(_, index, turn):
             return (index, turn)
-        case kir.TmaLoad(dst, src, _, slot):
-            return (*_of(dst), *_of(src), slot)
-        case kir.TmaStore(dst, src) | kir.Copy(dst, src):
+        case kir.TmaLoad(dst, src, _, slot, multicast):
+            mask = () if multicast is None else (multicast,)
+            return (*_of(dst), *_of(src), slot, *mask)
+        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
             return (*_of(dst), *_of(src))
         case kir.Load(_, ref) | kir.Store(ref):
             return _of(ref)
@@ -217,4 +227,6 @@ def _expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
 
 
 def _of(ref: kir.Box | kir.Slot) -> tuple[Expr, ...]:
-    return (*ref.origin, *ref.limit) if isinstance(ref, kir.Box) else (ref.index,)
+    if isinstance(ref, kir.Box):
+        return (*ref.origin, *ref.limit)
+    return (ref.index,) if ref.cta is None else (ref.index, ref.cta)

@@ -38,6 +38,13 @@ def _beyond(stmt: kir.Stmt) -> bool:
     match stmt:
         case (
             kir.Copy()
+            | kir.TmaReduce()
+            | kir.CpAsync()
+            | kir.AtomicAdd()
+            | kir.Wgmma()
+            | kir.Mma()
+            | kir.Assign()
+            | kir.MBarrierExpectTx()
             | kir.CpAsyncMBarrierArrive()
             | kir.WgmmaFence()
             | kir.ClusterArrive()
@@ -254,6 +261,13 @@ class Run:
                 raise AssertionError("structure was unrolled")
             case (
                 kir.Copy()
+                | kir.TmaReduce()
+                | kir.CpAsync()
+                | kir.AtomicAdd()
+                | kir.Wgmma()
+                | kir.Mma()
+                | kir.Assign()
+                | kir.MBarrierExpectTx()
                 | kir.CpAsyncMBarrierArrive()
                 | kir.WgmmaFence()
                 | kir.ClusterArrive()

@@ -16,6 +16,31 @@ class Status(Enum):
     UNSUPPORTED = "unsupported"
 
 
+KINDS = {
+    "RAW": "a read is not ordered after the write it must see (shared, global or registers)",
+    "WAR": "a write is not ordered after an earlier read of its bytes",
+    "WAW": "two writes of the same bytes are not ordered",
+    "drain": "a release publishes bulk writes that are still in flight",
+    "scope": "ordered, but at a scope that does not reach the other CTA",
+    "proxy": "ordered, but no proxy fence stands between ordinary and asynchronous access",
+    "fence": "wgmma may use registers before earlier accesses of them are done",
+    "parity": "a wait may see another phase than its own",
+    "arrivals": "arrivals of a phase are not what the barrier was initialised for",
+    "bytes": "a phase expects other bytes than are copied",
+    "group": "a wait covers no copy: nothing was committed, or by another thread",
+    "init": "a barrier is used before its life, after it, or before it is visible",
+    "deadlock": "threads wait for ever",
+    "collective": "a statement is executed by other threads than it needs",
+    "registers": "setmaxnreg asks for registers that there are not",
+    "semaphore": "turns are out of order, or not left as the next launch expects",
+    "residency": "a CTA waits for one that may never run",
+    "exit": "something is in flight at the end of a CTA",
+    "determinism": "the bits depend on the interleaving",
+    "bounds": "an index outside its slots, a shape outside its limits",
+    "coverage": "an element of an output is written by nobody, or twice",
+}
+"""Kinds of findings about synchronisation, the same words from every judge."""
+
 SEVERITIES = ("error", "warning")
 """How bad a finding is: an error is a defect, a warning is worth a look."""
 

@@ -17,14 +17,16 @@ FILES = sorted(
 
 ORDER = (
     "errors", "dtype", "arch", "expr", "tensor_view", "promotion", "ops", "extents", "recorder",
-    "pointwise_ops", "shape_ops", "fusion_ir", "kernel_memory", "kernel_sync", "kernel_ir",
-    "kernel_text", "validate", "params", "shape_class", "domain", "scheduler", "lower", "effects",
-    "circular_buffer", "warp_specialize", "async_copies", "sync", "tensor_map", "codegen",
-    "pipeline", "binding", "nvrtc", "launch", "runtime",
+    "pointwise_ops", "shape_ops", "fusion_ir", "kernel_memory", "kernel_sync", "kernel_data",
+    "kernel_ir", "kernel_text", "program", "validate", "cookbook_ring", "cookbook_sum",
+    "cookbook_matmul", "cookbook_grid", "cookbook", "params", "shape_class",
+    "domain", "scheduler", "lower", "effects", "circular_buffer", "warp_specialize",
+    "async_copies", "sync", "tensor_map", "codegen", "pipeline", "binding", "nvrtc", "launch",
+    "runtime",
 )  # fmt: skip
 """The compiler in reading order, which is import order: a file sees only those before it."""
 
-IR = {"fuser.kernel_ir", "fuser.kernel_text", "fuser.expr", "fuser.dtype"}
+IR = {"fuser.kernel_ir", "fuser.kernel_text", "fuser.program", "fuser.expr", "fuser.dtype"}
 PROVER = {
     f"oracles.{name}"
     for name in (
@@ -35,9 +37,12 @@ PROVER = {
     )
 }  # fmt: skip
 """The prover's files: they share nothing with the simulator's but the IR and the Verdict."""
+PROVER |= {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("closure*.py")}
 SIMULATOR = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("machine*.py")} | {
     "oracles.simulator"
 }
+EXPLORER = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("explore*.py")}
+"""The exhaustive reading: shares nothing with prover or simulator either."""
 REFERENCE = {f"oracles.{name}" for name in ("division", "estimate", "expected", "reference_rows")}
 FUSION = {"fuser.fusion_ir", "fuser.ops", "fuser.dtype"}
 
@@ -62,9 +67,11 @@ def may_import(path: Path) -> set[str]:
         case _:
             pass
     if name in PROVER:
-        return IR | PROVER | {"oracles.verdict"}
+        return IR | PROVER | {"oracles.verdict", "oracles.witness"}
     if name in SIMULATOR:
-        return IR | SIMULATOR | {"oracles.verdict"}
+        return IR | SIMULATOR | {"oracles.verdict", "oracles.witness"}
+    if name in EXPLORER:
+        return IR | EXPLORER | {"oracles.verdict", "oracles.witness"}
     if name == "oracles.reference" or name in REFERENCE:
         return FUSION | REFERENCE
     if name == "oracles.differential":
@@ -120,7 +127,7 @@ def test_loading_the_judges_loads_no_compiler() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    leaves = {"fuser.errors", "fuser.kernel_memory", "fuser.kernel_sync"}
+    leaves = {"fuser.errors", "fuser.kernel_data", "fuser.kernel_memory", "fuser.kernel_sync"}
     assert set(done.stdout.split()) <= IR | leaves
 
 

@@ -324,7 +324,7 @@ def test_a_launch_that_breaks_a_precondition_is_not_judged() -> None:
     [
         kir.WgmmaFence(),
         kir.ClusterArrive(),
-        kir.BlockSerializeWait("sem", 0, 0),
+        kir.BlockSerializeWait(kir.Semaphore("sem", 1), 0, 0),
         kir.AsyncCommit(kir.AsyncKind.CP_ASYNC),
         kir.Compute(kernels.Y, "no_such_op", (kernels.X,)),
     ],

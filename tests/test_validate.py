@@ -57,7 +57,6 @@ CASES: list[tuple[str, kir.Kernel]] = [
     ("uses k, which nothing defines", kernel_of(kir.MBarrierArrive(BAR, Var("k") % 2))),
     ("is the same object twice", kernel_of(SHARED, SHARED)),
     ("must be issued by one thread", kernel_of(copy())),
-    ("is not at the top level", kernel_of(kir.IfThenElse(1, (kir.Role("r", 0, 1, ()),)))),
     ("leaves the 4 warps", kernel_of(kir.Role("r", 3, 2, ()))),
     (
         "uses a tensor that the kernel does not declare",

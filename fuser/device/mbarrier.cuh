@@ -32,6 +32,10 @@ __device__ __forceinline__ void arrive_expect_tx(uint64* barrier, int nbytes) {
   asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 t, [%0], %1; }"
                ::"r"(address(barrier)), "r"(nbytes) : "memory");
 }
+__device__ __forceinline__ void expect_tx(uint64* barrier, int nbytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+               ::"r"(address(barrier)), "r"(nbytes) : "memory");
+}
 __device__ __forceinline__ void cp_async_arrive(uint64* barrier) {
   asm volatile("cp.async.mbarrier.arrive.shared::cta.b64 [%0];" ::"r"(address(barrier)) : "memory");
 }

@@ -1,0 +1,194 @@
+"""The statements of the Kernel IR that move or compute data, by threads or by engines.
+
+No synchronisation here (`kernel_sync`) and no structure (`kernel_ir`, which hands these names on).
+
+Source: PTX ISA 9.0, sections "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async",
+"wgmma.mma_async", "mma", "red".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.expr import Expr
+from fuser.kernel_memory import Box, Fragment, Layout, Literal, Scalar, Slot
+from fuser.kernel_sync import MBarrier
+
+
+class Engine(Enum):
+    """Who moves the bytes of a `Copy`."""
+
+    TMA = "tma"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Move a tile by an asynchronous engine; how its end is observed is not yet derived.
+
+    Only before the sync passes; a finished kernel has none.
+    """
+
+    dst: Slot | Box
+    src: Box | Slot
+    engine: Engine
+
+
+@dataclass(frozen=True, slots=True)
+class TmaLoad:
+    """Start copying a box of global memory into a slot, by one thread.
+
+    With `multicast`, into that slot of every CTA of the cluster whose bit is set in it, each copy
+    completing on that CTA's own `barrier[slot]`.
+    Blocks: never.
+    Orders: on finish `dst` is written (async proxy; zeros where the box leaves the tensor), then
+            the *full* box bytes count as complete on the running phase of `barrier[slot]`.
+    Needs:  nobody reads or writes the slot meanwhile; shape <= 256 per axis.
+    """
+
+    dst: Slot
+    src: Box
+    barrier: MBarrier
+    slot: Expr
+    multicast: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStore:
+    """Start copying a slot into a box of global memory, by one thread; clipped at `limit`.
+
+    Blocks: never.
+    Orders: joins the executing thread's open BULK group.
+    Needs:  generic writes of the slot ordered before it through `FenceAsyncProxy`; the slot not
+            written until the group's reads are awaited.  The engine writes whole chunks of 16
+            bytes, so `tensor.aligned` elements must be 16 bytes: a row that ends inside a chunk
+            would be written past its end (seen on an H200; NVIDIA hardware, not a driver bug).
+    """
+
+    dst: Box
+    src: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class TmaReduce:
+    """Start adding a slot to a box of global memory, by one thread; otherwise as `TmaStore`.
+
+    Every element is added atomically among the reductions of TMA engines, in any order; ordinary
+    accesses and `AtomicAdd` of the same bytes at the same time are races.
+    """
+
+    dst: Box
+    src: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsync:
+    """Start copying a box into a slot by cp.async: each thread the elements it has in `layout`.
+
+    Elements past the box's limit are not read and become 0.
+    Blocks: never.
+    Orders: joins each executing thread's open CP_ASYNC group.  Generic proxy, but asynchronous: a
+            fence between it and its await covers nothing.
+    Needs:  `width` elements of 4, 8 or 16 bytes; nobody reads or writes the slot meanwhile.
+    """
+
+    dst: Slot
+    src: Box
+    layout: Layout
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Ordinary loads of a tile into registers, `width` elements per access.
+
+    Elements past the box's limit are not read and become `fill`.  A buffer whose shape has 1
+    along an axis gives all elements along it the one value.
+    """
+
+    dst: Fragment
+    src: Box | Slot
+    width: int
+    fill: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Ordinary stores of a tile from registers, `width` elements per access.
+
+    Elements past the box's limit are not written.  Values are rounded to the destination's dtype.
+    """
+
+    dst: Box | Slot
+    src: Fragment
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicAdd:
+    """Add a tile of registers to global memory, element by element, relaxed at gpu scope.
+
+    Atomic among ordinary atomics; `Store`, `TmaStore` and `TmaReduce` of the same bytes at the
+    same time are races.  The order of additions, and so the rounding, is open.
+    """
+
+    dst: Box
+    src: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma:
+    """Start `acc = a @ b`, plus `acc` where `accumulate` is not 0, on each warpgroup's tensor core.
+
+    `acc` is an (M, N) fragment in `Deal.STRIPS`, M a multiple of 64 per warpgroup; `a` an (M, K)
+    slot, or a fragment in `Deal.STRIPS`; `b` an (N, K) slot, or (K, N) where `b_transposed`.
+    A warpgroup reads its own rows of `a` and all of `b`.
+    Blocks: never.
+    Orders: joins the open WGMMA group of each executing warp.  Until the group is awaited, `a` and
+            `b` are being read (slots in the async proxy) and the registers of `acc` written;
+            groups of one warpgroup finish in order, and so do wgmmas on the same accumulator.
+    Needs:  whole warpgroups in uniform control flow; `WgmmaFence` since registers of `acc` or of
+            `a` were last accessed in another way (another wgmma of the same shape on the same
+            `acc` excepted); generic writes of the slots ordered before it through
+            `FenceAsyncProxy`.
+    """
+
+    acc: Fragment
+    a: Slot | Fragment
+    b: Slot
+    accumulate: Expr = 1
+    b_transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """`acc = acc + a @ b` by each warp (`mma.sync`), on registers alone; done when it returns.
+
+    `acc` (M, N) and `a` (M, K) are fragments in `Deal.STRIPS`, `b` (N, K) is in `Deal.EACH_WARP`.
+    Needs:  whole warps.
+    """
+
+    acc: Fragment
+    a: Fragment
+    b: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """`dst = op(*args)`, element by element; an op of the fusion's table, `promote` or `cast`.
+
+    `promote` changes the register type without rounding to 16 bits, `cast` rounds.
+    """
+
+    dst: Fragment
+    op: str
+    args: tuple[Fragment | Scalar | Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
+
+    dst: Fragment
+    axis: int
+    origin: Expr
