@@ -58,6 +58,12 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
+def crosscheck(session: nox.Session) -> None:
+    """Compare the judges on small kernels: nox -s crosscheck -- --count 20000 --seed 0."""
+    _python(session, "fuzz.crosscheck", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
 def repro(session: nox.Session) -> None:
     """Replay one failing case: nox -s repro -- reports/out/repros/NAME.py."""
     _python(session, "fuzz.repro", *session.posargs)

@@ -166,10 +166,12 @@ def split_k_tma(stages: int = 2) -> kir.Kernel:
 def cluster_multicast(stages: int = 2) -> kir.Kernel:
     """Two CTAs of a cluster share B: CTA 0 loads it for both, each loads its own A.
 
-    A slot is free when the consumers of both CTAs say so, for CTA 0 writes into both.
+    A slot is free when the consumers of both CTAs say so, for CTA 0 writes into both.  They tell
+    their own CTA first: what the other one then does in the next turn comes after both arrivals.
+    One thread speaks for its warpgroup, so that no warp is a turn ahead of another.
     """
     (a, b), full = operands(stages), ring("full", 1, stages)
-    empty, slot = ring("empty", 8, stages), k % stages
+    empty, slot = ring("empty", 2, stages), k % stages
     pairs = ceildiv(M, 2 * TILE_M)
     down = kir.BLOCK // 2 % pairs * 2 + kir.RANK
     across = kir.BLOCK // 2 // pairs
@@ -178,8 +180,7 @@ def cluster_multicast(stages: int = 2) -> kir.Kernel:
         return replace(box, origin=(row, col))
 
     free = tuple[kir.Stmt, ...](
-        kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, slot, kir.Scope.CLUSTER, cta),))
-        for cta in range(2)
+        kir.MBarrierArrive(empty, slot, kir.Scope.CLUSTER, cta) for cta in (kir.RANK, 1 - kir.RANK)
     )
     loop = (
         filled(full, k, stages),
@@ -187,7 +188,8 @@ def cluster_multicast(stages: int = 2) -> kir.Kernel:
         kir.Wgmma(ACC, kir.Slot(a, slot), kir.Slot(b, slot)),
         kir.AsyncCommit(WGMMA),
         kir.AsyncAwait(WGMMA, 0),
-        *free,
+        kir.BlockSync(1, 128),
+        kir.Elect(ELECT, free),
     )
     room = replace(emptied(empty, k, stages), scope=kir.Scope.CLUSTER)
     shared_b = kir.TmaLoad(

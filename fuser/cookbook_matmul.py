@@ -223,7 +223,8 @@ def persistent(stages: int = 3) -> kir.Kernel:
 def ping_pong(stages: int = 3) -> kir.Kernel:
     """Two warpgroups take tiles in turn: one multiplies while the other stores.
 
-    `order` lets one in at a time: each arrives on the other's when its own steps are issued.
+    `order` lets one in at a time: each arrives on the other's when its own steps are issued.  The
+    warp sync keeps lane 0 from letting the other group lap lanes that still wait, where K is 0.
     """
     (a, b), full = operands(stages), ring("full", 1, stages)
     empty, order = ring("empty", 4, stages), ring("order", 4, 2)
@@ -243,6 +244,7 @@ def ping_pong(stages: int = 3) -> kir.Kernel:
             kir.MBarrierWaitParity(order, me, (t // 2 + 1 + me) % 2),
             zero(),
             kir.ForLoop(k, trips, loop),
+            kir.WarpSync(),
             kir.Elect(PER_WARP, (kir.MBarrierArrive(order, 1 - me),)),
             kir.Store(d_box(D, number), ACC, 2),
         )

@@ -112,7 +112,8 @@ class MBarrierInit:
     """Begin the life of every slot of `barrier`, in phase 0.
 
     Blocks: never.
-    Orders: nothing; other threads may use the barrier only after a `BlockSync`.
+    Orders: nothing; other threads may use the barrier only after a `BlockSync` (lanes of its warp,
+            after a `WarpSync`).
     Needs:  one executing thread; no earlier life that was not invalidated.
     """
 

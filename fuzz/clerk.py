@@ -11,6 +11,8 @@ from fuser.errors import FusionError, ScheduleError
 from fuzz.case import Case, case_id, facts
 from fuzz.record import Record
 from oracles.verdict import Verdict
+from oracles.witness import Witness
+from oracles.witness_json import dumps
 
 
 class Clerk:
@@ -54,6 +56,19 @@ class Clerk:
             reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
             mutant=mutant,
         )
+
+    def show(self, subject: str, search: Callable[[], Witness | None]) -> None:
+        """Add a witness to the latest record; a search that breaks is an error of its own."""
+        start = time.perf_counter()
+        try:
+            found = search()
+        except Exception as error:
+            reason = "".join(traceback.format_exception(error))[-4000:]
+            kind = type(error).__name__
+            self.note("prover", f"{subject} witness", "error", start, kind=kind, reason=reason)
+        else:
+            if found is not None:
+                self.records[-1] = replace(self.records[-1], witness=dumps(found))
 
     def note(
         self,

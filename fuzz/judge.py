@@ -23,6 +23,7 @@ from fuzz.record import Record
 from oracles import simulator
 from oracles.assembler import judge_log
 from oracles.differential import compare
+from oracles.launching import witnessed
 from oracles.prover import prove, witness_trips
 from oracles.reference import evaluate
 from oracles.verdict import Finding, Status, Verdict
@@ -87,6 +88,8 @@ def judge_kernel(clerk: Clerk, launch: Launch, wanted: frozenset[str], *, seed: 
     """Prove a kernel, simulate it on small launches, and hold both against each other."""
     kernel, name = launch.kernel, launch.kernel.name
     proof = clerk.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
+    if proof is not None and proof.status is Status.FAIL:
+        clerk.show(name, lambda: witnessed(kernel, "default"))
     if "simulator" not in wanted:
         return
     said = sorted(witness_trips(proof)) if proof is not None else []

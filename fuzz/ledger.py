@@ -17,7 +17,7 @@ from types import TracebackType
 
 import click
 
-from fuzz.record import COLUMNS, SCHEMA, VERSION, Record, signature
+from fuzz.record import COLUMNS, SCHEMA, UPGRADE, VERSION, Record, signature
 
 Fact = str | int | float
 """A value of a run's facts."""
@@ -50,6 +50,10 @@ class Ledger:
         try:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            while version in UPGRADE:
+                step = f"{UPGRADE[version]}; PRAGMA user_version={version + 1}"
+                self._db.executescript(f"BEGIN; {step}; COMMIT;")
+                version += 1
             if version != VERSION and (version, tables) != (0, 0):
                 raise LedgerError(
                     f"Ledger({str(path)!r}): version {version}, this program writes {VERSION}; "

@@ -1,39 +1,75 @@
-"""Kernels with one sync broken: what the judges must notice."""
+"""Kernels with one change for the worse: what the judges must notice.
+
+The operators follow the root causes of bugs that real compilers had; order bugs (the right
+instructions in the wrong order) are as common as omissions.  A mutant may be harmless, or even
+equivalent: telling is what judges are for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 from fuser import kernel_ir as kir
-from fuser.kernel_text import line, numbered
+from fuser.kernel_text import text
+from fuzz.mutate_number import count, index, phase, stages, trip
+from fuzz.mutate_order import drop, hoist, move, swap, twice
+from fuzz.mutate_site import Mutant as Mutant
+from fuzz.mutate_site import closed
+from fuzz.mutate_weak import predicate, proxy, weaken
+from fuzz.mutate_who import alias, no_reset, promise, role
+
+OPERATORS: dict[str, Callable[[kir.Kernel], Iterator[Mutant]]] = {
+    "drop": drop,
+    "twice": twice,
+    "swap": swap,
+    "move": move,
+    "weaken": weaken,
+    "predicate": predicate,
+    "count": count,
+    "phase": phase,
+    "index": index,
+    "alias": alias,
+    "role": role,
+    "proxy": proxy,
+    "no_reset": no_reset,
+    "promise": promise,
+    "hoist": hoist,
+    "trip": trip,
+    "stages": stages,
+}
+"""Every operator; each yields candidates, of which `mutants` keeps those that are kernels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A kernel with one change.
+def mutants(kernel: kir.Kernel, operator: str) -> Iterator[Mutant]:
+    """Yield the mutants of one operator: each another kernel, none of them twice.
+
+    What uses a variable outside its scope is no kernel and left out; what a validator would refuse
+    for another reason (a barrier inside an election) is a mutant.
 
     Parameters
     ----------
-    change : str
-        The change in words, with the line of the kernel's text.
     kernel : Kernel
-        The changed kernel.
-    victim : Stmt
-        The statement of the original kernel that was changed.
+        A finished kernel.
+    operator : str
+        A key of `OPERATORS`.
     """
+    seen = {text(kernel)}
+    for mutant in OPERATORS[operator](kernel):
+        if closed(mutant.kernel) and (words := text(mutant.kernel)) not in seen:
+            seen.add(words)
+            yield mutant
 
-    change: str
-    kernel: kir.Kernel
-    victim: kir.Stmt
+
+def all_mutants(kernel: kir.Kernel) -> Iterator[Mutant]:
+    """Yield the mutants of every operator; a kernel that two operators make is told once."""
+    seen: set[str] = set()
+    for operator in OPERATORS:
+        for mutant in mutants(kernel, operator):
+            if (words := text(mutant.kernel)) not in seen:
+                seen.add(words)
+                yield mutant
 
 
 def drop_each_sync(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Yield one mutant per sync statement, with that statement left out."""
-    for number, stmt in numbered(kernel):
-        if isinstance(stmt, kir.SYNCS):
-            yield Mutant(f"drop line {number}: {line(stmt)}", _without(kernel, stmt), stmt)
-
-
-def _without(kernel: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:
-    return kernel.rewrite(lambda stmt: [] if stmt is victim else None)
+    return drop(kernel)

@@ -68,6 +68,8 @@ class Record:
     phase : str
         ``generate``, or ``shrink`` for the smaller cases tried after a failure; only the first
         kind counts in totals.
+    witness : str
+        The execution that refutes the subject, as JSON of `oracles.witness_json`; empty if none.
     """
 
     case: str
@@ -86,6 +88,7 @@ class Record:
     ops: str
     mutant: str = ""
     phase: str = "generate"
+    witness: str = ""
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -97,8 +100,11 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 """Columns of the table `records` besides `run`."""
 
-VERSION = 1
+VERSION = 2
 """`PRAGMA user_version` of a ledger with these tables."""
+
+UPGRADE = {1: "ALTER TABLE records ADD COLUMN witness TEXT DEFAULT ''"}
+"""What turns a ledger of an older version into one of the next."""
 
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, started TEXT NOT NULL, facts TEXT NOT NULL);

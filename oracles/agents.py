@@ -6,7 +6,8 @@ Kinds of threads.  Two threads of one role that differ neither in being its firs
 the first lane of their warp execute the same statements, because `Role` and `Elect` are the only
 statements that tell threads apart.  So a role has at most four kinds: lane 0 and the other lanes
 of its first warp, lane 0 and the other lanes of its other warps.  Where no statement takes one
-lane of each warp, or joins the lanes of a warp, two kinds are left: the first thread and the rest.
+lane of each warp, or joins the lanes of a warp (as `Wgmma` does), two kinds are left: the first
+thread and the rest.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def kinds(kernel: kir.Kernel) -> tuple[Agent, ...]:
 
 def _splits(stmt: kir.Stmt) -> bool:
     """Whether a statement tells lanes of a warp apart, or joins them."""
-    return isinstance(stmt, kir.WarpSync) or (
+    return isinstance(stmt, kir.WarpSync | kir.Wgmma) or (
         isinstance(stmt, kir.Elect) and stmt.per is kir.Per.WARP
     )
 

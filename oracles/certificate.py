@@ -3,7 +3,8 @@
 It judges what `prover` judges of the order of events, by other means: nothing is followed, no trip
 count is chosen.  Events of iteration k and its neighbours are integers, what they require of each
 other are constraints on differences, an obligation is what z3 must not find (`claims`), and k and
-the trip count n are unknowns like the others.  Only the reading of the kernel is shared.
+the trip count n are unknowns like the others.  A loop in a loop is two such kernels (`flatten`);
+registers of wgmma are a matter of one thread's text (`registers`).
 
 Notes
 -----
@@ -21,29 +22,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser import kernel_ir as kir
-from fuser.kernel_text import line
 from oracles.arithmetic import NegativeError, UnsupportedError
-from oracles.claims import Claim, Claims
+from oracles.certificate_rules import Obligation, Without
+from oracles.claims import Claims
+from oracles.collective import one_way
+from oracles.flatten import Levels, levels
 from oracles.footprint import Footprints
+from oracles.initialisation import initialised
+from oracles.nodes import RefusedError
 from oracles.order import Order
-from oracles.parametric import both, either
-from oracles.skeleton import RefusedError, Skeleton
-from oracles.smt import Answer, Script
+from oracles.parametric import shift
+from oracles.questions import REPLAYED, RLIMIT, Questions, UndecidedError
+from oracles.registers import RegisterError, check
+from oracles.skeleton import Skeleton
 from oracles.trace import Step, Trace, read
 from oracles.verdict import Finding, Status, Verdict
-from oracles.window import Window, schedule
 
 ORACLE = "certificate"
-RLIMIT = 3_000_000
-"""Work limit of one question, in z3's units; the hardest one seen takes about a tenth of it."""
-REPLAYED = 200
-"""Largest trip count at which a refutation is looked for in the graph."""
-Times = dict[int, int]
-"""The time of each node in a schedule."""
-
-
-class UndecidedError(Exception):
-    """The solver gave up, or what it says proves nothing."""
 
 
 def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) -> Verdict:
@@ -65,17 +60,73 @@ def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT
         graph of a small trip count agrees; UNKNOWN if that does not or the solver gave up;
         UNSUPPORTED, naming the construct, if the kernel is not of the kind described here.
     """
+    return judged(kernel, policy, rlimit)
+
+
+def judged(kernel: kir.Kernel, policy: str, rlimit: int, without: Without = frozenset()) -> Verdict:
+    """Do what `certify` does; `without` some rules, to see what each is good for."""
     try:
+        two = levels(kernel)
+        if two is not None:
+            return _leveled(kernel, two, policy, rlimit, without)
         trace = read(kernel)
-        return judge(trace, Footprints(trace), policy, rlimit)
+        return judge(trace, Footprints(trace), policy, rlimit, without=without)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
 
 
-def judge(trace: Trace, footprints: Footprints, policy: str, rlimit: int = RLIMIT) -> Verdict:
-    """Do what `certify` does, of a kernel that is read already."""
+def _leveled(
+    kernel: kir.Kernel, two: Levels, policy: str, rlimit: int, without: Without
+) -> Verdict:
+    """Judge the steps and the tiles of a kernel, and that both together go on."""
+    checked = 0
     try:
-        return _judged(trace, footprints, policy, rlimit)
+        one_way(kernel)
+        checked += check(kernel, without)
+        trace = read(two.whole, kernel)
+        skeleton = Skeleton(trace, Footprints(trace), without)
+        _forward(skeleton, two)
+        Questions(skeleton, rlimit)
+    except (RegisterError, RefusedError) as error:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=f"refuted, not replayed: {error}")
+    except UndecidedError as error:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
+    own = without | {Obligation.REGISTERS, Obligation.FENCE}
+    for level in (two.steps, two.tiles):
+        trace = read(level, kernel)
+        verdict = judge(trace, Footprints(trace), policy, rlimit, without=own)
+        if verdict.status is Status.FAIL:
+            # What refutes one level alone may be ordered by what the other one does.
+            (finding,) = verdict.findings
+            reason = f"refuted, not replayed: {finding}"
+            warning = replace(finding, severity="warning")
+            return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
+        if verdict.status is not Status.PASS:
+            return verdict
+        checked += verdict.checked
+    return Verdict(ORACLE, Status.PASS, checked)
+
+
+def _forward(skeleton: Skeleton, two: Levels) -> None:
+    """Check that no tile waits for a later one, which the stretching of a schedule relies on."""
+    for name, phase in skeleton.phases.items():
+        for step, wait, _, _ in phase.waits if name in two.slow else ():
+            causes = [*(p for _, p, _, _ in phase.arrivals), *(p for _, p, _, _ in phase.copies)]
+            if any(shift(wait) > shift(cause) for cause in causes):
+                raise UnsupportedError(f"{step.where}: a tile waits for a later one")
+
+
+def judge(
+    trace: Trace,
+    footprints: Footprints,
+    policy: str,
+    rlimit: int = RLIMIT,
+    *,
+    without: Without = frozenset(),
+) -> Verdict:
+    """Do what `certify` does, of a kernel that is read already; `without` rules only in tests."""
+    try:
+        return _judged(trace, footprints, policy, rlimit, without)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     except NegativeError as error:
@@ -85,16 +136,22 @@ def judge(trace: Trace, footprints: Footprints, policy: str, rlimit: int = RLIMI
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
 
 
-def _judged(trace: Trace, footprints: Footprints, policy: str, rlimit: int) -> Verdict:
+def _judged(
+    trace: Trace, footprints: Footprints, policy: str, rlimit: int, without: Without
+) -> Verdict:
     try:
-        checked = _initialised(trace)
-        skeleton = Skeleton(trace, footprints)
-        times = _scheduled(skeleton, rlimit)
-        claims = Claims(skeleton, times, policy)
+        checked = initialised(trace) if Obligation.INIT not in without else 0
+        skeleton = Skeleton(trace, footprints, without)
+        if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
+            checked += check(trace.kernel, without)
+        questions = Questions(skeleton, rlimit)
+        claims = Claims(skeleton, questions.times, policy)
+    except RegisterError as error:
+        step = next((s for s in trace.steps if s.stmt is error.stmt), None)
+        return _refuted(trace, footprints, error.kind, step, error.says, 0)
     except RefusedError as error:
         return _refuted(trace, footprints, error.kind, error.step, error.says, 0)
-    wrong = _existing(claims.existing, rlimit)
-    wrong = wrong or _ordered(skeleton, times, claims.ordered, rlimit)
+    wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
     if wrong is not None:
         claim, n = wrong
         return _refuted(trace, footprints, claim.kind, claim.step, claim.says, n)
@@ -111,184 +168,7 @@ def _trivial(skeleton: Skeleton) -> Verdict:
     return Verdict(ORACLE, Status.PASS, 1, reason="the threads share no memory")
 
 
-# --- the three questions ------------------------------------------------------------------------
-
-
-def _scheduled(skeleton: Skeleton, rlimit: int) -> Times:
-    """Return the times of a schedule.
-
-    Raises
-    ------
-    RefusedError
-        If there is none, which is a deadlock.
-    """
-    names = [f"t{node}" for node in range(skeleton.size)]
-    answer = Script(schedule(skeleton), rlimit).ask(values=names)
-    if _decided(answer, "schedule") == "unsat":
-        waits = [w for phase in skeleton.phases.values() for w, *_ in phase.waits]
-        raise RefusedError("deadlock", waits[0] if waits else None, "events wait for each other")
-    return {node: answer.values[name] for node, name in enumerate(names)}
-
-
-def _existing(claims: list[Claim], rlimit: int) -> tuple[Claim, int] | None:
-    """Return a claim about what runs that does not hold, with a trip count."""
-    wrong = either([claim.when for claim in claims])
-    if wrong == "false":
-        return None
-    head = "(declare-const k Int)(declare-const n Int)(assert (>= n 0))"
-    answer = Script(f"{head}(assert {wrong})", rlimit).ask(values=("n",))
-    if _decided(answer, "existence") == "unsat":
-        return None
-    for claim in claims:
-        answer = Script(f"{head}(assert {claim.when})", rlimit).ask(values=("n",))
-        if _decided(answer, "existence") == "sat":
-            return claim, answer.values["n"]
-    raise UndecidedError("the solver contradicts itself")
-
-
-def _ordered(
-    skeleton: Skeleton, times: Times, claims: list[Claim], rlimit: int
-) -> tuple[Claim, int] | None:
-    """Return a claim about the order that is not proved, with a trip count."""
-    left = claims
-    wrong: tuple[Claim, int] | None = None
-    for wide in (False, True):
-        still: list[Claim] = []
-        found = _asked(skeleton, times, left, rlimit, wide=wide)
-        for claim, n in found:
-            others = [replace(claim, between=(b,)) for b in claim.between[1:]]
-            if not any(not _asked(skeleton, times, [other], rlimit, wide=wide) for other in others):
-                still.append(claim)
-                wrong = claim, n
-        left = still
-        if not left:
-            return None
-    return wrong
-
-
-def _asked(
-    skeleton: Skeleton, times: Times, claims: list[Claim], rlimit: int, *, wide: bool
-) -> list[tuple[Claim, int]]:
-    """Return the claims that z3 can violate, each with a trip count."""
-    if not claims:
-        return []
-    window = Window(skeleton, _offsets(skeleton, claims, wide=wide))
-    violations = [_violation(window, claim) for claim in claims]
-    text = [window.text(), "(assert (>= n 0))"]
-    for i, violation in enumerate(violations):
-        text.append(f"(declare-const c{i} Bool)(assert (=> c{i} {violation}))")
-    names = " ".join(f"c{i}" for i in range(len(claims)))
-    some = f"(or {names})" if len(claims) > 1 else names
-    text.append(f"(declare-const wrong Bool)(assert (=> wrong {some}))")
-    text.append(f"(declare-const deep Bool)(assert (=> deep {window.inside(times)}))")
-    script = Script("\n".join(text), rlimit)
-    if _decided(script.ask("deep"), "premises") == "unsat":
-        raise UndecidedError("vacuous: the premises contradict each other")
-    if _decided(script.ask("wrong"), "order") == "unsat":
-        return []
-    found = []
-    for i, claim in enumerate(claims):
-        answer = script.ask(f"c{i}", values=("n",))
-        if _decided(answer, claim.kind) == "sat":
-            found.append((claim, answer.values["n"]))
-    return found
-
-
-def _violation(window: Window, claim: Claim) -> str:
-    """Say in SMT-LIB that a claim does not hold."""
-    first = window.event(*claim.first)
-    then = window.event(claim.then, 0)
-    if claim.start is not None:
-        then = window.start(claim.then, claim.start)
-    if not claim.between:
-        return both([claim.when, f"(>= {first} {then})"])
-    (node, offset), runs = claim.between[0]
-    if node < 0:
-        return claim.when
-    middle = window.event(node, offset)
-    apart = [f"(not {runs})", f"(>= {first} {middle})", f"(>= {middle} {then})"]
-    return both([claim.when, either(apart)])
-
-
-def _offsets(skeleton: Skeleton, claims: list[Claim], *, wide: bool) -> set[int]:
-    """Return the iterations that matter: those of the claims, and each one before."""
-    waits = {
-        phase.node: {place.bar.shift for _, place, _, _ in phase.waits if place.bar is not None}
-        for phase in skeleton.phases.values()
-    }
-    found = {0, -1}
-    for claim in claims:
-        node, offset = claim.first
-        found |= {offset - shift for shift in waits.get(node, {0})}
-        found |= {at[1] for at, _ in claim.between[:1]}
-    if wide:
-        reach = max((abs(cross.shift) for cross in skeleton.crosses), default=0)
-        return set(range(min(found) - reach - 2, max(found) + reach + 2))
-    return found | {o - 1 for o in found}
-
-
-def _decided(answer: Answer, question: str) -> str:
-    if answer.status not in ("sat", "unsat"):
-        raise UndecidedError(f"the solver gave up ({question})")
-    return answer.status
-
-
-# --- set-up and refutation ----------------------------------------------------------------------
-
-
-def _initialised(trace: Trace) -> int:
-    """Check that each mbarrier is initialised once, and visible where it is used."""
-    checked = 0
-    for barrier in trace.kernel.barriers:
-        makers = [
-            (s, a)
-            for s in trace.steps
-            if isinstance(s.stmt, kir.MBarrierInit) and s.stmt.barrier == barrier
-            for a in s.agents
-        ]
-        users = [s for s in trace.steps if _uses(s, barrier)]
-        if not users:
-            continue
-        if len(makers) != 1:
-            says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
-            raise RefusedError("init", users[0], says)
-        made, maker = makers[0]
-        if made.loop is not None or made.guard is not None or trace.agents[maker].count > 1:
-            raise RefusedError("init", made, f"{barrier.name} is initialised more than once")
-        for user in users:
-            for agent in user.agents:
-                checked += 1
-                _visible(trace, made, maker, user, agent)
-    return checked
-
-
-def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> None:
-    program = trace.programs[agent]
-    mine = [*program.before, *program.inside, *program.after]
-    at = mine.index(user)
-    if agent == maker:
-        if mine.index(made) < at:
-            return
-    else:
-        whole = [*trace.programs[maker].before]
-        for step in program.before[:at]:
-            joined = isinstance(step.stmt, kir.BlockSync) and step.guard is None
-            if joined and maker in step.agents and whole.index(made) < whole.index(step):
-                return
-    raise RefusedError("init", user, f"nothing makes `{line(made.stmt)}` visible here")
-
-
-def _uses(step: Step, barrier: kir.MBarrier) -> bool:
-    match step.stmt:
-        case (
-            kir.MBarrierArrive(used)
-            | kir.MBarrierArriveExpectTx(used)
-            | kir.MBarrierWaitParity(used)
-            | kir.TmaLoad(_, _, used)
-        ):
-            return used == barrier
-        case _:
-            return False
+# --- refutation ---------------------------------------------------------------------------------
 
 
 def _refuted(
@@ -301,9 +181,49 @@ def _refuted(
     slots = max(rings, default=1)
     tried = [n, *range(2 * slots + 3)] if n <= REPLAYED else [*range(2 * slots + 3)]
     for trips in tried:
-        if any(v.severity == "error" for v in Order(trace, trips, footprints).violations):
+        if _replays(trace, trips, footprints):
             finding = Finding(kind, where, f"trips={trips}: {says}")
             return Verdict(ORACLE, Status.FAIL, 1, (finding,))
     warning = Finding(kind, where, f"trips={n}: {says}", "warning")
     reason = f"refuted, not replayed: {kind} at {where}: {says}"
     return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
+
+
+def _replays(trace: Trace, trips: int, footprints: Footprints) -> bool:
+    """Whether the graph of one trip count shows an error; it does not know all statements."""
+    try:
+        found = Order(trace, trips, footprints).violations
+    except UnsupportedError:
+        return False
+    return any(v.severity == "error" for v in found)
+
+
+def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
+    """Return what z3 is asked about the order of a kernel's events, in SMT-LIB.
+
+    It is evidence to be kept: every question is the one whose answer is "unsat", so that any solver
+    can be asked again.
+
+    Raises
+    ------
+    UnsupportedError
+        If the kernel is not of the kind described here.
+    UndecidedError
+        If some of it is not proved, so that there is nothing to show.
+    """
+    two = levels(kernel)
+    parts = [kernel] if two is None else [two.steps, two.tiles]
+    out = []
+    for part in parts:
+        trace = read(part, kernel)
+        try:
+            skeleton = Skeleton(trace, Footprints(trace))
+            questions = Questions(skeleton, RLIMIT)
+            claims = Claims(skeleton, questions.times, policy)
+        except RefusedError as error:
+            raise UndecidedError(f"text({kernel.name}): not proved: {error}") from error
+        wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
+        if wrong is not None:
+            raise UndecidedError(f"text({kernel.name}): not proved: {wrong[0].says}")
+        out += [f"; {kernel.name}: {question}" for question in questions.proved]
+    return "\n".join(out)

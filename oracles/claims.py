@@ -20,8 +20,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
-from oracles.parametric import Bound, Place, both, either
-from oracles.skeleton import Access, RefusedError, Skeleton, Thread
+from oracles.arithmetic import UnsupportedError
+from oracles.certificate_rules import Axiom, Obligation
+from oracles.nodes import Access, Agency, Group, Phase, RefusedError, Thread
+from oracles.parametric import Bound, both, either, shift
+from oracles.skeleton import Skeleton
 from oracles.trace import Step
 from oracles.window import FAR
 
@@ -36,9 +39,11 @@ class Claim:
     """If `when` holds, event `first` precedes event `then`, through a node of `between` if given.
 
     `then` is in iteration k; with `start` it is the moment at which that thread begins its wait.
-    Without `then`, `when` itself must not hold.
+    Without `then`, `when` itself must not hold.  `timed` is whether it is about time alone: else
+    the end of an engine's work publishes nothing but that, and `first` is that end or none.
     """
 
+    rule: Obligation
     kind: str
     step: Step
     says: str
@@ -47,11 +52,12 @@ class Claim:
     then: int = -1
     start: Thread | None = None
     between: tuple[tuple[At, str], ...] = ()
+    timed: bool = True
 
     @property
     def key(self) -> tuple[object, ...]:
         """What makes two claims the same question."""
-        return (self.when, self.first, self.then, self.start, self.between)
+        return (self.when, self.first, self.then, self.start, self.between, self.timed)
 
 
 class Claims:
@@ -61,9 +67,11 @@ class Claims:
         self.skeleton = skeleton
         self.times = times
         self.policy = policy
-        found = [*self._phases(), *self._hazards()]
+        found = [*self._phases(), *self._signals(), *self._hazards()]
+        found = [claim for claim in found if claim.rule not in skeleton.without]
         self.ordered = list({claim.key: claim for claim in found}.values())
-        held = [*self._accounts(), *self._ends(), *self._turns(), *self._written()]
+        held = [*self._accounts(), *self._paired(), *self._ends(), *self._turns(), *self._written()]
+        held = [claim for claim in held if claim.rule not in skeleton.without]
         self.existing = list({claim.key: claim for claim in held}.values())
 
     # --- phases ---------------------------------------------------------------------------------
@@ -73,48 +81,83 @@ class Claims:
         for phase in self.skeleton.phases.values():
             m, name = phase.modulus, phase.barrier.name
             for step, place, thread, node in phase.waits:
-                old = _shift(place) - m
+                old = shift(place) - m
                 when = both([place.runs(0), _real(old)])
                 says = f"{name}: the wait begins before the phase before its own has completed"
-                yield Claim("parity", step, says, when, (phase.node, old), node, thread)
+                first = phase.node, old
+                yield Claim(Obligation.NOT_BEHIND, "parity", step, says, when, first, node, thread)
                 for _, other, _, _ in phase.arrivals[:1]:
-                    mine = -m - _shift(place)
-                    when = both([_real(0), place.runs(mine), other.runs(-_shift(other))])
+                    mine = -m - shift(place)
+                    when = both([_real(0), place.runs(mine), other.runs(-shift(other))])
                     says = f"{name}: the phase after may complete before the wait has returned"
-                    yield Claim("parity", step, says, when, (node, mine), phase.node)
-            incoming = [(s, p, node) for s, p, _, node in phase.arrivals]
+                    first = node, mine
+                    yield Claim(
+                        Obligation.NOT_LAPPED, "parity", step, says, when, first, phase.node
+                    )
+            incoming = [(s, p, node) for s, p, _, node in (*phase.arrivals, *phase.expects)]
             for step, place, node in [*incoming, *((s, p, n) for s, p, n, _ in phase.copies)]:
-                old = _shift(place) - m
+                old = shift(place) - m
                 says = f"{name}: it may count for the phase before its own"
                 when = both([place.runs(0), _real(old)])
-                yield Claim("parity", step, says, when, (phase.node, old), node)
+                first = phase.node, old
+                yield Claim(Obligation.IN_PHASE, "parity", step, says, when, first, node)
+
+    def _signals(self) -> Iterator[Claim]:
+        """Claim that who arrives at a named barrier does so after the turn before."""
+        for signal in self.skeleton.signals:
+            old = -1 - signal.away
+            when = both([signal.arrives.runs(0), signal.waits.runs(old)])
+            says = "it may count for the turn before its own"
+            for node in signal.arrivals:
+                first, rule = (signal.turn, old), Obligation.IN_PHASE
+                yield Claim(rule, "collective", signal.arrive, says, when, first, node)
+
+    def _paired(self) -> Iterator[Claim]:
+        """No turn of a named barrier is skipped, by neither side."""
+        for signal in self.skeleton.signals:
+            here, there = signal.arrives.runs(signal.away), signal.waits.runs(0)
+            says = "one side of the barrier comes where the other does not"
+            for a, b in ((here, there), (there, here)):
+                when = both([a, f"(not {b})"])
+                yield Claim(Obligation.WHOLE, "deadlock", signal.wait, says, when)
+            for step, place in ((signal.arrive, signal.arrives), (signal.wait, signal.waits)):
+                later = Bound(1, 0, -place.first - 1).text()
+                when = both([place.runs(0), later, f"(not {place.runs(-1)})"])
+                yield Claim(Obligation.WHOLE, "deadlock", step, "a turn is skipped", when)
 
     def _accounts(self) -> Iterator[Claim]:
         """All arrivals of a phase run or none, phases follow one another, waits have theirs."""
         for phase in self.skeleton.phases.values():
             name, slots = phase.barrier.name, phase.modulus
-            places = [(s, p) for s, p, _, _ in phase.arrivals]
+            places = [(s, p) for s, p, _, _ in (*phase.arrivals, *phase.expects)]
             places += [(s, p) for s, p, _, _ in phase.copies]
             if not phase.arrivals:
                 for step, *_ in (*phase.waits, *phase.copies):
                     raise RefusedError("deadlock", step, f"nothing arrives on {name}")
-            self._counts(name)
+            if Obligation.EXPECTED not in self.skeleton.without:
+                self._raised(phase)
+            if Obligation.COUNTED not in self.skeleton.without:
+                self._counts(name)
+            whole_rule = Obligation.WHOLE
             first = places[0][1]
-            whole = first.runs(-_shift(first))
+            whole = first.runs(-shift(first))
             for step, place in places:
-                mine = place.runs(-_shift(place))
+                mine = place.runs(-shift(place))
                 if place is not first:
                     says = f"{name}: some of a phase runs where the rest does not"
-                    yield Claim("arrivals", step, says, both([whole, f"(not {mine})"]))
-                    yield Claim("arrivals", step, says, both([mine, f"(not {whole})"]))
+                    yield Claim(whole_rule, "arrivals", step, says, both([whole, f"(not {mine})"]))
+                    yield Claim(whole_rule, "arrivals", step, says, both([mine, f"(not {whole})"]))
                 says = f"{name}: its first phases are skipped"
-                yield Claim("arrivals", step, says, both([mine, Bound(-1, 0, -1).text()]))
-                old = place.runs(-_shift(place) - slots)
+                yield Claim(
+                    whole_rule, "arrivals", step, says, both([mine, Bound(-1, 0, -1).text()])
+                )
+                old = place.runs(-shift(place) - slots)
                 skips = both([mine, _real(-slots), f"(not {old})"])
-                yield Claim("arrivals", step, f"{name}: a phase is skipped", skips)
+                yield Claim(whole_rule, "arrivals", step, f"{name}: a phase is skipped", skips)
             for step, place, _, _ in phase.waits:
-                when = both([place.runs(-_shift(place)), _real(0), f"(not {whole})"])
-                yield Claim("deadlock", step, f"{name}: a wait without its phase", when)
+                when = both([place.runs(-shift(place)), _real(0), f"(not {whole})"])
+                says = f"{name}: a wait without its phase"
+                yield Claim(Obligation.AWAITED, "deadlock", step, says, when)
 
     def _counts(self, name: str) -> None:
         phase = self.skeleton.phases[name]
@@ -122,9 +165,17 @@ class Claims:
         arrived = expected = copied = 0
         for step in {s.index: s for s, *_ in phase.arrivals}.values():
             many = sum(agents[i].count for i in step.agents)
-            arrived += many
-            if isinstance(step.stmt, kir.MBarrierArriveExpectTx):
-                expected += many * step.stmt.nbytes
+            match step.stmt:
+                case kir.CpAsyncMBarrierArrive(_, _, False):
+                    pass
+                case kir.MBarrierArriveExpectTx(_, _, nbytes):
+                    arrived += many
+                    expected += many * nbytes
+                case _:
+                    arrived += many
+        for step in {s.index: s for s, *_ in phase.expects}.values():
+            if isinstance(step.stmt, kir.MBarrierExpectTx):
+                expected += sum(agents[i].count for i in step.agents) * step.stmt.nbytes
         step = phase.arrivals[0][0]
         for copy in {s.index: s for s, *_ in phase.copies}.values():
             assert isinstance(copy.stmt, kir.TmaLoad), "only loads complete on barriers"
@@ -139,12 +190,29 @@ class Claims:
             says = f"{name} expects {expected} bytes a phase and gets {copied}"
             raise RefusedError("bytes", step, says)
 
+    def _raised(self, phase: Phase) -> None:
+        """Check that who raises what a phase waits for arrives in it later.
+
+        Till then it cannot end; that its bytes keep it open is known only once they are expected.
+        """
+        for step, place, thread, _ in phase.expects:
+            followed = any(
+                after.index > step.index
+                and isinstance(after.stmt, kir.MBarrierArrive | kir.MBarrierArriveExpectTx)
+                and (who, when.low, when.stop, when.guard, when.bar)
+                == (thread, place.low, place.stop, place.guard, place.bar)
+                for after, when, who, _ in phase.arrivals
+            )
+            if not followed or place.low:
+                says = f"no arrival of its thread on {phase.barrier.name} follows"
+                raise UnsupportedError(f"{step.where}: {says}")
+
     # --- hazards --------------------------------------------------------------------------------
 
     def _hazards(self) -> Iterator[Claim]:
         """Every two accesses of a slot of which one writes are ordered."""
         for i, a in enumerate(self.skeleton.accesses):
-            if not a.engine and a.writes:
+            if a.agency is not Agency.ENGINE and a.writes:
                 self._alone(a)
             for j, b in enumerate(self.skeleton.accesses):
                 if a.buffer == b.buffer and (a.writes or b.writes) and self._meet(a, b):
@@ -155,8 +223,10 @@ class Claims:
             raise RefusedError("WAW", a.step, "threads of one store share bytes")
 
     def _meet(self, a: Access, b: Access) -> bool:
-        if a.engine or b.engine:
+        if Agency.ENGINE in (a.agency, b.agency):
             return max(a.thread.warp, b.thread.warp) < 2 and max(a.thread.lane, b.thread.lane) < 2
+        if Agency.CP_ASYNC in (a.agency, b.agency) and a.thread == b.thread:
+            return True
         meetings = self.skeleton.footprints.meetings(a.step.index, b.step.index)
         return any((a.thread, b.thread) == self.skeleton.pair(meeting) for meeting in meetings)
 
@@ -168,48 +238,54 @@ class Claims:
 
     def _pair(self, a: Access, b: Access, *, tie: bool) -> Iterator[Claim]:
         """Claim that a ends before the first b after it starts."""
-        assert a.place.buf is not None, "accesses have a slot"
-        assert b.place.buf is not None, "accesses have a slot"
-        turn = a.place.buf.modulus
-        away = self.first(a.start, b.start, turn, a.place.buf.shift - b.place.buf.shift, tie=tie)
+        turn = a.walk.modulus
+        away = self.first(a.start, b.start, turn, a.walk.shift - b.walk.shift, tie=tie)
         kind = HAZARDS[a.writes or not b.writes, b.writes]
         says = f"nothing orders it after `{a.step.where}`"
-        fences = (b.engine and not a.engine) and (a.writes or self.policy == "strict")
+        crosses = b.agency is Agency.ENGINE and a.agency is not Agency.ENGINE
+        fences = crosses and (a.writes or self.policy == "strict")
         while True:
             when = both([a.place.runs(-away), b.place.runs(0)])
-            yield Claim(kind, b.step, says, when, (a.end, -away), b.start)
+            first = a.end, -away
+            rule = Obligation[kind]
+            yield Claim(rule, kind, b.step, says, when, first, b.start, timed=self._timed)
             if fences:
                 yield self._fenced(a, b, away, when)
             if a.place.low + away >= b.place.low:
                 return
             away += turn
 
+    @property
+    def _timed(self) -> bool:
+        return Obligation.NARROW in self.skeleton.without
+
     def _fenced(self, a: Access, b: Access, away: int, when: str) -> Claim:
         """Claim that a proxy fence stands between a generic access and the copy after it."""
         found: list[tuple[int, At, str]] = []
         for _, place, thread, node in self.skeleton.fences:
-            after = self.first(a.start, node, 1, 0)
+            after = self.first(a.end, node, 1, 0)
             before = -self.first(node, b.start, 1, 0)
             for offset in {after - away, before}:
                 at = (node, offset)
                 rank = 0 if thread == a.thread else 1 if thread == b.thread else 2
                 found.append((rank, at, place.runs(offset)))
-        between = tuple((at, runs) for _, at, runs in sorted(found))
+        between = tuple((at, runs) for _, at, runs in sorted(found)) or (((-1, 0), ""),)
         says = f"no fence_async_proxy stands between it and `{a.step.where}`"
-        first, then = (a.end, -away), b.start
-        return Claim("proxy", b.step, says, when, first, then, None, between or (((-1, 0), ""),))
+        first, rule = (a.end, -away), Obligation.PROXY
+        return Claim(
+            rule, "proxy", b.step, says, when, first, b.start, None, between, timed=self._timed
+        )
 
     # --- existence ------------------------------------------------------------------------------
 
     def _turns(self) -> Iterator[Claim]:
         """Claim that what touches a slot did so one turn of the ring before, if in the loop."""
         for a in self.skeleton.accesses:
-            assert a.place.buf is not None, "accesses have a slot"
-            turn = a.place.buf.modulus
+            turn = a.walk.modulus
             again = Bound(1, 0, -turn - a.place.low).text()
             when = both([a.place.runs(0), again, f"(not {a.place.runs(-turn)})"])
             says = f"it runs where it did not run {turn} iterations before"
-            yield Claim("structure", a.step, says, when)
+            yield Claim(Obligation.RETURN, "bounds", a.step, says, when)
 
     def _written(self) -> Iterator[Claim]:
         """Every read of a slot follows a write of it."""
@@ -219,56 +295,72 @@ class Claims:
             writers: list[str] = []
             for a in self.skeleton.accesses:
                 if a.writes and a.buffer == b.buffer:
-                    assert a.place.buf is not None, "accesses have a slot"
-                    assert b.place.buf is not None, "accesses have a slot"
-                    residue = a.place.buf.shift - b.place.buf.shift
-                    turn, tie = a.place.buf.modulus, a.step.index < b.step.index
+                    residue = a.walk.shift - b.walk.shift
+                    turn, tie = a.walk.modulus, a.step.index < b.step.index
                     away = self.first(a.start, b.start, turn, residue, tie=tie)
                     writers.append(a.place.runs(-away))
             when = both([b.place.runs(0), f"(not {either(writers)})"])
-            yield Claim("RAW", b.step, f"nothing has written {b.buffer.name}", when)
+            says = f"nothing has written {b.buffer.name}"
+            yield Claim(Obligation.WRITTEN, "RAW", b.step, says, when)
 
     def _ends(self) -> Iterator[Claim]:
         """Every copy in flight is waited for before the kernel ends."""
         for phase in self.skeleton.phases.values():
             for step, place, _, _ in phase.copies:
-                seen = [w.runs(_shift(place) - _shift(w)) for _, w, _, _ in phase.waits]
-                when = both([place.runs(0), f"(not {either(seen)})"])
-                yield Claim("exit", step, "is still in flight when the CTA exits", when)
+                when = both([place.runs(0), f"(not {either(self._seen(phase, shift(place)))})"])
+                says = "is still in flight when the CTA exits"
+                yield Claim(Obligation.EXIT, "exit", step, says, when)
         for group in self.skeleton.groups:
-            many = self.skeleton.commits[group.thread]
-            covered: list[str] = []
-            for step, place, thread, _, commits in self.skeleton.awaits:
-                assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
-                if thread == group.thread and many:
-                    back = self.skeleton.behind(group, commits - step.stmt.keep)
-                    covered.append(place.runs(max(0, -back)))
-            covered += self._after(group.thread, group.commits, group.place)
+            if group.kind is kir.AsyncKind.WGMMA:
+                continue
+            covered = [*self._awaited(group), *self._after(group), *self._published(group)]
             when = both([group.place.runs(0), f"(not {either(covered)})"])
-            yield Claim("drain", group.step, "is still in flight when the CTA exits", when)
+            says = "is still in flight when the CTA exits"
+            bulk = group.kind is kir.AsyncKind.BULK
+            rule, kind = (Obligation.DRAIN, "drain") if bulk else (Obligation.EXIT, "exit")
+            yield Claim(rule, kind, group.step, says, when)
 
-    def _after(self, thread: Thread, commits: int, place: Place) -> Iterator[str]:
-        """Yield which stores the awaits after the loop cover."""
-        many = self.skeleton.commits[thread]
+    def _seen(self, phase: Phase, ahead: int) -> list[str]:
+        """Return which waits for phase `k + ahead` run."""
+        return [place.runs(ahead - shift(place)) for _, place, _, _ in phase.waits]
+
+    def _awaited(self, group: Group) -> Iterator[str]:
+        """Yield which awaits of the loop cover a group."""
+        for step, place, thread, _, commits in self.skeleton.awaits:
+            assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
+            if self.skeleton.awaits_group(step.stmt.kind, thread, group):
+                back = self.skeleton.behind(group, commits - step.stmt.keep)
+                yield place.runs(max(0, -back))
+
+    def _published(self, group: Group) -> Iterator[str]:
+        """Yield which phases on which cp.async arrives are waited for."""
+        for phase in self.skeleton.phases.values():
+            for _, place, _, node in phase.arrivals:
+                for cross in self.skeleton.crosses:
+                    finish = cross.rule is Axiom.FINISH
+                    if finish and (cross.node, cross.cause) == (node, group.done):
+                        yield from (
+                            both([place.runs(-cross.shift), runs])
+                            for runs in self._seen(phase, shift(place) - cross.shift)
+                        )
+
+    def _after(self, group: Group) -> Iterator[str]:
+        """Yield which groups the awaits after the loop cover."""
+        many = self.skeleton.commits.get((group.thread, group.kind), 0)
         more = 0
-        for step in self.skeleton.trace.programs[thread.agent].after:
+        for step in self.skeleton.trace.programs[group.thread.agent].after:
             if step.guard is not None:
                 continue
             match step.stmt:
-                case kir.AsyncCommit():
+                case kir.AsyncCommit(kind) if kind is group.kind:
                     more += 1
-                case kir.AsyncAwait(_, keep) if many:
-                    last = (more - keep - commits - 1) // many
-                    yield Bound(-1, 1, place.stop + last).text()
-                case kir.AsyncAwait(_, keep) if more > keep:
+                case kir.AsyncAwait(kind, keep) if kind is group.kind and many:
+                    last = (more - keep - group.commits - 1) // many
+                    yield Bound(-1, 1, group.place.stop + last).text()
+                case kir.AsyncAwait(kind, keep) if kind is group.kind and more > keep:
                     yield "true"
                 case _:
                     pass
-
-
-def _shift(place: Place) -> int:
-    assert place.bar is not None, "asked of steps on barriers"
-    return place.bar.shift
 
 
 def _real(offset: int) -> str:

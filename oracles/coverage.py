@@ -1,22 +1,9 @@
 """Every element of every output is written once, and nothing outside a tensor is touched.
 
-Notes
------
-Let M be the number of tiles and n = ceildiv(M - BLOCK, GRID) the trip count, as the kernel computes
-it.  Three facts make the boxes of an output a partition, for all extents and every GRID >= 1:
-
-1. *Grid stride.*  With 0 <= BLOCK < GRID, the numbers t = BLOCK + i * GRID for 0 <= i < n are
-   those of [0, M) that leave the remainder BLOCK; over all CTAs, each number of [0, M) once.  That
-   each CTA stores its tiles i = 0 ... n-1 once each is counted, trip count by trip count, as far
-   as `induction` asks.
-2. *Mixed radix.*  If weights W and sizes s of the digits (t // W) % s are chained (the first W is
-   1, each next W is the last one times its s, the last product is M), the digits take each
-   combination once.  Where M = 0 there is no t; elsewhere no s is 0, and no division is by 0.
-3. *Tiles.*  With s = ceildiv(extent, T), the boxes [d * T, d * T + T) for 0 <= d < s, cut at the
-   extent, partition [0, extent).
-
-They are recognised on normal forms (`polynomial`).  Where that fails, small launches are tried one
-by one: one that shows an element written twice, or never, is a finding; else nothing is known.
+`shape` says what each access needs on its own, `partition` proves for all extents and grids that
+the boxes of an output are a partition of it.  A kernel whose boxes depend on no parameter has one
+launch, which `tiles` counts.  Where no proof is found, `tiles` tries small launches one by one: one
+that shows an element written twice, or never, is a finding; else nothing is known.
 """
 
 from __future__ import annotations
@@ -24,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op, Var, ceildiv, fold, substitute
-from oracles import launches, shape
-from oracles.arithmetic import K, N, UnsupportedError, function, replace_tree
-from oracles.polynomial import Digit, Poly, Product, digit, divided, natural, poly, product
-from oracles.smt import follows
-from oracles.trace import Step, Trace
+from fuser.expr import Expr, Kind, fold, variables
+from oracles import launches, partition, shape, sites, tiles
+from oracles.arithmetic import UnsupportedError
+from oracles.polynomial import natural, poly
+from oracles.premises import Known
+from oracles.sites import Site
+from oracles.trace import Trace
 from oracles.verdict import Finding
 
 
@@ -43,185 +31,131 @@ class Covered:
 
 
 def judge(trace: Trace, most: int, *, rlimit: int) -> Covered:
-    """Judge every global access of a kernel.
+    """Judge every global access of a kernel that reads none of its outputs.
 
     Parameters
     ----------
     trace : Trace
         The kernel.
     most : int
-        Trip counts 0 ... most are counted one by one.
+        Not used any more: all trip counts are judged at once.
     rlimit : int
         Work limit of one z3 question.
     """
-    kernel = trace.kernel
-    checked, findings = shape.judge(trace)
+    for site in sites.read(trace.kernel):
+        box = sites.reads(site.stmt)
+        if box is not None and box.tensor.name in trace.kernel.outputs:
+            raise UnsupportedError(f"{site.where}: reads an output of the kernel")
+    return covered(trace.kernel, rlimit=rlimit)
+
+
+def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
+    """Judge every global access of a kernel, in every launch that it allows.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A valid kernel.
+    rlimit : int
+        Work limit of one z3 question.
+
+    Returns
+    -------
+    Covered
+        With findings if something is wrong in some launch, or with a reason if that is not known;
+        with neither, every output is covered and no access leaves its tensor.
+
+    Raises
+    ------
+    UnsupportedError
+        If a computation mixes layouts.
+    """
+    found = sites.read(kernel)
+    checked, findings = shape.judge(found)
+    known = Known(sites.facts(kernel), rlimit)
+    boxes = [(site, box) for site in found if (box := sites.touches(site.stmt)) is not None]
+    for site, box in boxes:
+        written = sites.reads(site.stmt) is None
+        if written and box.tensor.name not in (*kernel.outputs, *kernel.workspaces):
+            findings.append(_at("bounds", site, f"{box.tensor.name} is not an output"))
+    counted = _counted(kernel, found)
+    if counted is not None:
+        return Covered(checked + counted.checked, (*findings, *counted.findings))
     reasons: list[str] = []
-    for step in trace.steps:
-        for box, writes in _boxes(step):
-            if box.tensor.name in kernel.outputs and not writes:
-                raise UnsupportedError(f"{step.where}: reads an output of the kernel")
-            if writes and box.tensor.name not in kernel.outputs:
-                findings.append(_at("bounds", step, f"{box.tensor.name} is not an output"))
-            wrong = _inside(trace, step, box, rlimit)
-            checked += len(box.shape)
-            if wrong:
-                reasons.append(f"{step.where}: {wrong}")
-    for name in kernel.outputs:
-        wrong = _partition(trace, name, most, rlimit)
-        checked += 1
-        if wrong:
-            reasons.append(wrong)
-    if reasons and not findings and trace.trips is not None:
-        findings += launches.refute(trace)
+    for site, box in boxes:
+        wrong_axis = _inside(site, box, known)
+        checked += len(box.shape)
+        if wrong_axis:
+            reasons.append(f"{site.where}: {wrong_axis}")
+    for tensor in kernel.tensors:
+        if tensor.name in kernel.outputs:
+            checked += 1
+            wrong_tiles = partition.judge(kernel, found, tensor, known)
+            if wrong_tiles:
+                reasons.append(wrong_tiles)
+    if reasons and not findings:
+        refuted = tiles.refuted(kernel, found)
+        findings += [] if refuted is None else [refuted]
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
 
 
-def _boxes(step: Step) -> list[tuple[kir.Box, bool]]:
-    match step.stmt:
-        case kir.TmaLoad(_, box) | kir.Load(_, kir.Box() as box):
-            return [(box, False)]
-        case kir.TmaStore(box) | kir.Store(kir.Box() as box):
-            return [(box, True)]
-        case _:
-            return []
+def _one_launch(kernel: kir.Kernel, found: tuple[Site, ...]) -> bool:
+    """Whether all launches access global memory in the same way: one grid, no parameter."""
+    if not isinstance(launches.fixed_grid(kernel), int) or tiles.left_out(kernel, found):
+        return False
+    if any(variables(e) for t in kernel.tensors if t.name in kernel.outputs for e in t.extents):
+        return False
+    for site in found:
+        box = sites.touches(site.stmt)
+        if box is not None:
+            own = {turn.index for turn in site.loops} | {kir.BLOCK}
+            exprs: list[Expr] = [site.plain(e) for e in (*box.origin, *box.limit)]
+            exprs += [*site.guards, *(turn.stop for turn in site.loops), *box.tensor.extents]
+            if not all(variables(expr) <= own for expr in exprs):
+                return False
+    return True
 
 
-def _at(kind: str, step: Step, says: str) -> Finding:
-    return Finding(kind, step.where, says)
+def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
+    """Count the boxes of the only launch; None if there are other launches, or too many boxes."""
+    if not _one_launch(kernel, found):
+        return None
+    grid = launches.fixed_grid(kernel)
+    assert isinstance(grid, int), "the only launch has one grid"
+    read = tiles.readings(found)
+    try:
+        wrong = tiles.wrong_in(kernel, read, {kir.GRID.name: grid}, frozenset())
+    except ZeroDivisionError:
+        wrong = ("bounds", kernel.name, "an index divides by 0")
+    except tiles.TooManyError:
+        return None
+    checked = len(read) + len(kernel.outputs)
+    if wrong is None:
+        return Covered(checked, ())
+    kind, where, says = wrong
+    return Covered(checked, (Finding(kind, where, f"for every launch: {says}"),))
 
 
-def _inlined(trace: Trace, step: Step, expr: Expr) -> Expr:
-    whole = substitute(expr, step.lets)
-    return whole if trace.trips is None else replace_tree(whole, trace.trips, N)
+def _at(kind: str, site: Site, says: str) -> Finding:
+    return Finding(kind, site.where, says)
 
 
-def _inside(trace: Trace, step: Step, box: kir.Box, rlimit: int) -> str:
+def _inside(site: Site, box: kir.Box, known: Known) -> str:
     """Say why a box may leave its tensor, if it may."""
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for axis, (origin, size, limit, extent) in enumerate(axes):
-        bound = substitute(limit, step.lets)
-        start = _inlined(trace, step, origin)
+        bound, start = site.plain(limit), site.plain(origin)
+        if sites.unknown((bound, start)):
+            return f"axis {axis} depends on a value that an assignment changes"
         if extent == 1 and (start, size, bound) != (0, 1, 1):
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        if poly(bound) != poly(extent) and not follows(fold(Kind.LE, bound, extent), rlimit):
+        if not known.at_most(bound, extent):
             return f"limit {limit} may exceed the extent {extent}"
-        if not natural(poly(start)):
+        turns = tuple(turn.index < turn.stop for turn in site.loops)
+        if not natural(poly(start)) and not known.gives(
+            fold(Kind.LE, 0, start), *turns, *site.guards
+        ):
             return f"origin {origin} may be negative"
     return ""
-
-
-def _tiles(trace: Trace) -> Product | None:
-    """Return the number of tiles M where the trip count is ceildiv(M - BLOCK, GRID)."""
-    match trace.trips:
-        case Op(Kind.FLOORDIV, above, by) if by == kir.GRID:
-            total = above + kir.BLOCK - kir.GRID + 1 if not isinstance(above, int) else above
-            return product(poly(total))
-        case _:
-            return None
-
-
-def _place(form: Poly) -> Expr | None:
-    """Return i where a tile number is BLOCK + i * GRID, as an expression over `K` and `N`."""
-    index: Expr = 0
-    own = 0
-    for monomial, factor in form:
-        names = [atom[0] for atom in monomial]
-        if names == [kir.BLOCK.name]:
-            own = factor
-        elif kir.GRID.name in names and len(names) <= 2:
-            names.remove(kir.GRID.name)
-            if names not in ([], [K.name], [N.name]):
-                return None
-            index = index + factor * (Var(str(names[0])) if names else 1)
-        else:
-            return None
-    return index if own == 1 else None
-
-
-def _partition(trace: Trace, name: str, most: int, rlimit: int) -> str:
-    """Say why the boxes of an output may not be a partition of it, if they may not."""
-    tiles = _tiles(trace)
-    if tiles is None:
-        return f"the trip count {trace.trips} is no grid stride"
-    stores: list[tuple[Step, Expr]] = []
-    for step in trace.steps:
-        for box, writes in _boxes(step):
-            if not writes or box.tensor.name != name:
-                continue
-            place = _tiled(trace, step, box, tiles, rlimit)
-            if isinstance(place, str):
-                return f"{step.where}: {place}"
-            stores.append((step, place.index))
-    wanted = function_of(stores)
-    for n in range(most + 1):
-        found = sorted(index for step, at in wanted for index in _runs(trace, step, n, at))
-        if found != list(range(n)):
-            return f"{name}: the CTA stores tiles {found} of its {n} (trips={n})"
-    return ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    index: Expr
-
-
-def function_of(stores: list[tuple[Step, Expr]]) -> list[tuple[Step, object]]:
-    """Compile the tile indices of some stores."""
-    return [(step, function(index)) for step, index in stores]
-
-
-def _runs(trace: Trace, step: Step, n: int, at: object) -> list[int]:
-    assert callable(at), "made by `function`"
-    stop = max(0, step.loop.stop(0, n)) if step.loop is not None else 1
-    return [at(k, n) for k in range(stop) if step.runs(k, n)]
-
-
-def _tiled(trace: Trace, step: Step, box: kir.Box, tiles: Product, rlimit: int) -> _Place | str:
-    """Return which tile a box is, or why it is none of a partition."""
-    digits: list[tuple[Digit, Product]] = []
-    tile: Poly | None = None
-    axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
-    for origin, size, limit, extent in axes:
-        bound = substitute(limit, step.lets)
-        if poly(bound) != poly(extent) and not follows(fold(Kind.EQ, bound, extent), rlimit):
-            return f"limit {limit} may fall short of the extent {extent}"
-        start = poly(_inlined(trace, step, origin))
-        if not start and isinstance(extent, int) and 1 <= extent <= size:
-            continue
-        unit = divided(start, size)
-        read = digit(unit) if unit is not None else None
-        if read is None:
-            return f"origin {origin} is no multiple of {size} of a digit of the tile number"
-        if tile is not None and read.tile != tile:
-            return "its axes belong to different tile numbers"
-        tile = read.tile
-        count = product(poly(ceildiv(extent, size)))
-        if count is None:
-            return f"extent {extent} has no number of tiles"
-        digits.append((read, count))
-    if tile is None:
-        return "it does not depend on the tile number"
-    if not _chained(digits, tiles):
-        return f"its origin does not count through the {trace.trips} tiles"
-    index = _place(tile)
-    return "its tile number is not BLOCK + i * GRID" if index is None else _Place(index)
-
-
-def _chained(digits: list[tuple[Digit, Product]], tiles: Product) -> bool:
-    """Whether digits of these sizes are a mixed radix system for [0, tiles)."""
-    left = list(digits)
-    weight = Product()
-    while left:
-        for entry in left:
-            read, count = entry
-            last = len(left) == 1 and read.size is None
-            if read.weight == weight and (last or read.size == count):
-                weight = weight.times(count)
-                left.remove(entry)
-                break
-        else:
-            return False
-    return weight == tiles

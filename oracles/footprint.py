@@ -7,6 +7,7 @@ hands one element to many threads, different threads meet.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -31,8 +32,14 @@ class Access:
     @property
     def held(self) -> int:
         """Threads that hold a part of the tile."""
-        vectors = -(-prod(self.layout.shape) // self.layout.vector)
-        return min(vectors, self.layout.threads)
+        match self.layout.deal:
+            case kir.Deal.ROUND:
+                vectors = -(-prod(self.layout.shape) // self.layout.vector)
+                return min(vectors, self.layout.threads)
+            case kir.Deal.STRIPS:
+                return min(self.layout.shape[0] // 16 * kir.WARP, self.layout.threads)
+            case kir.Deal.EACH_WARP:
+                return self.layout.threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,13 @@ class Meeting:
 
 
 def access(trace: Trace, step: Step) -> Access | None:
-    """Return how a generic statement touches shared memory, if it does."""
+    """Return how a generic statement, or a cp.async, touches shared memory, if it does."""
     match step.stmt:
         case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
             pass
         case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
+            pass
+        case kir.CpAsync(kir.Slot(buffer), _, layout):
             pass
         case _:
             return None
@@ -76,9 +85,21 @@ def holders(how: Access) -> list[frozenset[int]]:
             rest, coordinate = divmod(rest, extent)
             place += (coordinate if size > 1 else 0) * pitch
             pitch *= size
-        thread = element // how.layout.vector % how.layout.threads
-        found[place].add(how.base + thread)
+        found[place].update(how.base + thread for thread in _dealt(how.layout, element))
     return [frozenset(threads) for threads in found]
+
+
+def _dealt(layout: kir.Layout, element: int) -> Iterator[int]:
+    """Yield the threads of the role that hold a row-major element of the tile."""
+    if layout.deal is kir.Deal.ROUND:
+        yield element // layout.vector % layout.threads
+        return
+    row, col = divmod(element, layout.shape[-1])
+    lane, warps = row % 8 * 4 + col % 8 // 2, layout.threads // kir.WARP
+    if layout.deal is kir.Deal.STRIPS:
+        yield row // 16 % warps * kir.WARP + lane
+    else:
+        yield from range(lane, layout.threads, kir.WARP)
 
 
 def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
@@ -132,7 +153,7 @@ class Footprints:
         }
         self.programs = tuple(self._ordered(program) for program in trace.programs)
         self.overlaps = _overlaps(trace.kernel)
-        self._met: dict[tuple[int, int], frozenset[Meeting]] = {}
+        self._met: dict[tuple[Access, Access], frozenset[Meeting]] = {}
 
     def _ordered(self, program: Program) -> Program:
         def loud(part: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -148,17 +169,19 @@ class Footprints:
                 return self.accesses[step.index] is None
             case kir.Compute() | kir.Coordinate() | kir.FenceMBarrierInit() | kir.ThreadFence():
                 return True
+            case kir.Mma() | kir.WgmmaFence():
+                return True
             case _:
                 return False
 
     def meetings(self, first: int, second: int) -> frozenset[Meeting]:
         """Return how the generic accesses of two steps may meet."""
-        if (first, second) not in self._met:
-            a, b = self.accesses[first], self.accesses[second]
-            assert a is not None, "asked of generic accesses only"
-            assert b is not None, "asked of generic accesses only"
-            self._met[first, second] = meetings(self.trace, a, b)
-        return self._met[first, second]
+        a, b = self.accesses[first], self.accesses[second]
+        assert a is not None, "asked of generic accesses only"
+        assert b is not None, "asked of generic accesses only"
+        if (a, b) not in self._met:
+            self._met[a, b] = meetings(self.trace, a, b)
+        return self._met[a, b]
 
 
 def _overlaps(kernel: kir.Kernel) -> dict[Key, list[Key]]:

@@ -1,193 +1,333 @@
-"""Small launches, tried one by one: what a proof that fails may be refuted with."""
+"""Small launches of a kernel: parameters, a grid, and the trip counts that they give its loops.
+
+They feed refutations (`tiles`), replays of a witness and the command line.  All are legal: what
+the kernel requires holds, and the last extents are multiples of what tensors are aligned to.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from math import lcm
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Var, substitute, variables
-from oracles.arithmetic import K, N, NegativeError, replace_tree, spell
-from oracles.trace import Step, Trace
-from oracles.verdict import Finding
+from fuser.expr import Expr, Kind, Op, Var, substitute, variables
+from oracles import sites
+from oracles.arithmetic import spell
+from oracles.trace import Trace
 
 LAUNCHES = 400
 """Launches that are tried at most; a few milliseconds."""
-TRIPS = 40
-"""Trips of a CTA in a launch that is tried at most; what is wrong shows in few."""
-_Values = Mapping[str, int]
-_Function = Callable[[_Values], int]
+LARGEST = 1 << 24
+"""Largest value that is tried for a parameter."""
+Values = Mapping[str, int]
+Function = Callable[[Values], int]
 
 
-def _function(expr: Expr) -> _Function:
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch: CTAs, parameters by name, a CTA, and the trip counts of that CTA's loops."""
+
+    grid: int
+    params: Mapping[str, int]
+    block: int
+    trips: Mapping[str, int]
+
+
+def function(expr: Expr) -> Function:
     """Return an expression over any variables as a function of their values by name."""
-    names = {var: f"v[{var.name!r}]" for var in variables(expr)}
-    made: _Function = eval(
-        f"lambda v: {spell(expr, names, checked=False)}", {"min": min, "max": max}
+    if isinstance(expr, int):
+        constant = expr
+        return lambda v: constant
+    spelt = {var: f"v[{var.name!r}]" for var in variables(expr)}
+    made: Function = eval(
+        f"lambda v: {spell(expr, spelt, checked=False)}", {"min": min, "max": max}
     )
     return made
 
 
 def launch(trace: Trace, trips: int) -> dict[str, int] | None:
-    """Return parameters of a launch with one CTA that runs so many trips, if one is found.
-
-    One parameter at a time is made large enough, all others being 1.
-    """
+    """Return values by name of a launch whose symbolic loop has so many trips in CTA 0."""
     if trace.trips is None:
         return {}
-    value = _function(trace.trips)
-    free = sorted(variables(trace.trips) - {kir.BLOCK, kir.GRID}, key=str)
-    at = {var.name: 1 for var in free} | {kir.BLOCK.name: 0, kir.GRID.name: 1}
-    for var in free:
-        low, high = 0, 1 << 24
-        while low < high:
-            middle = (low + high) // 2
-            if value({**at, var.name: middle}) < trips:
-                low = middle + 1
-            else:
-                high = middle
-        if value({**at, var.name: low}) == trips:
-            return {**at, var.name: low}
-    return None
+    found = _Search(trace.kernel).reached([trace.trips], [trips])
+    return None if found is None else dict(found)
 
 
-def refute(trace: Trace) -> list[Finding]:
-    """Search for a small launch in which a box leaves its tensor or an output is not covered."""
-    found: dict[str, Finding] = {}
-    for values in _launches(trace):
-        try:
-            wrong = _wrong(trace, values)
-        except (NegativeError, ZeroDivisionError):
-            wrong = ("bounds", trace.kernel.name, "an index divides by 0")
-        if wrong is not None:
-            kind, where, says = wrong
-            names = ", ".join(f"{name}={value}" for name, value in sorted(values.items()))
-            at = _trips(trace, {**values, kir.BLOCK.name: 0})
-            found.setdefault(kind, Finding(kind, where, f"trips={at}, {names}: {says}"))
-            break
+def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
+    """Return a small launch with a CTA whose loops of these names have these trip counts.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    trips : mapping of str to int
+        Trip counts by the name of a loop's index; loops inside another count its first turn.
+
+    Returns
+    -------
+    Launch or None
+        None if none was found; there may be one all the same.
+    """
+    search = _Search(kernel)
+    stops = [stop for name, stop in search.stops if name in trips]
+    wanted = [trips[name] for name, _ in search.stops if name in trips]
+    values = search.reached(stops, wanted)
+    return None if values is None else search.launch(values)
+
+
+def small(kernel: kir.Kernel, *, most: int = 3) -> list[Launch]:
+    """Return a handful of small launches: trip counts 0 ... `most` for every loop that has a say.
+
+    All loops get the same count, then one at a time differs from the others; then parameters that
+    are no extent, such as the number of CTAs that share a tile, are 2 and 3.
+    """
+    search = _Search(kernel)
+    free = {name for name, stop in search.stops if not isinstance(stop, int)}
+    wanted: list[dict[str, int]] = [dict.fromkeys(free, n) for n in range(most + 1)]
+    if len(free) > 1:
+        wanted += [{**dict.fromkeys(free, 1), name: n} for name in sorted(free) for n in (2, 0)]
+    tries: list[tuple[dict[str, int], Values]] = [(trips, {}) for trips in wanted or [{}]]
+    shaping = {v for t in kernel.tensors for e in (*t.extents, *t.strides) for v in variables(e)}
+    others = [var.name for var in kernel.params if var not in shaping]
+    for name, n in ((name, n) for name in others for n in (2, 3)):
+        tries += [(dict.fromkeys(free, trips), {name: n}) for trips in (1, 2)]
+    found: dict[tuple[object, ...], Launch] = {}
+    for trips, given in tries:
+        stops = [stop for name, stop in search.stops if name in trips]
+        counts = [trips[name] for name, _ in search.stops if name in trips]
+        values = search.reached(stops, counts, given)
+        if values is not None:
+            made = search.launch(values)
+            found.setdefault((made.grid, made.block, *sorted(made.params.items())), made)
+    if not found:
+        some = next(some_launches(kernel, (1, 2)), None)
+        if some is not None:
+            made = search.launch({**some, kir.BLOCK.name: 0})
+            return [made]
     return list(found.values())
 
 
-def _launches(trace: Trace) -> Iterator[dict[str, int]]:
-    """Extents around multiples of the tile, few CTAs; smallest first."""
-    sizes: dict[Var, int] = dict.fromkeys(trace.kernel.params, 1)
-    shaping: set[Var] = set()
-    for stmt in trace.kernel.walk():
-        for box in _boxes(stmt):
-            for extent, size in zip(box.tensor.extents, box.shape, strict=True):
-                for var in variables(extent):
-                    sizes[var] = max(sizes.get(var, 1), size)
-                    shaping.add(var)
-    units = {
-        var: lcm(*(t.aligned for t in trace.kernel.tensors)) or 1
-        for t in trace.kernel.tensors
-        for var in variables(t.extents[-1])
-    }
-    names = sorted(shaping, key=str)
-    choices = []
-    for var in names:
-        t, unit = sizes[var], units.get(var, 1)
-        choices.append(sorted({-(-x // unit) * unit for x in (0, 1, t, t + 1, 2 * t + 1, 3 * t)}))
-    rest = {var.name: 1 for var in trace.kernel.params}
-    tried = 0
-    for grid in (1, 2, 3):
-        for values in product(*choices):
-            tried += 1
-            if tried > LAUNCHES:
-                return
-            launched = {
-                **rest,
-                **{v.name: x for v, x in zip(names, values, strict=True)},
-                kir.GRID.name: grid,
-            }
-            if _legal(trace.kernel, launched):
-                yield launched
+class _Search:
+    """Find parameters by making one at a time large enough, all others being small."""
 
+    def __init__(self, kernel: kir.Kernel) -> None:
+        self.kernel = kernel
+        self.stops = _stops(kernel)
+        self.free = tuple(kernel.params)
+        self.units = _units(kernel)
+        self.grid = _grid(kernel)
+        self.requires = [function(expr) for expr in kernel.requires]
 
-def _legal(kernel: kir.Kernel, values: _Values) -> bool:
-    """Whether the last extents are multiples of what the tensors are aligned to."""
-    return all(_function(t.extents[-1])(values) % t.aligned == 0 for t in kernel.tensors)
+    def launch(self, values: Values) -> Launch:
+        """Return a launch with the trip counts it gives; a stop that fails has none."""
+        params = {var.name: values[var.name] for var in self.kernel.params}
+        trips: dict[str, int] = {}
+        for name, stop in self.stops:
+            count = _at(stop, values)
+            if count is not None:
+                trips.setdefault(name, max(0, count))
+        return Launch(values[kir.GRID.name], params, values[kir.BLOCK.name], trips)
 
+    def completed(self, params: Values, block: int = 0, grid: int | None = None) -> Values | None:
+        """Add the grid and the CTA; None if that is no legal launch."""
+        if self.grid is not None:
+            try:
+                grid = self.grid(params)
+            except ZeroDivisionError:
+                return None
+        elif grid is None:
+            grid = self.kernel.cluster * (block // self.kernel.cluster + 1)
+        values = {**self._pitched(params), kir.GRID.name: grid, kir.BLOCK.name: block}
+        return values if block < grid and legal(self.kernel, self.requires, values) else None
 
-def _boxes(stmt: kir.Stmt) -> list[kir.Box]:
-    match stmt:
-        case kir.TmaLoad(_, box) | kir.Load(_, kir.Box() as box):
-            return [box]
-        case kir.TmaStore(box) | kir.Store(kir.Box() as box):
-            return [box]
-        case _:
-            return []
+    def _pitched(self, params: Values) -> dict[str, int]:
+        """Make parameters that are strides and nothing else large enough for rows not to meet."""
+        out = dict(params)
+        extents = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
+        for t in self.kernel.tensors:
+            need = 1
+            for extent, stride in reversed(list(zip(t.extents, t.strides, strict=True))):
+                if isinstance(stride, Var) and stride not in extents:
+                    whole = -(-max(need, 1) // t.aligned) * t.aligned
+                    out[stride.name] = max(out[stride.name], whole)
+                step = _at(stride, out)
+                rows = _at(extent, out)
+                need = (step or 0) * max(rows or 0, 1)
+        return out
 
+    def reached(
+        self, stops: list[Expr], wanted: list[int], given: Values | None = None
+    ) -> Values | None:
+        """Return values, those given among them, at which the stops are what is wanted."""
+        for start in self._starts():
+            for block in (0, 1):
+                found = self._from({**start, **(given or {})}, block, stops, wanted)
+                if found is not None:
+                    return found
+        return None
 
-def _trips(trace: Trace, values: _Values) -> int:
-    return 0 if trace.trips is None else max(0, _function(trace.trips)(values))
+    def _starts(self) -> Iterator[dict[str, int]]:
+        """Yield first guesses: everything 1 (or its unit), then everything 0, 2, 3."""
+        for n in (1, 2, 0, 3):
+            yield {var.name: -(-n // self.units[var]) * self.units[var] for var in self.free}
 
-
-class _Reading:
-    """The boxes of a step as functions of the launch."""
-
-    def __init__(self, trace: Trace, step: Step, box: kir.Box) -> None:
-        def made(expr: Expr) -> _Function:
-            whole = substitute(expr, step.lets)
-            return _function(whole if trace.trips is None else replace_tree(whole, trace.trips, N))
-
-        self.step, self.box = step, box
-        self.origin = [made(e) for e in box.origin]
-        self.limit = [made(e) for e in box.limit]
-        self.extents = [_function(e) for e in box.tensor.extents]
-        self.writes = isinstance(step.stmt, kir.Store | kir.TmaStore)
-
-
-def _wrong(trace: Trace, values: _Values) -> tuple[str, str, str] | None:
-    """Return what goes wrong in one launch: kind, place and words."""
-    readings = [_Reading(trace, s, box) for s in trace.steps for box in _boxes(s.stmt)]
-    written: dict[str, list[list[tuple[int, int]]]] = {}
-    for block in range(values[kir.GRID.name]):
-        here = {**values, kir.BLOCK.name: block}
-        n = _trips(trace, here)
-        if n > TRIPS:
+    def _from(
+        self, start: dict[str, int], block: int, stops: list[Expr], wanted: list[int]
+    ) -> Values | None:
+        params = dict(start)
+        for _ in range(2):
+            for stop, count in zip(stops, wanted, strict=True):
+                self._towards(params, block, stop, count)
+        values = self.completed(params, block)
+        if values is None:
             return None
-        for reading in readings:
-            step, box = reading.step, reading.box
-            stop = max(0, step.loop.stop(0, n)) if step.loop is not None else 1
-            for k in range(stop):
-                if not step.runs(k, n):
-                    continue
-                now = {**here, K.name: k, N.name: n}
-                spans = []
-                for axis, size in enumerate(box.shape):
-                    start = reading.origin[axis](now)
-                    end = min(start + size, reading.limit[axis](now))
-                    spans.append((start, end))
-                if any(start >= end for start, end in spans):
-                    continue
-                for (start, end), extent in zip(spans, reading.extents, strict=True):
-                    if start < 0 or end > extent(now):
-                        says = f"CTA {block}, k={k}: {start}..{end} leaves 0..{extent(now)}"
-                        return "bounds", step.where, says
-                if reading.writes:
-                    written.setdefault(box.tensor.name, []).append(spans)
-    for tensor in trace.kernel.tensors:
-        if tensor.name in trace.kernel.outputs:
-            wrong = _cover(tensor, values, written.get(tensor.name, []))
-            if wrong:
-                return "coverage", tensor.name, wrong
+        good = all(
+            at is not None and max(0, at) == count
+            for at, count in ((_at(s, values), n) for s, n in zip(stops, wanted, strict=True))
+        )
+        return values if good else None
+
+    def _towards(self, params: dict[str, int], block: int, stop: Expr, count: int) -> None:
+        """Set the one parameter that gives this trip count, if one does."""
+
+        def at(var: Var, units: int) -> int:
+            values = {**params, var.name: units * self.units[var]}
+            grid = block + 1
+            if self.grid is not None:
+                try:
+                    grid = self.grid(values)
+                except ZeroDivisionError:
+                    grid = 1
+            found = _at(stop, {**values, kir.GRID.name: grid, kir.BLOCK.name: block})
+            return -1 if found is None else max(0, found)
+
+        for var in self.free:
+            if var not in variables(stop):
+                continue
+            if at(var, params[var.name] // self.units[var]) == count:
+                return
+            low, high = 0, LARGEST // self.units[var]
+            while low < high:
+                middle = (low + high) // 2
+                if at(var, middle) < count:
+                    low = middle + 1
+                else:
+                    high = middle
+            if at(var, low) == count:
+                params[var.name] = low * self.units[var]
+                return
+
+
+def _at(expr: Expr, values: Values) -> int | None:
+    try:
+        return function(expr)(values)
+    except (ZeroDivisionError, KeyError):
+        return None
+
+
+def _stops(kernel: kir.Kernel) -> list[tuple[str, Expr]]:
+    """Return the name and end of every loop, of those inside others as in the first turn."""
+    out: list[tuple[str, Expr]] = []
+    moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
+
+    def body(stmts: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> None:
+        lets = dict(outer)
+        for stmt in stmts:
+            match stmt:
+                case kir.Let(var, value):
+                    lets[var] = sites.MOVING if var in moving else substitute(value, lets)
+                case kir.ForLoop(index, stop, inner):
+                    whole = substitute(stop, lets)
+                    if sites.MOVING not in variables(whole):
+                        out.append((index.name, whole))
+                    body(inner, {**lets, index: 0})
+                case _:
+                    for inner in kir.bodies(stmt):
+                        body(inner, lets)
+
+    body(kernel.body, {kir.RANK: kir.BLOCK % kernel.cluster if kernel.cluster > 1 else 0})
+    return out
+
+
+def _units(kernel: kir.Kernel) -> dict[Var, int]:
+    """Return for each parameter what a launch rounds it up to: the alignment of last extents."""
+    units = dict.fromkeys(kernel.params, 1)
+    for t in kernel.tensors:
+        for var in variables(t.extents[-1]):
+            units[var] = lcm(units.get(var, 1), t.aligned)
+    return units
+
+
+def _grid(kernel: kir.Kernel) -> Function | None:
+    """Return the number of CTAs as a function of parameters, where it is required to be one."""
+    number = fixed_grid(kernel)
+    return None if number is None else function(number)
+
+
+def fixed_grid(kernel: kir.Kernel) -> Expr | None:
+    """Return what `Kernel.requires` says the number of CTAs is, if it says so."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
+                number = b if a == kir.GRID else a
+                if kir.GRID not in variables(number):
+                    return number
+            case _:
+                pass
     return None
 
 
-def _cover(tensor: kir.Tensor, values: _Values, boxes: list[list[tuple[int, int]]]) -> str:
-    for i, a in enumerate(boxes):
-        for b in boxes[:i]:
-            both = [(max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(a, b, strict=True)]
-            if all(start < end for start, end in both):
-                return f"element {tuple(start for start, _ in both)} is written twice"
-    total = 1
-    for extent in tensor.extents:
-        total *= _function(extent)(values)
-    for box in boxes:
-        size = 1
-        for start, end in box:
-            size *= end - start
-        total -= size
-    return f"{total} elements are never written" if total else ""
+def legal(kernel: kir.Kernel, requires: Iterable[Function], values: Values) -> bool:
+    """Whether a launch may be: what is required holds, and rows end where they are aligned."""
+    grid = values[kir.GRID.name]
+    if grid < 1 or grid % kernel.cluster or any(values[var.name] < 0 for var in kernel.params):
+        return False
+    try:
+        if not all(holds(values) for holds in requires):
+            return False
+    except ZeroDivisionError:
+        return False
+    return all(function(t.extents[-1])(values) % t.aligned == 0 for t in kernel.tensors)
+
+
+def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Iterator[Values]:
+    """Yield legal launches: extents around multiples of tiles, few CTAs; smallest first."""
+    search = _Search(kernel)
+    used = {v for e in kernel.requires for v in variables(e)}
+    sizes: dict[Var, int] = {}
+    for site in sites.read(kernel):
+        box = sites.touches(site.stmt)
+        if box is not None:
+            exprs = (*box.origin, *box.limit)
+            places = (*map(site.plain, exprs), *site.guards, *(turn.stop for turn in site.loops))
+            used |= {v for e in places for v in variables(e)}
+            for extent, size in zip(box.tensor.extents, box.shape, strict=True):
+                for var in variables(extent):
+                    sizes[var] = max(sizes.get(var, 1), size)
+    choices = []
+    for var in kernel.params:
+        unit = search.units[var]
+        if var in sizes:
+            t = sizes[var]
+            tries = [0, 1, t, t + 1, 2 * t + 1, 3 * t]
+        else:
+            tries = [1, 2, 3, 0] if var in used else [1]
+        choices.append(list(dict.fromkeys(-(-x // unit) * unit for x in tries)))
+    ranked = sorted(product(*(range(len(c)) for c in choices)), key=lambda r: (sum(r), r))
+    counts: tuple[int | None, ...] = (None,) if search.grid is not None else grids
+    tried = 0
+    for picked in ranked:
+        params = {
+            var.name: choice[i]
+            for var, choice, i in zip(kernel.params, choices, picked, strict=True)
+        }
+        for grid in counts:
+            tried += 1
+            if tried > LAUNCHES:
+                return
+            whole = None if grid is None else grid * kernel.cluster
+            values = search.completed(params, 0, whole)
+            if values is not None:
+                yield values

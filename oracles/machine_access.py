@@ -13,7 +13,8 @@ import numpy as np
 
 from fuser import kernel_ir as kir
 from oracles.machine_agent import Violation
-from oracles.machine_clock import GlobalShadow, Index
+from oracles.machine_clock import Index
+from oracles.machine_global import GlobalShadow
 from oracles.machine_ops import Array
 from oracles.machine_tile import Atoms, narrowed, row_major, tile
 from oracles.machine_unroll import Env, Event, compile_expr
@@ -109,14 +110,14 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
     if width == 1 or not box.shape or box.shape[-1] == 1:
         return
     if view.tensor.strides[-1] != 1:
-        raise Violation("align", f"{width} neighbours of {name} are not neighbours in memory")
+        raise Violation("bounds", f"{width} neighbours of {name} are not neighbours in memory")
     if view.tensor.aligned % width:
-        raise Violation("align", f"width {width} does not divide aligned={view.tensor.aligned}")
+        raise Violation("bounds", f"width {width} does not divide aligned={view.tensor.aligned}")
     start = sum(o * s for o, s in zip(event.origin, view.strides, strict=True))
     rows = [s for s, n in zip(view.strides[:-1], box.shape[:-1], strict=True) if n > 1]
     if start % width or any(s % width for s in rows) or valid[-1] % width:
         raise Violation(
-            "align",
+            "bounds",
             f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
             f"end after {valid[-1]}",
         )
@@ -130,7 +131,7 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
     start = buffer.offset + index * buffer.slot_nbytes
     if start % nbytes:
         raise Violation(
-            "align", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
+            "bounds", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
         )
 
 
@@ -140,7 +141,7 @@ def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     if event.limit != view.extents:
         raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
     if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:
-        raise Violation("align", f"neighbours of {view.tensor.name} are not neighbours in memory")
+        raise Violation("bounds", f"neighbours of {view.tensor.name} are not neighbours in memory")
 
 
 def check_chunks(view: View, event: Event, box: kir.Box) -> None:
@@ -165,19 +166,21 @@ class Geometry:
         self.copied = {
             ref.tensor.name
             for stmt in kernel.walk()
-            if isinstance(stmt, kir.TmaLoad | kir.TmaStore)
+            if isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce)
             for ref in (stmt.dst, stmt.src)
             if isinstance(ref, kir.Box)
         }
+        writers = kir.Store | kir.TmaStore | kir.TmaReduce | kir.AtomicAdd
         self.written = {
             stmt.dst.tensor.name
             for stmt in kernel.walk()
-            if isinstance(stmt, kir.Store | kir.TmaStore) and isinstance(stmt.dst, kir.Box)
+            if isinstance(stmt, writers) and isinstance(stmt.dst, kir.Box)
         }
         self.read = {
             stmt.src.tensor.name
             for stmt in kernel.walk()
-            if isinstance(stmt, kir.Load | kir.TmaLoad) and isinstance(stmt.src, kir.Box)
+            if isinstance(stmt, kir.Load | kir.TmaLoad | kir.CpAsync)
+            and isinstance(stmt.src, kir.Box)
         }
         self._flat: dict[tuple[int, int, int], Index] = {}
 
@@ -205,9 +208,15 @@ class Tensors:
         self.geometry = geometry
         self.flat = {name: array.reshape(-1) for name, array in arrays.items()}
         self.shaped = arrays
+        kernel = geometry.kernel
         self.shadows = {
             name: GlobalShadow(
-                np.zeros(geometry.views[name].size, np.bool_), name in geometry.read, [], []
+                np.zeros(geometry.views[name].size, np.bool_),
+                name in geometry.read,
+                name in kernel.workspaces,
+                kernel.determinism == "bitwise" and geometry.views[name].tensor.dtype.is_float,
+                [],
+                [],
             )
-            for name in {*geometry.written, *geometry.kernel.outputs}
+            for name in {*geometry.written, *kernel.outputs, *kernel.workspaces}
         }

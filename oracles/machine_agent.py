@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fuser import kernel_ir as kir
 from fuser.kernel_text import line
-from oracles.machine_clock import ORDER, Clock, Index
+from oracles.machine_clock import CAUSE, ORDER, Clock, Index
 from oracles.machine_ops import Array
 from oracles.machine_unroll import Event
 
@@ -93,8 +94,16 @@ class Flight:
         What its issuer knew at the issue.
     steps : list of callables
         What is left to do, the next one last.
+    cta : int
+        Whose shared memory it accesses, counted among the CTAs that run together.
+    issued : int
+        Time of its issuer at the issue.
+    waits_for : list of Flight
+        What must be over before it may begin.
     done : int
         0, `READ_DONE` or `WRITE_DONE`.
+    kin : int
+        Number of the wgmma of which it is one warp's part; 0 for anything else.
     """
 
     by: int
@@ -103,12 +112,91 @@ class Flight:
     start: Clock
     issuer: Agent
     steps: list[Callable[[], None]]
+    cta: int
+    issued: int
+    waits_for: list[Flight] = field(default_factory=list)
     done: int = 0
+    kin: int = 0
 
     @property
     def name(self) -> str:
         """How witnesses call it."""
-        return f"copy engine #{self.by}"
+        match self.event.stmt:
+            case kir.Wgmma():
+                return f"tensor core #{self.by}"
+            case kir.TmaStore() | kir.TmaReduce():
+                return f"store engine #{self.by}"
+            case kir.CpAsync() | kir.CpAsyncMBarrierArrive():
+                return f"cp.async #{self.by}"
+            case _:
+                return f"copy engine #{self.by}"
+
+
+@dataclass(eq=False, slots=True)
+class Groups:
+    """Asynchronous groups of one thread, or of one warp.
+
+    Parameters
+    ----------
+    read : int
+        How many of the oldest are known to have read their sources.
+    """
+
+    open: list[Flight] = field(default_factory=list)
+    closed: list[list[Flight]] = field(default_factory=list)
+    read: int = 0
+
+    def commit(self) -> None:
+        """Close the open group; an empty one counts."""
+        self.closed.append(self.open)
+        self.open = []
+
+    def older(self, keep: int, *, read_only: bool) -> list[Flight]:
+        """Return what an await has to wait for."""
+        upto = max(len(self.closed) - keep, 0)
+        return [f for group in self.closed[self.read if read_only else 0 : upto] for f in group]
+
+    def forget(self, keep: int, *, read_only: bool) -> None:
+        """Note that an await has passed."""
+        upto = max(len(self.closed) - keep, 0)
+        if read_only:
+            self.read = max(self.read, upto)
+        else:
+            self.closed = self.closed[upto:]
+            self.read = max(self.read - upto, 0)
+
+    @property
+    def left(self) -> list[Flight]:
+        """What nobody has waited for."""
+        return [f for group in self.closed for f in group] + self.open
+
+
+@dataclass(eq=False, slots=True)
+class Warp:
+    """What belongs to a warp as a whole.
+
+    Parameters
+    ----------
+    half : list of Agent
+        The part of it that stands at a statement of the whole warp.
+    groups : Groups
+        Of wgmma.
+    queue : list of Flight
+        Its wgmmas in order, those that have not finished.
+    fenced : bool
+        Whether it has executed a `WgmmaFence`.
+    touched : set of str
+        Fragments accessed in an ordinary way since then.
+    registers : int
+        Per thread, as `SetMaxNReg` counts.
+    """
+
+    half: list[Agent] = field(default_factory=list)
+    groups: Groups = field(default_factory=Groups)
+    queue: list[Flight] = field(default_factory=list)
+    fenced: bool = False
+    touched: set[str] = field(default_factory=set)
+    registers: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -119,6 +207,8 @@ class Agent:
     ----------
     by : int
         Clock column.
+    cta, block : int
+        Its CTA, counted among those that run together, and its number in the launch.
     warp, mult : int
         Warp within the CTA, and how many threads this stands for.
     lo, hi : int
@@ -131,26 +221,40 @@ class Agent:
         What its lanes did up to this time is ordered before what any of them does now.
     blocked : str
         What it waits for, in words; empty while it can run.
-    read_groups : int
-        How many of its oldest groups it knows to have read their sources.
+    bulk, copies : Groups
+        Of tensor stores, and of cp.async.
+    issued : list of Flight
+        Its cp.async that have not arrived on a barrier by themselves.
+    fences : dict
+        What it knew at its last fence of each scope.
+    weak : list of (scope, Clock)
+        What it has observed at too narrow a scope; a fence of that scope makes up for it.
+    turn : int or None
+        Turn of the cluster's barrier at which it has arrived and not yet waited.
     """
 
     by: int
     name: str
+    cta: int
+    block: int
     warp: int
     mult: int
     lo: int
     hi: int
     program: list[Event]
     clock: Clock
+    team: Warp
     pc: int = 0
     joined: int = 0
     intent: int | None = None
     blocked: str = ""
     registers: dict[str, Array] = field(default_factory=dict)
-    open_group: list[Flight] = field(default_factory=list)
-    groups: list[list[Flight]] = field(default_factory=list)
-    read_groups: int = 0
+    bulk: Groups = field(default_factory=Groups)
+    copies: Groups = field(default_factory=Groups)
+    issued: list[Flight] = field(default_factory=list)
+    fences: dict[kir.Scope, Clock] = field(default_factory=dict)
+    weak: list[tuple[kir.Scope, Clock]] = field(default_factory=list)
+    turn: int | None = None
 
     @property
     def now(self) -> int:
@@ -159,4 +263,9 @@ class Agent:
 
     def tick(self) -> None:
         """Begin a new time: what follows is not part of what was published."""
-        self.clock[ORDER, self.by] += 1
+        self.clock[ORDER : CAUSE + 1, self.by] += 1
+
+    def sees(self, flight: Flight, done: int) -> None:
+        """Know that a copy has come this far."""
+        at, column = flight.base + done, self.clock[ORDER : CAUSE + 1, flight.by]
+        column[column < at] = at

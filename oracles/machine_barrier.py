@@ -1,4 +1,4 @@
-"""The state of barriers: one slot of an mbarrier, and one of the sixteen barriers of a CTA."""
+"""The state of barriers and semaphores, with what each of them hands on."""
 
 from __future__ import annotations
 
@@ -18,28 +18,50 @@ class Barrier:
 
     Parameters
     ----------
+    cta : int
+        In whose shared memory it lies.
+    column : int
+        Clock column that counts its completed phases.
+    made, wide : int
+        Clock columns that count its lives, as seen in its CTA and in its cluster.
     phase : int
         Full number of the running phase; -1 before `mbarrier_init` and after the end.
     life : int
         Phase with which the next life begins: even, and past all earlier ones, so that what a
         thread knows of an earlier life does not count.
+    lives : int
+        How often it was initialised.
     acc, sealed : Clock
         What arrivals and bytes of the running phase released; the same of the last phase.
+    far, far_sealed : Clock
+        The same from threads of other CTAs, for who waits at cluster scope.
+    expects : list of (column, time)
+        Who expects bytes on the running phase without arriving.
+    parts, last_parts : list of (column, time)
+        Arrivals and bytes of the running phase, and of the last one.
     returned : list of (Agent, time)
         Who has left its wait for the last phase, and when.
     """
 
     name: str
+    cta: int
     count: int
     column: int
+    made: int
+    wide: int
     acc: Clock
     sealed: Clock
+    far: Clock
+    far_sealed: Clock
     phase: int = -1
     life: int = 0
+    lives: int = 0
+    made_by: int = -1
     pending: int = 0
     nbytes: int = 0
-    made_by: int = -1
-    made_at: int = 0
+    expects: list[tuple[int, int]] = field(default_factory=list)
+    parts: list[tuple[int, int]] = field(default_factory=list)
+    last_parts: list[tuple[int, int]] = field(default_factory=list)
     waiters: list[Agent] = field(default_factory=list)
     returned: list[tuple[Agent, int]] = field(default_factory=list)
     used: dict[int, int] = field(default_factory=dict)
@@ -53,6 +75,15 @@ class Barrier:
         return f"{self.name}: phase {self.phase}, pending {self.pending}, bytes {self.nbytes}"
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a barrier also waits for: the turn of a semaphore."""
+
+    semaphore: tuple[str, int]
+    turn: int
+    scope: kir.Scope
+
+
 @dataclass(eq=False, slots=True)
 class NamedBarrier:
     """One of the sixteen barriers of a CTA: the running turn, its arrivals and who waits."""
@@ -63,10 +94,46 @@ class NamedBarrier:
     turn: int = 0
     threads: int = 0
     arrived: int = 0
+    gate: Gate | None = None
     halves: dict[int, list[Agent]] = field(default_factory=dict)
     waiting: list[Agent] = field(default_factory=list)
 
 
-def fixed_columns(kernel: kir.Kernel, agents: int) -> int:
-    """Return the clock columns before those of copies: agents, mbarrier slots, named barriers."""
-    return agents + sum(m.slots for m in kernel.barriers) + NAMED
+@dataclass(eq=False, slots=True)
+class ClusterBarrier:
+    """The barrier of a cluster: its running turn, what arrivals released, who waits."""
+
+    acc: Clock
+    sealed: Clock
+    turn: int = 0
+    arrived: int = 0
+    waiting: list[Agent] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Counter:
+    """One integer of a semaphore, with what its last store releases.
+
+    Parameters
+    ----------
+    by, at, cta : int
+        Who stored it and when; -1 before the first.
+    seen : Clock or None
+        What the store makes known at `scope`; None for nothing.
+    fences : dict
+        What fences of its thread make known at their scopes.
+    """
+
+    value: int = 0
+    by: int = -1
+    at: int = 0
+    cta: int = -1
+    cause: Clock | None = None
+    seen: Clock | None = None
+    scope: kir.Scope = kir.Scope.CTA
+    fences: dict[kir.Scope, Clock] = field(default_factory=dict)
+    waiting: list[NamedBarrier] = field(default_factory=list)
+
+
+REACH = {kir.Scope.CTA: 0, kir.Scope.CLUSTER: 1, kir.Scope.GPU: 2}
+"""Scopes from the narrowest to the widest."""

@@ -1,4 +1,4 @@
-"""Clock columns of one CTA: lent to copies in flight, taken back, and added where they run out."""
+"""Clock columns: lent to copies in flight, taken back, and added where they run out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 import numpy as np
 
 from oracles.machine_agent import WRITE_DONE, Agent, Flight
-from oracles.machine_clock import ORDER, ROWS, Clock, fresh
+from oracles.machine_clock import CAUSE, ORDER, ROWS, Clock, Index, Parts, fresh
 
 POOL = 16
-"""Columns for copies with which a machine begins."""
+"""Columns for copies with which a machine begins, per as many agents."""
 
 
 class Columns:
@@ -25,19 +25,22 @@ class Columns:
 
     Attributes
     ----------
-    used : deque of (Flight, owed)
+    used : for either proxy, a deque of (Flight, owed, first, last)
         Copies whose column may come free; `owed` is how much of a copy a thread must have seen
-        before it can touch the same memory.
+        before it can touch the same memory, and agents `first <= i < last` are those that can.
     """
 
     def __init__(self, agents: list[Agent], fixed: int) -> None:
-        self.used: deque[tuple[Flight, int]] = deque()
+        self.used: tuple[deque[tuple[Flight, int, int, int]], ...] = (deque(), deque())
         self._agents = agents
         self._next = fixed
-        self._clocks = np.zeros((len(agents), ROWS, fixed + POOL), np.int32)
+        pool = POOL * (2 + len(agents) // POOL)
+        self._clocks = np.zeros((len(agents), ROWS, fixed + pool), np.int32)
         self._ended = np.array([not a.program for a in agents])
+        self.parts = Parts(self.width)
         self._lend()
         for agent in agents:
+            self.parts.cta[agent.by] = agent.cta
             agent.tick()
 
     @property
@@ -53,29 +56,39 @@ class Columns:
         """Forget an agent that has ended: it touches nothing any more."""
         self._ended[agent.by] = True
 
-    def take(self) -> tuple[int, int]:
+    def newest(self, first: int, last: int) -> Index:
+        """Return, per column, the latest that one of these agents knows to have happened."""
+        return np.asarray(np.max(self._clocks[first:last, CAUSE], axis=0), np.intp)
+
+    def take(self, *, generic: bool) -> tuple[int, int]:
         """Return a column for a new copy, and the time it stands at; clocks may grow.
 
         Notes
         -----
-        The column of an earlier copy is free once every running agent has seen what of it anyone
-        can owe: who then sees the new copy has seen the old one anyway.
+        The column of an earlier copy is free once every running agent that can touch the same
+        memory has seen what of it anyone can owe: who then sees the new copy has seen the old
+        one anyway.
         """
-        for _ in range(min(2, len(self.used))):
-            flight, owed = self.used.popleft()
-            seen = self._clocks[:, ORDER, flight.by] >= flight.base + owed
-            if flight.done == WRITE_DONE and (seen | self._ended).all():
-                return flight.by, flight.base + WRITE_DONE
-            self.used.append((flight, owed))
+        used = self.used[generic]
+        for _ in range(min(2, len(used))):
+            entry = flight, owed, first, last = used.popleft()
+            if flight.done == WRITE_DONE:
+                seen = self._clocks[first:last, ORDER, flight.by] >= flight.base + owed
+                if (seen | self._ended[first:last]).all():
+                    return flight.by, flight.base + WRITE_DONE
+            used.append(entry)
         if self._next == self.width:
             self._clocks = np.pad(self._clocks, ((0, 0), (0, 0), (0, self.width)))
+            self.parts.grow(self.width)
             self._lend()
         self._next += 1
         return self._next - 1, 0
 
     def widened(self, clock: Clock) -> Clock:
         """Return a clock of a barrier at the present width."""
-        return np.pad(clock, ((0, 0), (0, self.width - clock.shape[1])))
+        wide = self.fresh()
+        wide[:, : clock.shape[1]] = clock
+        return wide
 
     def _lend(self) -> None:
         for agent in self._agents:

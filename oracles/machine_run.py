@@ -1,139 +1,51 @@
-"""One CTA stepped through one schedule: every statement of the Kernel IR has its action here."""
+"""CTAs stepped through one schedule: every statement of the Kernel IR has its action here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from fuser import kernel_ir as kir
-from fuser.kernel_text import line
-from oracles import machine_ops
-from oracles.machine import Machine
-from oracles.machine_access import Geometry, Tensors, View, view
-from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation, place
-from oracles.machine_clock import fresh
+from oracles import machine_fence
+from oracles.machine import GROUPS, Machine
+from oracles.machine_access import Tensors
+from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, Step, Violation
+from oracles.machine_agent import place as place_of
+from oracles.machine_barrier import Gate
+from oracles.machine_copy import Copies
+from oracles.machine_meet import Meetings
 from oracles.machine_memory import Memory
 from oracles.machine_ops import Array
-from oracles.machine_schedule import Schedule
-from oracles.machine_tile import halves
-from oracles.machine_unroll import Event, Position, compile_kernel, position, unroll
+from oracles.machine_phase import Phases
+from oracles.machine_prepare import Prepared
+from oracles.machine_schedule import Choices, Schedule
+from oracles.machine_tensor import Tensorcores
+from oracles.machine_unroll import Event
 from oracles.verdict import Finding
 
 TRACE = 14
 """Steps that a witness shows before the one that failed."""
 
 
-def unsupported(kernel: kir.Kernel) -> str:
-    """Name the first construct that this machine does not model; empty if it models all."""
-    if kernel.cluster != 1:
-        return f"clusters of {kernel.cluster} CTAs"
-    for stmt in kernel.walk():
-        if _beyond(stmt):
-            return f"`{line(stmt)}` ({type(stmt).__name__})"
-    return ""
-
-
-def _beyond(stmt: kir.Stmt) -> bool:
-    match stmt:
-        case (
-            kir.Copy()
-            | kir.TmaReduce()
-            | kir.CpAsync()
-            | kir.AtomicAdd()
-            | kir.Wgmma()
-            | kir.Mma()
-            | kir.Assign()
-            | kir.MBarrierExpectTx()
-            | kir.CpAsyncMBarrierArrive()
-            | kir.WgmmaFence()
-            | kir.ClusterArrive()
-            | kir.ClusterWait()
-            | kir.BlockSerializeWait()
-            | kir.BlockSerializeRelease()
-        ):
-            return True
-        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
-            return kind is not kir.AsyncKind.BULK
-        case kir.MBarrierArrive(_, _, _, cta):
-            return cta is not None
-        case kir.Compute(_, op):
-            return not machine_ops.known(op)
-        case (
-            kir.Let()
-            | kir.ForLoop()
-            | kir.IfThenElse()
-            | kir.Role()
-            | kir.Elect()
-            | kir.TmaLoad()
-            | kir.TmaStore()
-            | kir.Load()
-            | kir.Store()
-            | kir.Coordinate()
-            | kir.BlockSync()
-            | kir.NamedArrive()
-            | kir.WarpSync()
-            | kir.MBarrierInit()
-            | kir.MBarrierInvalidate()
-            | kir.MBarrierArriveExpectTx()
-            | kir.MBarrierWaitParity()
-            | kir.FenceAsyncProxy()
-            | kir.FenceMBarrierInit()
-            | kir.ThreadFence()
-            | kir.SetMaxNReg()
-        ):
-            return False
-
-
-class Prepared:
-    """A kernel laid out for one launch; any number of schedules can run on it.
+class Run:
+    """CTAs that run together, under one schedule.
 
     Parameters
     ----------
-    env : mapping of str to int
-        Values of the kernel's parameters and of `GRID`.
-    """
+    blocks : tuple of int
+        Their numbers, rising; whole clusters.
+    seed, choices : int, sequence of int or None
+        What draws the schedule; the seed does not count where there are choices.
 
-    def __init__(self, kernel: kir.Kernel, env: Mapping[str, int]) -> None:
-        self.kernel = kernel
-        self.env = dict(env)
-        self.views: dict[str, View] = {t.name: view(t, self.env) for t in kernel.tensors}
-        self.nodes = compile_kernel(kernel)
-        self.geometry = Geometry(kernel, self.views)
-        self._programs: dict[tuple[int, Position], list[Event]] = {}
-
-    def agents(self, block: int) -> list[Agent]:
-        """Return the threads of a CTA at their start, two for each warp."""
-        agents: list[Agent] = []
-        for warp in range(self.kernel.threads // kir.WARP):
-            for (lo, hi), lanes in zip(halves(warp), ("lane 0", "lanes 1-31"), strict=True):
-                name = f"{self._team(warp)} {lanes}"
-                program = self._program(block, warp, lane0=hi - lo == 1)
-                agents.append(Agent(len(agents), name, warp, hi - lo, lo, hi, program, fresh(0)))
-        return agents
-
-    def _team(self, warp: int) -> str:
-        for stmt in self.kernel.body:
-            if isinstance(stmt, kir.Role) and 0 <= warp - stmt.first_warp < stmt.warps:
-                return f"{stmt.name} warp {warp - stmt.first_warp}"
-        return f"warp {warp}"
-
-    def _program(self, block: int, warp: int, *, lane0: bool) -> list[Event]:
-        key = (block, position(self.nodes, warp, lane0=lane0))
-        if key not in self._programs:
-            self._programs[key] = unroll(self.nodes, {**self.env, kir.BLOCK.name: block}, key[1])
-        return self._programs[key]
-
-
-class Run:
-    """One CTA under one schedule.
-
-    Parameters
+    Attributes
     ----------
     findings : list of Finding
         Warnings so far; `go` adds the errors, with which the run ends.
     checked, accesses : int
         Accesses, synchronisations and ends that were checked; of these, accesses.
+    broken : Violation or None
+        What ended the run early.
     """
 
     def __init__(
@@ -141,46 +53,88 @@ class Run:
         prepared: Prepared,
         tensors: Tensors,
         scalars: Mapping[str, Array],
-        block: int,
+        blocks: tuple[int, ...],
         seed: int,
+        choices: Sequence[int] | None,
         *,
         strict: bool,
     ) -> None:
-        agents = prepared.agents(block)
-        self.block = block
-        self.machine = Machine(prepared.kernel, agents, self._warn)
+        agents = prepared.agents(blocks)
+        kernel = prepared.kernel
+        self.blocks = blocks
         self.log: list[Step] = []
-        self.memory = Memory(
-            tensors, block, len(agents), scalars, self.log, self._warn, strict=strict
+        self.machine = machine = Machine(kernel, prepared.traits, agents, self._warn)
+        self.phases = Phases(machine)
+        drained = frozenset(kernel.workspaces) | prepared.geometry.read
+        self.meetings = Meetings(machine, prepared.counts, drained)
+        self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
+        self.copies = Copies(machine, self.phases, self.memory)
+        self.cores = Tensorcores(machine, self.meetings, self.memory)
+        self._multiplies = prepared.traits.multiplies
+        clusters = len(blocks) // kernel.cluster
+        self.schedule: Schedule | Choices = (
+            Schedule(seed, blocks[0], agents, clusters if kernel.residency == "ticket" else 1)
+            if choices is None
+            else Choices(choices, clusters)
         )
-        self.schedule = Schedule(seed, block, agents)
         self.findings: list[Finding] = []
         self.checked = 0
         self.accesses = 0
+        self.broken: Violation | None = None
+        self.waiting = list(range(clusters))
+        self.actor: Agent | Flight | None = None
+        self.event: Event | None = None
         self._warned: set[tuple[str, int, int]] = set()
-        self._issued: list[Flight] = []
-        self._actor: Agent | Flight | None = None
-        self._event: Event | None = None
 
-    def go(self) -> None:
-        """Move until nobody can or a rule breaks, then judge the end."""
+    def go(self) -> bool:
+        """Move until nobody can or a rule breaks; tell whether none was broken."""
+        everybody = self.machine.kernel.residency != "ticket"
+        while everybody and self.waiting:
+            self._admit()
         try:
             with np.errstate(all="ignore"):
-                while (actor := self.schedule.pick(self.machine)) is not None:
-                    self._actor = actor
-                    if isinstance(actor, Flight):
-                        self._advance(actor)
-                    else:
-                        self._step(actor, self.schedule.burst())
+                while self._move():
+                    pass
         except Violation as broken:
+            self.broken = broken
             self.findings.append(self._finding(broken))
-        else:
-            self._end()
         self.accesses = self.memory.checked
         self.checked += self.accesses
+        return self.broken is None
+
+    def _move(self) -> bool:
+        if self.waiting and self._running() < self.schedule.slots:
+            idle = not self.machine.ready and not self.machine.flights
+            if idle or self.schedule.admits():
+                self._admit()
+        actor = self.schedule.pick(self.machine)
+        if actor is None:
+            return bool(self.waiting) and self._running() < self.schedule.slots
+        self.actor = actor
+        if isinstance(actor, Flight):
+            self._advance(actor)
+        else:
+            self._step(actor, self.schedule.burst())
+        return True
+
+    def _admit(self) -> None:
+        cluster = self.machine.kernel.cluster
+        first = self.waiting.pop(0) * cluster
+        for cta in range(first, first + cluster):
+            self.machine.start(cta)
+
+    def _running(self) -> int:
+        """Return how many clusters have started and not ended."""
+        started = len(self.blocks) // self.machine.kernel.cluster - len(self.waiting)
+        live = {
+            agent.cta // self.machine.kernel.cluster
+            for agent in self.machine.agents
+            if agent.pc < len(agent.program)
+        }
+        return sum(1 for cluster in live if cluster < started)
 
     def _advance(self, flight: Flight) -> None:
-        self._event = flight.event
+        self.event = flight.event
         if len(flight.steps) == 1:
             self.machine.flights.remove(flight)
         flight.steps.pop()()
@@ -188,7 +142,7 @@ class Run:
     def _step(self, agent: Agent, burst: int) -> None:
         flights = len(self.machine.flights)
         for _ in range(burst):
-            self._event = event = agent.program[agent.pc]
+            self.event = event = agent.program[agent.pc]
             if not self._act(agent, event):
                 return
             agent.pc += 1
@@ -200,113 +154,147 @@ class Run:
 
     def _act(self, agent: Agent, event: Event) -> bool:
         """Execute one statement; False where the agent is blocked, or was moved on by another."""
-        machine, memory, stmt = self.machine, self.memory, event.stmt
+        machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
         match stmt:
-            case kir.Compute():
-                memory.compute(agent, event, stmt)
-            case kir.Load():
-                memory.load(agent, event, stmt)
-            case kir.Store():
-                memory.store(agent, event, stmt)
-            case kir.MBarrierWaitParity(ring, _, _, _):
-                barrier = machine.barrier(ring, event.slot)
-                passed = machine.wait(agent, barrier, event.parity)
+            case kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate():
+                self._data(agent, event, stmt)
+            case kir.MBarrierWaitParity(ring, _, _, scope, retry):
+                barrier = phases.barrier(ring, event.slot, agent.cta)
+                if not retry:
+                    phases.use(agent, barrier)  # the one try gives up
+                    return self._note(agent, event, "gives up")
+                passed = phases.wait(agent, barrier, event.parity, scope)
                 return passed and self._note(agent, event, barrier.state)
-            case kir.MBarrierArrive(ring):
-                barrier = machine.barrier(ring, event.slot)
-                machine.arrive(agent, barrier, 0)
+            case kir.MBarrierArrive(ring, _, scope, cta):
+                target = agent.cta if cta is None else machine.peer(agent, event.extra)
+                barrier = phases.barrier(ring, event.slot, target)
+                phases.arrive(agent, barrier, 0, scope, event)
                 self._note(agent, event, barrier.state)
             case kir.MBarrierArriveExpectTx(ring, _, nbytes):
-                barrier = machine.barrier(ring, event.slot)
-                machine.arrive(agent, barrier, nbytes)
+                barrier = phases.barrier(ring, event.slot, agent.cta)
+                phases.arrive(agent, barrier, nbytes, kir.Scope.CTA, event)
+                self._note(agent, event, barrier.state)
+            case kir.MBarrierExpectTx(ring, _, nbytes):
+                barrier = phases.barrier(ring, event.slot, agent.cta)
+                phases.expect(agent, barrier, nbytes)
                 self._note(agent, event, barrier.state)
             case kir.WarpSync():
-                return machine.warp_sync(agent) and self._note(agent, event)
+                return self.meetings.warp_sync(agent, event) and self._note(agent, event)
             case kir.BlockSync(number, threads):
                 self._note(agent, event)
-                return machine.named_arrive(agent, number, threads, wait=True)
+                return self.meetings.arrive(agent, event, number, threads, None, wait=True)
             case kir.NamedArrive(number, threads):
                 self._note(agent, event)
-                return machine.named_arrive(agent, number, threads, wait=False)
-            case kir.TmaLoad(_, _, ring):
-                machine.use(agent, machine.barrier(ring, event.slot))
-                flight = self._issue(agent, event)
-                memory.begin_load(flight, stmt, self._landing(flight, stmt))
-            case kir.TmaStore():
-                flight = self._issue(agent, event)
-                agent.open_group.append(flight)
-                memory.begin_store(flight, stmt, self._finishing(flight))
-            case kir.AsyncCommit():
-                machine.commit(agent)
-            case kir.AsyncAwait(_, keep, read_only):
-                passed = machine.await_groups(agent, keep, read_only=read_only)
+                return self.meetings.arrive(agent, event, number, threads, None, wait=False)
+            case kir.TmaLoad():
+                self.copies.tma_load(agent, event, stmt)
+            case kir.TmaStore() | kir.TmaReduce():
+                self.copies.tma_store(agent, event, stmt)
+            case kir.CpAsync():
+                self.copies.cp_async(agent, event, stmt)
+            case kir.CpAsyncMBarrierArrive():
+                self.copies.arrive_after(agent, event, stmt)
+                self._note(agent, event)
+            case kir.Wgmma():
+                return self.cores.wgmma(agent, event, stmt)
+            case kir.WgmmaFence():
+                return self.cores.fence(agent, event) and self._note(agent, event)
+            case kir.Mma():
+                if self._multiplies:
+                    self.cores.access(agent, stmt)
+                return self.cores.mma(agent, event, stmt)
+            case kir.AsyncCommit(kind):
+                return self._commit(agent, event, kind)
+            case kir.AsyncAwait(kind, keep, read_only):
+                if kind is kir.AsyncKind.WGMMA:
+                    passed = self.cores.await_groups(agent, event, keep)
+                else:
+                    passed = self._await(agent, kind, keep, read_only=read_only)
                 return passed and self._note(agent, event)
             case kir.FenceAsyncProxy(space):
-                machine.fence(agent, space)
+                machine_fence.fence_proxy(agent, space)
                 self._note(agent, event)
-            case kir.Coordinate():
-                memory.coordinate(agent, event, stmt)
+            case kir.ThreadFence(scope):
+                machine_fence.fence_thread(agent, scope)
+                if scope is not kir.Scope.CTA:
+                    phases.fence_inits(agent, own=False)
+                self._note(agent, event)
+            case kir.FenceMBarrierInit():
+                phases.fence_inits(agent, own=True)
             case kir.MBarrierInit(ring):
-                machine.init(agent, ring)
+                memory.barrier_bytes(agent, event, ring, live=True)
+                phases.init(agent, ring)
                 self._note(agent, event)
             case kir.MBarrierInvalidate(ring):
-                machine.invalidate(agent, ring)
+                phases.invalidate(agent, ring)
+                memory.barrier_bytes(agent, event, ring, live=False)
                 self._note(agent, event)
-            case kir.SetMaxNReg(registers):
-                if registers % 8 or not 24 <= registers <= 256:
-                    raise Violation("registers", f"{registers} is no multiple of 8 in 24..256")
-            case kir.FenceMBarrierInit() | kir.ThreadFence():
-                pass  # inside one CTA the barriers that follow give the order
-            case kir.Let() | kir.ForLoop() | kir.IfThenElse() | kir.Role() | kir.Elect():
-                raise AssertionError("structure was unrolled")
+            case kir.SetMaxNReg():
+                return self.meetings.set_registers(agent, event, stmt) and self._note(agent, event)
+            case kir.ClusterArrive(relaxed):
+                self._note(agent, event)
+                self.meetings.cluster_arrive(agent, event, relaxed=relaxed)
+            case kir.ClusterWait():
+                return self.meetings.cluster_wait(agent, event) and self._note(agent, event)
+            case kir.BlockSerializeWait(semaphore, _, _, scope):
+                self._note(agent, event)
+                gate = Gate((semaphore.name, event.slot), event.parity, scope)
+                threads = machine.kernel.threads
+                return self.meetings.arrive(agent, event, 0, threads, gate, wait=True)
+            case kir.BlockSerializeRelease():
+                self.meetings.release(agent, stmt, event)
+                self._note(agent, event)
             case (
-                kir.Copy()
-                | kir.TmaReduce()
-                | kir.CpAsync()
-                | kir.AtomicAdd()
-                | kir.Wgmma()
-                | kir.Mma()
-                | kir.Assign()
-                | kir.MBarrierExpectTx()
-                | kir.CpAsyncMBarrierArrive()
-                | kir.WgmmaFence()
-                | kir.ClusterArrive()
-                | kir.ClusterWait()
-                | kir.BlockSerializeWait()
-                | kir.BlockSerializeRelease()
-            ):
-                raise AssertionError("`unsupported` refuses kernels with these")
+                kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
+                | kir.Elect() | kir.Copy()
+            ):  # fmt: skip
+                raise AssertionError("structure was unrolled, and copies without end refused")
         return True
 
-    def _issue(self, agent: Agent, event: Event) -> Flight:
-        flight = self.machine.issue(agent, event, self._owed(event))
-        self._issued.append(flight)
-        return flight
+    def _data(
+        self,
+        agent: Agent,
+        event: Event,
+        stmt: kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate,
+    ) -> None:
+        if self._multiplies:
+            self.cores.access(agent, stmt)
+        match stmt:
+            case kir.Compute():
+                self.memory.compute(agent, event, stmt)
+            case kir.Load():
+                self.memory.load(agent, event, stmt)
+            case kir.Store():
+                self.memory.store(agent, event, stmt)
+            case kir.AtomicAdd():
+                self.memory.atomic_add(agent, event, stmt)
+            case kir.Coordinate():
+                self.memory.coordinate(agent, event, stmt)
 
-    def _owed(self, event: Event) -> int:
-        """Return how much of a copy a thread must have seen before it can touch its memory."""
-        match event.stmt:
-            case kir.TmaStore(dst):
-                read_back = dst.tensor.name in self.memory.geometry.read
-                return WRITE_DONE if read_back else READ_DONE
-            case _:
-                return WRITE_DONE
+    def _commit(self, agent: Agent, event: Event, kind: kir.AsyncKind) -> bool:
+        match kind:
+            case kir.AsyncKind.WGMMA:
+                return self.cores.commit(agent, event)
+            case kir.AsyncKind.BULK:
+                agent.bulk.commit()
+            case kir.AsyncKind.CP_ASYNC:
+                agent.copies.commit()
+        return True
 
-    def _landing(self, flight: Flight, stmt: kir.TmaLoad) -> Callable[[], None]:
-        def land() -> None:
-            barrier = self.machine.barrier(stmt.barrier, flight.event.slot)
-            self.machine.complete(flight, barrier, stmt.dst.buffer.slot_nbytes)
-            self.log.append(Step(flight.name, flight.by, flight.event, note=barrier.state))
-
-        return land
-
-    def _finishing(self, flight: Flight) -> Callable[[int], None]:
-        def finish(done: int) -> None:
-            note = "source read" if done == READ_DONE else "performed"
-            self.log.append(Step(flight.name, flight.by, flight.event, note=note))
-            self.machine.finish(flight, done)
-
-        return finish
+    def _await(self, agent: Agent, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> bool:
+        """Wait until all but the latest `keep` groups of this thread are read, or performed."""
+        groups: Groups = agent.bulk if kind is kir.AsyncKind.BULK else agent.copies
+        upto = READ_DONE if read_only else WRITE_DONE
+        old = groups.older(keep, read_only=read_only)
+        if any(f.done < upto for f in old):
+            self.machine.block(agent, f"{GROUPS} {old[0].name} and others")
+            return False
+        for flight in old:
+            agent.sees(flight, upto)
+        if kind is kir.AsyncKind.CP_ASYNC:
+            self.copies.awaited(agent, old)
+        groups.forget(keep, read_only=read_only)
+        return True
 
     def _note(self, agent: Agent, event: Event, note: str = "") -> bool:
         """Log a synchronisation that happened; True, so that actions can end with it."""
@@ -314,83 +302,40 @@ class Run:
         self.log.append(Step(agent.name, agent.by, event, note=note))
         return True
 
-    # --- the end --------------------------------------------------------------------------------
-
-    def _end(self) -> None:
-        stuck = [a for a in self.machine.agents if a.blocked]
-        for agent in stuck:
-            self._error("deadlock", self._here(agent), self._who_waits(stuck))
-            break
-        barriers = [b for ring in self.machine.barriers.values() for b in ring if b.phase >= 0]
-        for b in barriers:
-            self.checked += 1
-            if b.nbytes:
-                missing = "are still expected" if b.nbytes > 0 else "too many have landed"
-                says = f"{abs(b.nbytes)} bytes {missing} at the end; {b.state}"
-                self._error("bytes", f"mbarrier {b.name}", says)
-            elif b.pending != b.count and not stuck:
-                says = f"a phase is left with {b.count - b.pending} of {b.count} arrivals"
-                self._error("arrivals", f"mbarrier {b.name}", says)
-        if stuck:
-            return
-        for named in self.machine.named:
-            if named.arrived:
-                says = f"{named.arrived} of {named.threads} threads have arrived at the end"
-                self._error("blocksync", f"barrier {named.number}", says)
-        seen = self.machine.seen_by_all()
-        for flight in self._issued:
-            self.checked += 1
-            match flight.event.stmt:
-                case kir.TmaStore():
-                    owed, what = READ_DONE, "has perhaps not read its shared source"
-                case _:
-                    owed, what = WRITE_DONE, "may still write shared memory"
-            if seen[flight.by] < flight.base + owed:
-                says = f"nobody has awaited this copy at the exit of the CTA: it {what}"
-                self._error("exit", place(flight.issuer.name, flight.event), says)
-                return
-        self.checked += len(self.machine.agents)
-
-    def _who_waits(self, stuck: list[Agent]) -> str:
-        lines = [f"{self._here(a)} waits for {a.blocked}" for a in stuck]
-        return "nobody can move:\n" + "\n".join(f"    {text}" for text in lines) + self._trace()
-
-    def _here(self, agent: Agent) -> str:
-        return place(agent.name, agent.program[agent.pc])
-
-    def _error(self, kind: str, where: str, says: str) -> None:
-        self.findings.append(Finding(kind, f"CTA {self.block}, {where}", says))
-
     # --- findings -------------------------------------------------------------------------------
 
     def _finding(self, broken: Violation) -> Finding:
-        assert self._actor is not None, "rules are broken by somebody"
-        assert self._event is not None, "and by a statement"
-        where = place(self._actor.name, self._event)
+        assert self.actor is not None, "rules are broken by somebody"
+        assert self.event is not None, "and by a statement"
+        where = place_of(self.actor.name, self.event)
         if broken.against is not None:
-            where += f" against {place(broken.against.name, broken.against.event)}"
+            where += f" against {place_of(broken.against.name, broken.against.event)}"
         return Finding(
             broken.kind,
-            f"CTA {self.block}, {where}",
-            f"{broken.says}{self._trace(broken.against)}\n    {where}  <- here",
+            f"CTA {self._block()}, {where}",
+            f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here",
         )
 
-    def _trace(self, against: Step | None = None) -> str:
+    def _block(self) -> int:
+        actor = self.actor.issuer if isinstance(self.actor, Flight) else self.actor
+        return self.blocks[0] if actor is None else actor.block
+
+    def trace(self, against: Step | None = None) -> str:
         """Return the last steps of the run, and before them the other party's."""
         shown = self.log[-TRACE:]
         first = [] if against is None or against in shown else [f"{against}", "..."]
         rows = [*first, *(str(step) for step in shown)]
-        name = self.schedule.strategy.value
+        name = self.schedule.name
         return f"\n  last steps, schedule {name!r}:" + "".join(f"\n    {row}" for row in rows)
 
     def _warn(self, kind: str, says: str, against: Step | None = None) -> None:
-        assert self._actor is not None, "warnings are about somebody"
-        assert self._event is not None, "and about a statement"
-        key = (kind, self._event.line, against.event.line if against else 0)
+        assert self.actor is not None, "warnings are about somebody"
+        assert self.event is not None, "and about a statement"
+        key = (kind, self.event.line, against.event.line if against else 0)
         if key not in self._warned:
             self._warned.add(key)
-            where = place(self._actor.name, self._event)
+            where = place_of(self.actor.name, self.event)
             if against is not None:
-                where += f" against {place(against.name, against.event)}"
-            where = f"CTA {self.block}, {where}"
+                where += f" against {place_of(against.name, against.event)}"
+            where = f"CTA {self._block()}, {where}"
             self.findings.append(Finding(kind, where, says, severity="warning"))

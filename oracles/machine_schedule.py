@@ -8,6 +8,7 @@ in halves with a long pause; one thread runs as far ahead as it can.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from enum import Enum
 
 from oracles.machine import Machine
@@ -32,6 +33,8 @@ class Strategy(Enum):
 
 
 STRATEGIES = tuple(Strategy)
+FOREVER = 1 << 30
+"""Statements that no thread has."""
 
 
 class Schedule:
@@ -43,18 +46,31 @@ class Schedule:
         Chooses the strategy (`seed % 6`) and all its draws.
     salt : int
         Number of the CTA, so that CTAs of one launch differ.
+
+    Attributes
+    ----------
+    slots : int
+        How many clusters run at once at most, where they may have to wait for each other's end.
     """
 
-    def __init__(self, seed: int, salt: int, agents: list[Agent]) -> None:
+    def __init__(self, seed: int, salt: int, agents: list[Agent], clusters: int) -> None:
         self.strategy = STRATEGIES[seed % len(STRATEGIES)]
+        self.name = self.strategy.value
         self._draw = random.Random(seed * 1_000_003 + salt)
         self._rank = [a.by for a in agents]
         self._draw.shuffle(self._rank)
         self._turn = 0
+        self.slots = 1
+        if clusters > 1:
+            self.slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
+
+    def admits(self) -> bool:
+        """Draw whether the next cluster starts now, though others could move."""
+        return self._draw.random() < 0.3
 
     def pick(self, machine: Machine) -> Agent | Flight | None:
         """Return who moves next; None where nobody can."""
-        ready, flights = machine.ready, machine.flights
+        ready, flights = machine.ready, machine.able()
         if not ready and not flights:
             return None
         if not flights:
@@ -82,7 +98,7 @@ class Schedule:
         """Return how many statements the picked thread executes before the next pick."""
         match self.strategy:
             case Strategy.LATE | Strategy.EARLY | Strategy.SPLIT:
-                return 1 << 30
+                return FOREVER
             case Strategy.NEWEST:
                 return 3
             case Strategy.AHEAD:
@@ -103,3 +119,46 @@ class Schedule:
             case Strategy.LATE | Strategy.EARLY | Strategy.SPLIT:
                 pass
         return min(ready, key=lambda agent: self._rank[agent.by])
+
+
+class Choices:
+    """An order of moves read from a list of small integers, to be drawn and shrunk by others.
+
+    Number `i` of the list decides the i-th move at which there is a choice.  Its remainder by the
+    number of candidates says who moves (0: the first one that can, threads before copies), its
+    quotient after how many statements the next choice comes (0: when that one cannot go on).
+    Behind the end of the list every number is 0.
+
+    Parameters
+    ----------
+    choices : sequence of int
+        Each at least 0.
+    """
+
+    def __init__(self, choices: Sequence[int], clusters: int) -> None:
+        self.name = f"choices {list(choices)}"
+        self.slots = clusters
+        self._choices = list(reversed(choices))
+        self._burst = 0
+
+    def admits(self) -> bool:
+        """Start every cluster at once."""
+        return True
+
+    def pick(self, machine: Machine) -> Agent | Flight | None:
+        """Return who moves next; None where nobody can."""
+        flights = machine.able()
+        count = len(machine.ready) + len(flights)
+        self._burst = 0
+        if count == 0:
+            return None
+        who = 0
+        if count > 1 and self._choices:
+            self._burst, who = divmod(max(self._choices.pop(), 0), count)
+        if who < len(machine.ready):
+            return machine.ready[who]
+        return flights[who - len(machine.ready)]
+
+    def burst(self) -> int:
+        """Return how many statements the picked thread executes before the next pick."""
+        return self._burst or FOREVER

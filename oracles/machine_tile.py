@@ -17,6 +17,8 @@ import numpy as np
 from fuser import kernel_ir as kir
 from oracles.machine_clock import Index
 
+STRIP = 16
+"""Rows of a tensor-core tile that one warp holds together."""
 Threads = tuple[int, int]
 """Threads `lo <= t < hi`, counted within a role as layouts do."""
 
@@ -37,12 +39,41 @@ class Tile:
     coordinates: tuple[Index, ...]
 
 
+def lane_of(rows: Index, columns: Index) -> Index:
+    """Lane that holds element (row, column) of a tensor-core tile.
+
+    Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
+    """
+    return np.asarray((rows % 8) * 4 + (columns % 8) // 2)
+
+
+def holders(layout: kir.Layout, warp: int) -> Index:
+    """Return the thread, counted in its role, that holds each element of a tile.
+
+    Parameters
+    ----------
+    warp : int
+        Whose threads to name where every warp holds the whole tile.
+    """
+    every = np.arange(prod(layout.shape))
+    match layout.deal:
+        case kir.Deal.ROUND:
+            return (every // layout.vector) % layout.threads
+        case kir.Deal.STRIPS:
+            rows, columns = every // layout.shape[1], every % layout.shape[1]
+            warps = layout.threads // kir.WARP
+            return kir.WARP * ((rows // STRIP) % warps) + lane_of(rows, columns)
+        case kir.Deal.EACH_WARP:
+            rows, columns = every // layout.shape[1], every % layout.shape[1]
+            held = kir.WARP * warp + lane_of(rows, columns)
+            return held if kir.WARP * (warp + 1) <= layout.threads else np.full_like(held, -1)
+
+
 @lru_cache(maxsize=4096)
 def tile(layout: kir.Layout, threads: Threads) -> Tile:
     """Return the part of a layout that these threads hold; the arrays are shared, do not write."""
-    every = np.arange(prod(layout.shape))
-    holder = (every // layout.vector) % layout.threads
-    elements = every[(holder >= threads[0]) & (holder < threads[1])]
+    holder = holders(layout, threads[0] // kir.WARP)
+    elements = np.nonzero((holder >= threads[0]) & (holder < threads[1]))[0]
     return Tile(elements, tuple(np.unravel_index(elements, layout.shape)))
 
 
@@ -66,31 +97,57 @@ def halves(warp: int) -> tuple[Threads, Threads]:
     return (first, first + 1), (first + 1, first + kir.WARP)
 
 
+def rows_of(layout: kir.Layout, slot: kir.Buffer) -> kir.Layout:
+    """Return how the warps that hold an accumulator share the rows of its left operand."""
+    return kir.Layout(slot.shape, 2, layout.threads, kir.Deal.STRIPS)
+
+
+def warpgroup(threads: Threads) -> Threads:
+    """Return the threads of the warpgroup of these threads, counted in the role."""
+    first = threads[0] // kir.WARPGROUP * kir.WARPGROUP
+    return first, first + kir.WARPGROUP
+
+
 def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Threads]]:
     """Every (buffer, layout, thread range) with which the kernel touches shared memory."""
     seen = set()
-    for warps, body in _teams(kernel):
-        for stmt in kir.walk(body):
-            match stmt:
-                case kir.Load(fragment, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer), fragment):
-                    key = (buffer.name, fragment.layout)
-                    for warp in range(warps):
-                        for threads in halves(warp):
-                            if (*key, threads) not in seen:
-                                seen.add((*key, threads))
-                                yield buffer, fragment.layout, threads
-                case _:
-                    pass
+    for warps, stmt in _placed(kernel.body, kernel.threads // kir.WARP):
+        spans = [threads for warp in range(warps) for threads in halves(warp)]
+        match stmt:
+            case kir.Load(fragment, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer), fragment):
+                layout = fragment.layout
+            case kir.CpAsync(kir.Slot(buffer), _, layout):
+                pass
+            case kir.Wgmma(acc, kir.Slot(buffer)):
+                layout = rows_of(acc.layout, buffer)
+                spans = [warpgroup((kir.WARP * warp, 0)) for warp in range(0, warps, 4)]
+            case _:
+                continue
+        for threads in spans:
+            if (buffer.name, layout, threads) not in seen:
+                seen.add((buffer.name, layout, threads))
+                yield buffer, layout, threads
 
 
-def _teams(kernel: kir.Kernel) -> Iterator[tuple[int, tuple[kir.Stmt, ...]]]:
-    common: list[kir.Stmt] = []
-    for stmt in kernel.body:
-        if isinstance(stmt, kir.Role):
-            yield stmt.warps, stmt.body
-        else:
-            common.append(stmt)
-    yield kernel.threads // kir.WARP, tuple(common)
+def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
+    """Every layout by which threads themselves touch shared memory."""
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.Load(fragment, kir.Slot()) | kir.Store(kir.Slot(), fragment):
+                yield fragment.layout
+            case kir.CpAsync(_, _, layout):
+                yield layout
+            case _:
+                pass
+
+
+def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.Stmt]]:
+    """Every statement, with how many warps its innermost role has."""
+    for stmt in body:
+        yield warps, stmt
+        inside = stmt.warps if isinstance(stmt, kir.Role) else warps
+        for inner in kir.bodies(stmt):
+            yield from _placed(inner, inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +175,30 @@ class Atoms:
 
     def __init__(self, kernel: kir.Kernel) -> None:
         patterns = list(_patterns(kernel))
-        layouts = {layout for _, layout, _ in patterns}
+        layouts = set(_dealt(kernel))
         self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
         """Whether one byte may be dealt to different lanes by different statements."""
         ends = sorted((b.offset, b.offset + b.slots * b.slot_nbytes) for b in kernel.buffers)
         self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
-        """Whether two buffers share bytes."""
+        self.aliased = self.aliased or bool(self._placed_barriers(kernel))
+        """Whether two buffers, or a buffer and a barrier, may share bytes."""
         self.granule = _granule(kernel, patterns)
         self._slots: dict[tuple[str, int], Index] = {}
         self._tiles: dict[tuple[str, int, int, Threads], Index] = {}
         self._differ: dict[tuple[Deal, Deal], bool] = {}
         self._touched: dict[tuple[str, kir.Layout, Threads], Index] = {}
         draw = random.Random(0)
-        sums = np.zeros(-(-kernel.smem_bytes // self.granule) + 1, np.uint64)
+        ends_at = [kernel.smem_bytes, *(at + 8 for at in self._placed_barriers(kernel))]
+        sums = np.zeros(-(-max(ends_at) // self.granule) + 1, np.uint64)
         for buffer in kernel.buffers:
             whole = np.arange(buffer.slot_nbytes // self.granule)
             self._mark(sums, buffer, whole, draw)
         for buffer, layout, threads in patterns:
             self._mark(sums, buffer, self._granules(buffer, layout, threads), draw)
+        for at in self._placed_barriers(kernel):
+            sums[at // self.granule : -(-(at + 8) // self.granule)] += np.uint64(
+                draw.getrandbits(64)
+            )
         self._atom = np.unique(sums, return_inverse=True)[1]
         self.count = int(self._atom.max()) + 1
 
@@ -155,6 +218,18 @@ class Atoms:
             self._tiles[key] = np.unique(self._atom[touched])
         return self._tiles[key]
 
+    def of_barrier(self, start: int) -> Index:
+        """Atoms of the eight bytes of an mbarrier."""
+        return np.unique(self._atom[start // self.granule : -(-(start + 8) // self.granule)])
+
+    def _placed_barriers(self, kernel: kir.Kernel) -> list[int]:
+        return [
+            m.offset + 8 * i
+            for m in kernel.barriers
+            if m.offset is not None
+            for i in range(m.slots)
+        ]
+
     def holders(self, deal: Deal) -> dict[int, set[int]]:
         """Return which threads of the CTA touch each granule of shared memory under a deal."""
         out: dict[int, set[int]] = {}
@@ -162,7 +237,7 @@ class Atoms:
         flat = narrowed(part, deal.buffer.shape, row_major(deal.buffer.shape))
         granules = flat * deal.buffer.dtype.nbytes // self.granule
         more = range(max(deal.buffer.dtype.nbytes // self.granule, 1))
-        threads = part.elements // deal.layout.vector % deal.layout.threads
+        threads = holders(deal.layout, deal.lo // kir.WARP)[part.elements]
         start = self._start(deal.buffer, deal.slot)
         for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
             for i in more:
@@ -206,6 +281,8 @@ def _granule(kernel: kir.Kernel, patterns: list[tuple[kir.Buffer, kir.Layout, Th
     size = 128
     for buffer in kernel.buffers:
         size = gcd(size, buffer.slot_nbytes)
+    if any(m.offset is not None for m in kernel.barriers):
+        size = gcd(size, 8)
     for buffer, layout, _ in patterns:
         vector = layout.vector if buffer.shape == layout.shape else 1
         size = gcd(size, buffer.dtype.nbytes * vector)

@@ -8,7 +8,8 @@ What is not so is `UnsupportedError`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import lcm
 
@@ -196,8 +197,8 @@ class Place:
         The loop ends before iteration `n + stop`.
     guard : tuple of Bound
         Its guards, on the iteration.
-    bar, buf : Walk or None
-        Its phase of an mbarrier and its slot of a shared buffer.
+    bar, buf, other : Walk or None
+        Its phase of an mbarrier, its slot of a shared buffer, and that of another operand.
     """
 
     low: int
@@ -205,6 +206,13 @@ class Place:
     guard: tuple[Bound, ...]
     bar: Walk | None
     buf: Walk | None
+    other: Walk | None = None
+
+    @property
+    def first(self) -> int:
+        """The first iteration that can run."""
+        least = (-g.plus for g in self.guard if (g.along_k, g.along_n) == (1, 0))
+        return max((self.low, *least))
 
     def runs(self, offset: int) -> str:
         """Return, in SMT-LIB, whether iteration `k + offset` of it runs."""
@@ -219,6 +227,12 @@ class Place:
         return both([*parts, *(g.text() for g in guards)])
 
 
+def shift(place: Place) -> int:
+    """Return which phase of its mbarrier a step is about: that number, plus the iteration."""
+    assert place.bar is not None, "asked of steps on barriers"
+    return place.bar.shift
+
+
 @dataclass(slots=True)
 class Places:
     """The places of all steps of the loops, and which steps before the loops they stand for."""
@@ -227,8 +241,15 @@ class Places:
     ahead: set[int]
 
 
-def places(trace: Trace) -> Places:
+def places(trace: Trace, silent: Collection[int] = ()) -> Places:
     """Read where every step of the loops runs.
+
+    Parameters
+    ----------
+    trace : Trace
+        The kernel.
+    silent : collection of int
+        Steps that the order of events does not depend on; they may run when they like.
 
     Raises
     ------
@@ -238,36 +259,57 @@ def places(trace: Trace) -> Places:
     exprs = {(c.step.index, c.what): c.expr for c in trace.controls}
     found = Places({}, set())
     for step in trace.steps:
-        if step.loop is None:
+        if step.loop is None or step.index in silent:
             continue
         k, n, stop = affine(exprs[step.index, "stop"])
         if (k, n) != (0, 1):
             raise UnsupportedError(f"a loop of {step.loop.text} iterations")
         guard = bounds(exprs[step.index, "guard"]) if step.guard is not None else ()
-        found.of[step.index] = Place(0, stop, guard, *_walks(step, exprs))
+        place = Place(0, stop, guard, *_walks(step, exprs))
+        found.of[step.index] = _counted(step, place)
     for program in trace.programs:
         _match(program, exprs, found)
     return found
 
 
-def _walks(step: Step, exprs: dict[tuple[int, str], Expr]) -> tuple[Walk | None, Walk | None]:
-    bar = buf = None
+def _counted(step: Step, place: Place) -> Place:
+    """Count the phases of arrivals from the first that runs: it is one of the first turn."""
+    if place.bar is None or isinstance(step.stmt, kir.MBarrierWaitParity):
+        return place
+    turns = (place.first + place.bar.shift) // place.bar.modulus
+    return replace(place, bar=Walk(place.bar.modulus, place.bar.shift - turns * place.bar.modulus))
+
+
+def _walks(
+    step: Step, exprs: dict[tuple[int, str], Expr]
+) -> tuple[Walk | None, Walk | None, Walk | None]:
+    def at(what: str, slots: int) -> Walk:
+        return walk(step, exprs[step.index, what], slots)
+
+    bar = buf = other = None
     match step.stmt:
-        case kir.MBarrierArrive(barrier) | kir.MBarrierArriveExpectTx(barrier):
-            bar = walk(step, exprs[step.index, "bar_slot"], barrier.slots)
+        case (
+            kir.MBarrierArrive(barrier)
+            | kir.MBarrierArriveExpectTx(barrier)
+            | kir.MBarrierExpectTx(barrier)
+            | kir.CpAsyncMBarrierArrive(barrier)
+        ):
+            bar = at("bar_slot", barrier.slots)
         case kir.MBarrierWaitParity(barrier):
-            slot = walk(step, exprs[step.index, "bar_slot"], barrier.slots)
-            bar = awaited(step, exprs[step.index, "parity"], slot)
+            bar = awaited(step, exprs[step.index, "parity"], at("bar_slot", barrier.slots))
         case kir.TmaLoad(dst, _, barrier):
-            bar = walk(step, exprs[step.index, "bar_slot"], barrier.slots)
-            buf = walk(step, exprs[step.index, "slot"], dst.buffer.slots)
+            bar = at("bar_slot", barrier.slots)
+            buf = at("slot", dst.buffer.slots)
         case kir.TmaStore(_, kir.Slot(buffer)) | kir.Load(_, kir.Slot(buffer)):
-            buf = walk(step, exprs[step.index, "slot"], buffer.slots)
-        case kir.Store(kir.Slot(buffer)):
-            buf = walk(step, exprs[step.index, "slot"], buffer.slots)
+            buf = at("slot", buffer.slots)
+        case kir.Store(kir.Slot(buffer)) | kir.CpAsync(kir.Slot(buffer)):
+            buf = at("slot", buffer.slots)
+        case kir.Wgmma(_, a, b):
+            buf = at("slot", b.buffer.slots)
+            other = at("a_slot", a.buffer.slots) if isinstance(a, kir.Slot) else None
         case _:
             pass
-    return bar, buf
+    return bar, buf, other
 
 
 def _key(step: Step) -> tuple[object, ...] | None:
@@ -276,8 +318,18 @@ def _key(step: Step) -> tuple[object, ...] | None:
             return ("arrive", barrier, scope, cta, step.agents)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
             return ("expect", barrier, nbytes, step.agents)
+        case kir.MBarrierExpectTx(barrier, _, nbytes):
+            return ("bytes", barrier, nbytes, step.agents)
+        case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
+            return ("cp_async_arrive", barrier, noinc, step.agents)
         case kir.TmaLoad(dst, src, barrier):
             return ("load", barrier, dst.buffer, src.tensor, src.shape, step.agents)
+        case kir.CpAsync(dst, src, layout):
+            return ("cp_async", dst.buffer, src.tensor, src.shape, layout, step.agents)
+        case kir.AsyncCommit(kir.AsyncKind.CP_ASYNC):
+            return ("commit", step.agents)
+        case kir.NamedArrive(number):
+            return ("signal", number, step.agents)
         case _:
             return None
 
@@ -290,20 +342,37 @@ def _match(program: Program, exprs: dict[tuple[int, str], Expr], found: Places) 
         if key is not None and step.index not in found.ahead:
             early.setdefault(key, []).append(step)
     for key, steps in early.items():
-        twins = [step for step in program.inside if _key(step) == key]
+        twins = [s for s in program.inside if _key(s) == key and s.index in found.of]
         if len(twins) != 1:
             raise UnsupportedError(f"{steps[0].where}: issued before the loop, but not once in it")
         place, many = found.of[twins[0].index], len(steps)
-        assert place.bar is not None, "only statements on barriers are matched"
-        bar = Walk(place.bar.modulus, many)
-        made = Place(-many, place.stop, place.guard, bar, place.buf)
-        if bar.shift % bar.modulus != place.bar.shift:
+        bar = place.bar and Walk(place.bar.modulus, many)
+        made = replace(place, low=-many, bar=bar)
+        if bar and place.bar and (bar.shift - place.bar.shift) % bar.modulus:
             raise UnsupportedError(f"{twins[0].where}: does not go on where {many} ahead end")
         for j, step in enumerate(steps):
             if not _same(step, exprs, made, j - many):
                 raise UnsupportedError(f"{step.where}: not as iteration {j - many} of the loop")
             found.ahead.add(step.index)
         found.of[twins[0].index] = made
+    _alike(program, found)
+
+
+def _alike(program: Program, found: Places) -> None:
+    """Check that groups of cp.async ahead are made as those of the loop are."""
+
+    def grouped(step: Step) -> bool:
+        return isinstance(step.stmt, kir.CpAsync) or (
+            step.stmt == kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
+        )
+
+    early = [_key(step) for step in program.before if grouped(step)]
+    again = [step for step in program.inside if grouped(step)]
+    if not early:
+        return
+    times = -found.of[again[0].index].low
+    if early != [_key(step) for step in again] * times:
+        raise UnsupportedError(f"{again[0].where}: its groups ahead are not as those of the loop")
 
 
 def _same(step: Step, exprs: dict[tuple[int, str], Expr], place: Place, k: int) -> bool:

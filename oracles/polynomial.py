@@ -11,9 +11,10 @@ integers t >= 0 and W, a, b >= 1:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuser.expr import Expr, Kind, Op, Var
+from fuser.expr import Expr, Kind, Op, Var, fold
 
 Atom = tuple[object, ...]
 """A variable, or an operation that is no polynomial, with its operands in normal form."""
@@ -179,3 +180,63 @@ def natural(form: Poly) -> bool:
 
 def _natural(atom: Atom) -> bool:
     return all(natural(part) for part in atom if isinstance(part, frozenset))
+
+
+def tree(form: Poly) -> Expr:
+    """Return an expression with this normal form; the same one for equal forms."""
+    total: Expr = 0
+    for monomial, factor in sorted(form, key=lambda m: [repr_atom(a) for a in m[0]]):
+        term: Expr = factor
+        for atom in monomial:
+            term = fold(Kind.MUL, _spelt(atom), term)
+        total = fold(Kind.ADD, total, term)
+    return total
+
+
+def _spelt(atom: Atom) -> Expr:
+    if len(atom) == 1:
+        return Var(str(atom[0]))
+    kind, a, b = atom
+    assert isinstance(a, frozenset), "operands are polynomials"
+    assert isinstance(b, frozenset), "operands are polynomials"
+    return fold(Kind(kind), tree(a), tree(b))
+
+
+def mapped(form: Poly, rule: Callable[[Poly], Poly]) -> Poly:
+    """Replace every polynomial in it by `rule`, operands before what they are operands of."""
+    total: Poly = frozenset()
+    for monomial, factor in form:
+        term: Poly = frozenset({((), factor)})
+        for atom in monomial:
+            term = _product(term, _inside(atom, rule))
+        total = _sum(total, term, 1)
+    return rule(total)
+
+
+def _inside(atom: Atom, rule: Callable[[Poly], Poly]) -> Poly:
+    if len(atom) == 1:
+        return frozenset({((atom,), 1)})
+    kind, a, b = atom
+    assert isinstance(a, frozenset), "operands are polynomials"
+    assert isinstance(b, frozenset), "operands are polynomials"
+    return _operation(Kind(kind), mapped(a, rule), mapped(b, rule))
+
+
+def names(form: Poly) -> frozenset[str]:
+    """Return the names of all variables, those inside operations too."""
+    return frozenset(name for monomial, _ in form for atom in monomial for name in names_of(atom))
+
+
+def names_of(atom: Atom) -> frozenset[str]:
+    """Return the names of all variables of an atom."""
+    if len(atom) == 1:
+        return frozenset({str(atom[0])})
+    return frozenset().union(*(names(part) for part in atom if isinstance(part, frozenset)))
+
+
+def value(number: Product) -> Expr:
+    """Return a product as an expression."""
+    total: Expr = number.number
+    for _, factor in number.factors:
+        total = fold(Kind.MUL, tree(factor), total)
+    return total

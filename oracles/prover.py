@@ -1,17 +1,16 @@
 """The prover: no race, no deadlock and no lost element, in any interleaving, for any trip count.
 
-It judges a Kernel alone.  `trace` reads who executes what; `order` finds, for one trip count, what
-precedes what in every execution; `obligations` asks that of every two accesses that conflict;
-`induction` says how many trip counts are enough for all; `certificate` has z3 prove the same for
-all trip counts at once, by other means; `coverage` shows that the tiles of all
-CTAs write every element of the outputs once, for all extents.
+It judges a Kernel alone.  `closure` follows every state that the kernel can come to, until states
+repeat, and asks of every two accesses that conflict whether they are ordered; `certificate` has z3
+prove the same for all trip counts at once, by other means, where it can; `coverage` shows that the
+tiles of all CTAs write every element of the outputs once, for all extents.
 
 Notes
 -----
 The order is the encoding "assume and guarantee": each wait is assumed to see the phase that it sees
 in one execution, and that it can see no other is an obligation of its own (not behind, not lapped,
-arrivals in phase, arrivals and bytes add up).  See `order` for why the first event to go another
-way cannot exist, and `induction` for the step to all trip counts.
+arrivals in phase, arrivals and bytes add up).  See `closure` for why the first event to go another
+way cannot exist, and for the step to all trip counts.
 """
 
 from __future__ import annotations
@@ -20,8 +19,10 @@ import re
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import line
-from oracles import certificate, coverage, launches
+from fuser.program import Program
+from oracles import certificate, closure, closure_replay, coverage, launches
 from oracles.arithmetic import UnsupportedError
+from oracles.closure_world import Violation as Missing
 from oracles.events import Violation
 from oracles.footprint import Footprints
 from oracles.induction import edges, enough, lookahead, steady
@@ -30,6 +31,7 @@ from oracles.rhythm import rhythm
 from oracles.trace import Trace, read
 from oracles.twins import followed
 from oracles.verdict import Finding, Status, Verdict
+from oracles.witness import Witness
 
 ORACLE = "prover"
 POLICIES = ("default", "strict")
@@ -40,13 +42,15 @@ MOST = 200
 """Trip counts that are judged one by one at most; a kernel that needs more stays unknown."""
 
 
-def prove(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) -> Verdict:
+def prove(
+    kernel: kir.Kernel | Program, *, policy: str = "default", rlimit: int = RLIMIT
+) -> Verdict:
     """Judge a kernel for every trip count and all extents.
 
     Parameters
     ----------
-    kernel : Kernel
-        A finished kernel: no `Copy`, no request for circular buffering.
+    kernel : Kernel or Program
+        A finished kernel: no `Copy`, no request for circular buffering; or several in a row.
     policy : str
         One of `POLICIES`.
     rlimit : int
@@ -61,32 +65,78 @@ def prove(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) 
     """
     if policy not in POLICIES:
         raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
+    if isinstance(kernel, Program):
+        return _all([prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches])
     try:
-        trace = read(kernel)
-        order = Ordered(trace, policy)
-        if order.errors:
-            return _refuted(trace, order)
-        covered = coverage.judge(trace, order.most, rlimit=rlimit)
+        closed = closure.judge(kernel, policy=policy)
+        findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
+        if closed.violations:
+            return _refuted(kernel, closed, findings)
+        covered = coverage.covered(kernel, rlimit=rlimit)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
-    findings = (*order.warnings, *covered.findings)
-    checked = order.checked + covered.checked
+    findings = (*findings, *covered.findings)
+    checked = closed.checked + covered.checked
     if any(f.severity == "error" for f in covered.findings):
         return Verdict(ORACLE, Status.FAIL, checked, findings)
-    reason = order.reason or covered.reason
+    reason = closed.reason or covered.reason
     if reason:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == 0:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
-    return _seconded(order, policy, checked, findings)
+    return _seconded(kernel, policy, rlimit, checked, findings)
 
 
-def _seconded(order: Ordered, policy: str, checked: int, findings: tuple[Finding, ...]) -> Verdict:
+def _all(verdicts: list[Verdict]) -> Verdict:
+    """Join the verdicts on the launches of a program: the worst one counts."""
+    worst = (Status.FAIL, Status.UNSUPPORTED, Status.UNKNOWN, Status.PASS)
+    if not verdicts:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: a program without launches")
+    status = min((v.status for v in verdicts), key=worst.index)
+    checked = sum(v.checked for v in verdicts)
+    findings = tuple(f for v in verdicts for f in v.findings)
+    reason = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
+    return Verdict(ORACLE, status, checked, findings, reason)
+
+
+def _finding(violation: Missing) -> Finding:
+    """Put a violation in the kernel's words."""
+    where = violation.later.where
+    if violation.earlier is not None:
+        where = f"{violation.earlier.where} | {where}"
+    moment = f"k={violation.k}" if violation.k >= 0 else "before the loop"
+    says = f"trips={violation.trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
+    if violation.earlier is not None:
+        says += f" (the other is `{line(violation.earlier.stmt)}`)"
+    return Finding(violation.kind, where, says, violation.severity)
+
+
+def _refuted(kernel: kir.Kernel, closed: closure.Closed, findings: tuple[Finding, ...]) -> Verdict:
+    """Answer FAIL, unless no launch has the trip count that shows it."""
+    trips = min(v.trips for v in closed.violations)
+    try:
+        trace = read(kernel)
+    except UnsupportedError:
+        return Verdict(ORACLE, Status.FAIL, closed.checked, findings)
+    findings = (*_accounts(trace, trips), *findings)
+    if trace.trips is not None and launches.launch(trace, trips) is None:
+        warnings = tuple(Finding(f.kind, f.where, f.witness, "warning") for f in findings)
+        reason = f"refuted for trips={trips}, but no launch with that many is known"
+        return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
+    return Verdict(ORACLE, Status.FAIL, closed.checked, findings)
+
+
+def _seconded(
+    kernel: kir.Kernel, policy: str, rlimit: int, checked: int, findings: tuple[Finding, ...]
+) -> Verdict:
     """Answer PASS if z3 proves the order too, for all trip counts at once."""
-    second = certificate.judge(order.trace, order.footprints, policy)
+    second = certificate.certify(kernel, policy=policy, rlimit=rlimit)
     checked += second.checked
     if second.status is Status.PASS:
         return Verdict(ORACLE, Status.PASS, checked, findings)
+    if second.status is Status.UNSUPPORTED:
+        reason = f"closure alone: {second.reason}"
+        return Verdict(ORACLE, Status.PASS, checked, findings, reason)
     says = "; ".join((second.reason, *(str(f) for f in second.findings)))
     reason = f"engines disagree: the certificate says {second.status.value}: {says}"
     return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
@@ -176,15 +226,6 @@ def finding(violation: Violation, policy: str) -> Finding:
     return Finding(kind, where, witness, severity)
 
 
-def _refuted(trace: Trace, order: Ordered) -> Verdict:
-    findings = (*_accounts(trace, order.failing), *order.errors, *order.warnings)
-    if trace.trips is not None and launches.launch(trace, order.failing) is None:
-        warnings = tuple(Finding(f.kind, f.where, f.witness, "warning") for f in findings)
-        reason = f"refuted for trips={order.failing}, but no launch with that many is known"
-        return Verdict(ORACLE, Status.UNKNOWN, order.checked, warnings, reason)
-    return Verdict(ORACLE, Status.FAIL, order.checked, findings)
-
-
 def _accounts(trace: Trace, trips: int) -> list[Finding]:
     """Say of a refuted kernel where an iteration's expected bytes differ from those it copies."""
     found = []
@@ -205,6 +246,24 @@ def _accounts(trace: Trace, trips: int) -> list[Finding]:
             says = f"{barrier.name} expects {expected} bytes an iteration, its copies {delivered}"
             found.append(Finding("bytes", where, f"trips={trips}: {says}"))
     return found
+
+
+def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
+    """Return an execution that shows what is wrong with a kernel, for a reader or a replay.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel that `prove` refutes.
+    policy : str
+        One of `POLICIES`.
+
+    Returns
+    -------
+    Witness or None
+        The followed execution with the fewest trips in every loop; None if few trips show nothing.
+    """
+    return closure_replay.replay(kernel, policy=policy)
 
 
 def witness_trips(verdict: Verdict) -> set[int]:
@@ -238,12 +297,13 @@ def redundant(kernel: kir.Kernel, *, rlimit: int = RLIMIT) -> list[tuple[kir.Stm
 def _complaints(kernel: kir.Kernel) -> frozenset[tuple[str, str]] | None:
     """Return what strict policy says of a kernel; None if default policy does not pass it."""
     try:
-        order = Ordered(read(kernel), "default")
+        closed = closure.judge(kernel)
     except UnsupportedError:
         return None
-    if order.errors or order.reason:
+    if closed.violations or closed.reason:
         return None
-    return frozenset((f.kind, re.sub(r"line \d+: ", "", f.where)) for f in order.warnings)
+    found = [_finding(v) for v in closed.warnings]
+    return frozenset((f.kind, re.sub(r"line \d+: ", "", f.where)) for f in found)
 
 
 def _without(kernel: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:

@@ -1,8 +1,8 @@
 """What can be said of each access alone: alignment, shapes, and who holds which element.
 
 A layout gives element e to one thread and one of its registers (`Layout`'s definition is a
-function of e), so a tile is covered once if its rows are whole vectors and all threads that the
-layout deals to execute the statement.
+function of e), so a tile is covered once if its rows are whole vectors and the threads that
+execute the statement are those that the layout deals to, counted from the first of their role.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fuser import kernel_ir as kir
 from fuser.expr import substitute
 from oracles.arithmetic import UnsupportedError
 from oracles.polynomial import poly
-from oracles.trace import Step, Trace
+from oracles.sites import Site
 from oracles.verdict import Finding
 
 TMA_SHARED = 128
@@ -23,45 +23,76 @@ TMA_ROW = 16
 strides of the tensor are, the driver checks when it encodes the map: a launch that is refused."""
 TMA_BOX = 256
 """Elements of a box per axis at most; PTX ISA, "tensor map"."""
+Claim = tuple[str, str]
+"""Kind of finding, and what is wrong; empty where nothing is."""
 
 
-def judge(trace: Trace) -> tuple[int, list[Finding]]:
+def judge(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
     """Return how many claims were looked at, and what is wrong."""
     checked, findings = 0, []
-    for step in trace.steps:
-        for kind, says in _wrong(trace, step):
+    for site in sites:
+        for kind, says in _wrong(site):
             checked += 1
             if says:
-                findings.append(Finding(kind, step.where, f"for every launch: {says}"))
-    for says, step in _registers(trace):
+                findings.append(Finding(kind, site.where, f"for every launch: {says}"))
+    for says, site in _registers(sites):
         checked += 1
         if says:
-            findings.append(Finding("RAW", step.where, f"for every launch: {says}"))
+            findings.append(Finding("RAW", site.where, f"for every launch: {says}"))
     return checked, findings
 
 
-def _wrong(trace: Trace, step: Step) -> list[tuple[str, str]]:
-    match step.stmt:
+def _wrong(site: Site) -> list[Claim]:
+    match site.stmt:
         case kir.TmaLoad(slot, box):
             return _bulk(slot, box)
-        case kir.TmaStore(box, slot):
-            return [*_bulk(slot, box), _whole_chunks(box.tensor)]
+        case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
+            return [*_bulk(slot, box), _whole_chunks(box.tensor), _alone(site)]
+        case kir.CpAsync(slot, box, layout, width):
+            return [
+                *_generic(site, layout, slot, width, whole=True),
+                *_generic(site, layout, box, width, whole=True),
+                _executed(site, layout, "the copy"),
+            ]
         case kir.Load(dst, src, width):
-            return [*_generic(step, dst, src, width), _executed(trace, step, dst)]
+            return [
+                *_generic(site, dst.layout, src, width, whole=False),
+                _executed(site, dst.layout, dst.name),
+            ]
         case kir.Store(dst, src, width):
-            return [*_generic(step, src, dst, width), _executed(trace, step, src)]
+            return [
+                *_generic(site, src.layout, dst, width, whole=True),
+                _executed(site, src.layout, src.name),
+                *_once(site, src.layout, src.name),
+            ]
+        case kir.AtomicAdd(dst, src):
+            return [
+                *_generic(site, src.layout, dst, 1, whole=True),
+                _executed(site, src.layout, src.name),
+                *_once(site, src.layout, src.name),
+            ]
         case kir.Compute(dst, _, args):
             for arg in args:
                 if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
-                    raise UnsupportedError(f"{step.where}: its fragments differ in layout")
-            return [_executed(trace, step, dst)]
+                    raise UnsupportedError(f"{site.where}: its fragments differ in layout")
+            return [_executed(site, dst.layout, dst.name)]
         case kir.Coordinate(dst):
-            return [_executed(trace, step, dst)]
+            return [_executed(site, dst.layout, dst.name)]
+        case kir.Wgmma(acc):
+            return [_executed(site, acc.layout, acc.name)]
+        case kir.Mma(acc, a, b):
+            return [_executed(site, part.layout, part.name) for part in (acc, a, b)]
         case _:
             return []
 
 
-def _bulk(slot: kir.Slot, box: kir.Box) -> list[tuple[str, str]]:
+def _alone(site: Site) -> Claim:
+    """Claim that a bulk copy is issued once: a second one would copy the same box again."""
+    many = len(site.threads)
+    return "coverage", "" if many == 1 else f"{many} threads each issue this copy"
+
+
+def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
     nbytes = tensor.dtype.nbytes
     row = box.shape[-1] * nbytes
@@ -77,15 +108,15 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[tuple[str, str]]:
         ),
         ("bounds", "" if max(box.shape) <= TMA_BOX else f"more than {TMA_BOX} elements an axis"),
         (
-            "alignment",
+            "bounds",
             f"a slot starts at byte {odd[0]}, no multiple of {TMA_SHARED}" if odd else "",
         ),
-        ("alignment", "" if row % TMA_ROW == 0 else f"rows of {row} bytes"),
-        ("alignment", "" if tensor.strides[-1] == 1 else "the last stride is not the literal 1"),
+        ("bounds", "" if row % TMA_ROW == 0 else f"rows of {row} bytes"),
+        ("bounds", "" if tensor.strides[-1] == 1 else "the last stride is not the literal 1"),
     ]
 
 
-def _whole_chunks(tensor: kir.Tensor) -> tuple[str, str]:
+def _whole_chunks(tensor: kir.Tensor) -> Claim:
     """Claim that no row ends inside a chunk: a tensor store would write past its end."""
     nbytes = tensor.aligned * tensor.dtype.nbytes
     wrong = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
@@ -93,9 +124,8 @@ def _whole_chunks(tensor: kir.Tensor) -> tuple[str, str]:
 
 
 def _generic(
-    step: Step, fragment: kir.Fragment, ref: kir.Box | kir.Slot, width: int
-) -> list[tuple[str, str]]:
-    layout = fragment.layout
+    site: Site, layout: kir.Layout, ref: kir.Box | kir.Slot, width: int, *, whole: bool
+) -> list[Claim]:
     out = [
         (
             "coverage",
@@ -103,12 +133,11 @@ def _generic(
             if layout.shape[-1] % layout.vector == 0
             else f"rows of {layout.shape[-1]} are no whole vectors of {layout.vector}",
         ),
-        ("alignment", "" if layout.vector % width == 0 else f"{width} does not divide the vector"),
+        ("bounds", "" if layout.vector % width == 0 else f"{width} does not divide the vector"),
     ]
     shape = ref.shape if isinstance(ref, kir.Box) else ref.buffer.shape
     fits = len(shape) == len(layout.shape) and all(
-        n == t or (n == 1 and isinstance(step.stmt, kir.Load))
-        for n, t in zip(shape, layout.shape, strict=False)
+        n == t or (n == 1 and not whole) for n, t in zip(shape, layout.shape, strict=False)
     )
     out.append(("coverage", "" if fits else f"a tile of {shape} for a layout of {layout.shape}"))
     if shape[-1] == 1 or width == 1:
@@ -117,64 +146,81 @@ def _generic(
         case kir.Slot(buffer):
             step_bytes = width * buffer.dtype.nbytes
             odd = shape[-1] % width or buffer.offset % step_bytes
-            out.append(("alignment", f"rows of {shape[-1]} for width {width}" if odd else ""))
+            out.append(("bounds", f"rows of {shape[-1]} for width {width}" if odd else ""))
         case kir.Box(tensor, origin, _, limit):
-            start = poly(substitute(origin[-1], step.lets))
-            end = poly(substitute(limit[-1], step.lets))
-            whole = end == poly(tensor.extents[-1]) or all(f % width == 0 for _, f in end)
+            start = poly(substitute(origin[-1], site.lets))
+            end = poly(substitute(limit[-1], site.lets))
+            ends = end == poly(tensor.extents[-1]) or all(f % width == 0 for _, f in end)
             out += [
                 (
-                    "alignment",
+                    "bounds",
                     ""
                     if tensor.aligned % width == 0
                     else f"{tensor.name} is aligned to {tensor.aligned} elements, not {width}",
                 ),
-                ("alignment", "" if tensor.strides[-1] == 1 else "the last stride is not 1"),
+                ("bounds", "" if tensor.strides[-1] == 1 else "the last stride is not 1"),
                 (
-                    "alignment",
+                    "bounds",
                     ""
                     if all(factor % width == 0 for _, factor in start)
                     else f"origin {origin[-1]} is no multiple of {width}",
                 ),
-                ("alignment", "" if whole else f"limit {limit[-1]} may cut a vector of {width}"),
+                ("bounds", "" if ends else f"limit {limit[-1]} may cut a vector of {width}"),
             ]
     return out
 
 
-def _executed(trace: Trace, step: Step, fragment: kir.Fragment) -> tuple[str, str]:
-    agents = [trace.agents[i] for i in step.agents]
-    threads = sum(agent.count for agent in agents)
-    wanted = fragment.layout.threads
-    if threads < wanted:
-        return "coverage", f"{fragment.name} is dealt to {wanted} threads, {threads} execute this"
-    return "coverage", ""
+def _executed(site: Site, layout: kir.Layout, name: str) -> Claim:
+    dealt = range(site.base, site.base + layout.threads)
+    if site.threads.issuperset(dealt):
+        return "coverage", ""
+    many = len(site.threads)
+    return "coverage", f"{name} is dealt to {layout.threads} threads, {many} execute this"
 
 
-def _registers(trace: Trace) -> list[tuple[str, Step]]:
-    """Check, in one pass over each program, that fragments are written before they are read."""
-    out: list[tuple[str, Step]] = []
-    seen: set[int] = set()
-    for program in trace.programs:
-        known: set[str] = set()
-        for step in (*program.before, *program.inside, *program.after):
-            uses, makes = _fragments(step.stmt)
-            missing = [name for name in uses if name not in known]
-            known.update(makes)
-            if step.index not in seen and (uses or makes):
-                seen.add(step.index)
-                out.append((f"{missing[0]} has no value yet" if missing else "", step))
+def _once(site: Site, layout: kir.Layout, name: str) -> list[Claim]:
+    """Claim that no element in global memory is written by two threads."""
+    dst = site.stmt.dst if isinstance(site.stmt, kir.Store | kir.AtomicAdd) else None
+    if not isinstance(dst, kir.Box):
+        return []
+    many, warps = len(site.threads), layout.threads // kir.WARP
+    if layout.deal is kir.Deal.EACH_WARP and warps > 1:
+        return [("coverage", f"each of {warps} warps holds all of {name} and writes it")]
+    says = f"{many} threads execute this, {name} is dealt to {layout.threads} of them"
+    return [("coverage", says if many > layout.threads else "")]
+
+
+def _registers(sites: tuple[Site, ...]) -> list[tuple[str, Site]]:
+    """Check, in program order, that fragments are written before they are read.
+
+    By a thread that reads them, under whatever condition: that the conditions agree, and what a
+    loop of no turns leaves unwritten, is not asked here.
+    """
+    out: list[tuple[str, Site]] = []
+    known: dict[str, frozenset[int]] = {}
+    for site in sites:
+        uses, makes = _fragments(site.stmt)
+        nobody: frozenset[int] = frozenset()
+        missing = [name for name in uses if not known.get(name, nobody) & site.threads]
+        for name in makes:
+            known[name] = known.get(name, nobody) | site.threads
+        if uses or makes:
+            out.append((f"{missing[0]} has no value yet" if missing else "", site))
     return out
 
 
 def _fragments(stmt: kir.Stmt) -> tuple[list[str], list[str]]:
     match stmt:
-        case kir.Load(dst):
+        case kir.Load(dst) | kir.Coordinate(dst):
             return [], [dst.name]
-        case kir.Store(_, src):
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
             return [src.name], []
         case kir.Compute(dst, _, args):
             return [a.name for a in args if isinstance(a, kir.Fragment)], [dst.name]
-        case kir.Coordinate(dst):
-            return [], [dst.name]
+        case kir.Wgmma(acc, a, _, accumulate):
+            read = [a.name] if isinstance(a, kir.Fragment) else []
+            return ([*read, acc.name] if accumulate == 1 else read), [acc.name]
+        case kir.Mma(acc, a, b):
+            return [acc.name, a.name, b.name], [acc.name]
         case _:
             return [], []

@@ -8,73 +8,65 @@ other launches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-import numpy as np
+import random
+from collections.abc import Callable, Mapping, Sequence
 
 from fuser import kernel_ir as kir
-from fuser.dtype import DType
-from oracles.machine_access import Tensors, broken_precondition
-from oracles.machine_memory import number
-from oracles.machine_ops import REGISTER, Array, round_to
-from oracles.machine_run import Prepared, Run, unsupported
+from fuser.program import Program
+from oracles.machine_launch import Launch as Launch
+from oracles.machine_launch import Stage, chain, run_chain
+from oracles.machine_ops import Array
+from oracles.machine_prepare import unsupported
 from oracles.machine_schedule import STRATEGIES
+from oracles.machine_shrink import Fails, shrink
 from oracles.machine_unroll import BadExpression
+from oracles.machine_witness import witness_of
 from oracles.verdict import Finding, Status, Verdict
+from oracles.witness import Witness
 
 ORACLE = "simulator"
 """Name in verdicts."""
 POLICIES = ("default", "strict")
 """Readings of the rules on which the field disagrees."""
+LONGEST, LARGEST = 64, 400
+"""Choices of a drawn schedule, and the largest of them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How a kernel is started.
-
-    Parameters
-    ----------
-    grid : int
-        CTAs, at least 1.
-    params : mapping of str to int
-        A value for every parameter of the kernel.
-    blocks : tuple of int or None
-        The CTAs to run, all by default; coverage is judged only where all run.
-    """
-
-    grid: int
-    params: Mapping[str, int]
-    blocks: tuple[int, ...] | None = None
+Launches = Launch | Sequence[Launch]
+"""One launch, or one for each kernel of a program."""
 
 
 def simulate(
-    kernel: kir.Kernel,
-    launch: Launch,
+    kernel: kir.Kernel | Program,
+    launch: Launches,
     tensors: Mapping[str, Array] | None = None,
     scalars: Mapping[str, float] | None = None,
     *,
     seed: int = 0,
     policy: str = "default",
+    schedule: Sequence[int] | None = None,
 ) -> Verdict:
     """Run a kernel once, under the schedule that `seed` draws.
 
     Parameters
     ----------
-    kernel : Kernel
-        A finished kernel (no `Copy` left).
-    launch : Launch
-        Grid and parameters.
+    kernel : Kernel or Program
+        A finished kernel (no `Copy` left), or several in a row on the same memory.
+    launch : Launch or sequence of Launch
+        Grid and parameters; for a program one for each kernel.
     tensors : mapping of str to array, optional
         One C-contiguous array per tensor, shaped by its extents, in register form (f16 and bf16
-        as float32 whose values fit).  Outputs are written in place.  Without it the simulator
-        makes inputs of its own, and outputs full of poison.
+        as float32 whose values fit).  Outputs are written in place; workspaces may be left out.
+        Without it the simulator makes inputs of its own, and outputs full of poison.
     scalars : mapping of str to number, optional
         The kernel's scalars; 1, 2, ... without it.
     seed : int
         Draws strategy and order; the same seed gives the same run.
     policy : str
         ``"default"`` or ``"strict"``: whether disputed omissions are warnings or errors.
+    schedule : sequence of int, optional
+        Decides the order instead of the seed: small integers to be drawn by a search and shrunk
+        by it, where 0, and the end of the list, are the default choice (see
+        `oracles.machine_schedule.Choices`).
 
     Returns
     -------
@@ -87,12 +79,12 @@ def simulate(
     ValueError
         If arrays, parameters or policy are not what kernel and launch ask for.
     """
-    return search(kernel, launch, tensors, scalars, schedules=1, seed=seed, policy=policy)
+    return _judge(kernel, launch, tensors, scalars, range(seed, seed + 1), policy, schedule)
 
 
 def search(
-    kernel: kir.Kernel,
-    launch: Launch,
+    kernel: kir.Kernel | Program,
+    launch: Launches,
     tensors: Mapping[str, Array] | None = None,
     scalars: Mapping[str, float] | None = None,
     *,
@@ -115,154 +107,177 @@ def search(
     Verdict
         As `simulate`; `checked` counts over all schedules, `reason` says how many there were.
     """
-    if policy not in POLICIES or schedules < 1:
-        raise ValueError(
-            f"search(policy={policy!r}, schedules={schedules}): pick one of {POLICIES}"
-        )
-    beyond = unsupported(kernel)
-    if beyond:
-        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {beyond}")
+    if schedules < 1:
+        raise ValueError(f"search(schedules={schedules}): at least 1 must be tried")
+    return _judge(kernel, launch, tensors, scalars, range(seed, seed + schedules), policy, None)
+
+
+def shrunk(
+    kernel: kir.Kernel | Program,
+    launch: Launches,
+    *,
+    policy: str = "default",
+    attempts: int = 60,
+    seed: int = 0,
+) -> tuple[tuple[int, ...], Verdict] | None:
+    """Find a failing schedule and make it as short and plain as it gets.
+
+    Parameters
+    ----------
+    attempts : int
+        Schedules to draw before giving up; the first one is the default order.
+
+    Returns
+    -------
+    (schedule, Verdict) or None
+        For `simulate(..., schedule=...)`; None where no failure was found, which proves nothing.
+    """
+
+    def judged(schedule: Sequence[int]) -> Verdict:
+        return simulate(kernel, launch, policy=policy, schedule=schedule)
+
+    draw = random.Random(seed)
+    for attempt in range(attempts):
+        length = 0 if attempt == 0 else draw.randint(1, LONGEST)
+        schedule = [draw.randrange(LARGEST) if draw.random() < 0.5 else 0 for _ in range(length)]
+        verdict = judged(schedule)
+        if verdict.status is Status.FAIL:
+            short = shrink(schedule, _fails_as(_first_error(verdict).kind, judged))
+            return short, judged(short)
+        if verdict.status is not Status.PASS:
+            return None
+    return None
+
+
+def _first_error(verdict: Verdict) -> Finding:
+    return next(f for f in verdict.findings if f.severity == "error")
+
+
+def _fails_as(kind: str, judged: Callable[[Sequence[int]], Verdict]) -> Fails:
+    def fails(schedule: Sequence[int]) -> bool:
+        verdict = judged(schedule)
+        return verdict.status is Status.FAIL and _first_error(verdict).kind == kind
+
+    return fails
+
+
+def witness(
+    kernel: kir.Kernel,
+    launch: Launch,
+    *,
+    seed: int = 0,
+    schedule: Sequence[int] | None = None,
+    policy: str = "default",
+) -> Witness | None:
+    """Run a kernel once and, if it fails, tell how, lane by lane.
+
+    Parameters
+    ----------
+    kernel, launch, seed, schedule, policy
+        As for `simulate`, on inputs of its own.
+
+    Returns
+    -------
+    Witness or None
+        None where this run is right, or where the kernel cannot be judged.
+    """
+    _check(policy)
+    if unsupported(kernel):
+        return None
+    stages = chain([kernel], [launch], None, None)
+    if isinstance(stages, str):
+        return None
+    done = run_chain(stages, seed, schedule, strict=policy == "strict")
+    error = next((f for f in done.findings if f.severity == "error"), None)
+    if error is None or done.last is None:
+        return None
+    return witness_of(done.last, error, tuple(launch.params.items()))
+
+
+def _check(policy: str) -> None:
+    if policy not in POLICIES:
+        raise ValueError(f"simulate(policy={policy!r}): pick one of {POLICIES}")
+
+
+def _judge(
+    kernel: kir.Kernel | Program,
+    launch: Launches,
+    tensors: Mapping[str, Array] | None,
+    scalars: Mapping[str, float] | None,
+    seeds: range,
+    policy: str,
+    schedule: Sequence[int] | None,
+) -> Verdict:
+    _check(policy)
+    kernels = kernel.launches if isinstance(kernel, Program) else (kernel,)
+    launches = (launch,) if isinstance(launch, Launch) else tuple(launch)
+    if len(kernels) != len(launches):
+        raise ValueError(f"simulate: {len(kernels)} kernels and {len(launches)} launches")
+    for part in kernels:
+        beyond = unsupported(part)
+        if beyond:
+            return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {beyond}")
     try:
-        prepared = Prepared(kernel, _environment(kernel, launch))
-        for name, seen in prepared.views.items():
-            broken = broken_precondition(seen, copied=name in prepared.geometry.copied)
-            if broken:
-                return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {broken}")
-        own = _made(kernel, prepared) if tensors is None else _checked(kernel, prepared, tensors)
-        return _search(
-            prepared, launch, own, _numbers(kernel, scalars), range(seed, seed + schedules), policy
-        )
+        stages = chain(kernels, launches, tensors, scalars)
+        if isinstance(stages, str):
+            return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {stages}")
+        return _search(stages, seeds, policy, schedule)
     except BadExpression as bad:
         finding = Finding("expression", f"kernel {kernel.name}", str(bad))
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))
 
 
 def _search(
-    prepared: Prepared,
-    launch: Launch,
-    tensors: Mapping[str, Array],
-    scalars: Mapping[str, Array],
+    stages: tuple[Stage, ...],
     seeds: range,
     policy: str,
+    schedule: Sequence[int] | None,
 ) -> Verdict:
-    kernel = prepared.kernel
     checked = accesses = 0
-    before = {t.name: tensors[t.name].copy() for t in kernel.tensors} if len(seeds) > 1 else {}
+    every = {name: array for stage in stages for name, array in stage.tensors.items()}
+    before = {name: array.copy() for name, array in every.items()} if len(seeds) > 1 else {}
+    outputs = {name for stage in stages for name in stage.prepared.kernel.outputs}
+    exact = all(stage.prepared.kernel.determinism == "bitwise" for stage in stages)
     first: dict[str, bytes] = {}
     warnings: dict[tuple[str, str], Finding] = {}
     for seed in seeds:
         for name, array in before.items():
-            tensors[name][...] = array
-        findings, count, touched = _once(prepared, launch, tensors, scalars, seed, policy)
-        checked += count
-        accesses += touched
-        bits = {name: tensors[name].tobytes() for name in kernel.outputs} if before else {}
+            every[name][...] = array
+        done = run_chain(stages, seed, schedule, strict=policy == "strict")
+        findings = done.findings
+        checked += done.checked
+        accesses += done.accesses
+        bits = {name: every[name].tobytes() for name in sorted(outputs)} if before else {}
         first = first or bits
-        if bits != first and kernel.determinism == "bitwise":
+        if exact and bits != first and not any(f.severity == "error" for f in findings):
             differing = min(name for name in bits if bits[name] != first[name])
             says = f"schedules {seeds[0]} and {seed} leave different bits"
-            findings.append(Finding("value", f"output {differing}", says))
+            findings.append(Finding("determinism", f"output {differing}", says))
         for finding in findings:
             warnings.setdefault((finding.kind, finding.where), finding)
         if any(finding.severity == "error" for finding in findings):
-            reason = _reason(launch, seeds, seed)
+            reason = _reason(stages, seeds, seed, schedule)
             return Verdict(ORACLE, Status.FAIL, checked, tuple(findings), reason)
-    reason = _reason(launch, seeds, seeds[-1])
+    reason = _reason(stages, seeds, seeds[-1], schedule)
     if not accesses:
         reason += "; no memory was accessed, only ends and coverage were checked"
     return Verdict(ORACLE, Status.PASS, checked, tuple(warnings.values()), reason)
 
 
-def _once(
-    prepared: Prepared,
-    launch: Launch,
-    tensors: Mapping[str, Array],
-    scalars: Mapping[str, Array],
-    seed: int,
-    policy: str,
-) -> tuple[list[Finding], int, int]:
-    """Run all CTAs under one seed; return findings, checked claims, and accesses among them."""
-    memory = Tensors(prepared.geometry, tensors)
-    findings: list[Finding] = []
-    checked = accesses = 0
-    for block in range(launch.grid) if launch.blocks is None else launch.blocks:
-        run = Run(prepared, memory, scalars, block, seed, strict=policy == "strict")
-        run.go()
-        findings += run.findings
-        checked += run.checked
-        accesses += run.accesses
-        if any(finding.severity == "error" for finding in run.findings):
-            return findings, checked, accesses
-    if launch.blocks is None:
-        for name in prepared.kernel.outputs:
-            claimed = memory.shadows[name].claimed
-            checked += claimed.size
-            if not claimed.all():
-                where = int(claimed.argmin())
-                at = np.unravel_index(where, prepared.views[name].extents)
-                says = f"{claimed.size - int(claimed.sum())} of {claimed.size} elements are never"
-                at_text = ", ".join(str(int(x)) for x in at)
-                says += f" written, the first is [{at_text}]"
-                findings.append(Finding("coverage", f"output {name}", says))
-    return findings, checked, accesses
-
-
-def _reason(launch: Launch, seeds: range, last: int) -> str:
-    params = ", ".join(f"{name}={value}" for name, value in launch.params.items())
+def _reason(
+    stages: tuple[Stage, ...], seeds: range, last: int, schedule: Sequence[int] | None
+) -> str:
     count = last - seeds[0] + 1
-    what = (
-        f"schedule of seed {last}" if count == 1 else f"{count} schedules, seeds {seeds[0]}..{last}"
-    )
-    if count == 1:
-        what += f" ({STRATEGIES[last % len(STRATEGIES)].value})"
-    ctas = f"grid {launch.grid}"
-    if launch.blocks is not None:
-        ctas += f", CTAs {launch.blocks} only, coverage not judged"
-    return f"{what}; {ctas}; {params}"
-
-
-def _environment(kernel: kir.Kernel, launch: Launch) -> dict[str, int]:
-    missing = [p.name for p in kernel.params if p.name not in launch.params]
-    if missing or launch.grid < 1:
-        raise ValueError(f"Launch(grid={launch.grid}): no value for {missing}; need grid >= 1")
-    env = {p.name: launch.params[p.name] for p in kernel.params}
-    env[kir.GRID.name] = launch.grid
-    return env
-
-
-def _numbers(kernel: kir.Kernel, scalars: Mapping[str, float] | None) -> dict[str, Array]:
-    if scalars is None:
-        return {s.name: number(i + 1, s.dtype) for i, s in enumerate(kernel.scalars)}
-    return {s.name: number(scalars[s.name], s.dtype) for s in kernel.scalars}
-
-
-def _checked(
-    kernel: kir.Kernel, prepared: Prepared, tensors: Mapping[str, Array]
-) -> Mapping[str, Array]:
-    for t in kernel.tensors:
-        array, shape = tensors[t.name], prepared.views[t.name].extents
-        if array.shape != shape or array.dtype != REGISTER[t.dtype]:
-            raise ValueError(
-                f"simulate({t.name}): {array.dtype}{array.shape} given; "
-                f"need {REGISTER[t.dtype].__name__}{shape}"
-            )
-        if not array.flags.c_contiguous:
-            raise ValueError(f"simulate({t.name}): the array has gaps; pass a C-contiguous one")
-    return tensors
-
-
-def _made(kernel: kir.Kernel, prepared: Prepared) -> dict[str, Array]:
-    """Return inputs whose neighbours differ, in values that every type holds, and poison."""
-    out: dict[str, Array] = {}
-    for i, t in enumerate(kernel.tensors):
-        shape = prepared.views[t.name].extents
-        size = prepared.views[t.name].size
-        if t.name in kernel.outputs:
-            poison = -1 if t.dtype.is_int else np.nan
-            out[t.name] = np.full(shape, poison, REGISTER[t.dtype])
-        elif t.dtype is DType.BOOL:
-            out[t.name] = (np.arange(size) % 3 == i % 3).reshape(shape)
-        else:
-            tags = (np.arange(size) * 7 + 31 * i) % 251 + 1
-            out[t.name] = round_to(t.dtype, tags.astype(REGISTER[t.dtype]).reshape(shape))
-    return out
+    if schedule is not None:
+        what = f"schedule {list(schedule)}"
+    elif count == 1:
+        what = f"schedule of seed {last} ({STRATEGIES[last % len(STRATEGIES)].value})"
+    else:
+        what = f"{count} schedules, seeds {seeds[0]}..{last}"
+    for stage in stages:
+        launch = stage.launch
+        what += f"; grid {launch.grid}"
+        if launch.blocks is not None:
+            what += f", CTAs {launch.blocks} only, coverage not judged"
+        what += "; " + ", ".join(f"{name}={value}" for name, value in launch.params.items())
+    return what

@@ -14,96 +14,34 @@ behind one barrier looks like one with a single ring.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
-
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
+from oracles.certificate_rules import Axiom, Obligation, Without
+from oracles.collective import disjoint, joins, one_way, outside, signals
 from oracles.footprint import Footprints, Meeting
-from oracles.parametric import Bound, Place, places
+from oracles.nodes import Access, Agency, Cross, Group, Item, Phase, RefusedError, Signal, Thread
+from oracles.parametric import Bound, Place, Walk, places, shift
 from oracles.trace import Program, Step, Trace
 
-
-class RefusedError(Exception):
-    """A rule that needs no proof for all iterations is broken."""
-
-    def __init__(self, kind: str, step: Step | None, says: str) -> None:
-        super().__init__(says)
-        self.kind, self.step, self.says = kind, step, says
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """One thread of a kind: `warp` 0 is the first of its role, `lane` 0 the first of its warp."""
-
-    agent: int
-    warp: int
-    lane: int
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A node in the chain of a thread; a guarded one is skipped where its guard fails."""
-
-    node: int
-    guard: tuple[Bound, ...] = ()
-    waits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Cross:
-    """`node` in iteration k requires `cause` in iteration `k + shift`, if `guard` holds for k."""
-
-    node: int
-    cause: int
-    shift: int
-    guard: tuple[Bound, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Bytes of a slot in use from node `start` to node `end`, by an engine or by a thread."""
-
-    step: Step
-    place: Place
-    buffer: kir.Buffer
-    thread: Thread
-    start: int
-    end: int
-    engine: bool
-    writes: bool
-
-
-@dataclass(slots=True)
-class Phase:
-    """The phases of one mbarrier: who arrives, whose bytes count, who waits."""
-
-    barrier: kir.MBarrier
-    node: int
-    modulus: int
-    arrivals: list[tuple[Step, Place, Thread, int]] = field(default_factory=list)
-    copies: list[tuple[Step, Place, int, int]] = field(default_factory=list)
-    waits: list[tuple[Step, Place, Thread, int]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A store's bulk group: the node at which it has read, and how many commits precede it."""
-
-    step: Step
-    place: Place
-    read: int
-    thread: Thread
-    commits: int
+Span = tuple[int, int]
+"""The nodes at which an access starts and ends; or two numbers that name a warp."""
 
 
 class Skeleton:
     """The nodes of one iteration of a kernel and what they require."""
 
-    def __init__(self, trace: Trace, footprints: Footprints) -> None:
+    def __init__(
+        self, trace: Trace, footprints: Footprints, without: Without = frozenset()
+    ) -> None:
         self.trace = trace
+        self.without = without
         self.footprints = footprints
-        self.places = places(trace)
+        loud = {
+            step.index
+            for program in footprints.programs
+            for step in (*program.before, *program.inside, *program.after)
+        }
+        self.places = places(trace, {s.index for s in trace.steps} - loud)
         self.size = 0
         self.chains: dict[Thread, list[Item]] = {}
         self.crosses: set[Cross] = set()
@@ -111,12 +49,20 @@ class Skeleton:
         self.accesses: list[Access] = []
         self.fences: list[tuple[Step, Place, Thread, int]] = []
         self.groups: list[Group] = []
-        self.commits: dict[Thread, int] = {}
+        self.commits: dict[tuple[Thread, kir.AsyncKind], int] = {}
         self.awaits: list[tuple[Step, Place, Thread, int, int]] = []
         self._shared: dict[tuple[object, ...], int] = {}
-        _disjoint(trace.kernel)
-        self._joins()
-        self._outside()
+        self._converging: list[tuple[Step, Thread, int]] = []
+        self._leading: dict[tuple[int, Span], int] = {}
+        disjoint(trace.kernel)
+        one_way(trace.kernel)
+        if Obligation.COLLECTIVE not in without:
+            joins(trace)
+        self.signals = [
+            Signal(arrive, wait, self.places.of[arrive.index], self.places.of[wait.index])
+            for arrive, wait in signals(trace, self.places.ahead)
+        ]
+        outside(footprints, self.places)
         for thread in self._threads():
             self._chain(thread, self.footprints.programs[thread.agent])
         self._crossed()
@@ -142,7 +88,7 @@ class Skeleton:
             for b in spread:
                 if _buffer(a) != _buffer(b):
                     continue
-                if isinstance(a.stmt, kir.Store) or isinstance(b.stmt, kir.Store):
+                if not isinstance(a.stmt, kir.Load) or not isinstance(b.stmt, kir.Load):
                     for meeting in self.footprints.meetings(a.index, b.index):
                         found |= self._around(self.pair(meeting)[1])
         return sorted(found, key=lambda t: (t.agent, t.warp, t.lane))
@@ -172,64 +118,19 @@ class Skeleton:
                 lane2 = 2
         return Thread(a.index, warp, lane), Thread(b.index, warp2, lane2)
 
-    # --- rules that hold or not, whatever the iteration -------------------------------------------
-
-    def _joins(self) -> None:
-        """Check that a named barrier is always reached by the same threads, and by all it takes."""
-        users: dict[int, Step] = {}
-        for step in self.trace.steps:
-            match step.stmt:
-                case kir.BlockSync(barrier, threads):
-                    count = sum(self.trace.agents[i].count for i in step.agents)
-                    if count != threads:
-                        raise RefusedError("collective", step, f"{count} threads arrive")
-                    if users.setdefault(barrier, step).agents != step.agents:
-                        raise UnsupportedError(f"{step.where}: a barrier of two sets of threads")
-                case kir.WarpSync():
-                    for a in self.trace.agents:
-                        for b in self.trace.agents:
-                            alike = (a.base, a.first_warp) == (b.base, b.first_warp)
-                            if alike and a.index in step.agents and b.index not in step.agents:
-                                raise RefusedError("deadlock", step, "not all lanes arrive")
-                case _:
-                    pass
-
-    def _outside(self) -> None:
-        """Check that nothing but set-up precedes the loops and nothing but awaits follows them."""
-        for program in self.footprints.programs:
-            for step in program.before:
-                match step.stmt:
-                    case kir.MBarrierInit() | kir.BlockSync() | kir.WarpSync():
-                        pass
-                    case kir.FenceAsyncProxy():
-                        pass
-                    case _ if step.index in self.places.ahead:
-                        pass
-                    case _:
-                        raise UnsupportedError(f"{step.where}: before the loop")
-            for step in program.after:
-                match step.stmt:
-                    case kir.BlockSync() | kir.WarpSync() | kir.FenceAsyncProxy():
-                        pass
-                    case kir.AsyncAwait(kir.AsyncKind.BULK) | kir.AsyncCommit(kir.AsyncKind.BULK):
-                        pass
-                    case _:
-                        raise UnsupportedError(f"{step.where}: after the loop")
-
     # --- nodes ----------------------------------------------------------------------------------
 
     def _chain(self, thread: Thread, program: Program) -> None:
         chain = self.chains[thread] = []
-        self.commits[thread] = 0
         last = ""
         for step in program.inside:
             place = self.places.of[step.index]
             how = self._kind(step, thread)
-            if how == "commit":
+            if isinstance(step.stmt, kir.AsyncCommit):
                 if place.guard:
                     raise UnsupportedError(f"{step.where}: a commit inside an if")
-                self.commits[thread] += 1
-                continue
+                key = thread, step.stmt.kind
+                self.commits[key] = self.commits.get(key, 0) + 1
             if how == "":
                 continue
             merges = how == last and how in ("access", "issue")
@@ -246,29 +147,38 @@ class Skeleton:
                 touches = (step.index, thread.agent) in self.footprints.touching
                 return "access" if touches else ""
             case kir.TmaLoad() | kir.TmaStore():
-                if self.trace.agents[thread.agent].count > 1:
+                if sum(self.trace.agents[i].count for i in step.agents) > 1:
                     raise RefusedError("WAW", step, "is issued by several threads at once")
+                if isinstance(step.stmt, kir.TmaLoad) and step.stmt.multicast is not None:
+                    raise UnsupportedError(f"{step.where}: multicast")
                 return "issue"
-            case kir.AsyncCommit(kir.AsyncKind.BULK):
-                return "commit"
+            case kir.CpAsync():
+                return "issue" if (step.index, thread.agent) in self.footprints.touching else ""
+            case kir.Wgmma():
+                return "issue" if thread.lane == 0 else "own"
+            case kir.AsyncCommit():
+                return ""
             case kir.FenceAsyncProxy(space):
                 return "" if space is kir.Space.GLOBAL else "fence"
-            case kir.BlockSync() | kir.WarpSync() | kir.AsyncAwait(kir.AsyncKind.BULK):
+            case kir.BlockSync() | kir.WarpSync() | kir.AsyncAwait() | kir.MBarrierArriveExpectTx():
                 return "own"
-            case kir.MBarrierWaitParity(_, _, _, scope) if scope is not kir.Scope.CLUSTER:
+            case kir.MBarrierWaitParity(_, _, _, scope, True) if scope is not kir.Scope.CLUSTER:
                 return "own"
             case kir.MBarrierArrive(_, _, scope, None) if scope is not kir.Scope.CLUSTER:
                 return "own"
-            case kir.MBarrierArriveExpectTx():
+            case kir.MBarrierExpectTx() | kir.CpAsyncMBarrierArrive():
+                return "own"
+            case kir.NamedArrive():
                 return "own"
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a loop")
 
     def _item(self, step: Step, place: Place, thread: Thread, how: str) -> Item:
+        turns = Axiom.TURN not in self.without
         match step.stmt:
-            case kir.BlockSync():
+            case kir.BlockSync() if turns:
                 return Item(self._node("sync", step.index), place.guard)
-            case kir.WarpSync():
+            case kir.WarpSync() if turns:
                 base = self.trace.agents[thread.agent].base
                 return Item(self._node("warp", step.index, base, thread.warp), place.guard)
             case kir.MBarrierWaitParity():
@@ -282,31 +192,64 @@ class Skeleton:
                 self._phase(barrier, place, step).waits.append((step, place, thread, node))
             case kir.MBarrierArrive(barrier) | kir.MBarrierArriveExpectTx(barrier):
                 self._phase(barrier, place, step).arrivals.append((step, place, thread, node))
+            case kir.MBarrierExpectTx(barrier):
+                self._phase(barrier, place, step).expects.append((step, place, thread, node))
+            case kir.NamedArrive():
+                for signal in self.signals:
+                    if signal.arrive is step:
+                        signal.arrivals.append(node)
+            case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
+                self._arrives_later(barrier, step, place, thread, node)
+                if not noinc:
+                    self.phases[barrier.name].expects.append((step, place, thread, node))
             case kir.TmaLoad(dst, _, barrier):
                 phase = self._phase(barrier, place, step)
                 assert place.bar is not None, "loads complete on a barrier"
                 end = self._node("finish", node, barrier.name, place.bar.shift)
                 phase.copies.append((step, place, node, end))
-                self.crosses.add(Cross(end, node, 0))
-                self._access(step, place, dst.buffer, thread, (node, end), engine=True, writes=True)
+                self._require(end, node, 0, Axiom.ISSUE)
+                self._access(step, place, dst.buffer, place.buf, thread, (node, end))
             case kir.TmaStore(_, src):
-                commits = self.commits[thread]
-                end = self._node("read", node, commits)
-                self.crosses.add(Cross(end, node, 0))
-                self.groups.append(Group(step, place, end, thread, commits))
-                self._access(
-                    step, place, src.buffer, thread, (node, end), engine=True, writes=False
-                )
-            case kir.Load(_, kir.Slot(buffer)):
-                self._access(step, place, buffer, thread, (node, node), engine=False, writes=False)
-            case kir.Store(kir.Slot(buffer)):
-                self._access(step, place, buffer, thread, (node, node), engine=False, writes=True)
+                end = self._grouped(kir.AsyncKind.BULK, step, place, thread, node)
+                self._access(step, place, src.buffer, place.buf, thread, (node, end))
+            case kir.CpAsync(dst):
+                end = self._grouped(kir.AsyncKind.CP_ASYNC, step, place, thread, node)
+                self._access(step, place, dst.buffer, place.buf, thread, (node, end))
+            case kir.Wgmma() if thread.lane > 0:
+                self._converging.append((step, thread, node))
+            case kir.Wgmma(_, a, b):
+                self._leading[step.index, self._warp(thread)] = node
+                end = self._grouped(kir.AsyncKind.WGMMA, step, place, thread, node)
+                self._access(step, place, b.buffer, place.buf, thread, (node, end))
+                if isinstance(a, kir.Slot):
+                    self._access(step, place, a.buffer, place.other, thread, (node, end))
+            case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
+                self._access(step, place, buffer, place.buf, thread, (node, node))
             case kir.FenceAsyncProxy():
                 self.fences.append((step, place, thread, node))
-            case kir.AsyncAwait():
-                self.awaits.append((step, place, thread, node, self.commits[thread]))
+            case kir.AsyncAwait(kind):
+                commits = self.commits.get((thread, kind), 0)
+                self.awaits.append((step, place, thread, node, commits))
             case _:
                 pass
+
+    def _grouped(
+        self, kind: kir.AsyncKind, step: Step, place: Place, thread: Thread, node: int
+    ) -> int:
+        """Add a copy to the open group of its thread; return the node at which it is done."""
+        commits = self.commits.get((thread, kind), 0)
+        end = self._node("done", node, kind, commits)
+        self._require(end, node, 0, Axiom.ISSUE)
+        self.groups.append(Group(kind, step, place, end, thread, commits))
+        return end
+
+    def _arrives_later(
+        self, barrier: kir.MBarrier, step: Step, place: Place, thread: Thread, node: int
+    ) -> None:
+        """Arrive when the cp.async of a thread are done: those before it, or an iteration ago."""
+        later = self._node("arrival", node)
+        self._require(later, node, 0, Axiom.ISSUE)
+        self._phase(barrier, place, step).arrivals.append((step, place, thread, later))
 
     def _phase(self, barrier: kir.MBarrier, place: Place, step: Step) -> Phase:
         assert place.bar is not None, "asked of steps on barriers"
@@ -321,60 +264,100 @@ class Skeleton:
         step: Step,
         place: Place,
         buffer: kir.Buffer,
+        walk: Walk | None,
         thread: Thread,
-        span: tuple[int, int],
-        *,
-        engine: bool,
-        writes: bool,
+        span: Span,
     ) -> None:
-        assert place.buf is not None, "accesses have a slot"
+        assert walk is not None, "accesses have a slot"
         for other in self.accesses:
-            assert other.place.buf is not None, "accesses have a slot"
-            if other.buffer == buffer and other.place.buf.modulus != place.buf.modulus:
+            if other.buffer == buffer and other.walk.modulus != walk.modulus:
                 raise UnsupportedError(f"{step.where}: another part of {buffer.name}")
-        self.accesses.append(Access(step, place, buffer, thread, *span, engine, writes))
+        agency, writes = Agency.THREAD, isinstance(step.stmt, kir.Store)
+        match step.stmt:
+            case kir.TmaLoad():
+                agency, writes = Agency.ENGINE, True
+            case kir.TmaStore() | kir.Wgmma():
+                agency = Agency.ENGINE
+            case kir.CpAsync():
+                agency, writes = Agency.CP_ASYNC, True
+            case _:
+                pass
+        self.accesses.append(Access(step, place, buffer, walk, thread, *span, agency, writes))
 
     # --- what nodes require ---------------------------------------------------------------------
 
+    def _require(
+        self,
+        node: int,
+        cause: int,
+        shift: int,
+        rule: Axiom,
+        guard: tuple[Bound, ...] = (),
+        *,
+        narrow: bool = False,
+    ) -> None:
+        if rule not in self.without:
+            self.crosses.add(Cross(node, cause, shift, rule, guard, narrow))
+
     def _crossed(self) -> None:
         for phase in self.phases.values():
-            self.crosses.add(Cross(phase.node, phase.node, -phase.modulus))
-            for _, place, _, node in phase.arrivals:
-                self._requires(phase.node, node, place)
+            self._require(phase.node, phase.node, -phase.modulus, Axiom.SEQUENCE)
+            for step, place, thread, node in phase.arrivals:
+                later = isinstance(step.stmt, kir.CpAsyncMBarrierArrive)
+                self._require(phase.node, node, -shift(place), Axiom.ARRIVAL, narrow=later)
+                if later:
+                    self._finish(step, thread, node)
             for _, place, _, end in phase.copies:
-                self._requires(phase.node, end, place)
+                self._require(phase.node, end, -shift(place), Axiom.BYTES, narrow=True)
             for _, place, _, node in phase.waits:
-                assert place.bar is not None, "waits have a phase"
-                self.crosses.add(Cross(node, phase.node, place.bar.shift, place.guard))
+                self._require(node, phase.node, shift(place), Axiom.WAIT, place.guard)
+        for signal in self.signals:
+            turn = signal.turn = self._node("sync", signal.wait.index)
+            for node in signal.arrivals:
+                guard = signal.waits.guard
+                self._require(turn, node, signal.away, Axiom.SIGNAL, guard)
+        for step, thread, node in self._converging:
+            leader = self._leading[step.index, self._warp(thread)]
+            self._require(leader, node, 0, Axiom.CONVERGE, narrow=True)
         for step, place, thread, node, commits in self.awaits:
             assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
             for group in self.groups:
-                if group.thread == thread and self.commits[thread]:
+                if self.awaits_group(step.stmt.kind, thread, group):
                     back = self.behind(group, commits - step.stmt.keep)
-                    self.crosses.add(Cross(node, group.read, back, place.guard))
+                    self._require(node, group.done, back, Axiom.GROUP, place.guard, narrow=True)
 
-    def _requires(self, phase: int, node: int, place: Place) -> None:
-        assert place.bar is not None, "steps on barriers have a phase"
-        self.crosses.add(Cross(phase, node, -place.bar.shift))
+    def _finish(self, step: Step, thread: Thread, node: int) -> None:
+        """Make an arrival of cp.async come after the copies that its thread has issued."""
+        for group in self.groups:
+            if group.thread == thread and group.kind is kir.AsyncKind.CP_ASYNC:
+                before = group.step.index < step.index
+                self._require(node, group.done, 0 if before else -1, Axiom.FINISH)
+
+    def awaits_group(self, kind: kir.AsyncKind, thread: Thread, group: Group) -> bool:
+        """Whether the awaits of a thread see a group: its own, or that of its warp for wgmma."""
+        if group.kind is not kind or not self.commits.get((group.thread, kind)):
+            return False
+        if kind is not kir.AsyncKind.WGMMA:
+            return group.thread == thread
+        return self._warp(group.thread) == self._warp(thread)
+
+    def _warp(self, thread: Thread) -> Span:
+        """Return what tells a thread's warp from others: the first of its role, and its own."""
+        return self.trace.agents[thread.agent].base, thread.warp
 
     def behind(self, group: Group, awaited: int) -> int:
-        """Return the latest iteration, relative to an await's, whose store it covers.
+        """Return the latest iteration, relative to an await's, whose group it covers.
 
         `awaited` is how many groups it waits for, less those committed in earlier iterations.
         """
-        return (awaited - group.commits - 1) // self.commits[group.thread]
+        return (awaited - group.commits - 1) // self.commits[group.thread, group.kind]
 
 
 def _buffer(step: Step) -> kir.Buffer | None:
     match step.stmt:
         case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
             return buffer
+        case kir.CpAsync(kir.Slot(buffer)):
+            return buffer
         case _:
             return None
-
-
-def _disjoint(kernel: kir.Kernel) -> None:
-    spans = sorted((b.offset, b.offset + b.slots * b.slot_nbytes, b.name) for b in kernel.buffers)
-    for a, b in pairwise(spans):
-        if b[0] < a[1]:
-            raise UnsupportedError(f"{a[2]} and {b[2]} share bytes")

@@ -125,3 +125,18 @@ class Script:
         model = self.solver.model()
         found = {name: model.eval(z3.Int(name), model_completion=True) for name in values}
         return Answer(status, {name: value.as_long() for name, value in found.items()})
+
+    def least(self, question: str, name: str, most: int) -> int:
+        """Return the least value >= 0 of an unknown where a question holds, or more than `most`.
+
+        Up to `most` it is the least as far as the solver can tell.
+        """
+        asked = [z3.Bool(question)] if question else []
+        low, high = 0, most + 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.solver.check(*asked, z3.Int(name) <= middle) == z3.sat:
+                high = middle
+            else:
+                low = middle + 1
+        return low

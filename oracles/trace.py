@@ -106,7 +106,8 @@ class Program:
 class Control:
     """One control expression of a step, over `K` and `N`.
 
-    `what` is "stop", "guard", "slot", "bar_slot" or "parity".
+    `what` is "stop", "guard", "slot", "bar_slot" or "parity"; "a_slot" is the other operand's slot
+    of a `Wgmma`.
     """
 
     step: Step
@@ -131,8 +132,15 @@ class Trace:
     written_out: int
 
 
-def read(kernel: kir.Kernel) -> Trace:
+def read(kernel: kir.Kernel, text: kir.Kernel | None = None) -> Trace:
     """Read a kernel.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A finished kernel.
+    text : Kernel, optional
+        The kernel whose lines are named, if `kernel` holds statements of another.
 
     Raises
     ------
@@ -141,8 +149,12 @@ def read(kernel: kir.Kernel) -> Trace:
     """
     if kernel.cluster != 1:
         raise UnsupportedError(f"{kernel.name} runs in clusters of {kernel.cluster}")
+    inner = set(map(id, kernel.walk())) - set(map(id, kernel.body))
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.Role) and id(stmt) in inner:
+            raise UnsupportedError(f"role {stmt.name} stands inside another statement")
     agents = kinds(kernel)
-    reader = _Reader(kernel, agents)
+    reader = _Reader(kernel, agents, text or kernel)
     reader.body(kernel.body, _Place(frozenset(range(len(agents))), {}, (), None, "", elected=False))
     trips = reader.trips()
     steps = tuple(reader.step(i, raw, trips) for i, raw in enumerate(reader.raw))
@@ -188,13 +200,13 @@ class _Raw:
 class _Reader:
     """Flatten the bodies of a kernel, inlining lets and writing constant loops out."""
 
-    def __init__(self, kernel: kir.Kernel, agents: tuple[Agent, ...]) -> None:
+    def __init__(self, kernel: kir.Kernel, agents: tuple[Agent, ...], text: kir.Kernel) -> None:
         self.kernel = kernel
         self.agents = agents
         self.raw: list[_Raw] = []
         self.loops = 0
         self.written_out = 0
-        self.lines = {id(stmt): number for number, stmt in numbered(kernel)}
+        self.lines = {id(stmt): number for number, stmt in numbered(text)}
         self.ends: dict[int, Loop] = {}
 
     def body(self, body: tuple[kir.Stmt, ...], place: _Place) -> None:
@@ -269,6 +281,11 @@ class _Reader:
             leads = agent.first_lane and agent.first_warp
             if per is kir.Per.ROLE and not (leads and (here.role or agent.base == 0)):
                 continue
+            if per is kir.Per.WARPGROUP:
+                if agent.threads > kir.WARPGROUP:
+                    raise UnsupportedError("one thread of each of several warpgroups is elected")
+                if not leads:
+                    continue
             if per is kir.Per.WARP and not agent.first_lane:
                 continue
             mine.add(i)
@@ -351,7 +368,18 @@ def _controls(raw: _Raw, trips: Expr | None) -> Iterator[tuple[str, Expr]]:
                 yield "slot", plain(src.index)
             case kir.Load(_, kir.Slot(_, index)) | kir.Store(kir.Slot(_, index)):
                 yield "slot", plain(index)
-            case kir.MBarrierArrive(_, slot) | kir.MBarrierArriveExpectTx(_, slot):
+            case kir.CpAsync(kir.Slot(_, index)):
+                yield "slot", plain(index)
+            case kir.Wgmma(_, a, b):
+                yield "slot", plain(b.index)
+                if isinstance(a, kir.Slot):
+                    yield "a_slot", plain(a.index)
+            case (
+                kir.MBarrierArrive(_, slot)
+                | kir.MBarrierArriveExpectTx(_, slot)
+                | kir.MBarrierExpectTx(_, slot)
+                | kir.CpAsyncMBarrierArrive(_, slot)
+            ):
                 yield "bar_slot", plain(slot)
             case kir.MBarrierWaitParity(_, slot, parity):
                 yield "bar_slot", plain(slot)

@@ -5,10 +5,15 @@ Every function is pure: a table of records in, a Section out.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
+from markupsafe import Markup
 
 from fuzz.record import ORACLES, STATUSES, WORST_FIRST
+from oracles.witness_json import loads
 from reports.figure import Panel, Spread, spreads
+from reports.lanes import svg
 from reports.page import Headline, Section
 
 ABOUT = {
@@ -28,6 +33,9 @@ GOALS_MS = {"prover": 100.0, "simulator": 50.0}
 
 COMPARABLE = ("prover", "simulator", "agreement", "differential", "gpu")
 """Oracles of which two can contradict each other: the first pair on syncs, the last on values."""
+
+DRAWN = 4
+"""Failures whose execution is drawn, at most."""
 
 _ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
 
@@ -223,7 +231,13 @@ def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
         f"{len(table)} kinds of failure in {rows['case'].nunique()} cases (shrinking included); "
         "python FILE replays one alone."
     )
-    return Section("Failures", says, table)
+    return Section("Failures", says, table, figure=drawings(first["witness"]))
+
+
+def drawings(witnesses: Iterable[str]) -> Markup | None:
+    """Draw the first few executions of those that a ledger holds as JSON; None without any."""
+    found = [loads(text) for text in witnesses if text]
+    return Markup("").join(svg(witness) for witness in found[:DRAWN]) if found else None
 
 
 def unanswered(records: pd.DataFrame) -> Section:

@@ -6,23 +6,26 @@ from dataclasses import replace
 
 import kernels as ks
 import pytest
+import test_certificate_rules as rules
 from fusions import FAMILIES, compiled
 
+from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.expr import Kind, fold
 from fuzz.mutate import drop_each_sync
-from oracles import certificate
+from oracles import closure
 from oracles.arithmetic import K, N, UnsupportedError
-from oracles.certificate import certify, judge
+from oracles.certificate import certify, judge, text
 from oracles.claims import Claims
 from oracles.footprint import Footprints
 from oracles.parametric import Bound, Walk, bounds, places
 from oracles.prover import Ordered, prove
+from oracles.questions import REPLAYED, RLIMIT, Questions, UndecidedError, Width
 from oracles.skeleton import Skeleton
 from oracles.smt import Script
 from oracles.trace import read
 from oracles.verdict import Status
-from oracles.window import Window, schedule
+from oracles.window import Window
 
 WHOLE = [
     ks.direct(),
@@ -141,9 +144,9 @@ def test_a_wait_that_is_skipped_late_is_not_proved(at: int) -> None:
 
     kernel = ring.rewrite(skip)
     verdict = certify(kernel)
-    assert verdict.status is (Status.FAIL if at < certificate.REPLAYED else Status.UNKNOWN)
+    assert verdict.status is (Status.FAIL if at < REPLAYED else Status.UNKNOWN)
     assert prove(kernel).status is not Status.PASS
-    assert at < certificate.REPLAYED or "refuted, not replayed" in verdict.reason
+    assert at < REPLAYED or "refuted, not replayed" in verdict.reason
 
 
 def test_strict_policy_wants_a_fence_before_a_refill() -> None:
@@ -156,18 +159,18 @@ def test_strict_policy_wants_a_fence_before_a_refill() -> None:
 def test_both_engines_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """One engine alone is not praise."""
     kernel = ks.specialized(2)
-    assert prove(kernel).checked > Ordered(read(kernel), "default").checked
-    monkeypatch.setattr(certificate, "_ordered", lambda *_: 1 / 0)
+    assert prove(kernel).checked > closure.judge(kernel).checked
+    monkeypatch.setattr(Questions, "ordered", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prove(kernel)
-    monkeypatch.setattr(certificate, "_ordered", _gives_up)
+    monkeypatch.setattr(Questions, "ordered", _gives_up)
     verdict = prove(kernel)
     assert verdict.status is Status.UNKNOWN
     assert verdict.reason.startswith("engines disagree")
 
 
 def _gives_up(*_: object) -> None:
-    raise certificate.UndecidedError("the solver gave up")
+    raise UndecidedError("the solver gave up")
 
 
 def test_a_starved_solver_is_unknown() -> None:
@@ -180,18 +183,15 @@ def test_premises_have_a_model_and_each_claim_can_fail_without_them(kernel: kir.
     """Neither are the constraints contradictory, nor are the claims empty."""
     trace = read(kernel)
     skeleton = Skeleton(trace, Footprints(trace))
-    names = [f"t{node}" for node in range(skeleton.size)]
-    answer = Script(schedule(skeleton), certificate.RLIMIT).ask(values=names)
-    assert answer.status == "sat"
-    times = {node: answer.values[name] for node, name in enumerate(names)}
+    times = Questions(skeleton, RLIMIT).times
     window = Window(skeleton, set(range(-9, 2)))
     whole = f"{window.text()}(assert {window.inside(times)})"
-    assert Script(whole, certificate.RLIMIT).ask().status == "sat"
+    assert Script(whole, RLIMIT).ask().status == "sat"
     claims = Claims(skeleton, times, "default").ordered
     assert claims
     for claim in claims:
         head = "(declare-const k Int)(declare-const n Int)"
-        script = Script(f"{head}(assert {claim.when})", certificate.RLIMIT)
+        script = Script(f"{head}(assert {claim.when})", RLIMIT)
         assert script.ask().status == "sat", claim
 
 
@@ -199,15 +199,14 @@ def test_no_kind_of_claim_is_idle() -> None:
     """Without the requirements of a phase, every kind of claim about order is violated."""
     trace = read(ks.combined(3, 0, 2, specialized=True))
     skeleton = Skeleton(trace, Footprints(trace))
-    names = [f"t{node}" for node in range(skeleton.size)]
-    answer = Script(schedule(skeleton), certificate.RLIMIT).ask(values=names)
-    times = {node: answer.values[name] for node, name in enumerate(names)}
+    questions = Questions(skeleton, RLIMIT)
+    times = questions.times
     claims = Claims(skeleton, times, "default").ordered
     skeleton.crosses.clear()
     for chain in skeleton.chains.values():
         chain[:] = [item for item in chain if item.waits]
-    found = certificate._asked(skeleton, times, claims, certificate.RLIMIT, wide=True)
-    assert {claim.kind for claim, _ in found} == {claim.kind for claim in claims}
+    found = questions.violated(claims, Width.WHOLE)
+    assert {claim.kind for claim in found} == {claim.kind for claim in claims}
     assert {"parity", "RAW", "WAR", "WAW", "proxy"} == {claim.kind for claim in claims}
 
 
@@ -249,3 +248,135 @@ def test_certify_and_judge_are_one() -> None:
     kernel = ks.pipelined(2, 1)
     trace = read(kernel)
     assert judge(trace, Footprints(trace), "default") == certify(kernel)
+
+
+RECIPES = [
+    *(cookbook.wgmma_ring(s, d, c) for s, d, c in ((2, 1, 1), (4, 0, 2), (4, 1, 3), (8, 2, 1))),
+    *(cookbook.double_wgmma(s) for s in (1, 3)),
+    *(cookbook.cp_async_ring(s) for s in (2, 3, 5)),
+    *(cookbook.cp_async_mbarrier(s) for s in (1, 3)),
+    *(cookbook.persistent(s) for s in (1, 3)),
+    rules.signalled(),
+]
+"""Right kernels of wgmma, cp.async, named barriers, loops in loops."""
+
+
+@pytest.mark.parametrize("kernel", RECIPES, ids=lambda k: f"{k.name}-{k.smem_bytes}")
+def test_recipes_are_proved_for_all_trip_counts(kernel: kir.Kernel) -> None:
+    """Claims were made, not just none refused."""
+    verdict = certify(kernel)
+    assert verdict.status is Status.PASS, verdict
+    assert verdict.checked > 10
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        cookbook.wgmma_ring(2, 1),
+        cookbook.double_wgmma(2),
+        cookbook.cp_async_ring(),
+        cookbook.cp_async_mbarrier(2),
+        cookbook.persistent(2),
+        rules.signalled(),
+    ],
+    ids=lambda k: k.name,
+)
+def test_no_recipe_is_proved_with_a_sync_dropped(kernel: kir.Kernel) -> None:
+    """Only the fence after mbarrier_init, which clusters need, is not needed in one CTA."""
+    for mutant in drop_each_sync(kernel):
+        spare = isinstance(mutant.victim, kir.FenceMBarrierInit)
+        assert (certify(mutant.kernel).status is Status.PASS) == spare, mutant.change
+
+
+def test_bytes_may_be_expected_before_the_arrival_in_a_statement_of_their_own() -> None:
+    """The phase cannot end between the two, for the arrival is still missing."""
+
+    def split(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.MBarrierArriveExpectTx(bar, slot, nbytes):
+                return [kir.MBarrierExpectTx(bar, slot, nbytes), kir.MBarrierArrive(bar, slot)]
+            case _:
+                return None
+
+    def swapped(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        both = split(stmt)
+        return both and both[::-1]
+
+    ring = cookbook.specialized_ring()
+    assert certify(ring.rewrite(split)).status is Status.PASS
+    assert certify(ring.rewrite(swapped)).status is Status.UNSUPPORTED
+
+
+def test_a_count_may_be_raised_by_who_still_arrives() -> None:
+    """Without `noinc` a cp.async arrival adds one to the count, if the phase cannot end before."""
+    ring = cookbook.cp_async_mbarrier()
+    full = ring.barriers[0]
+
+    def raised(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if not isinstance(stmt, kir.CpAsyncMBarrierArrive):
+            return None
+        return [replace(stmt, noinc=False), kir.MBarrierArrive(full, stmt.slot)]
+
+    def late(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        both = raised(stmt)
+        return both and both[::-1]
+
+    assert certify(ring.rewrite(raised)).status is Status.PASS
+    assert certify(ring.rewrite(late)).status is Status.UNSUPPORTED
+
+
+def test_a_flush_behind_a_loop_that_awaits_all_is_redundant() -> None:
+    """With nothing in flight the await after the loop has nothing to do; with depth 1 it has."""
+
+    def flushes(depth: int) -> list[Status]:
+        mutants = drop_each_sync(cookbook.wgmma_ring(3, depth))
+        await_all = kir.AsyncAwait(kir.AsyncKind.WGMMA, 0)
+        return [certify(m.kernel).status for m in mutants if m.victim == await_all][-1:]
+
+    assert flushes(0) == [Status.PASS]
+    assert flushes(1) == [Status.UNKNOWN]
+
+
+def test_a_wait_that_may_give_up_is_not_proved() -> None:
+    """A single try_wait orders nothing."""
+
+    def once(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        return [replace(stmt, retry=False)] if isinstance(stmt, kir.MBarrierWaitParity) else None
+
+    assert certify(ks.specialized(2).rewrite(once)).status is Status.UNSUPPORTED
+
+
+def test_a_tensor_that_is_written_and_read_is_unsupported() -> None:
+    """The order of accesses to global memory is not followed, so it must not be assumed."""
+    kernel = cookbook.store_ring()
+    x, y = kernel.tensors
+
+    def back(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Load(dst, kir.Box() as box, width):
+                return [kir.Load(dst, replace(box, tensor=y), width)]
+            case _:
+                return None
+
+    assert x != y
+    verdict = certify(kernel.rewrite(back))
+    assert verdict.status is Status.UNSUPPORTED
+    assert "reads and writes Y" in verdict.reason
+
+
+@pytest.mark.parametrize("kernel", [cookbook.tma_ring(), cookbook.persistent()])
+def test_the_text_of_the_questions_can_be_asked_again(kernel: kir.Kernel) -> None:
+    """It is evidence: any solver says "unsat" to every question of it."""
+    questions = text(kernel).split("; ")[1:]
+    assert questions
+    for question in questions:
+        head, body = question.split("\n", 1)
+        assert head.startswith(kernel.name)
+        assert body.rstrip().endswith("(check-sat)")
+        assert Script(body.replace("(check-sat)", ""), RLIMIT).ask().status == "unsat"
+
+
+def test_there_is_no_text_of_what_is_not_proved() -> None:
+    """Else a report would show a proof that is none."""
+    with pytest.raises(UndecidedError, match="not proved"):
+        text(ks.specialized(3, full=False))

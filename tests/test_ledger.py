@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fuzz.record import VERSION, signature
 
 WRITER = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from fuzz.ledger import Ledger
 from fuzz.record import Record
@@ -112,3 +114,16 @@ def test_records_take_only_known_words() -> None:
     """A misspelt status would fall out of every total."""
     with pytest.raises(ValueError, match="pick one of"):
         record("a", status="passed")
+
+
+def test_a_ledger_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
+    """Weeks of campaigns are not thrown away for a new column."""
+    path = tmp_path / "old.sqlite"
+    with Ledger(path) as book:
+        book.start("run", {})
+        book.append("run", [record("a")])
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript("ALTER TABLE records DROP COLUMN witness; PRAGMA user_version=1")
+    with Ledger(path) as book:
+        book.append("run", [record("b", witness="{}")])
+        assert [r.witness for r in book.records()] == ["", "{}"]

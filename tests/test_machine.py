@@ -103,7 +103,7 @@ def test_buffers_that_share_bytes_conflict(offset: int, order: bool) -> None:
     ]
     body += [fetch(other, second), wait(0, second), *read(other)]
     verdict = judge(body, buffers=(TILE, other), barriers=(FULL, second))
-    assert kinds(verdict) == (set() if order or offset == 1024 else {"war"}), verdict
+    assert kinds(verdict) == (set() if order or offset == 1024 else {"WAR"}), verdict
 
 
 def test_a_tile_is_not_read_after_its_bytes_went_to_another() -> None:
@@ -119,7 +119,7 @@ def test_a_tile_is_not_read_after_its_bytes_went_to_another() -> None:
         *read(),
     ]
     verdict = judge(body, buffers=(TILE, other), barriers=(FULL, second))
-    assert kinds(verdict) == {"alias"}
+    assert kinds(verdict) == {"RAW"}
 
 
 def test_waiting_on_the_wrong_barrier_is_a_race() -> None:
@@ -136,7 +136,7 @@ def test_waiting_on_the_wrong_barrier_is_a_race() -> None:
         ]
         body += [wait(0, FULL if safe else second)]
         verdict = judge(body, buffers=(TILE, other), barriers=(FULL, second))
-        assert kinds(verdict) <= {"raw", "uninitialised"}
+        assert kinds(verdict) <= {"RAW"}
         assert (not kinds(verdict)) == safe, verdict
 
 
@@ -154,7 +154,7 @@ def test_two_loads_may_share_one_barrier() -> None:
         )
         verdict = judge([*init(FULL), both, wait(), *read(other)], buffers=(TILE, other))
         assert (not kinds(verdict)) == safe, verdict
-        assert kinds(verdict) <= {"bytes", "raw", "uninitialised"}
+        assert kinds(verdict) <= {"bytes", "RAW"}
 
 
 def test_life_of_a_barrier() -> None:
@@ -230,9 +230,9 @@ def test_block_syncs_count_threads() -> None:
         whole = [*body, kir.Load(X, box(T0, 0), 4), *OUT]
         verdict = judge(whole)
         assert (not kinds(verdict)) == safe, (threads, verdict)
-        assert kinds(verdict) <= {"deadlock", "blocksync"}
+        assert kinds(verdict) <= {"deadlock", "collective"}
     unequal = [*roles([sync(1, 64)], [sync(1, 128)]), kir.Load(X, box(T0, 0), 4), *OUT]
-    assert kinds(judge(unequal)) <= {"blocksync", "deadlock"}
+    assert kinds(judge(unequal)) <= {"collective", "deadlock"}
     assert kinds(judge(unequal))
 
 
@@ -344,7 +344,7 @@ def test_reads_awaited_are_not_writes_performed(read_only: bool) -> None:
         sync(),
         kir.Load(Y, box(T1, 0), 4),
     ]
-    assert kinds(judge(body)) == ({"raw"} if read_only else set())
+    assert kinds(judge(body)) == ({"RAW"} if read_only else set())
 
 
 def test_copies_are_issued_once() -> None:
@@ -352,7 +352,7 @@ def test_copies_are_issued_once() -> None:
     load = kir.TmaLoad(kir.Slot(TILE, 0), box(T0, 0), FULL, 0)
     expect = kir.Elect(ONE, (kir.MBarrierArriveExpectTx(FULL, 0, NBYTES),))
     for many in (load, kir.Elect(kir.Per.WARP, (load,))):
-        assert kinds(judge([*init(FULL), expect, many, wait(), *read()])) == {"waw"}
+        assert kinds(judge([*init(FULL), expect, many, wait(), *read()])) == {"WAW"}
 
 
 def test_a_tensor_copy_needs_aligned_places() -> None:
@@ -369,15 +369,15 @@ def test_a_tensor_copy_needs_aligned_places() -> None:
         kir.Load(X, box(T0, 0), 4),
         *OUT,
     ]
-    assert kinds(judge(body, buffers=(tile,))) == {"align"}
+    assert kinds(judge(body, buffers=(tile,))) == {"bounds"}
 
 
 def test_slots_and_registers_must_exist() -> None:
     """A slot past the ring, a register that nobody wrote."""
     load = kir.Load(X, kir.Slot(TILE, 1), 4)
     assert kinds(judge([load, *OUT])) == {"bounds"}
-    assert kinds(judge([replace(OUT[1])])) == {"uninitialised"}
-    assert kinds(judge([kir.Load(X, kir.Slot(TILE, 0), 4), *OUT])) == {"uninitialised"}
+    assert kinds(judge([replace(OUT[1])])) == {"RAW"}
+    assert kinds(judge([kir.Load(X, kir.Slot(TILE, 0), 4), *OUT])) == {"RAW"}
     assert kinds(judge([kir.SetMaxNReg(20, False), kir.Load(X, box(T0, 0), 4), *OUT])) == {
         "registers"
     }

@@ -1,16 +1,20 @@
-"""Mutants are kernels with one sync less, and the table tells killed from survived."""
+"""Mutants are kernels with one change, and the table tells killed from survived."""
 
 import re
+from functools import cache
 
 import kernels
 import pytest
 
+from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.binding import classify
+from fuser.kernel_text import text
 from fuser.pipeline import build
 from fuzz.case import specs
 from fuzz.mutants import Searched, conclude, judge_mutants, representative
-from fuzz.mutate import drop_each_sync
+from fuzz.mutate import OPERATORS, Mutant, drop_each_sync, mutants
+from fuzz.mutate_site import closed
 from fuzz.param_strategies import FAMILIES
 from oracles.verdict import Finding, Status, Verdict
 
@@ -19,9 +23,9 @@ def test_each_mutant_lacks_exactly_one_sync() -> None:
     """A mutant with two changes would not say which sync matters."""
     kernel = kernels.specialized(3)
     before = [stmt for stmt in kernel.walk() if isinstance(stmt, kir.SYNCS)]
-    mutants = list(drop_each_sync(kernel))
-    assert [m.victim for m in mutants] == before
-    for mutant in mutants:
+    dropped = list(drop_each_sync(kernel))
+    assert [m.victim for m in dropped] == before
+    for mutant in dropped:
         after = [stmt for stmt in mutant.kernel.walk() if isinstance(stmt, kir.SYNCS)]
         assert after == [stmt for stmt in before if stmt is not mutant.victim]
 
@@ -29,6 +33,53 @@ def test_each_mutant_lacks_exactly_one_sync() -> None:
 def test_a_kernel_without_syncs_has_no_mutants() -> None:
     """The direct family has nothing to drop."""
     assert not list(drop_each_sync(kernels.direct()))
+
+
+MET = {
+    "no_reset": {"split_k", "split_k_tma"},
+    "promise": {"split_k", "split_k_tma"},
+    "proxy": {"store_ring", "persistent", "split_k_tma"},
+}
+"""Operators that act on what few recipes have."""
+LEAST = {"phase": 9, "role": 9, "hoist": 9}
+"""Recipes that an operator changes at least, where it is not all twelve."""
+
+
+@cache
+def changed(name: str, operator: str) -> tuple[Mutant, ...]:
+    """The mutants of a recipe by an operator."""
+    return tuple(mutants(cookbook.RECIPES[name](), operator))
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_an_operator_changes_every_recipe_that_it_speaks_of(operator: str) -> None:
+    """An operator that finds nothing would count as a hundred percent."""
+    acting = {name for name in cookbook.RECIPES if changed(name, operator)}
+    if operator in MET:
+        assert acting == MET[operator]
+    assert len(acting) >= LEAST.get(operator, 12) or operator in MET
+    for name, make in cookbook.RECIPES.items():
+        texts = [text(mutant.kernel) for mutant in changed(name, operator)]
+        assert len({*texts, text(make())}) == len(texts) + 1
+        assert {mutant.operator for mutant in changed(name, operator)} <= {operator}
+
+
+@pytest.mark.parametrize("name", cookbook.RECIPES)
+def test_a_mutant_is_a_kernel(name: str) -> None:
+    """No variable outside its scope, and no statement object twice, which judges rely on."""
+    for operator in OPERATORS:
+        for mutant in changed(name, operator):
+            assert closed(mutant.kernel), mutant.change
+            statements = [id(stmt) for stmt in mutant.kernel.walk()]
+            assert len(set(statements)) == len(statements), mutant.change
+
+
+def test_every_hazard_row_that_a_recipe_can_show_is_aimed_at() -> None:
+    """The score per row says nothing of a row without mutants."""
+    every = [m for name in cookbook.RECIPES for op in OPERATORS for m in changed(name, op)]
+    rows = "01 02 03 05 06 08 09 10 11 12 13 14 15 16 17 20 21 22 30 33 34 40 41 42 43 44 45"
+    rows += " 27 50 51 52 53 60 62 63 64 65 70 71 72 74 76 80 81 84"
+    assert {f"H{row}" for row in rows.split()} <= {row for m in every for row in m.hazards}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

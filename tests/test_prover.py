@@ -11,15 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuser import kernel_ir as kir
+from fuser.cookbook import RECIPES
 from fuser.expr import Expr, Kind, Var, fold
+from fuser.program import Program
 from oracles.arithmetic import UnsupportedError
 from oracles.footprint import Footprints
 from oracles.induction import enough
 from oracles.order import Order
-from oracles.prover import Ordered, prove, redundant, witness_trips
+from oracles.prover import Ordered, prove, redundant, witness, witness_trips
 from oracles.rhythm import rhythm
 from oracles.trace import read
 from oracles.verdict import Status, Verdict
+from oracles.witness import Mark
 
 Change = Callable[[kir.Stmt], "list[kir.Stmt] | None"]
 
@@ -90,14 +93,14 @@ BROKEN: list[tuple[kir.Kernel, tuple[str, ...]]] = [
     (ks.staged(2, free_sync=False), ("WAR",)),
     (ks.staged(2, fence=False), ("proxy",)),
     (ks.staged(2, ready_sync=False), ("RAW",)),
-    (ks.staged(2, commit=False), ("drain", "WAR")),
-    (ks.staged(2, final_await=False), ("drain",)),
+    (ks.staged(2, commit=False), ("exit", "WAR")),
+    (ks.staged(2, final_await=False), ("exit",)),
     (ks.handed(3, fence="late"), ("proxy",)),
     (ks.handed(3, fence="none"), ("proxy",)),
     (ks.handed(3, ready=False), ("RAW",)),
     (ks.handed(3, free=False), ("WAR",)),
     (ks.handed(3, warp_sync=False), ("RAW",)),
-    (ks.handed(3, final_await=False), ("drain",)),
+    (ks.handed(3, final_await=False), ("exit",)),
     (ks.relaid(sync="warp"), ("RAW",)),
     (ks.relaid(sync="none"), ("RAW",)),
     (ks.relaid(free=False), ("WAR",)),
@@ -297,12 +300,33 @@ def test_a_slot_outside_its_ring_is_out_of_bounds() -> None:
 
 
 def test_what_is_not_modelled_is_unsupported() -> None:
-    """Unsupported names the statement; it is never a pass."""
-    loop = kir.ForLoop(ks.K, ks.TRIPS, (kir.NamedArrive(1, 128),))
-    verdict = prove(ks.kernel("named", [loop]))
+    """Unsupported names the construct; it is never a pass."""
+    odd = kir.IfThenElse(ks.K * ks.K % 7 < 3, (kir.BlockSync(0, 32 * ks.WARPS),))
+    verdict = prove(ks.kernel("odd", [kir.ForLoop(ks.K, ks.TRIPS, (odd,))]))
     assert verdict.status is Status.UNSUPPORTED
-    assert "named_arrive" in verdict.reason
-    assert prove(replace(ks.direct(), cluster=2)).status is Status.UNSUPPORTED
+    assert "does not repeat along" in verdict.reason
+
+
+def test_an_arrival_that_nobody_waits_for_is_refuted() -> None:
+    """A named barrier may not begin its next turn before this one is seen to be over."""
+    loop = kir.ForLoop(ks.K, ks.TRIPS, (kir.NamedArrive(1, 32 * ks.WARPS),))
+    fails(ks.kernel("named", [loop]), "collective")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in RECIPES if n not in ("ping_pong", "cluster_multicast")]
+)
+def test_recipes_are_proved(name: str) -> None:
+    """The patterns that real kernels are made of are right for every trip count."""
+    passes(RECIPES[name]())
+
+
+def test_a_program_is_proved_launch_by_launch() -> None:
+    """One wrong launch makes a program wrong; none at all is no proof."""
+    good, bad = ks.staged(2), ks.staged(2, fence=False)
+    assert prove(Program("two", (good, good))).status is Status.PASS
+    assert prove(Program("two", (good, bad))).status is Status.FAIL
+    assert prove(Program("none", ())).status is Status.UNKNOWN
 
 
 def test_nothing_claimed_is_unknown() -> None:
@@ -321,6 +345,17 @@ def test_the_witness_is_small_and_in_the_kernels_words() -> None:
     assert "trips=4, k=3" in first.witness
     assert "load(S0[(k % 3)]" in first.where
     assert "tma_load" in first.where
+
+
+def test_the_witness_shows_both_accesses() -> None:
+    """Rows are the execution; two of them are marked, and the missing order is named."""
+    shown = witness(ks.specialized(3, warp_sync=False))
+    assert shown is not None
+    assert shown.trips[0][1] == 4
+    assert {row.mark for row in shown.rows} == {Mark.NONE, Mark.FIRST, Mark.SECOND}
+    assert "nothing orders" in shown.says
+    assert any("arrivals" in row.note for row in shown.rows)
+    assert witness(ks.specialized(3)) is None
 
 
 MUTABLE = [

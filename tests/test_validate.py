@@ -6,6 +6,7 @@ import kernels
 import pytest
 
 from fuser import kernel_ir as kir
+from fuser.cookbook import RECIPES, specialized_ring, wgmma_ring
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
@@ -23,6 +24,28 @@ def test_hand_written_kernels_are_legal() -> None:
         kernels.staged(2),
     ):
         validate(kernel, final=True)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_legal(name: str) -> None:
+    """The cookbook is what people copy."""
+    validate(RECIPES[name](), final=True)
+
+
+@pytest.mark.parametrize("stages", [2, 5])
+@pytest.mark.parametrize("consumers", [1, 3])
+def test_recipes_are_legal_at_other_sizes(stages: int, consumers: int) -> None:
+    """Roles and barriers move with the number of consumers, buffers with the stages."""
+    validate(specialized_ring(stages, consumers), final=True)
+    validate(wgmma_ring(stages, 1, consumers), final=True)
+
+
+def test_what_a_pass_made_is_not_held_against_shared_memory() -> None:
+    """The pipeline does that after the passes, and names the params to change."""
+    large = wgmma_ring(200)
+    validate(large, after="lower")
+    with pytest.raises(ScheduleError, match="of shared memory, a CTA has 232448"):
+        validate(large)
 
 
 def kernel_of(*body: kir.Stmt, barriers: tuple[kir.MBarrier, ...] = (BAR,)) -> kir.Kernel:

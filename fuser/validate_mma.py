@@ -1,0 +1,120 @@
+"""Tensor cores: shapes, types and layouts of `Wgmma` and `Mma`, and the warps that execute them.
+
+Source: PTX ISA, sections "wgmma.mma_async" and "mma.m16n8k16".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuser import kernel_ir as kir
+from fuser.dtype import DType
+from fuser.kernel_text import line
+from fuser.validate_place import Place
+from fuser.validate_sync import warpgroups
+from fuser.validate_tile import dealt, known
+
+OPERANDS = (DType.F16, DType.BF16)
+"""Types of `a` and `b`."""
+STEP = 16
+"""Elements of 16 bits along K that one instruction takes."""
+
+
+def mma(stmt: kir.Stmt, place: Place) -> Iterable[str]:
+    """Say what is wrong with a matrix product."""
+    match stmt:
+        case kir.Wgmma():
+            yield from _wgmma(stmt, place)
+        case kir.Mma(acc, a, b):
+            if place.elected:
+                yield (
+                    f"`{line(stmt)}` stands inside an elect; whole warps must reach it: "
+                    "move it out of the elect"
+                )
+                return
+            for part in (acc, a, b):
+                yield from dealt(stmt, place, part.layout)
+            yield from _strips(stmt, acc)
+            yield from _strips(stmt, a)
+            if b.layout.deal is not kir.Deal.EACH_WARP:
+                yield f"`{line(stmt)}` wants {b.name} in each warp; load it with Deal.EACH_WARP"
+            if not acc.layout.threads == a.layout.threads == b.layout.threads:
+                yield (
+                    f"`{line(stmt)}`: {acc.name}, {a.name} and {b.name} are dealt to "
+                    f"{acc.layout.threads}, {a.layout.threads} and {b.layout.threads} threads; "
+                    "use one number"
+                )
+            yield from _types(stmt, acc, a.dtype, b.dtype)
+            yield from _shapes(stmt, acc.layout.shape, a.layout.shape, b.layout.shape)
+        case _:
+            pass
+
+
+def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
+    acc, a, b = stmt.acc, stmt.a, stmt.b
+    if place.elected:
+        yield (
+            f"`{line(stmt)}` stands inside an elect; whole warps must reach it: "
+            "move it out of the elect"
+        )
+        return
+    if not place.whole_warpgroups:
+        yield warpgroups(stmt, place)
+        return
+    yield from known(stmt, place, b)
+    yield from dealt(stmt, place, acc.layout)
+    yield from _strips(stmt, acc)
+    match a:
+        case kir.Slot():
+            yield from known(stmt, place, a)
+            rows, dtype = a.buffer.shape, a.buffer.dtype
+        case kir.Fragment():
+            yield from dealt(stmt, place, a.layout)
+            yield from _strips(stmt, a)
+            rows, dtype = a.layout.shape, a.dtype
+            if a.layout.threads != acc.layout.threads:
+                yield (
+                    f"`{line(stmt)}`: {acc.name} is dealt to {acc.layout.threads} threads, "
+                    f"{a.name} to {a.layout.threads}; use one number"
+                )
+    for slot in (a, b):
+        if isinstance(slot, kir.Slot) and slot.cta is not None:
+            yield f"`{line(stmt)}` reads slots of its own CTA; drop cta of {slot.buffer.name}"
+    yield from _types(stmt, acc, dtype, b.buffer.dtype)
+    columns = tuple(reversed(b.buffer.shape)) if stmt.b_transposed else b.buffer.shape
+    yield from _shapes(stmt, acc.layout.shape, rows, columns)
+    if len(acc.layout.shape) == 2:
+        m, n = acc.layout.shape
+        groups = place.warps // 4
+        if m % (64 * groups):
+            yield (f"`{line(stmt)}`: {m} rows for {groups} warpgroups; each takes a multiple of 64")
+        if n % 8 or not 8 <= n <= 256:
+            yield f"`{line(stmt)}`: {n} columns; use a multiple of 8 in 8..256"
+
+
+def _strips(stmt: kir.Stmt, fragment: kir.Fragment) -> Iterable[str]:
+    if fragment.layout.deal is not kir.Deal.STRIPS:
+        yield f"`{line(stmt)}` wants {fragment.name} in strips; give it Deal.STRIPS"
+
+
+def _types(stmt: kir.Stmt, acc: kir.Fragment, a: DType, b: DType) -> Iterable[str]:
+    if a not in OPERANDS or a != b:
+        words = " or ".join(t.name for t in OPERANDS)
+        yield (
+            f"`{line(stmt)}` multiplies {a.name} by {b.name}; both operands must be {words}, "
+            "the same for both"
+        )
+    if acc.dtype is not DType.F32:
+        yield f"`{line(stmt)}` adds up in f32, {acc.name} is {acc.dtype.name}; make it f32"
+
+
+def _shapes(
+    stmt: kir.Stmt, acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]
+) -> Iterable[str]:
+    if not len(acc) == len(a) == len(b) == 2 or acc != (a[0], b[0]) or a[1] != b[1]:
+        yield (
+            f"`{line(stmt)}`: (M, N) {acc}, (M, K) {a} and (N, K) {b} do not fit; "
+            "make M, N and K agree"
+        )
+    elif a[1] % STEP:
+        yield f"`{line(stmt)}`: K is {a[1]}; use a multiple of {STEP}"

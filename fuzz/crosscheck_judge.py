@@ -1,0 +1,351 @@
+"""Prover and explorer on one small kernel, and whether they agree.
+
+The prover speaks of all trip counts, the explorer of every interleaving of one launch.  So the
+explorer is asked at the trip count of each witness of the prover first, then at the launches of the
+skeleton.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser import kernel_ir as kir
+from fuser.kernel_text import text
+from fuzz.skeletons import Skeleton, draw
+from fuzz.skeletons_cookbook import mutated
+from fuzz.skeletons_tile import Start
+from oracles import simulator
+from oracles.explorer import Launch as Exploration
+from oracles.explorer import explore as explore_launch
+from oracles.prover import prove, witness_trips
+from oracles.verdict import Status, Verdict
+
+STATES = 20_000
+"""States after which the explorer gives up on a launch."""
+GIVEN_UP = 2
+"""Launches that the explorer may give up on before it is asked no more about a kernel."""
+SCHEDULES = 12
+"""Schedules per launch of the simulator, where the explorer has no answer."""
+LAUNCHES = 30
+"""Launches per kernel at most; those of witnesses come first."""
+
+Prover = Callable[[kir.Kernel], Verdict]
+Explorer = Callable[[kir.Kernel, Start], Verdict]
+
+
+class Bucket(Enum):
+    """What a kernel came to; every kernel is in one."""
+
+    SAFE = "agree: safe"
+    UNSAFE = "agree: unsafe"
+    COVERAGE = "agree: safe, but a tile is missing"
+    """The prover's only complaint is one that the explorer does not judge."""
+    FALSE_PROOF = "FALSE PROOF"
+    FALSE_ALARM = "FALSE ALARM"
+    PROVER_OPEN = "prover open"
+    EXPLORER_OPEN = "explorer open"
+    BROKEN = "BROKEN"
+    """A judge raised, crashed or hung."""
+
+
+DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM)
+OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
+UNSEEN = frozenset({"coverage"})
+"""Kinds that only the prover judges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a judge said of a kernel.
+
+    Parameters
+    ----------
+    status : str
+        Of `Status`, or ``"error"`` where the judge raised.
+    kinds : tuple of str
+        Kinds of its errors.
+    reason : str
+        Why it has no answer, or its first finding.
+    seconds : float
+        Its time, over all launches.
+    states : int
+        States explored over all launches; 0 for the prover.
+    launch : str
+        The launch that decided it, for the explorer.
+    """
+
+    status: str
+    kinds: tuple[str, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+    states: int = 0
+    launch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One kernel, judged: a line of the results.
+
+    Parameters
+    ----------
+    subject : str
+        What `find` takes.
+    family, faults, hazards
+        Of its `Skeleton`.
+    bucket : str
+        Of `Bucket`.
+    prover, explorer : Answer
+        What they said.
+    simulator : Answer or None
+        What the simulator found where the explorer had no answer, if it was asked.
+    """
+
+    subject: str
+    family: str
+    faults: tuple[str, ...]
+    hazards: tuple[str, ...]
+    bucket: str
+    prover: Answer
+    explorer: Answer
+    simulator: Answer | None = None
+
+
+def find(subject: str) -> Skeleton:
+    """Return the kernel of ``"skeleton SEED INDEX"`` or ``"mutant RECIPE STAGES NUMBER"``."""
+    match subject.split():
+        case ["skeleton", seed, index]:
+            return draw(int(seed), int(index))
+        case ["mutant", name, stages, number]:
+            return mutated(name, int(stages), int(number))
+        case _:
+            raise ValueError(f"find({subject!r}): name a skeleton or a mutant")
+
+
+def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
+    """Explore a launch."""
+    grid, params = start
+    return explore_launch(kernel, Exploration(grid, params), states=states)
+
+
+def simulate(kernel: kir.Kernel, start: Start) -> Verdict:
+    """Search a launch by adversarial schedules."""
+    grid, params = start
+    launch = simulator.Launch(grid, params)
+    return simulator.search(kernel, launch, schedules=SCHEDULES)
+
+
+def settle(
+    subject: str,
+    skeleton: Skeleton,
+    *,
+    prover: Prover = prove,
+    explorer: Explorer = explore,
+    search: Explorer | None = None,
+) -> Outcome:
+    """Judge a kernel by prover and explorer.
+
+    Parameters
+    ----------
+    subject : str
+        Its name in the results.
+    skeleton : Skeleton
+        The kernel and its launches.
+    prover, explorer : callable
+        The judges.
+    search : callable, optional
+        Asked where the explorer has no answer; it can find, but not clear.
+    """
+    proof, verdict = _proved(skeleton.kernel, prover)
+    at_witness = witness_launches(skeleton, verdict) if verdict is not None else []
+    rest = [start for start in skeleton.launches if start not in at_witness]
+    starts = [*at_witness, *rest][:LAUNCHES]
+    seen, clear = _explored(skeleton.kernel, starts, explorer)
+    searched = None
+    if search is not None and seen.status not in ("pass", "fail"):
+        searched, _ = _explored(skeleton.kernel, starts, search)
+    refuted = seen.status == "fail" or (searched is not None and searched.status == "fail")
+    confirmed = bool(at_witness) and clear >= min(len(at_witness), len(starts))
+    bucket = conclude(proof, seen, refuted=refuted, cleared=confirmed)
+    return Outcome(
+        subject,
+        skeleton.family,
+        skeleton.faults,
+        skeleton.hazards,
+        bucket.value,
+        proof,
+        seen,
+        searched,
+    )
+
+
+def witness_launches(skeleton: Skeleton, verdict: Verdict) -> list[Start]:
+    """Return the launches that the errors of a verdict name, or those with their trip counts."""
+    wanted = {p.name for p in skeleton.kernel.params} | {kir.GRID.name}
+    starts: list[Start] = []
+    for finding in verdict.findings:
+        named = {n: int(v) for n, v in re.findall(r"\b(\w+)=(\d+)", finding.witness)}
+        if finding.severity == "error" and wanted <= set(named):
+            params = {p.name: named[p.name] for p in skeleton.kernel.params}
+            starts.append((named[kir.GRID.name], params))
+    if not starts:
+        starts = [start for n in sorted(witness_trips(verdict)) for start in skeleton.at(n)]
+    return [start for i, start in enumerate(starts) if start not in starts[:i]]
+
+
+def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bucket:
+    """Return the bucket of two answers.
+
+    Parameters
+    ----------
+    proof, seen : Answer
+        Of prover and explorer.
+    refuted : bool
+        Whether some launch fails.
+    cleared : bool
+        Whether every launch at a witness of the prover was explored completely and passed.
+    """
+    if "error" in (proof.status, seen.status):
+        return Bucket.BROKEN
+    if proof.status in ("unknown", "unsupported"):
+        return Bucket.PROVER_OPEN
+    if proof.status == "fail":
+        if refuted:
+            return Bucket.UNSAFE
+        if set(proof.kinds) <= UNSEEN:
+            return Bucket.COVERAGE if seen.status == "pass" else Bucket.EXPLORER_OPEN
+        alarm = cleared or seen.status == "pass"
+        return Bucket.FALSE_ALARM if alarm else Bucket.EXPLORER_OPEN
+    if refuted:
+        return Bucket.FALSE_PROOF
+    return Bucket.SAFE if seen.status == "pass" else Bucket.EXPLORER_OPEN
+
+
+def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]:
+    begin = time.perf_counter()
+    try:
+        verdict = prover(kernel)
+    except Exception as error:
+        return Answer("error", (), _said(error), time.perf_counter() - begin), None
+    return _answer(verdict, time.perf_counter() - begin), verdict
+
+
+def _explored(kernel: kir.Kernel, starts: list[Start], explorer: Explorer) -> tuple[Answer, int]:
+    """Explore launches until one fails; also return how many, from the first on, passed."""
+    begin, states, clear, given_up = time.perf_counter(), 0, 0, 0
+    open_: Answer | None = None
+    for number, start in enumerate(starts):
+        words = f"grid {start[0]}, {', '.join(f'{n}={v}' for n, v in start[1].items())}"
+        try:
+            verdict = explorer(kernel, start)
+        except Exception as error:
+            return Answer("error", (), _said(error), time.perf_counter() - begin, 0, words), clear
+        found = re.search(r"(\d+) states", verdict.reason)
+        states += int(found[1]) if found else 0
+        answer = _answer(verdict, time.perf_counter() - begin, states, words)
+        if verdict.status is Status.FAIL:
+            return answer, clear
+        if verdict.status is Status.PASS:
+            clear += clear == number
+        else:
+            open_, given_up = open_ or answer, given_up + 1
+        if verdict.status is Status.UNSUPPORTED or given_up == GIVEN_UP:
+            break
+    seconds = time.perf_counter() - begin
+    if open_ is not None:
+        last = Answer(open_.status, (), open_.reason, seconds, states, open_.launch)
+    else:
+        last = Answer("pass", (), f"{len(starts)} launches", seconds, states)
+    return last, clear
+
+
+def _answer(verdict: Verdict, seconds: float, states: int = 0, launch: str = "") -> Answer:
+    errors = [f for f in verdict.findings if f.severity == "error"]
+    kinds = tuple(sorted({f.kind for f in errors}))
+    reason = str(errors[0]) if errors else verdict.reason
+    return Answer(verdict.status.value, kinds, reason, seconds, states, launch)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def lost(subject: str, skeleton: Skeleton, proof: Answer | None, reason: str) -> Outcome:
+    """Return the outcome of a kernel on which the process of a judge crashed or hung.
+
+    Parameters
+    ----------
+    subject, skeleton
+        As in `settle`.
+    proof : Answer or None
+        What the prover says when asked alone; None if it is the one that does not come back.
+    reason : str
+        How the process ended.
+    """
+    gone = Answer("error", (), reason)
+    prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
+    return Outcome(
+        subject,
+        skeleton.family,
+        skeleton.faults,
+        skeleton.hazards,
+        Bucket.BROKEN.value,
+        prover,
+        seen,
+    )
+
+
+def request(subject: str, states: int, *, search: bool = False, prover_only: bool = False) -> str:
+    """Return what `judge_request` is asked."""
+    return json.dumps([subject, states, search, prover_only])
+
+
+def judge_request(asked: str) -> Outcome:
+    """Judge a subject: one string in, an outcome out, so that any process can do it."""
+    subject, states, search, prover_only = json.loads(asked)
+    if prover_only:
+        return settle(subject, find(subject), explorer=_nothing)
+    return settle_here(subject, states, search=search)
+
+
+def settle_here(subject: str, states: int, *, search: bool = False) -> Outcome:
+    """Judge a subject by the real judges."""
+    return settle(
+        subject,
+        find(subject),
+        explorer=lambda kernel, start: explore(kernel, start, states),
+        search=simulate if search else None,
+    )
+
+
+def _nothing(kernel: kir.Kernel, start: Start) -> Verdict:
+    return Verdict("nobody", Status.UNKNOWN, 0, reason=f"{kernel.name} was not explored")
+
+
+def report(skeleton: Skeleton, outcome: Outcome) -> str:
+    """Return a kernel and what was said of it, as text."""
+    lines = [f"{outcome.subject}: {outcome.bucket} ({skeleton.family})"]
+    lines += [f"fault: {fault}" for fault in skeleton.faults]
+    lines += ["", text(skeleton.kernel)]
+    return "\n".join([*lines, *said(outcome)])
+
+
+def said(outcome: Outcome) -> list[str]:
+    """Return one line for each judge."""
+    lines = []
+    for name, answer in (
+        ("prover", outcome.prover),
+        ("explorer", outcome.explorer),
+        ("simulator", outcome.simulator),
+    ):
+        if answer is not None:
+            at = f" at {answer.launch}" if answer.launch else ""
+            lines.append(
+                f"{name}: {answer.status}{at}: {answer.reason} "
+                f"({answer.seconds * 1e3:.0f} ms, {answer.states} states)"
+            )
+    return lines

@@ -1,0 +1,120 @@
+"""How long proofs take: every recipe of the cookbook, 2 to 8 stages, 1 to 3 consumers.
+
+`nox -s proofs` prints the table; nothing is remembered from one proof to the next but what a second
+look at the same kernel shows.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from statistics import median, quantiles
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from fuser import cookbook
+from fuser import kernel_ir as kir
+from oracles import prover
+from oracles.verdict import Status, Verdict
+
+STAGES = range(2, 9)
+CONSUMERS = (1, 2, 3)
+MANY = ("specialized_ring", "wgmma_ring")
+"""Recipes that take a number of consumers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One proof: of which kernel, what it said, and milliseconds for a first and a second look."""
+
+    recipe: str
+    stages: int
+    consumers: int
+    verdict: Verdict
+    first_ms: float
+    again_ms: float
+
+
+def kernels() -> Iterator[tuple[str, int, int, Callable[[], kir.Kernel]]]:
+    """Yield recipe, stages, consumers and builder of every kernel of the table."""
+    for name in cookbook.RECIPES:
+        recipe = getattr(cookbook, name)
+        for stages in STAGES:
+            for consumers in CONSUMERS if name in MANY else (1,):
+                more = {"consumers": consumers} if name in MANY else {}
+                yield name, stages, consumers, partial(recipe, stages=stages, **more)
+
+
+def timed(
+    name: str, stages: int, consumers: int, build: Callable[[], kir.Kernel], policy: str
+) -> Timed:
+    """Prove one kernel, and the same once more."""
+    kernel, same = build(), build()
+    gc.collect()
+    start = time.perf_counter()
+    verdict = prover.prove(kernel, policy=policy)
+    middle = time.perf_counter()
+    prover.prove(same, policy=policy)
+    end = time.perf_counter()
+    return Timed(name, stages, consumers, verdict, 1e3 * (middle - start), 1e3 * (end - middle))
+
+
+def summary(rows: list[Timed]) -> str:
+    """Say in one line how long the proofs took."""
+    times = [row.first_ms for row in rows]
+    slow = quantiles(times, n=20, method="inclusive")[-1] if len(times) > 1 else times[0]
+    proved = sum(row.verdict.status is Status.PASS for row in rows)
+    again = median(row.again_ms for row in rows)
+    return (
+        f"{proved} of {len(rows)} proved for all trip counts; first look: median "
+        f"{median(times):.0f} ms, 95 % within {slow:.0f} ms, at most {max(times):.0f} ms; "
+        f"second look at the same kernel: median {again:.2f} ms"
+    )
+
+
+def table(rows: list[Timed]) -> Table:
+    """Return one line per recipe and consumers, one column per number of stages."""
+    out = Table(title="proof of all trip counts: milliseconds (claims)")
+    out.add_column("recipe")
+    out.add_column("consumers", justify="right")
+    for stages in STAGES:
+        out.add_column(f"S={stages}", justify="right")
+    groups = dict.fromkeys((row.recipe, row.consumers) for row in rows)
+    for recipe, consumers in groups:
+        cells = {
+            row.stages: _cell(row)
+            for row in rows
+            if (row.recipe, row.consumers) == (recipe, consumers)
+        }
+        out.add_row(recipe, str(consumers), *(cells.get(stages, "") for stages in STAGES))
+    return out
+
+
+def _cell(row: Timed) -> str:
+    if row.verdict.status is not Status.PASS:
+        return str(row.verdict.status.value)
+    return f"{row.first_ms:.0f} ({row.verdict.checked})"
+
+
+@click.command()
+@click.option("--policy", default="default", show_default=True, help="default or strict.")
+@click.option("--only", default="", help="Part of a recipe's name.")
+def main(policy: str, only: str) -> None:
+    """Time the proofs of the cookbook's kernels."""
+    rows = [timed(*one, policy) for one in kernels() if only in one[0]]
+    if not rows:
+        raise click.UsageError(f"--only {only}: no such recipe; pick one of {[*cookbook.RECIPES]}")
+    console = Console(width=140)
+    console.print(table(rows))
+    console.print(summary(rows))
+    if any(row.verdict.status is not Status.PASS for row in rows):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Small kernels, drawn at random, legal or with up to three faults: what judges must agree on.
+
+A seed and an index give one skeleton, always the same.  Without a fault it is legal by
+construction; with faults it may still be.  Families take turns, so that each has an equal share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from fuser import kernel_ir as kir
+from fuzz.mutate import OPERATORS, mutants
+from fuzz.skeletons_grid import cluster, turnstile
+from fuzz.skeletons_ring import chained, persistent, pipelined, specialized, store_ring
+from fuzz.skeletons_tile import Pattern, Start
+from fuzz.skeletons_warp import cp_async_mbarrier, cp_async_ring, named, wgmma
+
+FAMILIES: dict[str, Callable[[Random], Pattern]] = {
+    "pipelined": pipelined,
+    "specialized": specialized,
+    "chained": chained,
+    "persistent": persistent,
+    "store_ring": store_ring,
+    "cp_async_ring": cp_async_ring,
+    "cp_async_mbarrier": cp_async_mbarrier,
+    "wgmma": wgmma,
+    "turnstile": turnstile,
+    "named": named,
+    "cluster": cluster,
+}
+"""Every family, with what draws a variant of it."""
+FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
+"""Weights of the numbers of faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A small kernel with what was done to it, and launches worth a look.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Faults applied.
+    family : str
+        A key of `FAMILIES`, or the name of a recipe.
+    faults : tuple of str
+        Each ``"operator: change"``, in the order of application.
+    hazards : tuple of str
+        Rows of the hazard table that the faults aim at.
+    launches : tuple of (int, mapping)
+        Grid and parameters: trip counts 0, 1, S - 1, S, S + 1, 2 S + 1 and 2 S + 2.
+    at : callable
+        The launches with a given trip count.
+    """
+
+    kernel: kir.Kernel
+    family: str
+    faults: tuple[str, ...]
+    hazards: tuple[str, ...]
+    launches: tuple[Start, ...]
+    at: Callable[[int], tuple[Start, ...]]
+
+
+def family_of(index: int) -> str:
+    """Return the family of a skeleton; they take turns."""
+    return tuple(FAMILIES)[index % len(FAMILIES)]
+
+
+def draw(seed: int, index: int) -> Skeleton:
+    """Return skeleton `index` of a seed."""
+    rng = Random(f"{seed}/{index}")
+    family = family_of(index)
+    pattern = FAMILIES[family](rng)
+    (number,) = rng.choices(tuple(FAULTS), tuple(FAULTS.values()))
+    kernel, faults, hazards = pattern.kernel, list[str](), set[str]()
+    for _ in range(number):
+        operators = rng.sample(tuple(OPERATORS), len(OPERATORS))
+        some = next(found for op in operators if (found := tuple(mutants(kernel, op))))
+        mutant = rng.choice(some)
+        kernel = mutant.kernel
+        faults.append(f"{mutant.operator}: {mutant.change}")
+        hazards |= set(mutant.hazards)
+    return skeleton(pattern, kernel, family, tuple(faults), tuple(sorted(hazards)))
+
+
+def skeleton(
+    pattern: Pattern,
+    kernel: kir.Kernel,
+    family: str,
+    faults: tuple[str, ...] = (),
+    hazards: tuple[str, ...] = (),
+) -> Skeleton:
+    """Return a kernel of a pattern, faulty or not, with the launches of the pattern."""
+    turns = pattern.turns
+    counts = sorted({0, 1, turns - 1, turns, turns + 1, 2 * turns + 1, 2 * turns + 2})
+    starts: list[Start] = []
+    for count in counts:
+        starts += [start for start in pattern.at(count) if start not in starts]
+    return Skeleton(kernel, family, faults, hazards, tuple(starts), pattern.at)

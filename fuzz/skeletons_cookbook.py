@@ -1,0 +1,92 @@
+"""The kernels of the cookbook with launches of few trips, so that their mutants can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from fuser import cookbook
+from fuser import kernel_ir as kir
+from fuser.cookbook_matmul import STEP, TILE_M, TILE_N
+from fuser.cookbook_sum import TILE_C, TILE_R
+from fuzz.mutate import Mutant, all_mutants
+from fuzz.skeletons import Skeleton, skeleton
+from fuzz.skeletons_tile import Pattern, Start
+
+STAGES = (2, 3, 4)
+"""Numbers of stages for which every recipe is judged."""
+
+
+def _sum(count: int) -> tuple[Start, ...]:
+    return ((1, {"R": TILE_R * count, "C": TILE_C}),)
+
+
+def _product(count: int) -> tuple[Start, ...]:
+    return ((1, {"M": TILE_M, "N": TILE_N, "K": STEP * count}),)
+
+
+def _tiles(count: int) -> tuple[Start, ...]:
+    """Few tiles of `count` steps, and `count` tiles of few steps."""
+    pairs = dict.fromkeys([(1, count), (2, count), (3, count), (count, 1)])
+    return tuple(
+        (1, {"M": TILE_M * tiles, "N": TILE_N, "K": STEP * steps}) for tiles, steps in pairs
+    )
+
+
+def _splits(count: int) -> tuple[Start, ...]:
+    """One to three CTAs of `count` steps each, and `count` CTAs of one step."""
+    pairs = dict.fromkeys([(1, count), (2, count), (3, count), (count, 1)])
+    return tuple(
+        (cta, {"M": TILE_M, "N": TILE_N, "K": STEP * steps * cta, "splits": cta})
+        for cta, steps in pairs
+        if cta
+    )
+
+
+def _pair(count: int) -> tuple[Start, ...]:
+    return ((2, {"M": 2 * TILE_M, "N": TILE_N, "K": STEP * count}),)
+
+
+_RECIPES: dict[str, tuple[Callable[[int], kir.Kernel], Callable[[int], tuple[Start, ...]]]] = {
+    "tma_ring": (cookbook.tma_ring, _sum),
+    "specialized_ring": (cookbook.specialized_ring, _sum),
+    "store_ring": (cookbook.store_ring, _sum),
+    "wgmma_ring": (cookbook.wgmma_ring, _product),
+    "double_wgmma": (cookbook.double_wgmma, _product),
+    "persistent": (cookbook.persistent, _tiles),
+    "ping_pong": (cookbook.ping_pong, _tiles),
+    "cp_async_ring": (cookbook.cp_async_ring, _product),
+    "cp_async_mbarrier": (cookbook.cp_async_mbarrier, _product),
+    "split_k": (cookbook.split_k, _splits),
+    "split_k_tma": (cookbook.split_k_tma, _splits),
+    "cluster_multicast": (cookbook.cluster_multicast, _pair),
+}
+
+
+def recipe(name: str, stages: int) -> Skeleton:
+    """Return a recipe of the cookbook without a fault."""
+    build, at = _RECIPES[name]
+    return skeleton(Pattern(build(stages), stages, at), build(stages), name)
+
+
+@cache
+def recipe_mutants(name: str, stages: int) -> tuple[Mutant, ...]:
+    """Return every mutant of a recipe, in the order of the operators."""
+    return tuple(all_mutants(recipe(name, stages).kernel))
+
+
+def mutated(name: str, stages: int, number: int) -> Skeleton:
+    """Return mutant `number` of a recipe, with the launches of the recipe."""
+    build, at = _RECIPES[name]
+    mutant = recipe_mutants(name, stages)[number]
+    fault = f"{mutant.operator}: {mutant.change}"
+    pattern = Pattern(build(stages), stages, at)
+    return skeleton(pattern, mutant.kernel, name, (fault,), mutant.hazards)
+
+
+def subjects(stages: tuple[int, ...]) -> Iterator[tuple[str, int, int]]:
+    """Name, stages and number of every mutant of every recipe."""
+    for name in _RECIPES:
+        for count in stages:
+            for number in range(len(recipe_mutants(name, count))):
+                yield name, count, number

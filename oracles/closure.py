@@ -1,0 +1,244 @@
+"""The prover's main engine: every state that a kernel can come to, until states repeat.
+
+All threads of a cluster go through their code together, iteration by iteration.  Of every event it
+is known which others precede it in *every* execution (`closure_state`); what one execution might
+have decided by chance is asked as an obligation (`closure_sync`).  Before each iteration the whole
+state is compared with those seen before, with events named by their places, positions of rings
+modulo their use and counts relative to the iteration: when it repeats, so does all that follows.
+At each step the loops may end or go on, so all trip counts share their beginnings.
+
+Notes
+-----
+Why one execution for each trip count is enough: take any other execution and its first event that
+does not happen as followed here.  A wait that should see phase j started after phase j-1 completed
+(asked), so an older phase cannot satisfy it; phase j+1 needs the wait to have returned (asked), so
+a younger one cannot.  A phase gets only its own arrivals and bytes: later ones start after its
+completion (asked), earlier ones were needed by earlier phases, and their number is right (asked).
+Turns of named barriers are told apart in the same way; groups are counted by one thread.  Hence
+there is no such first event.
+
+A loop inside another may have another length each time it is entered, which is more than a launch
+can show; so is a count that a second loop uses again.  What is refuted only that way is asked
+again with one length for all (`pinned`), and stays open if that does not show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuser import kernel_ir as kir
+from fuser.expr import Kind, Op
+from oracles.closure_code import Code, Enter, assemble
+from oracles.closure_end import ended, stuck
+from oracles.closure_flow import ChoiceError, ForkError, settle
+from oracles.closure_normal import normal
+from oracles.closure_rules import Rule
+from oracles.closure_state import Agent, Range, State
+from oracles.closure_static import Reading, readings, stands, values_of_turns
+from oracles.closure_threads import kinds
+from oracles.closure_turns import begin
+from oracles.closure_world import Violation, World
+
+STATES = 10_000
+"""States that are looked at before giving up."""
+PINNED = 9
+"""Lengths of inner loops that are tried to confirm a refutation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What the engine found.
+
+    Parameters
+    ----------
+    violations, warnings : tuple of Violation
+        Obligations that do not hold, by severity.
+    checked : int
+        Obligations that were asked.
+    states : int
+        Different states.
+    reason : str
+        Why not every state was seen; empty if all were, or if there is a violation.
+    """
+
+    violations: tuple[Violation, ...]
+    warnings: tuple[Violation, ...]
+    checked: int
+    states: int
+    reason: str = ""
+
+
+def judge(
+    kernel: kir.Kernel, *, policy: str = "default", without: frozenset[Rule] = frozenset()
+) -> Closed:
+    """Judge the order of events in a kernel, for every trip count.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A finished kernel.
+    policy : str
+        `default` or `strict`.
+    without : frozenset of Rule
+        Axioms and obligations to leave out, to see whether anybody notices.
+
+    Raises
+    ------
+    UnsupportedError
+        If something in the kernel is not modelled.
+    """
+    violations: list[Violation] = []
+    warnings: list[Violation] = []
+    checked = states = 0
+    reason = ""
+    threads = kinds(kernel)
+    worlds: list[tuple[Reading, World]] = []
+    for reading in readings(kernel):
+        code = assemble(kernel, threads, reading.fixed)
+        world = World(code, policy=policy, without=without, turn=reading.turn)
+        world.least = _least(code)
+        worlds.append((reading, world))
+        stands(world)
+        found, why = explore(world)
+        states += found
+        if world.failed and _loose(code) and not _confirmed(world, code, policy, without, reading):
+            says = next(v for v in world.violations.values() if v.severity == "error")
+            why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
+            world.violations.clear()
+        checked += world.checked
+        reason = reason or why
+        for v in world.violations.values():
+            (violations if v.severity == "error" else warnings).append(v)
+        if violations:
+            break
+    if not violations:
+        values_of_turns(worlds)
+        for _, world in worlds:
+            violations += [v for v in world.violations.values() if v.severity == "error"]
+    reason = "" if violations else reason
+    return Closed(tuple(_once(violations)), tuple(_once(warnings)), checked, states, reason)
+
+
+def _once(found: list[Violation]) -> Iterator[Violation]:
+    seen: set[tuple[str, int, int]] = set()
+    for v in found:
+        key = v.kind, v.later.line, v.earlier.line if v.earlier else 0
+        if key not in seen:
+            seen.add(key)
+            yield v
+
+
+def _least(code: Code) -> dict[int, int]:
+    """Return the least values that the kernel requires of what no thread knows."""
+    out: dict[int, int] = {}
+    for condition in code.kernel.requires:
+        match condition:
+            case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
+                out[code.atoms.number(atom)] = low + (kind is Kind.LT)
+            case _:
+                pass
+    return out
+
+
+def _start(world: World) -> State:
+    agents = [Agent(kind, 0, {}, registers=0) for kind in world.kinds]
+    state = State(agents)
+    begin(world, state, first=world.turn <= 0)
+    return state
+
+
+def explore(world: World) -> tuple[int, str]:
+    """Look at all states of a reading; return how many there are, and why some were left."""
+    seen: set[object] = set()
+    todo = [_start(world)]
+    while todo:
+        state = todo.pop()
+        while True:
+            try:
+                settle(world, state)
+            except ForkError as fork:
+                todo += _forked(world, state, fork)
+                break
+            except ChoiceError as choice:
+                for answer in (False, True):
+                    other = state.copy()
+                    other.chosen[choice.test] = answer
+                    todo.append(other)
+                break
+            if world.failed:
+                return len(seen), ""
+            if all(a.done for a in state.agents):
+                ended(world, state)
+                break
+            gates = [a.gate for a in state.agents if a.gate]
+            if not gates:
+                stuck(world, state)
+                break
+            key = normal(world, state)
+            if key in seen:
+                break
+            seen.add(key)
+            if len(seen) > STATES:
+                return len(seen), f"more than {STATES} states, and none repeats all others"
+            first = min(gates)
+            for a in state.agents:
+                if a.gate == first:
+                    a.gate = ()
+        if world.failed:
+            return len(seen), ""
+    return len(seen), ""
+
+
+def _forked(world: World, state: State, fork: ForkError) -> list[State]:
+    """Return the states in which a count is decided, the smallest last."""
+    known = state.ranges.get(fork.unknown, Range(world.least.get(fork.unknown.atom, 0)))
+    more = state.copy()
+    more.ranges[fork.unknown] = Range(fork.value)
+    out = [more]
+    for value in range(fork.value - 1, known.low - 1, -1):
+        other = state.copy()
+        other.ranges[fork.unknown] = Range(value, exact=True)
+        out.append(other)
+    return out
+
+
+def _loose(code: Code) -> bool:
+    """Whether some loop may be given other lengths than a launch can."""
+    atoms: list[int] = []
+    for i in (i for p in code.programs for i in p):
+        if isinstance(i, Enter) and i.atom >= 0:
+            if i.depth:
+                return True
+            atoms.append(i.atom)
+    return any(
+        len([i for i in p if isinstance(i, Enter) and i.atom == atom]) > 1
+        for p in code.programs
+        for atom in set(atoms)
+    )
+
+
+def _confirmed(
+    world: World, code: Code, policy: str, without: frozenset[Rule], reading: Reading
+) -> bool:
+    """Whether one length for each loop, the same in every round, shows a violation too."""
+    for trips in range(PINNED):
+        again = World(code, policy=policy, without=without, turn=reading.turn)
+        again.least = world.least
+        inner = {
+            i.atom
+            for p in code.programs
+            for i in p
+            if isinstance(i, Enter) and i.atom >= 0 and (i.depth or not _nests(code))
+        }
+        again.pinned = dict.fromkeys(inner, trips)
+        stands(again)
+        explore(again)
+        if again.failed:
+            world.violations = again.violations
+            return True
+    return False
+
+
+def _nests(code: Code) -> bool:
+    return any(isinstance(i, Enter) and i.depth for p in code.programs for i in p)

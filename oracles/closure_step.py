@@ -1,0 +1,322 @@
+"""One statement by threads of one kind: which of the prover's rules it uses."""
+
+from __future__ import annotations
+
+from math import prod
+
+from fuser import kernel_ir as kir
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_code import Do, Site
+from oracles.closure_memory import access
+from oracles.closure_registers import await_groups, registers, wgmma
+from oracles.closure_rules import Rule
+from oracles.closure_state import FACTS, GLOBAL, OWN, SHARED, Agent, State, Where
+from oracles.closure_sync import (
+    arrive,
+    block_sync,
+    cluster_arrive,
+    cluster_wait,
+    deliver,
+    initialise,
+    invalidate,
+    wait,
+    warp_sync,
+)
+from oracles.closure_turns import release_turn, take_turn
+from oracles.closure_world import World
+
+_ONES = sum(1 << FACTS * i for i in range(4096))
+"""That an event happened, for every event there may be."""
+
+
+def execute(world: World, state: State, a: Agent, do: Do, k: int) -> bool:
+    """Execute a statement; False if the threads have to wait (they may have moved on since)."""
+    site, cta = do.site, a.kind.cta
+    stmt = site.stmt
+
+    def value(name: str) -> int:
+        return do.values[name](a.env)
+
+    def bar(barrier: kir.MBarrier) -> Where:
+        return cta, barrier.name, value("bar")
+
+    match stmt:
+        case kir.BlockSync():
+            if not block_sync(world, state, a, site, stmt, k):
+                return False
+        case kir.NamedArrive():
+            block_sync(world, state, a, site, stmt, k)
+        case kir.WarpSync():
+            warp_sync(world, state, a)
+            return False
+        case kir.MBarrierWaitParity(barrier):
+            if not wait(world, state, a, site, stmt, bar(barrier), value("parity"), k):
+                return False
+        case kir.ClusterWait():
+            if not cluster_wait(world, state, a, site, k):
+                return False
+        case kir.AsyncAwait(kir.AsyncKind.WGMMA) | kir.Wgmma():
+            _converge(world, state, a, do, k)
+            return False
+        case kir.AsyncAwait(kind, keep, read_only):
+            await_groups(world, state, a, kind, keep, read_only=read_only)
+        case kir.BlockSerializeWait():
+            if not take_turn(world, state, a, site, stmt, value("turn"), k):
+                return False
+        case _:
+            _go(world, state, a, do, k)
+    a.at += 1
+    a.waiting = ""
+    return True
+
+
+def _converge(world: World, state: State, a: Agent, do: Do, k: int) -> None:
+    """Execute a statement that all lanes of a warp execute at once.
+
+    They are there together, so each has returned from its waits; that says nothing about memory.
+
+    Source: PTX ISA, "wgmma.mma_async", `.sync.aligned`.
+    """
+    mate = state.agents[a.kind.index ^ 1]
+    if do.site.elected:
+        says = "is executed by all lanes of a warp only"
+        world.wrong(state, Rule.COLLECTIVE, "collective", do.site, k, says)
+    elif mate.waiting != f"lanes {do.site.index}":
+        a.waiting = f"lanes {do.site.index}"
+        return
+    else:
+        met = (a.mine | mate.mine) & ~world.access_bits
+        for one in (a, mate):
+            one.mine |= met
+            one.warp |= met
+            if len(a.kind.warps) == 1:
+                one.all |= met
+    pair = (a,) if do.site.elected else (a, mate) if a.kind.leads else (mate, a)
+    for one in pair:
+        match do.site.stmt:
+            case kir.AsyncAwait(kind, keep):
+                await_groups(world, state, one, kind, keep, read_only=False)
+            case kir.Wgmma() as stmt:
+                wgmma(world, state, one, do, stmt, k, _slot)
+            case _:
+                raise AssertionError("only what lanes do together")
+        one.waiting = ""
+        one.at += 1
+
+
+def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
+    """Execute a statement that never waits."""
+    site, cta = do.site, a.kind.cta
+    stmt = site.stmt
+
+    def value(name: str) -> int:
+        return do.values[name](a.env)
+
+    match stmt:
+        case kir.Load() | kir.Store() | kir.AtomicAdd():
+            _ordinary(world, state, a, do, k)
+        case kir.TmaLoad():
+            _tma_load(world, state, a, do, stmt, k)
+        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src):
+            _tma_store(world, state, a, do, dst, src, k)
+        case kir.CpAsync(dst):
+            if world.touches(site, a.kind.index):
+                where = _slot(world, state, a, site, dst.buffer, value("slot"), cta, k)
+                if where is not None:
+                    end = access(world, state, a, site, where, k, writes=True, engine=True)
+                    a.copies_open = (*a.copies_open, end)
+                    state.flying[end] = cta, site.index
+        case kir.MBarrierInit(barrier):
+            initialise(world, state, a, site, barrier, k)
+        case kir.MBarrierInvalidate(barrier):
+            invalidate(world, state, a, site, barrier, k)
+        case kir.MBarrierArrive(barrier, _, scope, to):
+            where = (cta if to is None else value("cta")), barrier.name, value("bar")
+            arrive(world, state, a, site, where, barrier, k, scope=scope)
+        case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
+            where = cta, barrier.name, value("bar")
+            arrive(world, state, a, site, where, barrier, k, nbytes=nbytes)
+        case kir.MBarrierExpectTx(barrier, _, nbytes):
+            where = cta, barrier.name, value("bar")
+            arrive(world, state, a, site, where, barrier, k, nbytes=nbytes, counts=False)
+        case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
+            _copies_arrive(world, state, a, do, barrier, k, noinc=noinc)
+        case kir.AsyncCommit(kind):
+            _commit(a, kind)
+        case kir.FenceAsyncProxy(space):
+            _fence(world, a, space)
+        case kir.FenceMBarrierInit():
+            inits = (a.own & a.mine & world.inits()) << SHARED
+            a.mine |= inits
+            if a.kind.alone:
+                state.learn(a, inits)
+            a.fenced |= inits | inits >> SHARED
+        case kir.ThreadFence(scope):
+            if scope is not kir.Scope.CTA:
+                a.fenced |= a.mine
+        case kir.WgmmaFence() | kir.Compute() | kir.Coordinate() | kir.Mma():
+            registers(world, state, a, site, k)
+        case kir.ClusterArrive(relaxed):
+            cluster_arrive(world, state, a, site, k, relaxed=relaxed)
+        case kir.BlockSerializeRelease():
+            release_turn(world, state, a, site, stmt, value("turn"), k)
+        case kir.SetMaxNReg():
+            pass
+        case _:
+            raise UnsupportedError(f"{site.where}: {type(stmt).__name__}")
+
+
+def _slot(
+    world: World,
+    state: State,
+    a: Agent,
+    site: Site,
+    buffer: kir.Buffer,
+    index: int,
+    cta: int,
+    k: int,
+) -> Where | None:
+    world.checked += 1
+    if not 0 <= index < buffer.slots:
+        says = f"{buffer.name}[{index}] is outside its {buffer.slots} slots"
+        world.wrong(state, Rule.BOUNDS, "bounds", site, k, says)
+        return None
+    for m in world.kernel.barriers:
+        for slot in range(m.slots):
+            alive = state.phases.get((cta, m.name, slot))
+            if (
+                world.barrier_bytes[m.name, slot]
+                and alive is not None
+                and alive.alive
+                and (0, buffer.name, index) in world.barrier_bytes[m.name, slot]
+            ):
+                says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which is still alive"
+                world.wrong(state, Rule.INIT, "init", site, k, says)
+    return cta, buffer.name, index
+
+
+def _ordinary(world: World, state: State, a: Agent, do: Do, k: int) -> None:
+    site, stmt = do.site, do.site.stmt
+    registers(world, state, a, site, k)
+    match stmt:
+        case kir.Load(_, place):
+            writes = False
+        case kir.Store(place):
+            writes = True
+        case kir.AtomicAdd(place):
+            writes = True
+        case _:
+            raise AssertionError("ordinary accesses only")
+    if not world.touches(site, a.kind.index):
+        return
+    if isinstance(place, kir.Box):
+        if place.tensor.name in world.tracked:
+            adds = isinstance(stmt, kir.AtomicAdd)
+            where = -1, place.tensor.name, 0
+            access(world, state, a, site, where, k, writes=writes, adds=adds)
+        return
+    cta = a.kind.cta if place.cta is None else do.values["cta"](a.env)
+    at = _slot(world, state, a, site, place.buffer, do.values["slot"](a.env), cta, k)
+    if at is None:
+        return
+    event = access(world, state, a, site, at, k, writes=writes)
+    if cta != a.kind.cta:
+        state.flying[event] = cta, site.index
+    if writes and world.meet(site.index, a.kind.index, site.index, a.kind.index) > 0:
+        says = "threads of one store share bytes"
+        world.wrong(state, Rule.WAW, "WAW", site, k, says, earlier=site)
+
+
+def _alone(world: World, state: State, a: Agent, site: Site, k: int) -> None:
+    if not a.kind.alone:
+        says = f"is issued by {a.kind.count} threads at once"
+        world.wrong(state, Rule.WAW, "WAW", site, k, says)
+
+
+def _tma_load(world: World, state: State, a: Agent, do: Do, stmt: kir.TmaLoad, k: int) -> None:
+    site = do.site
+    _alone(world, state, a, site, k)
+    index, bar = do.values["slot"](a.env), do.values["bar"](a.env)
+    nbytes = prod(stmt.src.shape) * stmt.src.tensor.dtype.nbytes * a.kind.count
+    name = stmt.src.tensor.name
+    read = -1
+    if name in world.tracked:
+        read = access(
+            world, state, a, site, (-1, name, 0), k, writes=False, proxy=True, engine=True
+        )
+    ctas = [a.kind.cta]
+    if stmt.multicast is not None:
+        mask = do.values["cast"](a.env)
+        ctas = [cta for cta in range(world.kernel.cluster) if mask >> cta & 1]
+    for cta in ctas:
+        at = _slot(world, state, a, site, stmt.dst.buffer, index, cta, k)
+        if at is None:
+            return
+        end = access(world, state, a, site, at, k, writes=True, proxy=True, engine=True)
+        state.flying[end] = cta, site.index
+        facts = a.mine | 1 << FACTS * end
+        if read >= 0:
+            facts |= 1 << FACTS * read
+        deliver(world, state, a, site, (cta, stmt.barrier.name, bar), nbytes, facts, end, k)
+
+
+def _tma_store(
+    world: World, state: State, a: Agent, do: Do, dst: kir.Box, src: kir.Slot, k: int
+) -> None:
+    site = do.site
+    if isinstance(site.stmt, kir.TmaReduce):
+        _alone(world, state, a, site, k)
+    at = _slot(world, state, a, site, src.buffer, do.values["slot"](a.env), a.kind.cta, k)
+    if at is None:
+        return
+    read = access(world, state, a, site, at, k, writes=False, proxy=True, engine=True)
+    state.flying[read] = a.kind.cta, site.index
+    write = -1
+    if dst.tensor.name in world.tracked:
+        where = -1, dst.tensor.name, 0
+        adds = isinstance(site.stmt, kir.TmaReduce)
+        write = access(
+            world, state, a, site, where, k, writes=True, proxy=True, engine=True, adds=adds
+        )
+    a.bulk_open = (*a.bulk_open, (read, write))
+
+
+def _copies_arrive(
+    world: World, state: State, a: Agent, do: Do, barrier: kir.MBarrier, k: int, *, noinc: bool
+) -> None:
+    """Let this thread's copies so far arrive when they are done."""
+    ends = [end for group in (*a.copies, a.copies_open) for end in group]
+    known = a.mine & ~world.access_bits
+    for end in ends:
+        known |= 1 << FACTS * end
+    where = a.kind.cta, barrier.name, do.values["bar"](a.env)
+    phase = state.phases.get(where)
+    if not noinc and phase is not None:
+        phase.pending += a.kind.count
+    arrive(world, state, a, do.site, where, barrier, k, releases=known)
+    a.copies_open = ()
+
+
+def _commit(a: Agent, kind: kir.AsyncKind) -> None:
+    match kind:
+        case kir.AsyncKind.BULK:
+            a.bulk, a.bulk_open = (*a.bulk, a.bulk_open), ()
+        case kir.AsyncKind.CP_ASYNC:
+            a.copies, a.copies_open = (*a.copies, a.copies_open), ()
+        case kir.AsyncKind.WGMMA:
+            a.mma, a.mma_open = (*a.mma, a.mma_open), ()
+
+
+def _fence(world: World, a: Agent, space: kir.Space) -> None:
+    """Carry what these threads know over to the async proxy."""
+    if Rule.FENCE_ORDERS in world.off:
+        return
+    for fact, silent in ((SHARED, kir.Space.GLOBAL), (GLOBAL, kir.Space.SHARED)):
+        if space is not silent:
+            a.mine |= (a.mine & _ONES) << fact
+            a.warp |= (a.warp & _ONES) << fact
+            a.all |= (a.all & _ONES) << fact
+    own = a.own & _ONES
+    a.mine |= (a.mine & own) << OWN
+    a.warp |= (a.warp & own) << OWN
+    a.all |= (a.all & own) << OWN

@@ -1,0 +1,365 @@
+"""Where threads meet: mbarriers, named barriers, warps and the cluster's barrier.
+
+Every obligation of the argument in `closure` is asked here: a wait is not behind and not lapped,
+arrivals and bytes come in their own phase, and add up.
+"""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from oracles.closure_code import Site
+from oracles.closure_rules import Rule
+from oracles.closure_state import FACTS, SHARED, Agent, Phase, State, Turn, Where
+from oracles.closure_world import World
+
+
+def initialise(
+    world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, k: int
+) -> None:
+    """Begin the life of a barrier."""
+    cta = a.kind.cta
+    if a.kind.count > 1:
+        says = f"{barrier.name} is initialised by {a.kind.count} threads"
+        world.wrong(state, Rule.INIT, "init", site, k, says)
+    event = world.event(state, "init", cta, barrier.name)
+    for slot in range(barrier.slots):
+        old = state.phases.get((cta, barrier.name, slot))
+        if old is not None and old.alive:
+            says = f"{barrier.name} is initialised more than once"
+            world.wrong(state, Rule.INIT, "init", site, k, says)
+        _reuse(world, state, a, site, barrier, slot, k)
+        state.phases[cta, barrier.name, slot] = Phase(
+            barrier.arrivals, event, pending=barrier.arrivals
+        )
+    state.own(a, event)
+
+
+def _reuse(
+    world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, slot: int, k: int
+) -> None:
+    """Check that buffers on the barrier's bytes are out of use, and end what they hold."""
+    for _, name, number in world.barrier_bytes[barrier.name, slot]:
+        where = a.kind.cta, name, number
+        world.checked += 1
+        for entry in state.memory.get(where, ()):
+            if not a.all >> FACTS * entry.event & 1:
+                says = f"{barrier.name} lies on bytes of {name} that are still in use"
+                earlier = world.code.sites[entry.site]
+                world.wrong(state, Rule.INIT, "init", site, k, says, earlier=earlier)
+        state.valid[where] = False
+
+
+def invalidate(
+    world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, k: int
+) -> None:
+    """End the life of a barrier."""
+    for slot in range(barrier.slots):
+        phase = state.phases.get((a.kind.cta, barrier.name, slot))
+        world.checked += 1
+        if phase is None or not phase.alive:
+            says = f"{barrier.name} is invalidated, but not alive"
+            world.wrong(state, Rule.INIT, "init", site, k, says)
+            continue
+        users = [e for e in (phase.end, phase.init, *phase.waiters) if e >= 0]
+        if any(not a.all >> FACTS * e & 1 for e in users) or phase.pending != phase.arrivals:
+            says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
+            world.wrong(state, Rule.INIT, "init", site, k, says)
+        phase.alive = False
+
+
+def living(
+    world: World, state: State, a: Agent, site: Site, where: Where, slots: int, k: int
+) -> Phase | None:
+    """Return the running phase that a statement uses, checked to be visible to it."""
+    cta, name, slot = where
+    world.checked += 1
+    if not 0 <= slot < slots:
+        says = f"{name}[{slot}] is outside its {slots} slots"
+        world.wrong(state, Rule.BOUNDS, "bounds", site, k, says)
+        return None
+    phase = state.phases.get(where)
+    if phase is None or not phase.alive:
+        moment = "before its mbarrier_init" if phase is None else "after its invalidation"
+        world.wrong(state, Rule.INIT, "init", site, k, f"{name} is used {moment}")
+        return None
+    seen = a.all >> FACTS * phase.init
+    if not seen & 1:
+        says = f"no block_sync makes {name} visible to {a.kind}"
+        world.wrong(state, Rule.INIT, "init", site, k, says)
+    elif cta != a.kind.cta and not seen >> SHARED & 1:
+        says = f"no fence_mbarrier_init makes {name} visible to {a.kind}, of another CTA"
+        world.wrong(state, Rule.INIT, "init", site, k, says)
+    return phase
+
+
+def _in_phase(
+    world: World, state: State, a: Agent, site: Site, phase: Phase, where: Where, k: int, what: str
+) -> None:
+    world.checked += 1
+    if phase.end >= 0 and not a.mine >> FACTS * phase.end & 1:
+        if phase.came and all(a.mine >> FACTS * e & 1 for e in phase.came):
+            return
+        says = (
+            f"nothing orders the completion of phase {phase.count - 1} of "
+            f"{where[1]}[{where[2]}] before {what} phase {phase.count}"
+        )
+        world.wrong(state, Rule.PHASE_EARLY, "parity", site, k, says)
+
+
+def arrive(
+    world: World,
+    state: State,
+    a: Agent,
+    site: Site,
+    where: Where,
+    barrier: kir.MBarrier,
+    k: int,
+    *,
+    nbytes: int = 0,
+    counts: bool = True,
+    releases: int = -1,
+    scope: kir.Scope = kir.Scope.CTA,
+) -> None:
+    """Count an arrival of each thread, or (without `counts`) only expect bytes."""
+    phase = living(world, state, a, site, where, barrier.slots, k)
+    if phase is None:
+        return
+    _in_phase(world, state, a, site, phase, where, k, "this arrival in")
+    remote = where[0] != a.kind.cta
+    if world.kernel.cluster > 1 and counts:
+        event = world.event(state, "arrive", where, site.index, a.kind.index, phase.parity)
+        state.own(a, event)
+        state.when[event] = k, site.index
+        phase.coming = tuple(sorted({*phase.coming, event}))
+        if remote:
+            state.flying[event] = where[0], site.index
+    if remote:
+        phase.remote = True
+        if scope is kir.Scope.CTA:
+            says = "an arrival at another CTA releases at cta scope only"
+            world.wrong(state, Rule.SCOPE, "scope", site, k, says)
+    phase.nbytes += nbytes * a.kind.count
+    phase.site = site.index
+    world.checked += 1
+    if counts:
+        if phase.pending < a.kind.count:
+            says = (
+                f"{a.kind.count} arrivals on {where[1]}[{where[2]}], whose phase "
+                f"{phase.count} has {phase.pending} of {phase.arrivals} left"
+            )
+            world.wrong(state, Rule.ARRIVALS, "arrivals", site, k, says)
+        phase.pending = max(0, phase.pending - a.kind.count)
+        phase.before |= a.mine if releases < 0 else releases
+    elif phase.pending == 0:
+        says = "these bytes are expected when no arrival of the phase is missing any more"
+        world.wrong(state, Rule.PHASE_EARLY, "bytes", site, k, says)
+    complete(world, state, phase, where, k)
+
+
+def deliver(
+    world: World,
+    state: State,
+    a: Agent,
+    site: Site,
+    where: Where,
+    nbytes: int,
+    facts: int,
+    end: int,
+    k: int,
+) -> None:
+    """Let a copy count its bytes as complete on the running phase."""
+    barrier = next(b for b in world.kernel.barriers if b.name == where[1])
+    phase = living(world, state, a, site, where, barrier.slots, k)
+    if phase is None:
+        return
+    _in_phase(world, state, a, site, phase, where, k, "these bytes in")
+    phase.nbytes -= nbytes
+    phase.before |= facts
+    if world.kernel.cluster > 1:
+        phase.coming = tuple(sorted({*phase.coming, end}))
+    phase.site = phase.site if phase.site >= 0 else site.index
+    complete(world, state, phase, where, k)
+
+
+def complete(world: World, state: State, phase: Phase, where: Where, k: int) -> None:
+    """End the running phase if all its arrivals and bytes are in."""
+    if phase.pending or phase.nbytes:
+        return
+    before = phase.before | phase.last
+    world.checked += 1
+    for wait in phase.waiters:
+        if not before >> FACTS * wait & 1:
+            when, site = state.when[wait]
+            says = (
+                f"phase {phase.count} of {where[1]}[{where[2]}] may complete before a wait has "
+                f"seen phase {phase.count - 1}"
+            )
+            world.wrong(
+                state, Rule.PHASE_LAPPED, "parity", world.code.sites[site], when, says,
+                earlier=world.code.sites[phase.site],
+            )  # fmt: skip
+            break
+    phase.previous = phase.end
+    phase.end = world.event(state, "phase", where, phase.parity)
+    phase.last = before | 1 << FACTS * phase.end
+    state.when[phase.end] = k, phase.site
+    phase.count += 1
+    phase.parity ^= 1
+    phase.pending = phase.arrivals
+    phase.before = 0
+    phase.waiters = ()
+    phase.was_remote, phase.remote = phase.remote, False
+    phase.came, phase.coming = phase.coming, ()
+
+
+def wait(
+    world: World,
+    state: State,
+    a: Agent,
+    site: Site,
+    stmt: kir.MBarrierWaitParity,
+    where: Where,
+    parity: int,
+    k: int,
+) -> bool:
+    """Wait for the phase of a parity; False if it is still running."""
+    found = state.phases.get(where)
+    if found is not None and found.alive and found.parity == parity and stmt.retry:
+        return False
+    phase = living(world, state, a, site, where, stmt.barrier.slots, k)
+    if phase is None or not stmt.retry:
+        return True
+    if parity not in (0, 1):
+        world.wrong(state, Rule.PHASE_BEHIND, "parity", site, k, f"{parity} is no parity")
+    world.checked += 1
+    if phase.previous >= 0 and not a.mine >> FACTS * phase.previous & 1:
+        says = (
+            f"may pass on a phase older than {phase.count - 1} of {where[1]}[{where[2]}]: "
+            f"nothing orders phase {phase.count - 2} before it"
+        )
+        world.wrong(state, Rule.PHASE_BEHIND, "parity", site, k, says)
+    if phase.was_remote and stmt.scope is kir.Scope.CTA:
+        says = "waits at cta scope for arrivals of another CTA"
+        world.wrong(state, Rule.SCOPE, "scope", site, k, says)
+    if Rule.WAIT_ACQUIRES not in world.off:
+        state.learn(a, phase.last)
+    event = world.event(state, "wait", where, site.index, a.kind.index)
+    state.own(a, event)
+    state.when[event] = k, site.index
+    if event not in phase.waiters:
+        phase.waiters = tuple(sorted((*phase.waiters, event)))
+    return True
+
+
+def block_sync(
+    world: World, state: State, a: Agent, site: Site, stmt: kir.BlockSync | kir.NamedArrive, k: int
+) -> bool:
+    """Reach a named barrier; the last thread to arrive lets all of them go on."""
+    return _reach(
+        world, state, a, site, (a.kind.cta, stmt.barrier), stmt.threads, k,
+        stays=isinstance(stmt, kir.BlockSync),
+    )  # fmt: skip
+
+
+def _reach(
+    world: World,
+    state: State,
+    a: Agent,
+    site: Site,
+    key: tuple[int, int],
+    threads: int,
+    k: int,
+    *,
+    stays: bool,
+) -> bool:
+    turn = state.turns.setdefault(key, Turn())
+    if turn.count == 0:
+        turn.threads = threads
+    name = f"barrier {key[1]}"
+    if turn.threads != threads:
+        says = f"{name} is used with {turn.threads} and with {threads} threads"
+        world.wrong(state, Rule.SYNC_COUNT, "collective", site, k, says)
+    world.checked += 1
+    if turn.last >= 0 and not a.mine >> FACTS * turn.last & 1:
+        says = f"nothing keeps it apart from the last turn of {name}"
+        earlier = world.code.sites[state.when[turn.last][1]]
+        world.wrong(state, Rule.SYNC_APART, "collective", site, k, says, earlier=earlier)
+    turn.count += a.kind.count
+    turn.before |= a.mine
+    if stays:
+        turn.waiting = (*turn.waiting, a.kind.index)
+        a.waiting = "sync"
+    if turn.count > turn.threads:
+        says = f"{turn.count} threads arrive at {name}, which takes {turn.threads}"
+        world.wrong(state, Rule.SYNC_COUNT, "collective", site, k, says)
+    if turn.count >= turn.threads:
+        end = world.event(state, "turn", key)
+        state.when[end] = k, site.index
+        _released(world, state, turn, end, k)
+        turn.last = end
+        turn.count, turn.before, turn.waiting = 0, 0, ()
+    return not stays
+
+
+def _released(world: World, state: State, turn: Turn, end: int, k: int) -> None:
+    """Let all threads that have met go on, knowing what each of them knew."""
+    facts = turn.before | 1 << FACTS * end if Rule.SYNC_JOINS not in world.off else 1 << FACTS * end
+    for index in turn.waiting:
+        other = state.agents[index]
+        state.learn(other, facts)
+        other.waiting = ""
+        other.at += 1
+
+
+def warp_sync(world: World, state: State, a: Agent) -> None:
+    """Reach a `WarpSync`: the two kinds of lanes of these warps go on together."""
+    mate = state.agents[a.kind.index ^ 1]
+    if mate.waiting != "warp":
+        a.waiting = "warp"
+        return
+    if Rule.WARP_JOINS not in world.off:
+        both, common = a.mine | mate.mine, a.all | mate.all
+        if len(a.kind.warps) == 1:
+            common = both
+        for one in (a, mate):
+            one.mine = one.warp = both
+            one.all = common
+    for one in (a, mate):
+        one.waiting = ""
+        one.at += 1
+
+
+def cluster_arrive(
+    world: World, state: State, a: Agent, site: Site, k: int, *, relaxed: bool
+) -> None:
+    """Arrive at the cluster's barrier."""
+    key = -1, 0
+    turn = state.turns.setdefault(key, Turn(world.kernel.threads * world.kernel.cluster))
+    world.checked += 1
+    if turn.count >= turn.threads or (turn.last >= 0 and not a.mine >> FACTS * turn.last & 1):
+        says = "arrives twice at the cluster's barrier without a wait between"
+        world.wrong(state, Rule.SYNC_APART, "collective", site, k, says)
+    turn.count += a.kind.count
+    turn.before |= a.fenced if relaxed else a.mine
+    a.registers |= 1 << 20
+    if turn.count >= turn.threads:
+        end = world.event(state, "turn", key)
+        state.when[end] = k, site.index
+        turn.last = end
+        state.turns[-1, 1] = Turn(before=turn.before | 1 << FACTS * end, last=end)
+        turn.count, turn.before = 0, 0
+
+
+def cluster_wait(world: World, state: State, a: Agent, site: Site, k: int) -> bool:
+    """Wait at the cluster's barrier; False until all threads of the cluster have arrived."""
+    if not a.registers >> 20 & 1:
+        says = "waits at the cluster's barrier without having arrived"
+        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+        return True
+    done = state.turns.get((-1, 1))
+    if done is None or a.mine >> FACTS * done.last & 1:
+        return False
+    a.registers &= ~(1 << 20)
+    facts = done.before if Rule.CLUSTER_JOINS not in world.off else 1 << FACTS * done.last
+    state.learn(a, facts)
+    return True

@@ -1,0 +1,132 @@
+"""Which threads touch which element of a tile: how the ordinary accesses of two statements meet.
+
+Two accesses under one layout touch each element from one thread.  Otherwise the owners of every
+element are compared, and the least favourable pair of threads counts.
+
+Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fuser import kernel_ir as kir
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_threads import Kind
+
+Owners = NDArray[np.int64]
+
+
+class Meet(IntEnum):
+    """How two accesses may touch one byte: by one thread, within a warp, by any two threads."""
+
+    NEVER = -1
+    THREAD = 0
+    WARP = 1
+    ANY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a statement spreads a tile of a buffer over threads; `base` is their first."""
+
+    buffer: str
+    layout: kir.Layout
+    shape: tuple[int, ...]
+    base: int
+
+
+def owners(spread: Spread) -> Owners:
+    """Return the threads (of the CTA) of each element of a slot, a row per element.
+
+    Rows are padded by repetition.
+    """
+    tile, shape = spread.layout.shape, spread.shape
+    if len(tile) != len(shape):
+        raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
+    element = np.arange(prod(tile)).reshape(tile)
+    held = _held(spread.layout, element)
+    place = np.zeros(tile, dtype=np.int64)
+    pitch = 1
+    for axis in range(len(tile) - 1, -1, -1):
+        if shape[axis] > 1:
+            along = np.arange(tile[axis]).reshape(
+                [-1 if i == axis else 1 for i in range(len(tile))]
+            )
+            place = place + along * pitch
+        pitch *= shape[axis]
+    rows = prod(shape)
+    if rows == prod(tile):
+        return spread.base + held.reshape(rows, -1)
+    flat, who = place.reshape(-1), held.reshape(len(element.reshape(-1)), -1)
+    sets: list[set[int]] = [set() for _ in range(rows)]
+    for at, threads in zip(flat.tolist(), who.tolist(), strict=True):
+        sets[at].update(threads)
+    most = max(1, *(len(s) for s in sets))
+    padded = [[*s, *([next(iter(s))] * (most - len(s)))] if s else [-1] * most for s in sets]
+    return np.asarray(padded, dtype=np.int64) + spread.base
+
+
+def _held(layout: kir.Layout, element: Owners) -> Owners:
+    match layout.deal:
+        case kir.Deal.ROUND:
+            return element // layout.vector % layout.threads
+        case kir.Deal.STRIPS | kir.Deal.EACH_WARP:
+            columns = layout.shape[-1]
+            row, column = element // columns, element % columns
+            lane = row % 8 * 4 + column % 8 // 2
+            warps = layout.threads // kir.WARP
+            if layout.deal is kir.Deal.STRIPS:
+                return row // 16 % warps * kir.WARP + lane
+            return lane[..., None] + np.arange(warps) * kir.WARP
+
+
+class Meetings:
+    """How ordinary accesses meet, worked out once for each pair of spreads."""
+
+    def __init__(self, kinds: tuple[Kind, ...], threads: int) -> None:
+        self.of = np.zeros(threads, dtype=np.int64)
+        for kind in kinds:
+            if kind.cta == 0:
+                for warp in kind.warps:
+                    start = warp * kir.WARP
+                    lanes = slice(start, start + 1) if kind.leads else slice(start + 1, start + 32)
+                    self.of[lanes] = kind.index
+        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Meet]] = {}
+        self._touching: dict[Spread, frozenset[int]] = {}
+
+    def touching(self, spread: Spread) -> frozenset[int]:
+        """Return the kinds of threads (of CTA 0) that hold a part of the tile."""
+        if spread not in self._touching:
+            held = np.unique(owners(spread))
+            self._touching[spread] = frozenset(self.of[held[held >= 0]].tolist())
+        return self._touching[spread]
+
+    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Meet]:
+        """Return how kinds of threads of CTA 0 meet: (of `a`, of `b`) to the worst case."""
+        if (a, b) in self._known:
+            return self._known[a, b]
+        found: dict[tuple[int, int], Meet] = {}
+        if a.buffer != b.buffer:
+            for x in self.touching(a):
+                for y in self.touching(b):
+                    found[x, y] = Meet.ANY
+        elif a == b and a.layout.shape == a.shape and a.layout.deal is not kir.Deal.EACH_WARP:
+            found = {(x, x): Meet.THREAD for x in self.touching(a)}
+        else:
+            left, right = owners(a), owners(b)
+            many = len(self.of)
+            pairs = np.unique((left[:, :, None] * many + right[:, None, :]).reshape(-1))
+            for x, y in zip((pairs // many).tolist(), (pairs % many).tolist(), strict=True):
+                if x < 0 or y < 0:
+                    continue
+                how = Meet.ANY if x // 32 != y // 32 else Meet.WARP if x != y else Meet.THREAD
+                key = int(self.of[x]), int(self.of[y])
+                found[key] = max(found.get(key, how), how)
+        self._known[a, b] = found
+        return found

@@ -1,0 +1,347 @@
+"""The counters: mbarriers, named barriers, the cluster's barrier and semaphores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuser import kernel_ir as kir
+from oracles.explore_plan import Plan
+from oracles.explore_rules import Defect, Rule
+from oracles.explore_state import (
+    ALIVE,
+    ARRIVED,
+    BYTES_DUE,
+    DONE,
+    DONE_A,
+    DONE_FAR,
+    DONE_S,
+    EMPTY_SLOT,
+    GIVEN,
+    GIVEN_A,
+    GIVEN_FAR,
+    GIVEN_S,
+    PHASE,
+    PLEDGES,
+    PRIOR,
+    WAITS,
+    Op,
+    State,
+    Step,
+)
+
+_FRESH = (0, -1, 0, 0, 0, -1, 0)
+_NAMED = (0, 0, 0, 0, 0, 0, 0)
+_CLUSTER = (0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Barriers:
+    """What arrivals, waits and turns do to a state."""
+
+    plan: Plan
+    seen: dict[int, int] = field(default_factory=dict)
+    """The phase that each wait (its event) has seen, in any interleaving so far."""
+    ends: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """The event of the completion of each phase."""
+
+    def _end(self, *key: object) -> int:
+        if key not in self.ends:
+            self.ends[key] = self.plan.event()
+        return self.ends[key]
+
+    # --- mbarriers --------------------------------------------------------------------------
+
+    def life(self, st: State, step: Step) -> None:
+        """Begin or end the life of all slots of a barrier."""
+        begins = step.op is Op.INIT
+        for slot in range(step.slot, step.slot + step.number):
+            if bool(st.slots[slot][ALIVE]) == begins and Rule.INIT not in self.plan.without:
+                says = f"{self.plan.slot_name(slot)} is {'already' if begins else 'not'} alive"
+                raise Defect(Rule.INIT, "init", step.where, says)
+            fields = list(EMPTY_SLOT)
+            if begins:
+                fields[ARRIVED] = self.plan.counts[slot % self.plan.slots_per_cta]
+                fields[ALIVE] = step.bit
+            st.slots[slot] = tuple(fields)
+
+    def alive(self, st: State, i: int, slot: int, step: Step) -> None:
+        """Demand that an agent knows of the begin of the slot that it uses."""
+        begin = st.slots[slot][ALIVE]
+        if begin & (st.g[i] | st.own[i]) or Rule.INIT in self.plan.without:
+            return
+        why = "nothing orders it after its mbarrier_init" if begin else "it is not alive"
+        raise Defect(Rule.INIT, "init", step.where, f"{self.plan.slot_name(slot)}: {why}")
+
+    def count(self, st: State, i: int, step: Step) -> None:
+        """Execute an arrival, an announcement of bytes, or the issue of an arrival by cp.async."""
+        fields = list(st.slots[step.slot])
+        plain = step.op is Op.ARRIVE and not step.flag
+        if not (plain and self._exchange(st, i, step)):
+            self._lands(st, step.slot, fields[PHASE], st.s[i], step.where)
+        if step.op is Op.EXPECT:
+            self._record(st, i, step, plain=False)
+            fields[BYTES_DUE] += step.flag * step.number
+            fields[PLEDGES] |= step.bit
+            st.slots[step.slot] = tuple(fields)
+            return
+        if step.op is Op.CP_ARRIVE:
+            if not step.flag:
+                fields[ARRIVED] += step.number
+                fields[PLEDGES] |= step.bit
+                st.slots[step.slot] = tuple(fields)
+            st.flight += ((step.slot, step.number, 0, step.grants, st.s[i]),)
+            return
+        self._record(st, i, step, plain=plain)
+        fields[BYTES_DUE] += step.flag * step.number
+        fields[GIVEN_S] |= st.s[i]
+        if Rule.MBARRIER_RELEASE not in self.plan.without:
+            if step.slot // self.plan.slots_per_cta == self.plan.agents[i].cta:
+                fields[GIVEN] |= st.g[i] | st.own[i]
+                fields[GIVEN_A] |= st.a[i]
+            else:
+                wide = step.reach is not kir.Scope.CTA
+                fields[GIVEN_FAR] |= st.g[i] | st.own[i] if wide else st.near[i]
+                fields[GIVEN_A] |= st.a[i] & self.plan.shared_bits
+        self._arrive(fields, step.slot, step.number, step.where)
+        self._complete(st, step.slot, fields, step.where)
+
+    def land(self, st: State, landing: tuple[int, ...]) -> None:
+        """Count the end of an asynchronous operation on its barrier."""
+        slot, arrivals, nbytes, events, issued = landing
+        fields = list(st.slots[slot])
+        where = f"{self.plan.slot_name(slot)}: end of a copy"
+        if not fields[ALIVE]:
+            if Rule.INIT in self.plan.without:
+                return
+            raise Defect(Rule.INIT, "init", where, "the barrier is not alive any more")
+        self._lands(st, slot, fields[PHASE], issued, where)
+        fields[GIVEN_S] |= issued | events
+        rule = Rule.CP_ASYNC_ARRIVE if arrivals else Rule.COMPLETE_TX
+        if rule not in self.plan.without:
+            fields[GIVEN] |= events
+        if arrivals:
+            running, last = st.arrivals.get(slot, ((), ()))
+            st.arrivals[slot] = ((*running, (events, 0, -1, -1, 0)), last)
+            self._arrive(fields, slot, arrivals, where)
+        fields[BYTES_DUE] -= nbytes
+        self._complete(st, slot, fields, where)
+
+    def _record(self, st: State, i: int, step: Step, *, plain: bool) -> None:
+        """Keep what has to be known to exchange an arrival with one of the next phase."""
+        pc = st.pcs[i] - 1
+        before = self.plan.agents[i].steps[pc - 1] if pc else None
+        at_it = 0
+        if plain and before is not None and before.op not in (Op.BLOCK_SYNC, Op.JOIN):
+            at_it = before.bit
+        running, last = st.arrivals.get(step.slot, ((), ()))
+        mine = (step.bit, at_it, (st.g[i] | st.own[i]) & ~step.bit, st.a[i], int(plain))
+        st.arrivals[step.slot] = ((*running, mine), last)
+
+    def _exchange(self, st: State, i: int, step: Step) -> bool:
+        """Tell whether an arrival may come a phase early and do no harm (`explore_search`, 3)."""
+        known, fenced = st.g[i] | st.own[i], st.a[i]
+        last = st.arrivals.get(step.slot, ((), ()))[1]
+        late = [b for b in last if not b[0] & st.s[i]]
+        if not late:  # it knows all arrivals, and so the end, where no bytes were due
+            return bool(last) and all(b[4] for b in last)
+        for _, at_it, given, given_fenced, _ in late:
+            if not at_it & st.s[i] or given & ~known or given_fenced & ~fenced:
+                return False
+        st.exchanged |= 1 << step.slot
+        self._harmless(st, step.where)
+        return True
+
+    def _harmless(self, st: State, where: str) -> None:
+        if st.exchanged & st.picky and not st.loose:
+            st.loose = f"{where}: arrivals of two phases may change places"
+
+    def _lands(self, st: State, slot: int, phase: int, knows: int, where: str) -> None:
+        if phase and not st.loose and not self._end(slot, phase - 1) & knows:
+            st.loose = f"{where}: it may come before phase {phase - 1} has ended"
+
+    def _arrive(self, fields: list[int], slot: int, n: int, where: str) -> None:
+        if n > fields[ARRIVED] and Rule.ARRIVALS not in self.plan.without:
+            says = f"{n} arrivals on {self.plan.slot_name(slot)}, which misses {fields[ARRIVED]}"
+            raise Defect(Rule.ARRIVALS, "arrivals", where, f"{says} in phase {fields[PHASE]}")
+        fields[ARRIVED] -= n
+
+    def _complete(self, st: State, slot: int, fields: list[int], where: str) -> None:
+        while fields[ARRIVED] <= 0 and not fields[BYTES_DUE]:
+            given, phase = fields[GIVEN_S], fields[PHASE]
+            if fields[WAITS] & ~given and not st.loose:
+                st.loose = f"{where}: phase {phase} may end before a wait for the one before passes"
+            if fields[PLEDGES] & ~given and not st.loose:
+                st.loose = f"{where}: phase {phase} may end before all of it is announced"
+            fields[PRIOR] = fields[DONE] | fields[DONE_FAR]
+            st.arrivals[slot] = ((), st.arrivals.get(slot, ((), ()))[0])
+            fields[DONE] = fields[GIVEN]
+            fields[DONE_FAR], fields[DONE_A] = fields[GIVEN_FAR], fields[GIVEN_A]
+            fields[DONE_S] = given | self._end(slot, phase)
+            fields[GIVEN] = fields[GIVEN_FAR] = fields[GIVEN_A] = fields[GIVEN_S] = 0
+            fields[WAITS] = fields[PLEDGES] = 0
+            fields[PHASE] += 1
+            fields[ARRIVED] += self.plan.counts[slot % self.plan.slots_per_cta]
+        st.slots[slot] = tuple(fields)
+
+    def wait(self, st: State, i: int, step: Step) -> None:
+        """Pass a wait."""
+        fields = list(st.slots[step.slot])
+        phase = fields[PHASE] - 1
+        first = self.seen.setdefault(step.bit, phase)
+        if first != phase and Rule.PHASE not in self.plan.without:
+            says = f"passes for phase {phase} of {self.plan.slot_name(step.slot)} in this"
+            says += f" interleaving, and for phase {first} in another"
+            raise Defect(Rule.PHASE, "parity", step.where, says)
+        if phase > 0 and not st.loose and not self._end(step.slot, phase - 1) & st.s[i]:
+            st.loose = f"{step.where}: it may begin before phase {phase - 1} has ended"
+        if fields[PRIOR] & ~(st.g[i] | st.own[i]) or step.reach is kir.Scope.CTA:
+            st.picky |= 1 << step.slot
+            self._harmless(st, step.where)
+        st.s[i] |= fields[DONE_S]
+        if Rule.MBARRIER_ACQUIRE not in self.plan.without:
+            far = step.reach is not kir.Scope.CTA
+            st.g[i] |= fields[DONE] | (fields[DONE_FAR] if far else 0)
+            st.a[i] |= fields[DONE_A]
+        fields[WAITS] |= step.bit
+        st.slots[step.slot] = tuple(fields)
+
+    # --- barriers of threads ----------------------------------------------------------------
+
+    def block(self, st: State, i: int, step: Step) -> None:
+        """Arrive at a named barrier; sleep there, or go on."""
+        agent, without = self.plan.agents[i], self.plan.without
+        key = (agent.cta, step.slot)
+        count, promised, turn, g, a, s, sleepers = st.named.get(key, _NAMED)
+        if count and promised != step.number and Rule.COLLECTIVE not in without:
+            says = f"{step.number} threads at barrier {step.slot}, where others say {promised}"
+            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+        if turn and not st.loose and not self._end(*key, turn - 1, "named") & st.s[i]:
+            st.loose = f"{step.where}: it may come in the turn before"
+        count += agent.lanes
+        if count > step.number and Rule.COLLECTIVE not in without:
+            says = f"{count} threads arrive at barrier {step.slot}, made for {step.number}"
+            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+        s |= st.s[i]
+        blocks = step.op is Op.BLOCK_SYNC
+        if (Rule.BLOCK_SYNC if blocks else Rule.NAMED_ARRIVE) not in without:
+            g, a = g | st.g[i] | st.own[i], a | st.a[i]
+        if blocks:
+            sleepers |= 1 << i
+            st.asleep |= 1 << i
+        if count < step.number:
+            st.named[key] = (count, step.number, turn, g, a, s, sleepers)
+            return
+        s |= self._end(*key, turn, "named")
+        for j in range(len(st.pcs)):
+            if sleepers >> j & 1:
+                st.g[j] |= g
+                st.a[j] |= a
+                st.s[j] |= s
+        st.asleep &= ~sleepers
+        st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
+
+    def cluster_ready(self, st: State, i: int, step: Step) -> bool:
+        """Tell whether the turn of the cluster's barrier at which agent `i` arrived is over."""
+        key = self.plan.ctas[self.plan.agents[i].cta] // self.plan.kernel.cluster
+        state = st.cluster.get(key, _CLUSTER)
+        if not state[7] >> i & 1 and Rule.COLLECTIVE not in self.plan.without:
+            raise Defect(
+                Rule.COLLECTIVE, "collective", step.where, "no cluster_arrive stands before it"
+            )
+        return bool(state[8] >> i & 1)
+
+    def cluster_arrive(self, st: State, i: int, step: Step) -> None:
+        """Arrive at the barrier of the cluster."""
+        plan, agent = self.plan, self.plan.agents[i]
+        key = plan.ctas[agent.cta] // plan.kernel.cluster
+        count, g, a, s, done_g, done_a, done_s, owed, ready = st.cluster.get(key, _CLUSTER)
+        if owed >> i & 1 and Rule.COLLECTIVE not in plan.without:
+            says = "it arrives again before a cluster_wait"
+            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+        known = st.g[i] | st.own[i]
+        fenced = known & plan.init_bits & st.fenced
+        given = st.near[i] | fenced if step.flag else known
+        if plan.kernel.cluster > 1:
+            given = given & ~plan.init_bits | fenced
+        if Rule.CLUSTER_BARRIER not in plan.without:
+            g, a = g | given, a | st.a[i] & plan.shared_bits
+        count, s, owed = count + agent.lanes, s | st.s[i], owed | 1 << i
+        if count == plan.kernel.threads * plan.kernel.cluster:
+            st.cluster[key] = (0, 0, 0, 0, g, a, s, owed, owed)
+        else:
+            st.cluster[key] = (count, g, a, s, done_g, done_a, done_s, owed, ready)
+
+    def cluster_wait(self, st: State, i: int) -> None:
+        """Pass the barrier of the cluster."""
+        key = self.plan.ctas[self.plan.agents[i].cta] // self.plan.kernel.cluster
+        *head, g, a, s, owed, ready = st.cluster[key]
+        st.g[i] |= g
+        st.a[i] |= a
+        st.s[i] |= s
+        st.cluster[key] = (*head, g, a, s, owed & ~(1 << i), ready & ~(1 << i))
+
+    # --- turns ------------------------------------------------------------------------------
+
+    def turn(self, st: State, step: Step) -> tuple[int, ...]:
+        """Return the state of the semaphore that a step speaks of."""
+        assert isinstance(step.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease)
+        return st.turns.get((step.stmt.semaphore.name, step.slot), _FRESH)
+
+    def turn_wait(self, st: State, i: int, step: Step) -> None:
+        """See the value of a turn."""
+        assert isinstance(step.stmt, kir.BlockSerializeWait)
+        key = (step.stmt.semaphore.name, step.slot)
+        number, by, far, s, known, event, waits = self.turn(st, step)
+        cta = self.plan.agents[i].cta
+        if by >= 0 and by != cta:
+            self._resident(by, cta, step)
+        if not st.loose and any(
+            old == step.number and not end & st.s[i] for old, end in st.past.get(key, ())
+        ):
+            st.loose = f"{step.where}: it may see an earlier turn of that number"
+        if by == cta:
+            st.g[i] |= known
+        elif step.reach is kir.Scope.GPU:
+            st.g[i] |= far
+        st.s[i] |= s
+        st.turns[key] = (number, by, far, s, known, event, waits | step.bit)
+
+    def _resident(self, by: int, cta: int, step: Step) -> None:
+        """Demand that a CTA may wait for another one."""
+        kernel, ctas = self.plan.kernel, self.plan.ctas
+        one, other = ctas[cta], ctas[by]
+        sure = kernel.residency == "co-resident" or one // kernel.cluster == other // kernel.cluster
+        sure = sure or (kernel.residency == "ticket" and other < one)
+        if not sure and Rule.RESIDENCY not in self.plan.without:
+            says = f"cta {one} waits for cta {other}; residency is {kernel.residency!r}"
+            raise Defect(Rule.RESIDENCY, "residency", step.where, says)
+
+    def turn_release(self, st: State, i: int, step: Step) -> None:
+        """Give the turn away."""
+        assert isinstance(step.stmt, kir.BlockSerializeRelease)
+        key = (step.stmt.semaphore.name, step.slot)
+        number, _, _, _, _, event, waits = self.turn(st, step)
+        if event > 0 and not event & st.s[i] and Rule.TURNS not in self.plan.without:
+            says = f"nothing orders it after the release of turn {number}"
+            raise Defect(Rule.TURNS, "semaphore", step.where, says)
+        if waits & ~st.s[i] and not st.loose:
+            st.loose = f"{step.where}: turn {number} may be over before a wait has seen it"
+        known = st.g[i] | st.own[i]
+        wide = step.reach is kir.Scope.GPU and not step.flag
+        far = known if wide else st.far[i]
+        if Rule.SEMAPHORE in self.plan.without:
+            known = far = 0
+        st.past[key] = (*st.past.get(key, ()), (number, step.bit))
+        cta = self.plan.agents[i].cta
+        st.turns[key] = (step.number, cta, far, st.s[i], known, step.bit, 0)
+
+    def end(self, st: State) -> None:
+        """Check counters when all agents are done."""
+        for slot, fields in enumerate(st.slots):
+            if fields[BYTES_DUE] and Rule.BYTES not in self.plan.without:
+                says = f"phase {fields[PHASE]} ends with {fields[BYTES_DUE]} bytes pending"
+                raise Defect(Rule.BYTES, "bytes", self.plan.slot_name(slot), says)
+        for (name, index), turn in st.turns.items():
+            if turn[0] and Rule.SEMAPHORE_ZERO not in self.plan.without:
+                says = f"it is {turn[0]} at the end of the launch, where 0 is expected next"
+                raise Defect(Rule.SEMAPHORE_ZERO, "semaphore", f"{name}[{index}]", says)

@@ -1,0 +1,122 @@
+"""What one warp knows alone: groups of asynchronous work, and registers that a wgmma uses.
+
+Both depend on the order of the warp's own statements only, so no interleaving changes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuser import kernel_ir as kir
+from oracles.explore_rules import Defect, Rule
+
+
+@dataclass(slots=True)
+class Groups:
+    """The groups of one kind of an agent: what was issued, and what awaits leave in flight.
+
+    Each piece is the event of its end and the event of the end of its reads.
+    """
+
+    open: list[tuple[int, int]] = field(default_factory=list)
+    closed: list[list[tuple[int, int]]] = field(default_factory=list)
+
+    def commit(self) -> None:
+        """Close the open group, empty or not."""
+        self.closed.append(self.open)
+        self.open = []
+
+    def done(self, keep: int, *, reads: bool) -> int:
+        """Return the events that are over when all but the latest `keep` groups are."""
+        old = self.closed[: len(self.closed) - keep] if keep else self.closed
+        out = 0
+        for group in old:
+            for whole, read in group:
+                out |= read if reads else whole | read
+        if not reads:
+            self.closed = self.closed[len(old) :]
+        return out
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A wgmma in flight, with the registers it writes and reads."""
+
+    event: int
+    acc: str
+    a: str
+
+
+@dataclass(slots=True)
+class Registers:
+    """The fragments of one warp, as far as its wgmmas are concerned."""
+
+    without: frozenset[Rule]
+    clean: dict[str, object] = field(default_factory=dict)
+    """Fragments not touched since a wgmma fence, with the layout of the last wgmma on them."""
+    fenced: bool = False
+    pending: list[_Pending] = field(default_factory=list)
+    dirty: set[str] = field(default_factory=set)
+
+    def fence(self) -> None:
+        """Order every earlier access before the next wgmma."""
+        self.fenced = True
+        self.dirty.clear()
+        self.clean.clear()
+
+    def wgmma(self, stmt: kir.Wgmma, event: int, where: str) -> None:
+        """Start a wgmma."""
+        a = stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
+        if Rule.WGMMA_FENCE not in self.without:
+            for name in (stmt.acc.name, a):
+                if name and (not self.fenced or name in self.dirty):
+                    says = f"no wgmma_fence since {name} was last used otherwise"
+                    raise Defect(Rule.WGMMA_FENCE, "fence", where, says)
+            if self.clean.get(stmt.acc.name, stmt.acc.layout) != stmt.acc.layout:
+                says = f"{stmt.acc.name} changes its shape without a wgmma_fence"
+                raise Defect(Rule.WGMMA_FENCE, "fence", where, says)
+        if Rule.REGISTERS_IN_FLIGHT not in self.without:
+            for other in self.pending:
+                if a and other.acc == a:
+                    self._race("RAW", where, a)
+                if other.a == stmt.acc.name:
+                    self._race("WAR", where, stmt.acc.name)
+        self.clean[stmt.acc.name] = stmt.acc.layout
+        self.pending.append(_Pending(event, stmt.acc.name, a))
+
+    def finish(self, events: int) -> None:
+        """Forget the wgmmas that an await has seen the end of."""
+        self.pending = [p for p in self.pending if not p.event & events]
+
+    def touch(self, reads: tuple[str, ...], write: str, where: str) -> None:
+        """Access fragments by an ordinary statement."""
+        if Rule.REGISTERS_IN_FLIGHT not in self.without:
+            for p in self.pending:
+                if p.acc in reads:
+                    self._race("RAW", where, p.acc)
+                if write == p.acc:
+                    self._race("WAW", where, p.acc)
+                if write and write == p.a:
+                    self._race("WAR", where, p.a)
+        self.dirty.update(reads)
+        if write:
+            self.dirty.add(write)
+
+    def _race(self, kind: str, where: str, name: str) -> None:
+        says = f"registers {name} are in use by a wgmma that this warp has not awaited"
+        raise Defect(Rule.REGISTERS_IN_FLIGHT, kind, where, says)
+
+
+def fragments(stmt: kir.Stmt) -> tuple[tuple[str, ...], str]:
+    """Return the fragments that an ordinary statement reads, and the one it writes."""
+    match stmt:
+        case kir.Load(dst) | kir.Coordinate(dst):
+            return (), dst.name
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            return (src.name,), ""
+        case kir.Mma(acc, a, b):
+            return (acc.name, a.name, b.name), acc.name
+        case kir.Compute(dst, _, args):
+            return tuple(x.name for x in args if isinstance(x, kir.Fragment)), dst.name
+        case _:
+            return (), ""

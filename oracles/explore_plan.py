@@ -1,0 +1,194 @@
+"""What all agents of some CTAs will do, and where things are: the fixed part of an exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from math import gcd
+
+from fuser import kernel_ir as kir
+from fuser.expr import Var
+from oracles.explore_agents import agents, value
+from oracles.explore_rules import Defect, Rule
+from oracles.explore_state import EMPTY_SLOT, Access, Agent, State
+from oracles.explore_tiles import Shape, box_mask, box_masks, slot_masks, union
+
+
+@dataclass(slots=True)
+class Plan:
+    """The agents of one unit (CTAs that can meet) with their steps, and the places they use.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    values : mapping of Var to int
+        Parameters, and GRID.
+    ctas : tuple of int
+        Their numbers in the launch.
+    without : frozenset of Rule
+        Rules left out.
+    """
+
+    kernel: kir.Kernel
+    values: Mapping[Var, int]
+    ctas: tuple[int, ...]
+    without: frozenset[Rule]
+    agents: list[Agent] = field(init=False)
+    events: int = 0
+    shared_bits: int = 0
+    global_bits: int = 0
+    init_bits: int = 0
+    leaving: list[tuple[int, int, str]] = field(default_factory=list)
+    """CTA, event, and words of what must be over when that CTA ends."""
+    first_slot: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    """First byte of each mbarrier."""
+    slots_per_cta: int = 0
+    counts: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    granule: int = 1
+    tracked: bool = False
+    written: frozenset[str] = frozenset()
+    spaces: dict[str, int] = field(default_factory=dict)
+    extents: dict[str, Shape] = field(default_factory=dict)
+    wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        self.agents = agents(kernel, self.ctas)
+        for barrier in kernel.barriers:
+            self.first_slot[barrier.name] = self.slots_per_cta
+            self.places[barrier.name] = kernel.barrier_at(barrier)
+            self.slots_per_cta += barrier.slots
+            self.counts += [barrier.arrivals] * barrier.slots
+            self.names += [f"{barrier.name}[{i}]" for i in range(barrier.slots)]
+        self.granule = reduce(gcd, (b.dtype.nbytes for b in kernel.buffers), 8)
+        self.tracked = any(b.offset is not None for b in kernel.barriers) or any(
+            isinstance(s, kir.MBarrierInvalidate) for s in kernel.walk()
+        )
+        self.written = frozenset(
+            s.dst.tensor.name
+            for s in kernel.walk()
+            if isinstance(s, kir.Store | kir.AtomicAdd | kir.TmaStore | kir.TmaReduce)
+            and isinstance(s.dst, kir.Box)
+        )
+        for number, tensor in enumerate(kernel.tensors):
+            self.spaces[tensor.name] = len(self.ctas) + number
+            self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)
+
+    def event(self) -> int:
+        """Return a new event."""
+        self.events += 1
+        return 1 << self.events
+
+    def slot(self, barrier: kir.MBarrier, index: int, cta: int, where: str) -> int:
+        """Return the number of an mbarrier slot of a CTA of this unit."""
+        if not 0 <= index < barrier.slots:
+            says = f"{barrier.name}[{index}] of {barrier.slots} slots"
+            raise Defect(Rule.BOUNDS, "bounds", where, says)
+        return cta * self.slots_per_cta + self.first_slot[barrier.name] + index
+
+    def slot_name(self, slot: int) -> str:
+        """Return an mbarrier slot in words."""
+        cta, at = divmod(slot, self.slots_per_cta)
+        return self.names[at] + (f" of cta {self.ctas[cta]}" if len(self.ctas) > 1 else "")
+
+    def peer(self, cta: int, rank: int, where: str) -> int:
+        """Return the number in this unit of a CTA of the same cluster, by its rank."""
+        size = self.kernel.cluster
+        if not 0 <= rank < size:
+            raise Defect(Rule.BOUNDS, "bounds", where, f"cta {rank} of a cluster of {size}")
+        return cta - self.ctas[cta] % size + rank
+
+    def in_slot(
+        self,
+        agent: Agent,
+        slot: kir.Slot,
+        values: Mapping[Var, int],
+        where: str,
+        *,
+        layout: kir.Layout | None,
+        first: int,
+        rows: int = 0,
+    ) -> Access:
+        """Return the access of an agent to a slot; of an engine if there is no layout.
+
+        `rows` limits it to some rows (a mask), for an operand of which a warpgroup reads its own.
+        """
+        buffer, index = slot.buffer, value(slot.index, values)
+        if not 0 <= index < buffer.slots:
+            says = f"{buffer.name}[{index}] of {buffer.slots} slots"
+            raise Defect(Rule.BOUNDS, "bounds", where, says)
+        cta = agent.cta
+        if slot.cta is not None:
+            cta = self.peer(cta, value(slot.cta, values), where)
+        size = buffer.dtype.nbytes // self.granule
+        base = (buffer.offset + index * buffer.slot_nbytes) // self.granule
+        length = buffer.slot_nbytes // self.granule
+        threads: Shape = ()
+        mask = (1 << length) - 1
+        if layout is not None:
+            lane = (agent.warp - first) * 32 + agent.lane
+            threads = slot_masks(layout, buffer.shape, lane, agent.lanes, size)
+            mask = union(threads)
+        elif rows:
+            width = length // buffer.shape[0]
+            one = (1 << width) - 1
+            mask = union(one << r * width for r in range(buffer.shape[0]) if rows >> r & 1)
+        what = f"{buffer.name}[{index}]"
+        return Access(
+            cta, True, mask << base, base, base + length, False, False, 0, 0, 0, agent.index,
+            agent.cta, threads, base, what, where,
+        )  # fmt: skip
+
+    def in_box(
+        self,
+        agent: Agent,
+        box: kir.Box,
+        values: Mapping[Var, int],
+        where: str,
+        *,
+        layout: kir.Layout | None,
+        first: int,
+    ) -> Access | None:
+        """Return the access of an agent to a box; None if nobody writes the tensor."""
+        name = box.tensor.name
+        if name not in self.written:
+            return None
+        at = tuple(value(e, values) for e in box.origin)
+        limit = tuple(value(e, values) for e in box.limit)
+        key = (at, box.shape, limit, self.extents[name])
+        threads: Shape = ()
+        if layout is None:
+            mask = box_mask(*key)
+        else:
+            lane = (agent.warp - first) * 32 + agent.lane
+            threads = box_masks(layout, key, lane, agent.lanes)
+            mask = union(threads)
+        if not mask:
+            return None
+        return Access(
+            self.spaces[name], False, mask, 0, mask.bit_length(), False, False, 0, 0, 0,
+            agent.index, agent.cta, threads, 0, f"{name}[{', '.join(map(str, at))}]", where,
+        )  # fmt: skip
+
+    def on_barrier(self, agent: Agent, barrier: kir.MBarrier, cta: int, where: str) -> Access:
+        """Return the use of the bytes of an mbarrier, all slots of it."""
+        base = self.places[barrier.name] // self.granule
+        length = 8 * barrier.slots // self.granule
+        mask = (1 << length) - 1 << base
+        return Access(
+            cta, True, mask, base, base + length, True, False, 3, 0, 0, agent.index, agent.cta,
+            (), base, barrier.name, where, False, True,
+        )  # fmt: skip
+
+    def start(self) -> State:
+        """Return the state before the first step."""
+        n = len(self.agents)
+        return State(
+            [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n,
+            [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas)),
+            {}, {}, {}, {}, {}, 0, (), {}, 0, 0, {},
+        )  # fmt: skip

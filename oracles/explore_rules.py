@@ -1,0 +1,82 @@
+"""The rules of the explorer, each by name: what orders what, and what has to hold.
+
+Every rule is consulted where it acts, so that a reading without it can be asked for and the
+test-suite can be seen to notice.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Rule(Enum):
+    """One axiom (it grants an order) or one obligation (it demands one)."""
+
+    SAME_THREAD = "two accesses of one element by one thread are in program order"
+    BLOCK_SYNC = "a block sync joins what its threads knew"
+    NAMED_ARRIVE = "a named arrive hands over what its threads knew"
+    WARP_SYNC = "a warp sync joins what the lanes of the warp knew"
+    MBARRIER_RELEASE = "an arrival hands over what its thread knew"
+    MBARRIER_ACQUIRE = "a wait takes over what the arrivals of its phase handed over"
+    COMPLETE_TX = "who waits for a phase knows that the copies that counted on it are done"
+    CP_ASYNC_ARRIVE = "who waits for a phase knows the cp.async whose end arrived on it"
+    AWAIT_BULK = "an await of bulk groups knows that they are done"
+    AWAIT_BULK_READ = "an await of the reads of bulk groups knows that these are done"
+    AWAIT_CP_ASYNC = "an await of cp.async groups knows that they are done"
+    AWAIT_WGMMA = "an await of wgmma groups knows, for its whole warp, that they are done"
+    PROXY_FENCE_SHARED = "a proxy fence covers what its thread knew of shared memory"
+    PROXY_FENCE_GLOBAL = "a proxy fence covers what its thread knew of global memory"
+    THREAD_FENCE = "a thread fence makes later relaxed or narrow releases carry what was known"
+    INIT_FENCE = "an mbarrier init passes to other CTAs through its fence"
+    CLUSTER_BARRIER = "the cluster barrier joins what the threads of a cluster knew"
+    SEMAPHORE = "a turn hands over what the releasing thread knew"
+
+    RAW = "a read knows the write before it"
+    WAR = "a write knows the reads before it"
+    WAW = "a write knows the write before it"
+    DRAIN = "what another CTA is told of is done, not only issued"
+    SCOPE = "what another CTA needs is released and acquired at a scope that reaches it"
+    PROXY_WRITE = "a proxy fence stands between an ordinary write and an engine's access"
+    PROXY_READ = "a proxy fence stands between an ordinary read and an engine's write"
+    PROXY_REMOTE = "an engine's access to what another CTA left in global memory is fenced"
+    WGMMA_FENCE = "a wgmma fence stands between other accesses of its registers and a wgmma"
+    REGISTERS_IN_FLIGHT = "registers of a wgmma in flight are left alone"
+    ARRIVALS = "an arrival finds one missing in the running phase"
+    PHASE = "a wait sees the same phase in every interleaving"
+    BYTES = "the bytes that a phase expects are the bytes that come"
+    GROUP = "what is awaited was committed"
+    INIT = "a barrier is used in its life, by threads that know of its begin"
+    DEADLOCK = "some thread can go on, or all are done"
+    COLLECTIVE = "a statement is executed by the threads that it needs"
+    REGISTER_POOL = "registers that are asked for are, or become, free"
+    TURNS = "a semaphore is released by who knows of the release before"
+    SEMAPHORE_ZERO = "a semaphore is 0 at the end of a launch"
+    RESIDENCY = "a CTA waits only for CTAs that are sure to run"
+    EXIT = "nothing touches the shared memory of a CTA that has ended"
+    DETERMINISM = "sums of floats have one order, where bits are promised"
+    BOUNDS = "indices lie inside their slots"
+    LAUNCH = "CTAs that never meet write apart from each other"
+
+
+class Defect(Exception):
+    """An obligation that does not hold on the way that was taken.
+
+    Parameters
+    ----------
+    rule : Rule
+        The obligation.
+    kind : str
+        Kind of the finding, a key of `oracles.verdict.KINDS`.
+    where : str
+        The statement.
+    says : str
+        What is wrong.
+    """
+
+    def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:
+        super().__init__(f"{kind} at {where}: {says}")
+        self.rule, self.kind, self.where, self.says = rule, kind, where, says
+
+
+class NotModelled(Exception):
+    """A construct that the explorer does not read."""

@@ -1,0 +1,210 @@
+"""All interleavings of a unit: one, where it stands for all of them, else every one.
+
+Agents are deterministic sequences of steps, so an interleaving is settled by how the steps that
+meet at a counter are ordered.  Four facts keep the search small.
+
+1. *Local steps first.*  Accesses, fences, awaits and issues change nothing that another agent's
+   step can see; and a race is found from what the later of two accesses knows, in either order
+   (`explore_memory`).  So they are executed as soon as they can be, in one order.
+2. *Ends of groups are no steps.*  Nobody but its awaiter learns of the end of a group, so an await
+   passes at once and grants the events; in-flight until then, as late as possible.
+3. *One way for all.*  Let a way run to its end such that at every counter
+   (a) each arrival, byte and wait of phase j knows, in time, that phase j - 1 was over;
+   (b) each phase ends after all waits that saw the phase before;
+   (c) all that a phase announces without arriving is followed by an arrival of that phase;
+   (d) the same for turns of semaphores and of named barriers; and registers are not given back
+   after some were taken.
+   Then every interleaving is the same up to the order of steps that commute.  For take the first
+   step of another interleaving that goes otherwise than in this one: everything before it has gone
+   alike, so at its counter there have been a part of the arrivals of this way, closed under what
+   they know.  By (a) none of a later phase is among them while an earlier one runs, by (c) a phase
+   cannot end on a part of its announcements, and by (a) and (b) a wait finds the phase that it saw,
+   or blocks: so it does not go otherwise.  Races, depending on what is known alone, are the same.
+   (a) is asked less of an arrival x of phase j where each arrival y of phase j - 1 that x does not
+   know is the very next step of a thread whose step before it x knows, and hands over nothing that
+   x does not.  Then x may come first and y land in phase j.  Arrivals never wait, so y can be moved
+   to just before x: counters and waits stay as they are, and x handed over at least as much in the
+   place of y.  Who waits for phase j then misses what x hands over, so it has to know already what
+   phase j - 1 handed over, and to acquire from all of the cluster.
+   `State.loose` tells the first place where (a) to (d) do not hold.
+4. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
+   late or as early as can be, since the difference between late and early is where defects are
+   found; then depth first over every choice, with a memory of states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oracles.explore_machine import Choice, Machine
+from oracles.explore_rules import Rule
+from oracles.explore_state import Op, State
+
+HELD = 200
+"""Arrivals that are held back, one at a time."""
+LAST = 10
+"""Steps that a witness tells."""
+
+
+class TooMany(Exception):
+    """More states than allowed."""
+
+
+@dataclass(slots=True)
+class Search:
+    """The search of one unit.
+
+    Parameters
+    ----------
+    machine : Machine
+        Executes steps.
+    limit : int
+        States to look at, at most.
+    reduce : bool
+        Whether one way may stand for all (fact 3).
+    """
+
+    machine: Machine
+    limit: int
+    reduce: bool = True
+    states: int = 0
+    loose: str = ""
+    way: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Look at all interleavings.
+
+        Raises
+        ------
+        Defect
+            If one of them goes wrong.
+        TooMany
+            If there are more than `limit` states.
+        """
+        if self.reduce:
+            self.loose = self._one_way(-1, early=False)
+            if not self.loose:
+                return
+            for early in (True, False):
+                for victim in range(len(self.machine.plan.agents)):
+                    if self.machine.plan.agents[victim].steps:
+                        self._one_way(victim, early=early)
+            for victim, pc in self._arrivals()[:HELD]:
+                self._one_way(victim, early=False, hold=pc)
+        self._every_way()
+
+    def last(self) -> str:
+        """Return the last steps of the way that was being taken."""
+        return "; ".join(self.way[-LAST:])
+
+    def _count(self) -> None:
+        self.states += 1
+        if self.states > self.limit:
+            raise TooMany
+
+    def _settle(self, st: State) -> None:
+        """Execute local steps until there are none."""
+        machine, busy = self.machine, True
+        while busy:
+            busy = False
+            for i in range(len(st.pcs)):
+                while machine.local(st, i):
+                    self._note(st, (0, i))
+                    machine.advance(st, i)
+                    busy = True
+
+    def _choices(self, st: State) -> list[Choice]:
+        """Return who can go next: agents first, so that operations end late."""
+        machine = self.machine
+        agents: list[Choice] = [(0, i) for i in range(len(st.pcs)) if machine.enabled(st, i)]
+        return agents + [(1, k) for k in range(len(st.flight))]
+
+    def _go(self, st: State, choice: Choice) -> None:
+        self._note(st, choice)
+        if choice[0]:
+            self.machine.finish(st, choice[1])
+        else:
+            self.machine.advance(st, choice[1])
+
+    def _note(self, st: State, choice: Choice) -> None:
+        plan = self.machine.plan
+        if choice[0]:
+            self.way.append(f"an operation on {plan.slot_name(st.flight[choice[1]][0])} ends")
+        else:
+            step = self.machine.next_step(st, choice[1])
+            assert step is not None, "who goes has a step"
+            self.way.append(f"{plan.agents[choice[1]].name}: {step.where}")
+
+    def _end(self, st: State) -> None:
+        if self.machine.done(st):
+            self.machine.end(st)
+        elif Rule.DEADLOCK not in self.machine.plan.without:
+            raise self.machine.stuck(st)
+
+    def _arrivals(self) -> list[tuple[int, int]]:
+        """Return every arrival, as agent and step, that could be later than in the first way."""
+        return [
+            (agent.index, pc)
+            for agent in self.machine.plan.agents
+            for pc, step in enumerate(agent.steps)
+            if step.op is Op.ARRIVE
+        ]
+
+    def _one_way(self, victim: int, *, early: bool, hold: int = -1) -> str:
+        """Run one way to its end; return `State.loose`.
+
+        `victim` goes when nobody else can: always, or at its step `hold` only.
+        """
+        st = self.machine.plan.start()
+        self.way = []
+        turn = 0
+        while True:
+            self._settle(st)
+            self._count()
+            choices = self._choices(st)
+            if not choices:
+                self._end(st)
+                return st.loose
+            if early and st.flight:
+                choices = [c for c in choices if c[0]]
+            held = hold < 0 or st.pcs[victim] == hold
+            others = [c for c in choices if not held or c != (0, victim)] or choices
+            turn += 1
+            agents = [c for c in others if not c[0]]
+            self._go(st, agents[turn % len(agents)] if agents else others[0])
+
+    def _every_way(self) -> None:
+        """Look at every state that some interleaving reaches, depth first."""
+        first = self.machine.plan.start()
+        self._visit_settled(first)
+        seen = {first.key()}
+        stack = [(first, self._choices(first), 0)]
+        self._count()
+        if not stack[0][1]:
+            self._end(first)
+        marks = [len(self.way)]
+        while stack:
+            st, choices, at = stack.pop()
+            mark = marks.pop()
+            if at >= len(choices):
+                continue
+            del self.way[mark:]
+            stack.append((st, choices, at + 1))
+            marks.append(mark)
+            following = st.copy()
+            self._go(following, choices[at])
+            self._settle(following)
+            key = following.key()
+            if key in seen:
+                continue
+            seen.add(key)
+            self._count()
+            more = self._choices(following)
+            if not more:
+                self._end(following)
+            stack.append((following, more, 0))
+            marks.append(len(self.way))
+
+    def _visit_settled(self, st: State) -> None:
+        self.way = []
+        self._settle(st)

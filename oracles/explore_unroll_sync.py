@@ -1,0 +1,271 @@
+"""The synchronising statements, as steps of an agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fuser import kernel_ir as kir
+from oracles.explore_agents import Values, value
+from oracles.explore_groups import Groups, Registers
+from oracles.explore_plan import Plan
+from oracles.explore_rules import Defect, Rule
+from oracles.explore_state import Access, Agent, Op, Step
+
+JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT = 0, 1, 2
+"""What a meeting of the lanes of a warp does: join what they know, nothing more, or an await."""
+
+
+@dataclass(slots=True)
+class SyncUnroller:
+    """Turns synchronising statements of one agent into steps."""
+
+    plan: Plan
+    agent: Agent
+    places: dict[int, str]
+    values: Values
+    registers: Registers
+    first: int = 0
+    warps: int = -1
+    elected: bool = False
+    where: str = ""
+    copies: int = 0
+    """cp.async of this agent so far."""
+    joins: int = 0
+    held: int = -1
+    """Registers per thread now."""
+    groups: dict[kir.AsyncKind, Groups] = field(
+        default_factory=lambda: {kind: Groups() for kind in kir.AsyncKind}
+    )
+
+    def __post_init__(self) -> None:
+        self.warps = self.plan.kernel.threads // 32
+        self.held = self.plan.kernel.registers
+
+    def event(self, access: Access) -> int:
+        """Return a new event, of an access to that kind of memory."""
+        event = self.plan.event()
+        if access.shared:
+            self.plan.shared_bits |= event
+        else:
+            self.plan.global_bits |= event
+        return event
+
+    def step(
+        self, op: Op, stmt: kir.Stmt, event: int = 0, accesses: tuple[Access, ...] = ()
+    ) -> Step:
+        """Append a step."""
+        step = Step(op, stmt, self.where, event, accesses)
+        self.agent.steps.append(step)
+        return step
+
+    def collective(self, *, warpgroup: bool = False) -> None:
+        """Demand whole warps, or warpgroups."""
+        if Rule.COLLECTIVE in self.plan.without:
+            return
+        if self.elected:
+            self._collective("executed by one lane, made for whole warps")
+        if warpgroup and (self.warps % 4 or self.first % 4):
+            self._collective(f"executed by {self.warps} warps from warp {self.first} on")
+
+    def _collective(self, says: str) -> None:
+        raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+
+    def join(
+        self, stmt: kir.Stmt, accesses: tuple[Access, ...] = (), flag: int = JOIN_TIME
+    ) -> Step:
+        """Append a meeting of the lanes of the warp."""
+        step = self.step(Op.JOIN, stmt, 0, accesses)
+        step.flag, step.number = flag, self.joins
+        self.joins += 1
+        return step
+
+    def sync(self, stmt: kir.Sync) -> None:
+        """Append the steps of a synchronising statement."""
+        match stmt:
+            case kir.BlockSync(barrier, threads):
+                self.block(stmt, barrier, threads, Op.BLOCK_SYNC)
+            case kir.NamedArrive(barrier, threads):
+                self.block(stmt, barrier, threads, Op.NAMED_ARRIVE)
+            case kir.WarpSync():
+                self.collective()
+                self.join(stmt, flag=JOIN_MEMORY)
+            case kir.MBarrierInit() | kir.MBarrierInvalidate():
+                self.life(stmt)
+            case (
+                kir.MBarrierArrive()
+                | kir.MBarrierArriveExpectTx()
+                | kir.MBarrierExpectTx()
+                | kir.MBarrierWaitParity()
+                | kir.CpAsyncMBarrierArrive()
+            ):
+                self.mbarrier(stmt)
+            case kir.AsyncCommit(kind):
+                if kind is kir.AsyncKind.WGMMA:
+                    self.collective(warpgroup=True)
+                self.groups[kind].commit()
+            case kir.AsyncAwait():
+                self.await_(stmt)
+            case kir.FenceAsyncProxy(space):
+                shared, everywhere = kir.Space.SHARED, kir.Space.ALL
+                step = self.step(Op.FENCE, stmt)
+                if space in (shared, everywhere):
+                    step.flag |= 1
+                if space is not shared:
+                    step.flag |= 2
+            case kir.FenceMBarrierInit():
+                self.step(Op.INIT_FENCE, stmt)
+            case kir.ThreadFence(scope):
+                self.step(Op.THREAD_FENCE, stmt).reach = scope
+            case kir.WgmmaFence():
+                self.collective(warpgroup=True)
+                self.registers.fence()
+            case kir.ClusterArrive(relaxed):
+                self.step(Op.CLUSTER_ARRIVE, stmt, self.plan.event()).flag = int(relaxed)
+            case kir.ClusterWait():
+                self.step(Op.CLUSTER_WAIT, stmt)
+            case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
+                self.turn(stmt)
+            case kir.SetMaxNReg():
+                self.pool(stmt)
+
+    def block(self, stmt: kir.Stmt, barrier: int, threads: int, op: Op) -> None:
+        """Append an arrival at a named barrier, with or without waiting there."""
+        self.collective()
+        if not 0 <= barrier < 16:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"barrier {barrier} of 16")
+        if threads % 32 or not 0 < threads <= self.plan.kernel.threads:
+            says = f"{threads} threads of {self.plan.kernel.threads}, in whole warps"
+            raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+        step = self.step(op, stmt, self.plan.event())
+        step.slot, step.number = barrier, threads
+
+    def life(self, stmt: kir.MBarrierInit | kir.MBarrierInvalidate) -> None:
+        """Append the begin or the end of the life of a barrier."""
+        agent, plan = self.agent, self.plan
+        if agent.lanes > 1 and Rule.COLLECTIVE not in plan.without:
+            self._collective(f"executed by {agent.lanes} threads of a warp, made for one")
+        use = plan.on_barrier(agent, stmt.barrier, agent.cta, self.where)
+        event = self.event(use)
+        use.bit, use.issue, use.adds = event, event, 0
+        if isinstance(stmt, kir.MBarrierInit):
+            plan.init_bits |= event
+        op = Op.INIT if isinstance(stmt, kir.MBarrierInit) else Op.INVALIDATE
+        step = self.step(op, stmt, event, (use,))
+        step.slot = plan.slot(stmt.barrier, 0, agent.cta, self.where)
+        step.number = stmt.barrier.slots
+
+    def mbarrier(
+        self,
+        stmt: kir.MBarrierArrive
+        | kir.MBarrierArriveExpectTx
+        | kir.MBarrierExpectTx
+        | kir.MBarrierWaitParity
+        | kir.CpAsyncMBarrierArrive,
+    ) -> None:
+        """Append the use of an mbarrier."""
+        plan, agent = self.plan, self.agent
+        cta = agent.cta
+        if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
+            cta = plan.peer(cta, value(stmt.cta, self.values), self.where)
+        slot = plan.slot(stmt.barrier, value(stmt.slot, self.values), cta, self.where)
+        event = plan.event()
+        accesses: tuple[Access, ...] = ()
+        if plan.tracked:
+            use = plan.on_barrier(agent, stmt.barrier, cta, self.where)
+            use.bit = use.issue = event
+            accesses = (use,)
+        if cta != agent.cta:
+            plan.leaving.append((cta, event, f"its barrier used by {self.where}"))
+        match stmt:
+            case kir.MBarrierArrive():
+                step = self.step(Op.ARRIVE, stmt, event, accesses)
+                step.reach = stmt.scope
+            case kir.MBarrierArriveExpectTx():
+                step = self.step(Op.ARRIVE, stmt, event, accesses)
+                step.flag = stmt.nbytes
+            case kir.MBarrierExpectTx():
+                step = self.step(Op.EXPECT, stmt, event, accesses)
+                step.flag = stmt.nbytes
+            case kir.CpAsyncMBarrierArrive():
+                step = self.step(Op.CP_ARRIVE, stmt, event, accesses)
+                step.flag, step.grants = int(stmt.noinc), self.copies
+            case kir.MBarrierWaitParity():
+                if not stmt.retry:
+                    return
+                step = self.step(Op.WAIT, stmt, event, accesses)
+                step.flag, step.reach = value(stmt.parity, self.values), stmt.scope
+                if step.flag not in (0, 1):
+                    says = f"parity {step.flag}, neither 0 nor 1"
+                    raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        step.slot, step.number = slot, agent.lanes
+
+    def await_(self, stmt: kir.AsyncAwait) -> None:
+        """Append an await of groups."""
+        kind, groups = stmt.kind, self.groups[stmt.kind]
+        reads = stmt.read_only and kind is kir.AsyncKind.BULK
+        if groups.open and not stmt.keep and not any(groups.closed):
+            says = f"{len(groups.open)} operations of this thread are not committed"
+            if Rule.GROUP not in self.plan.without:
+                raise Defect(Rule.GROUP, "group", self.where, says)
+        events = groups.done(stmt.keep, reads=reads)
+        match kind:
+            case kir.AsyncKind.BULK:
+                rule = Rule.AWAIT_BULK_READ if reads else Rule.AWAIT_BULK
+            case kir.AsyncKind.CP_ASYNC:
+                rule = Rule.AWAIT_CP_ASYNC
+            case kir.AsyncKind.WGMMA:
+                rule = Rule.AWAIT_WGMMA
+        events = 0 if rule in self.plan.without else events
+        if kind is kir.AsyncKind.WGMMA:
+            self.collective(warpgroup=True)
+            self.registers.finish(events)
+            self.join(stmt, flag=JOIN_AWAIT).grants = events
+        elif events:
+            self.step(Op.AWAIT, stmt).grants = events
+
+    def turn(self, stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease) -> None:
+        """Append the wait for a turn, or its release."""
+        plan, values = self.plan, self.values
+        index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
+        if not 0 <= index < count:
+            says = f"{stmt.semaphore.name}[{index}] of {count}"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        event = plan.event()
+        if isinstance(stmt, kir.BlockSerializeWait):
+            if self.elected or self.warps != plan.kernel.threads // 32:
+                self._collective("executed by a part of the CTA, made for all of it")
+            step = self.step(Op.TURN_WAIT, stmt, event)
+        else:
+            if self.agent.lanes > 1:
+                self._collective(f"executed by {self.agent.lanes} threads, made for one")
+            step = self.step(Op.TURN_RELEASE, stmt, event)
+            step.flag = int(stmt.relaxed)
+        step.slot, step.number, step.reach = index, value(stmt.turn, values), stmt.scope
+        if isinstance(stmt, kir.BlockSerializeWait):
+            self.block(stmt, 0, plan.kernel.threads, Op.BLOCK_SYNC)
+
+    def pool(self, stmt: kir.SetMaxNReg) -> None:
+        """Append a change of registers; one lane does it for its warp."""
+        self.collective(warpgroup=True)
+        n, held = stmt.registers, self.held
+        if Rule.REGISTER_POOL not in self.plan.without and (
+            not 24 <= n <= 256 or n % 8 or not held or (n <= held) == stmt.increase
+        ):
+            says = f"from {held} to {n} registers: 24 to 256, in eights, and the other way round"
+            raise Defect(Rule.REGISTER_POOL, "registers", self.where, says)
+        self.join(stmt)
+        if self.agent.index == self.agent.mates[0]:
+            self.step(Op.POOL, stmt, self.plan.event()).number = (n - held) * 32
+            self.join(stmt)
+        else:
+            self.join(stmt)
+        self.held = n
+
+    def end(self) -> None:
+        """Check what is left at the end of the agent."""
+        for kind, groups in self.groups.items():
+            if kind is kir.AsyncKind.CP_ASYNC and self.copies:
+                continue
+            if groups.open and Rule.GROUP not in self.plan.without:
+                says = f"{len(groups.open)} {kind.value} operations are never committed"
+                raise Defect(Rule.GROUP, "group", self.agent.name, says)

@@ -1,0 +1,76 @@
+"""The life of an mbarrier: initialised once, by one thread, and visible to whoever uses it."""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from fuser.kernel_text import line
+from oracles.nodes import RefusedError
+from oracles.trace import Step, Trace
+
+
+def initialised(trace: Trace) -> int:
+    """Check that each mbarrier is initialised once, and visible where it is used.
+
+    Returns
+    -------
+    int
+        How many uses were checked, by kinds of threads.
+
+    Raises
+    ------
+    RefusedError
+        For the first that is not.
+    """
+    checked = 0
+    for barrier in trace.kernel.barriers:
+        makers = [
+            (s, a)
+            for s in trace.steps
+            if isinstance(s.stmt, kir.MBarrierInit) and s.stmt.barrier == barrier
+            for a in s.agents
+        ]
+        users = [s for s in trace.steps if _uses(s, barrier)]
+        if not users:
+            continue
+        if len(makers) != 1:
+            says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
+            raise RefusedError("init", users[0], says)
+        made, maker = makers[0]
+        if made.loop is not None or made.guard is not None or trace.agents[maker].count > 1:
+            raise RefusedError("init", made, f"{barrier.name} is initialised more than once")
+        for user in users:
+            for agent in user.agents:
+                checked += 1
+                _visible(trace, made, maker, user, agent)
+    return checked
+
+
+def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> None:
+    program = trace.programs[agent]
+    mine = [*program.before, *program.inside, *program.after]
+    at = mine.index(user)
+    if agent == maker:
+        if mine.index(made) < at:
+            return
+    else:
+        whole = [*trace.programs[maker].before]
+        for step in program.before[:at]:
+            joined = isinstance(step.stmt, kir.BlockSync) and step.guard is None
+            if joined and step in whole and whole.index(made) < whole.index(step):
+                return
+    raise RefusedError("init", user, f"nothing makes `{line(made.stmt)}` visible here")
+
+
+def _uses(step: Step, barrier: kir.MBarrier) -> bool:
+    match step.stmt:
+        case (
+            kir.MBarrierArrive(used)
+            | kir.MBarrierArriveExpectTx(used)
+            | kir.MBarrierExpectTx(used)
+            | kir.CpAsyncMBarrierArrive(used)
+            | kir.MBarrierWaitParity(used)
+            | kir.TmaLoad(_, _, used)
+        ):
+            return used == barrier
+        case _:
+            return False

@@ -1,0 +1,190 @@
+"""Launches that a person asks for on the command line, and the judges that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from fuser import kernel_ir as kir
+from fuser.program import Program
+from oracles import explorer, prover, simulator
+from oracles.target import Subject, Target
+from oracles.trials import GRIDS, Trial, broken, settings, trials, trips
+from oracles.verdict import Verdict
+from oracles.witness import Witness
+
+SMALL = 3
+"""Trip counts up to this are tried where nothing is asked for, or just past the longest ring."""
+Plan = tuple[Trial, ...]
+"""A launch for each kernel of what is judged."""
+
+
+class LaunchError(Exception):
+    """A launch that was asked for cannot be made; the message says why, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says of launches.
+
+    Parameters
+    ----------
+    grid : int or None
+        CTAs, where given.
+    given : tuple of str
+        Parameters as `NAME=N`.
+    all_trips : bool
+        Whether small launches go up to twice the stages and two, so that rings turn over twice.
+    """
+
+    grid: int | None = None
+    given: tuple[str, ...] = ()
+    all_trips: bool = False
+
+
+def plans(spec: str, target: Target, asked: Asked) -> list[Plan]:
+    """Return what to launch: as `launches`, for a program with the same values in every kernel.
+
+    Raises
+    ------
+    LaunchError
+        As `launches`; and if no small launch of a program's first kernel settles the others.
+    """
+    first, *others = target.kernels
+    if not others:
+        return [(trial,) for trial in launches(spec, first, asked)]
+    names = {p.name for kernel in target.kernels for p in kernel.params}
+    if asked.given:
+        _params(spec, target.name, sorted(names), asked.given)
+        return [tuple(_own(spec, kernel, _restricted(asked, kernel)) for kernel in target.kernels)]
+    found = []
+    for trial in launches(spec, first, asked):
+        given = tuple(f"{name}={value}" for name, value in trial.params.items())
+        if names <= set(trial.params):
+            rest = (_restricted(Asked(asked.grid, given), kernel) for kernel in others)
+            try:
+                more = [_own(spec, k, a) for k, a in zip(others, rest, strict=True)]
+            except LaunchError:
+                continue  # This launch of the first kernel is none of the others.
+            found.append((trial, *more))
+    if not found:
+        needed = " ".join(f"--set {name}=N" for name in sorted(names))
+        says = "no small launch of the first kernel settles those of the others"
+        raise LaunchError(f"{spec}: {says}; give one by {needed}")
+    return found
+
+
+def _restricted(asked: Asked, kernel: kir.Kernel) -> Asked:
+    names = {p.name for p in kernel.params}
+    given = tuple(item for item in asked.given if item.partition("=")[0] in names)
+    return Asked(asked.grid, given)
+
+
+def launches(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Trial]:
+    """Return the one launch that was asked for, or small ones.
+
+    Parameters
+    ----------
+    spec : str
+        The kernel as the person named it, for messages.
+    kernel : Kernel
+        What is launched.
+    asked : Asked
+        With `given`, all parameters of the kernel; a missing grid is the smallest that fits.
+
+    Raises
+    ------
+    LaunchError
+        If a name or number is wrong, or the launch breaks what the kernel requires.
+    """
+    if asked.given and asked.all_trips:
+        raise LaunchError(f"{spec} --all trips --set ...: both name launches; leave one out")
+    if asked.given or (asked.grid is not None and not kernel.params):
+        return [_own(spec, kernel, asked)]
+    stages = max([b.slots for b in kernel.buffers] + [m.slots for m in kernel.barriers], default=1)
+    most = max(SMALL, 2 * stages + 2 if asked.all_trips else stages + 1)
+    found = trials(kernel, most)
+    if asked.grid is not None:
+        found = [trial for trial in found if trial.grid == asked.grid]
+    if not found:
+        grid = "" if asked.grid is None else f" --grid {asked.grid}"
+        names = " ".join(f"--set {p.name}=N" for p in kernel.params)
+        raise LaunchError(
+            f"{spec}{grid}: no small launch of {kernel.name} keeps what it requires; give one by "
+            f"--grid G {names}"
+        )
+    return found
+
+
+def _own(spec: str, kernel: kir.Kernel, asked: Asked) -> Trial:
+    params = _params(spec, kernel.name, [p.name for p in kernel.params], asked.given)
+    grids = [asked.grid] if asked.grid is not None else list(range(1, GRIDS + 1))
+    wrong = ""
+    for grid in grids:
+        at = {**params, kir.GRID.name: grid, kir.BLOCK.name: 0, kir.RANK.name: 0}
+        says = broken(kernel, at)
+        if not says:
+            return Trial(grid, params, trips(kernel, at))
+        wrong = wrong or says
+    call = settings(asked.grid, params)
+    tried = "" if asked.grid is not None else f" (no grid of 1 to {GRIDS} fits)"
+    small = trials(kernel, 1)
+    out = f"try {settings(small[-1].grid, small[-1].params)}" if small else "change its values"
+    raise LaunchError(f"{spec} {call}: {kernel.name} cannot be launched so: {wrong}{tried}; {out}")
+
+
+def _params(spec: str, whose: str, names: list[str], given: tuple[str, ...]) -> dict[str, int]:
+    params: dict[str, int] = {}
+    for item in given:
+        name, equals, number = item.partition("=")
+        if not equals or not number.isdecimal():
+            raise LaunchError(f"{spec} --set {item}: not NAME=N with N from 0; write --set M=64")
+        if name not in names:
+            near = get_close_matches(name, names, 1, cutoff=0.3)
+            hint = f"did you mean {near[0]}?" if near else f"its names are {', '.join(names)}"
+            says = hint if names else "it has none; leave out --set"
+            raise LaunchError(f"{spec} --set {item}: {whose} has no parameter {name}; {says}")
+        params[name] = int(number)
+    missing = [name for name in names if name not in params]
+    if missing:
+        more = " ".join(f"--set {name}=N" for name in missing)
+        raise LaunchError(
+            f"{spec} {' '.join(f'--set {item}' for item in given)}: no value for "
+            f"{', '.join(missing)}; add {more}, or leave out --set for small launches"
+        )
+    return {name: params[name] for name in names}
+
+
+def witnessed(kernel: kir.Kernel, policy: str) -> Witness | None:
+    """Return the execution that refutes a kernel; None if the prover has none to show."""
+    show: Callable[..., Witness | None] | None = getattr(prover, "witness", None)
+    return show(kernel, policy=policy) if show is not None else None
+
+
+def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:
+    """Run a launch under so many schedules."""
+    runs = [simulator.Launch(trial.grid, trial.params) for trial in plan]
+    launch = runs if isinstance(subject, Program) else runs[0]
+    return simulator.search(subject, launch, schedules=schedules, seed=seed, policy=policy)
+
+
+def replayed(
+    subject: Subject, plan: Plan, schedules: int, seed: int, policy: str
+) -> Witness | None:
+    """Return the first of these schedules that fails, event by event; None for programs."""
+    if isinstance(subject, Program):
+        return None
+    launch = simulator.Launch(plan[0].grid, plan[0].params)
+    for one in range(seed, seed + schedules):
+        found = simulator.witness(subject, launch, seed=one, policy=policy)
+        if found is not None:
+            return found
+    return None
+
+
+def explored(subject: Subject, plan: Plan, states: int, policy: str) -> Verdict:
+    """Go through every interleaving of a launch."""
+    runs = tuple(explorer.Launch(trial.grid, trial.params) for trial in plan)
+    launch = runs if isinstance(subject, Program) else runs[0]
+    return explorer.explore(subject, launch, policy=policy, states=states)

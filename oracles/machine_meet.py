@@ -1,0 +1,321 @@
+"""Where threads meet: warps, named barriers, clusters, semaphores, and the pool of registers.
+
+Source: PTX ISA, "bar / barrier", "barrier.cluster", "setmaxnreg", "bar.warp.sync".
+"""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from oracles.machine import Machine
+from oracles.machine_agent import WRITE_DONE, Agent, Violation
+from oracles.machine_barrier import REACH, ClusterBarrier, Counter, Gate, NamedBarrier
+from oracles.machine_clock import CAUSE, ORDER, join, join_cause
+from oracles.machine_unroll import Event
+
+REGISTERS = "registers"
+"""Begins the text of an agent that waits for registers."""
+TURN = "turn"
+"""Begins the text of an agent that waits for a semaphore."""
+LEAST, MOST, UNIT = 24, 256, 8
+"""Registers per thread that `setmaxnreg` accepts, and of what they are multiples."""
+
+
+class Meetings:
+    """All meeting places of the CTAs that run together.
+
+    Parameters
+    ----------
+    counts : dict of str to int
+        Integers of every semaphore at this launch.
+    drained : tuple of str
+        Tensors whose copies must be performed before a release: other CTAs access them.
+    """
+
+    def __init__(self, machine: Machine, counts: dict[str, int], drained: frozenset[str]) -> None:
+        self.machine = machine
+        self.counts = counts
+        self.drained = drained
+        fresh = machine.columns.fresh
+        self.named = [
+            {n: NamedBarrier(n, machine.column(), fresh()) for n in machine.named_numbers}
+            for _ in range(machine.ctas)
+        ]
+        clusters = machine.ctas // machine.kernel.cluster
+        self.clusters = [ClusterBarrier(fresh(), fresh()) for _ in range(clusters)]
+        self.counters: dict[tuple[str, int], Counter] = {}
+        self.free = [0] * machine.ctas
+        for agent in machine.agents:
+            agent.team.registers = machine.kernel.registers
+        machine.followers.append(self._follow)
+
+    def _follow(self) -> None:
+        wide = self.machine.columns.widened
+        for numbers in self.named:
+            for b in numbers.values():
+                b.acc = wide(b.acc)
+        for c in self.clusters:
+            c.acc, c.sealed = wide(c.acc), wide(c.sealed)
+
+    # --- warps ----------------------------------------------------------------------------------
+
+    def pair(self, agent: Agent, event: Event, what: str) -> Agent | None:
+        """Stop the first half of a warp; return it when the second comes."""
+        if event.elected:
+            raise Violation("collective", f"{what} is executed by one lane; it needs whole warps")
+        half = agent.team.half
+        if not half:
+            half.append(agent)
+            self.machine.block(agent, f"the rest of its warp at {what}")
+            return None
+        return half.pop()
+
+    def converge(self, agent: Agent, event: Event, what: str) -> Agent | None:
+        """Do as `pair`, for a statement that a warp executes in step; it orders no memory.
+
+        Source: PTX ISA, "wgmma.mma_async", on the mandatory `.sync` qualifier.
+        """
+        other = self.pair(agent, event, what)
+        if other is not None:
+            join_cause(agent.clock, other.clock)
+            join_cause(other.clock, agent.clock)
+            agent.tick()
+            other.tick()
+        return other
+
+    def warp_sync(self, agent: Agent, event: Event) -> bool:
+        """Join the two agents of a warp."""
+        other = self.pair(agent, event, "warp_sync")
+        if other is None:
+            return False
+        join(agent.clock, other.clock)
+        join(other.clock, agent.clock)
+        for part in (agent, other):
+            part.joined = part.now
+            part.tick()
+        self.machine.wake(other, passed=True)
+        return True
+
+    # --- named barriers -------------------------------------------------------------------------
+
+    def arrive(
+        self,
+        agent: Agent,
+        event: Event,
+        number: int,
+        threads: int,
+        gate: Gate | None,
+        *,
+        wait: bool,
+    ) -> bool:
+        """Arrive at a named barrier by whole warps; with `wait`, stay until it completes."""
+        b = self.named[agent.cta][number]
+        if event.elected:
+            says = f"barrier {number} is reached by single lanes; it needs whole warps"
+            raise Violation("collective", says)
+        half = b.halves.setdefault(agent.warp, [])
+        half.append(agent)
+        what = f"barrier {number} of {threads} threads ({b.arrived + 32 * wait} arrived)"
+        if len(half) == 1:
+            self.machine.block(agent, f"the rest of its warp at {what}")
+            return False
+        del b.halves[agent.warp]
+        for part in half:
+            knows = int(part.clock[CAUSE, b.column])
+            if knows != b.turn:
+                raise Violation(
+                    "collective",
+                    f"{part.name} arrives in turn {b.turn} of barrier {number}, but only knows "
+                    f"that {knows} turns are over",
+                )
+            join(b.acc, part.clock)
+        if b.arrived and (b.threads != threads or b.gate != gate):
+            raise Violation(
+                "collective", f"barrier {number} is reached with {b.threads} and {threads} threads"
+            )
+        b.threads, b.gate = threads, gate
+        b.arrived += kir.WARP
+        other = half[0]
+        if wait:
+            b.waiting += half
+            self.machine.block(agent, what)
+            other.blocked = what
+        else:
+            for part in half:
+                part.tick()
+            self.machine.wake(other, passed=True)
+        if b.arrived >= threads:
+            self._complete(b)
+        return not wait
+
+    def _complete(self, b: NamedBarrier) -> None:
+        if b.gate is not None and not self._opens(b, b.gate):
+            return
+        b.turn += 1
+        b.acc[ORDER : CAUSE + 1, b.column] = b.turn
+        waiting, b.waiting = b.waiting, []
+        for agent in waiting:
+            join(agent.clock, b.acc)
+            agent.joined = agent.now
+            agent.tick()
+            self.machine.wake(agent, passed=True)
+        b.acc[:] = 0
+        b.arrived, b.gate = 0, None
+
+    # --- semaphores -----------------------------------------------------------------------------
+
+    def counter(self, name: str, index: int) -> Counter:
+        """Return one integer of a semaphore."""
+        if not 0 <= index < self.counts[name]:
+            has = self.counts[name]
+            raise Violation("bounds", f"{name} has {has} integers, none of number {index}")
+        return self.counters.setdefault((name, index), Counter())
+
+    def _opens(self, b: NamedBarrier, gate: Gate) -> bool:
+        """Look at a semaphore for a CTA all of whose threads are waiting for its turn."""
+        agents = b.waiting
+        counter = self.counter(*gate.semaphore)
+        name = "{}[{}]".format(*gate.semaphore)
+        other = counter.value != gate.turn or counter.cta not in (-1, agents[0].cta)
+        if other and self.machine.kernel.residency == "any":
+            raise Violation(
+                "residency",
+                f"CTA {agents[0].block} waits for turn {gate.turn} of {name}, which another CTA "
+                'gives; with residency "any" that CTA may never run',
+            )
+        if counter.value != gate.turn:
+            counter.waiting.append(b)
+            for agent in agents:
+                agent.blocked = f"{TURN} {gate.turn} of {name} (now {counter.value})"
+            return False
+        if counter.cause is None:
+            return True
+        join_cause(b.acc, counter.cause)
+        cluster = self.machine.kernel.cluster
+        need = kir.Scope.GPU
+        if counter.cta == agents[0].cta:
+            need = kir.Scope.CTA
+        elif counter.cta // cluster == agents[0].cta // cluster:
+            need = kir.Scope.CLUSTER
+        seen = counter.fences.get(need)
+        if counter.seen is not None and REACH[counter.scope] >= REACH[need]:
+            seen = counter.seen
+        if seen is not None and REACH[gate.scope] >= REACH[need]:
+            join(b.acc, seen)
+        elif seen is not None:
+            for agent in agents:
+                agent.weak.append((need, seen))
+        return True
+
+    def release(self, agent: Agent, stmt: kir.BlockSerializeRelease, event: Event) -> None:
+        """Store the next turn, and let in who waits for it."""
+        name = f"{stmt.semaphore.name}[{event.slot}]"
+        if agent.mult > 1:
+            raise Violation("collective", f"{agent.mult} threads release {name}; one has to")
+        counter = self.counter(stmt.semaphore.name, event.slot)
+        if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
+            says = f"nothing orders this release of {name} after the last one"
+            raise Violation("semaphore", says)
+        for flight in self.machine.issued:
+            match flight.event.stmt:
+                case kir.TmaStore(dst) | kir.TmaReduce(dst):
+                    known = agent.clock[CAUSE, flight.issuer.by] >= flight.issued
+                    done = agent.clock[ORDER, flight.by] >= flight.base + WRITE_DONE
+                    shared = dst.tensor.name in self.drained
+                    if flight.issuer.cta == agent.cta and shared and known and not done:
+                        says = f"{name} is released while a copy to {dst.tensor.name} is in flight"
+                        raise Violation("drain", says)
+                case _:
+                    pass
+        counter.value, counter.scope = event.parity, stmt.scope
+        counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
+        counter.cause = agent.clock.copy()
+        counter.seen = None if stmt.relaxed else counter.cause
+        counter.fences = dict(agent.fences)
+        agent.tick()
+        waiting, counter.waiting = counter.waiting, []
+        for b in waiting:
+            self._complete(b)
+
+    # --- clusters -------------------------------------------------------------------------------
+
+    def cluster_arrive(self, agent: Agent, event: Event, *, relaxed: bool) -> None:
+        """Arrive at the cluster's barrier."""
+        b = self.clusters[agent.cta // self.machine.kernel.cluster]
+        if event.elected or agent.turn is not None:
+            says = "all threads arrive, and each waits before it arrives again"
+            raise Violation("collective", f"cluster_arrive: {says}")
+        agent.turn = b.turn
+        join_cause(b.acc, agent.clock)
+        seen = agent.fences.get(kir.Scope.CLUSTER) if relaxed else agent.clock
+        if seen is not None:
+            join(b.acc, seen)
+        agent.tick()
+        b.arrived += agent.mult
+        if b.arrived == self.machine.kernel.threads * self.machine.kernel.cluster:
+            b.turn += 1
+            b.arrived = 0
+            b.sealed, b.acc = b.acc, b.sealed
+            b.acc[:] = 0
+            waiting, b.waiting = b.waiting, []
+            for waiter in waiting:
+                self.machine.wake(waiter, passed=False)
+
+    def cluster_wait(self, agent: Agent, event: Event) -> bool:
+        """Wait until all threads of the cluster have arrived."""
+        b = self.clusters[agent.cta // self.machine.kernel.cluster]
+        if event.elected or agent.turn is None:
+            says = "it needs all threads, and an arrival of each before it"
+            raise Violation("collective", f"cluster_wait: {says}")
+        if b.turn == agent.turn:
+            b.waiting.append(agent)
+            self.machine.block(agent, f"the cluster's barrier ({b.arrived} threads arrived)")
+            return False
+        join(agent.clock, b.sealed)
+        agent.joined = max(agent.joined, int(b.sealed[ORDER, agent.by]))
+        agent.turn = None
+        return True
+
+    # --- registers ------------------------------------------------------------------------------
+
+    def set_registers(self, agent: Agent, event: Event, stmt: kir.SetMaxNReg) -> bool:
+        """Give registers back to the CTA's pool, or take some when they are free."""
+        new, team = stmt.registers, agent.team
+        if new % UNIT or not LEAST <= new <= MOST:
+            raise Violation("registers", f"{new} is no multiple of {UNIT} in {LEAST}..{MOST}")
+        whole_groups(event, self.machine.kernel, "setmaxnreg", full=False)
+        other = self.converge(agent, event, "setmaxnreg")
+        if other is None:
+            return False
+        if (new < team.registers) if stmt.increase else (new > team.registers):
+            way = "increase" if stmt.increase else "decrease"
+            raise Violation("registers", f"{way} from {team.registers} to {new} registers")
+        more = (new - team.registers) * kir.WARP
+        if more > self.free[agent.cta]:
+            why = f"{REGISTERS}: {more} more for its warp, {self.free[agent.cta]} are free"
+            self.machine.block(agent, why)
+            other.blocked = why
+            return False
+        self.free[agent.cta] -= more
+        team.registers = new
+        self.machine.wake(other, passed=True)
+        if more < 0:
+            for waiter in self.machine.agents_of(agent.cta):
+                if waiter.blocked.startswith(REGISTERS):
+                    self.machine.wake(waiter, passed=False)
+        return True
+
+
+def whole_groups(event: Event, kernel: kir.Kernel, what: str, *, full: bool) -> None:
+    """Refuse a statement of warpgroups in a role that holds a part of one.
+
+    Parameters
+    ----------
+    full : bool
+        Whether all four warps must exist; else a last warpgroup of fewer will do.
+    """
+    first, last = event.team.first, event.team.first + event.team.warps
+    four = kir.WARPGROUP // kir.WARP
+    ends = last % four == 0 or (not full and last == kernel.threads // kir.WARP)
+    if event.elected or first % four or not ends:
+        says = f"{what} needs whole warpgroups; warps {first}..{last - 1} or one lane execute it"
+        raise Violation("collective", says)

@@ -1,0 +1,1 @@
+"""Small kernels whose truth is known from the rules alone: the ground truth for the judges."""

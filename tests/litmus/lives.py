@@ -1,0 +1,220 @@
+"""Lives of mbarriers: initialised, visible, invalidated, their bytes used for data."""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from litmus.parts import (
+    NBYTES,
+    X1,
+    Y1,
+    Litmus,
+    box,
+    broken,
+    elect,
+    fill,
+    fragment,
+    init,
+    legal,
+    load,
+    said,
+    single,
+    slots,
+    store,
+    tensor,
+    wait,
+    zero,
+)
+from litmus.rings import EMPTY, FULL, ring
+
+X2, Y2 = tensor("X", 2), tensor("Y", 2)
+LIVES = "init sync fill_0 wait_0 read_0 out_0 sync_0 inval init_1 sync_1 fill_1 wait_1 read_1 out_1"
+
+
+def lives(sentence: str = LIVES) -> kir.Kernel:
+    """Use one barrier for two loads, in two lives."""
+    bar, buffer, tile = kir.MBarrier("full", 1, 1), slots("S", 2), fragment("x")
+    words: dict[str, kir.Stmt] = {
+        "init": init(bar),
+        "init_1": init(bar),
+        "inval": elect(kir.MBarrierInvalidate(bar)),
+    }
+    for i in range(2):
+        words |= {
+            "sync" if i == 0 else "sync_1": kir.BlockSync(0, 32),
+            f"fill_{i}": elect(*fill(kir.Slot(buffer, i), box(X2, i), bar)),
+            f"wait_{i}": wait(bar, 0, 0),
+            f"read_{i}": load(tile, kir.Slot(buffer, i)),
+            f"out_{i}": store(box(Y2, i), tile),
+        }
+    words["sync_0"] = kir.BlockSync(0, 32)
+    body = said(sentence, words)
+    return single(body, buffers=(buffer,), barriers=(bar,), tensors=(X2, Y2))
+
+
+def reused(sentence: str) -> kir.Kernel:
+    """Store a tile over the bytes of a barrier that has done its duty."""
+    a, b = slots("A"), slots("B", offset=NBYTES)
+    bar = kir.MBarrier("full", 1, 1, offset=NBYTES)
+    tile, other = fragment("x"), fragment("z", vector=1)
+    words: dict[str, kir.Stmt] = {
+        "clear": zero(tile),
+        "wait": wait(bar, 0, 0),
+        "read": load(tile, kir.Slot(a, 0)),
+        "left": kir.BlockSync(0, 32),
+        "inval": elect(kir.MBarrierInvalidate(bar)),
+        "over": kir.BlockSync(0, 32),
+        "put": store(kir.Slot(b, 0), tile),
+        "seen": kir.BlockSync(0, 32),
+        "get": load(other, kir.Slot(b, 0)),
+        "out": store(box(Y1), other),
+    }
+    body = (
+        init(bar),
+        kir.BlockSync(0, 32),
+        elect(*fill(kir.Slot(a, 0), box(X1), bar)),
+        *said(sentence, words),
+    )
+    return single(body, buffers=(a, b), barriers=(bar,))
+
+
+def alone(order: str) -> kir.Kernel:
+    """Initialise a barrier and use it in the one thread that loads; the others meet later."""
+    bar, buffer, tile = kir.MBarrier("full", 1, 1), slots("S"), fragment("x")
+    words: dict[str, kir.Stmt] = {
+        "init": kir.MBarrierInit(bar),
+        "expect": kir.MBarrierArriveExpectTx(bar, 0, NBYTES),
+        "fill": kir.TmaLoad(kir.Slot(buffer, 0), box(X1), bar, 0),
+        "wait": wait(bar, 0, 0),
+    }
+    body = (
+        elect(*said(order, words)),
+        kir.BlockSync(0, 32),
+        load(tile, kir.Slot(buffer, 0)),
+        store(box(Y1), tile),
+    )
+    return single(body, buffers=(buffer,), barriers=(bar,))
+
+
+LITMUS: tuple[Litmus, ...] = (
+    broken(
+        "init_not_joined",
+        "H10",
+        ring(start="init"),
+        "init",
+        "ring_without_the_cluster_fence",
+        "Other threads may use a barrier only after a barrier of the CTA behind its "
+        "initialisation (PTX ISA, mbarrier.init).",
+    ),
+    broken(
+        "init_after_the_join",
+        "H10",
+        ring(start="sync init"),
+        "init",
+        "ring_without_the_cluster_fence",
+        "The join comes before what it should make visible.",
+    ),
+    legal(
+        "ring_without_the_cluster_fence",
+        "H10",
+        ring(init=elect(kir.MBarrierInit(FULL), kir.MBarrierInit(EMPTY))),
+        "In one CTA the block barrier is enough; the fence is for clusters.",
+    ),
+    broken(
+        "one_of_two_barriers_not_initialised",
+        "H10 H11",
+        ring(init=elect(kir.MBarrierInit(FULL), kir.FenceMBarrierInit())),
+        "init",
+        "ring",
+        "A barrier that was never initialised has no phase.",
+    ),
+    legal(
+        "one_thread_initialises_uses_and_waits",
+        "H10 H43",
+        alone("init expect fill wait"),
+        "A thread sees its own initialisation, and the barrier behind its wait hands the data on.",
+    ),
+    broken(
+        "expected_before_its_life",
+        "H11 H10",
+        alone("expect init fill wait"),
+        "init",
+        "one_thread_initialises_uses_and_waits",
+        "An arrival on a barrier that is not initialised is undefined.",
+    ),
+    broken(
+        "waited_before_its_life",
+        "H11 H10",
+        alone("wait init expect fill"),
+        "init",
+        "one_thread_initialises_uses_and_waits",
+        "A wait on a barrier that is not initialised is undefined.",
+    ),
+    legal(
+        "two_lives",
+        "H11",
+        lives(),
+        "Invalidated when all have left it, initialised again, joined (PTX ISA, mbarrier.inval).",
+    ),
+    broken(
+        "initialised_again_without_invalidation",
+        "H11",
+        lives(LIVES.replace(" inval", "")),
+        "init",
+        "two_lives",
+        "A live barrier must not be initialised (PTX ISA, mbarrier.init).",
+    ),
+    broken(
+        "used_after_invalidation",
+        "H11",
+        lives(LIVES.replace(" init_1", "")),
+        "init",
+        "two_lives",
+        "An invalidated barrier has no phase (PTX ISA, mbarrier.inval).",
+    ),
+    broken(
+        "invalidated_while_others_wait",
+        "H11",
+        lives(LIVES.replace(" sync_0", "")),
+        "init",
+        "two_lives",
+        "One lane ends the life of the barrier while others may still wait on it.",
+    ),
+    broken(
+        "second_life_not_joined",
+        "H11 H10",
+        lives(LIVES.replace(" sync_1", "")),
+        "init",
+        "two_lives",
+        "Other lanes may wait on the second life before it begins.",
+    ),
+    legal(
+        "barrier_bytes_used_for_data",
+        "H11 H74",
+        reused("wait read left inval over put seen get out"),
+        "The barrier is invalidated when all have left it, before its bytes are written.",
+    ),
+    broken(
+        "barrier_bytes_used_without_invalidation",
+        "H11 H74",
+        reused("wait read left over put seen get out"),
+        "init WAW WAR",
+        "barrier_bytes_used_for_data",
+        "The bytes of a live barrier hold its phase (PTX ISA, mbarrier, opaque object).",
+    ),
+    broken(
+        "barrier_bytes_used_while_others_wait",
+        "H11 H74",
+        reused("wait read inval put seen get out"),
+        "init WAW WAR",
+        "barrier_bytes_used_for_data",
+        "Stores may hit the barrier while other lanes still wait on it.",
+    ),
+    broken(
+        "barrier_bytes_written_before_the_wait",
+        "H11 H74",
+        reused("clear put seen wait read left inval get out"),
+        "init WAW WAR RAW",
+        "barrier_bytes_used_for_data",
+        "A live barrier lies over a buffer that is written before the copy completes on it.",
+    ),
+)

@@ -1,0 +1,64 @@
+"""All litmus kernels, and what is asked of the suite itself."""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from fuser.program import Program
+from litmus import (
+    aliases,
+    bugs,
+    bulk,
+    clusters,
+    counts,
+    cp_async,
+    destinations,
+    distributed,
+    grid,
+    lives,
+    mbarriers,
+    named,
+    operands,
+    phases,
+    proxies,
+    published,
+    spaces,
+    sums,
+    threads,
+    wgmma,
+)
+from litmus.parts import Litmus
+
+_MODULES = (
+    mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
+    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs,
+)  # fmt: skip
+
+LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
+"""Every litmus, group by group."""
+
+_SPANS = (1, 17), (20, 27), (30, 35), (40, 46), (50, 55), (60, 65), (70, 76), (80, 84)
+ROWS = frozenset(
+    f"H{number:02}"
+    for first, last in (
+        (1, 17),
+        (20, 27),
+        (30, 35),
+        (40, 46),
+        (50, 55),
+        (60, 65),
+        (70, 76),
+        (80, 84),
+    )
+    for number in range(first, last + 1)
+)
+"""Rows of the table of hazards that a kernel can express."""
+
+
+def by_name(name: str) -> Litmus:
+    """Return the litmus of a name."""
+    return next(one for one in LITMUS if one.name == name)
+
+
+def kernels(one: Litmus) -> tuple[kir.Kernel, ...]:
+    """Return the kernels of a litmus: several where it is a program."""
+    return one.kernel.launches if isinstance(one.kernel, Program) else (one.kernel,)

@@ -1,0 +1,66 @@
+"""Operators on who and where: other threads, other bytes, a semaphore left dirty."""
+
+import kernels
+
+from fuser import cookbook
+from fuser import kernel_ir as kir
+from fuser.kernel_text import text
+from fuzz.mutate import mutants
+
+
+def texts(kernel: kir.Kernel, operator: str) -> dict[str, str]:
+    """The text of each mutant by what was changed."""
+    return {m.change: text(m.kernel) for m in mutants(kernel, operator)}
+
+
+def test_a_wait_is_executed_by_a_thread_that_did_not_commit() -> None:
+    """Bulk groups belong to the thread that issued them."""
+    found = texts(kernels.staged(2), "role")
+    commit = next(c for c in found if c.startswith("apart, by the second warp") and "commit" in c)
+    assert "role warp1 warps 1..1\n" in found[commit]
+    wait = next(c for c in found if c.startswith("by the second warp line 9"))
+    lines = [line.strip() for line in found[wait].splitlines()]
+    assert lines[lines.index("role warp1 warps 1..1") + 2].startswith("async_await(bulk")
+
+
+def test_an_election_goes_to_all_threads_and_to_each_warp() -> None:
+    """A reduction issued by a warp's 32 threads is added 32 times."""
+    found = texts(kernels.staged(2), "role")
+    assert any(c.startswith("by all threads") for c in found)
+    assert any(c.startswith("per warp") for c in found)
+    one_warp = texts(kernels.handed(2), "role")
+    assert not any(c.startswith("per warp") and "store" in c for c in one_warp)
+
+
+def test_a_wait_goes_to_another_role() -> None:
+    """The role that needs it goes without."""
+    found = texts(kernels.specialized(2), "role")
+    change = next(c for c in found if "in role load" in c and "parity(full" in c)
+    before, after = found[change].split("role compute")
+    assert "mbarrier_wait_parity(full" in before
+    assert "mbarrier_wait_parity(full" not in after
+
+
+def test_a_ring_gets_fewer_slots_than_its_barriers() -> None:
+    """Every access turns with the slots that are left."""
+    found = texts(kernels.specialized(3), "alias")
+    less = found["a slot fewer in S0"]
+    assert "shared S0: f32[4, 64] slots=2" in less
+    assert less.count("S0[(k % 2)]") == 2
+    assert "full[(k % 3)]" in less
+
+
+def test_buffers_and_barriers_share_bytes() -> None:
+    """Lifetimes that overlap, so that somebody overwrites a live barrier."""
+    found = texts(kernels.combined(2, 1, 2), "alias")
+    assert "S1 lies on S0" in found
+    assert "mbarrier full: arrivals=1 slots=2 at=0" in found["full lies on S0"]
+
+
+def test_a_semaphore_is_left_dirty() -> None:
+    """The next launch would pass at once, or hang."""
+    found = texts(cookbook.split_k(), "no_reset")
+    assert any("turn=(turn + 1))" in one for one in found.values())
+    silent = [c for c in found if c.startswith("the last one is silent")]
+    assert len(silent) == 1
+    assert found[silent[0]].count("if ((turn + 1) < splits)") == 2

@@ -1,0 +1,69 @@
+"""Skeletons: the same for the same seed, an equal share of families, legal without a fault."""
+
+from collections import Counter
+from functools import cache
+from random import Random
+
+import pytest
+
+from fuser.kernel_text import text
+from fuser.validate import validate
+from fuzz.skeletons import FAMILIES, Skeleton, draw, skeleton
+from oracles import simulator
+from oracles.verdict import Status
+
+
+@cache
+def drawn_once(index: int) -> Skeleton:
+    """A skeleton of seed 0."""
+    return draw(0, index)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unfaulted_skeleton_is_a_legal_kernel(family: str) -> None:
+    """What is illegal from the start says nothing of faults."""
+    for seed in range(25):
+        kernel = FAMILIES[family](Random(seed)).kernel
+        validate(kernel, final=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_unfaulted_skeleton_runs(family: str) -> None:
+    """No adversarial schedule breaks it, for any of its launches."""
+    pattern = FAMILIES[family](Random(2))
+    for grid, params in skeleton(pattern, pattern.kernel, family).launches[:5]:
+        launch = simulator.Launch(grid, params)
+        verdict = simulator.search(pattern.kernel, launch, schedules=2)
+        assert verdict.status is not Status.FAIL, verdict
+
+
+def test_a_seed_and_an_index_give_one_skeleton() -> None:
+    """A disagreement is replayed by two numbers."""
+    assert [text(draw(7, i).kernel) for i in range(11)] == [
+        text(draw(7, i).kernel) for i in range(11)
+    ]
+    assert text(draw(7, 0).kernel) != text(draw(8, 0).kernel)
+
+
+def test_families_have_equal_shares_and_faults_are_told() -> None:
+    """Neither a family nor a number of faults may starve."""
+    drawn = [drawn_once(i) for i in range(66)]
+    assert Counter(s.family for s in drawn) == dict.fromkeys(FAMILIES, 6)
+    assert {len(s.faults) for s in drawn} == {0, 1, 2, 3}
+    for one in drawn:
+        assert bool(one.hazards) <= bool(one.faults)
+
+
+def test_families_draw_many_variants() -> None:
+    """One kernel judged a thousand times is one kernel."""
+    texts = {text(drawn_once(i).kernel) for i in range(66)}
+    assert len(texts) > 55
+
+
+def test_launches_cover_the_trip_counts_where_compilers_break() -> None:
+    """No trips, one, around the number of slots, and past two turns of the ring."""
+    pattern = FAMILIES["store_ring"](Random(1))
+    rows = [params["R"] for _, params in skeleton(pattern, pattern.kernel, "x").launches]
+    turns = pattern.turns
+    counts = {0, 1, turns - 1, turns, turns + 1, 2 * turns + 1, 2 * turns + 2}
+    assert {row // 2 for row in rows} == counts
