@@ -64,6 +64,18 @@ def crosscheck(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
+def rules(session: nox.Session) -> None:
+    """Leave out each rule of the judges, one at a time: nox -s rules -- --engine explorer."""
+    _python(session, "fuzz.rules", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
+def proofs(session: nox.Session) -> None:
+    """Time the proofs of the cookbook's kernels: nox -s proofs -- --only split_k."""
+    _python(session, "fuzz.proofs", *session.posargs)
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
 def repro(session: nox.Session) -> None:
     """Replay one failing case: nox -s repro -- reports/out/repros/NAME.py."""
     _python(session, "fuzz.repro", *session.posargs)

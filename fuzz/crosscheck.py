@@ -43,7 +43,7 @@ from fuzz.skeletons_cookbook import STAGES, subjects
 
 FOLDER = Path("reports", "out", "crosscheck")
 """Where results and scripts go."""
-LIMIT_S = 120.0
+LIMIT_S = 60.0
 """Wall limit of one kernel."""
 OPEN_SHARE = 0.01
 """Part of the kernels that may stay without an answer of both judges."""

@@ -25,9 +25,9 @@ from oracles.explorer import explore as explore_launch
 from oracles.prover import prove, witness_trips
 from oracles.verdict import Status, Verdict
 
-STATES = 20_000
+STATES = 5_000
 """States after which the explorer gives up on a launch."""
-GIVEN_UP = 2
+GIVEN_UP = 3
 """Launches that the explorer may give up on before it is asked no more about a kernel."""
 SCHEDULES = 12
 """Schedules per launch of the simulator, where the explorer has no answer."""
@@ -43,8 +43,8 @@ class Bucket(Enum):
 
     SAFE = "agree: safe"
     UNSAFE = "agree: unsafe"
-    COVERAGE = "agree: safe, but a tile is missing"
-    """The prover's only complaint is one that the explorer does not judge."""
+    LATER = "agree later: unsafe"
+    """The explorer finds nothing at the witness of the prover, but at another launch."""
     FALSE_PROOF = "FALSE PROOF"
     FALSE_ALARM = "FALSE ALARM"
     PROVER_OPEN = "prover open"
@@ -55,8 +55,6 @@ class Bucket(Enum):
 
 DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM)
 OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
-UNSEEN = frozenset({"coverage"})
-"""Kinds that only the prover judges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +213,8 @@ def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bu
         return Bucket.PROVER_OPEN
     if proof.status == "fail":
         if refuted:
-            return Bucket.UNSAFE
-        if set(proof.kinds) <= UNSEEN:
-            return Bucket.COVERAGE if seen.status == "pass" else Bucket.EXPLORER_OPEN
-        alarm = cleared or seen.status == "pass"
-        return Bucket.FALSE_ALARM if alarm else Bucket.EXPLORER_OPEN
+            return Bucket.LATER if cleared else Bucket.UNSAFE
+        return Bucket.FALSE_ALARM if seen.status == "pass" else Bucket.EXPLORER_OPEN
     if refuted:
         return Bucket.FALSE_PROOF
     return Bucket.SAFE if seen.status == "pass" else Bucket.EXPLORER_OPEN

@@ -53,7 +53,7 @@ def _table(title: str, seen: Sequence[Outcome], key: Callable[[Outcome], str]) -
 
 
 def _short(bucket: str) -> str:
-    return {Bucket.COVERAGE.value: "tile missing"}.get(bucket, bucket)
+    return {Bucket.LATER.value: "agree later"}.get(bucket, bucket)
 
 
 def _reasons(name: str, answers: Sequence[Answer]) -> Iterator[str]:

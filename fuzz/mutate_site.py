@@ -207,9 +207,18 @@ def parts(node: object, kind: type[T]) -> Iterator[T]:
     if isinstance(node, tuple):
         for part in node:
             yield from parts(part, kind)
-    elif is_dataclass(node) and not isinstance(node, type):
-        for f in fields(node):
-            yield from parts(getattr(node, f.name), kind)
+    else:
+        for name in _names(type(node)):
+            yield from parts(getattr(node, name), kind)
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+    return _NAMES[kind]
 
 
 def closed(kernel: kir.Kernel) -> bool:

@@ -11,7 +11,7 @@ import multiprocessing
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib import import_module
@@ -23,14 +23,16 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from fuzz.rules_engines import ENGINES, Case
+from fuser.cookbook import RECIPES
+from fuzz.rules_engines import CRASHED, ENGINES, Case
 from fuzz.rules_implied import IDLE, IMPLIED
 from fuzz.rules_notice import (
     Baseline,
     Search,
     Strength,
     baselines,
-    cookbook_cases,
+    mutant_cases,
+    recipe_case,
     search,
     settled,
 )
@@ -60,6 +62,8 @@ class Row:
     engine: str
     rule: Enum
     found: Search
+    broken: tuple[str, ...] = ()
+    """Cases on which the whole engine raises, with what it says."""
 
     @property
     def axiom(self) -> bool:
@@ -119,26 +123,30 @@ def _known(engine: str, cases: str, folder: Path) -> tuple[Baseline, ...]:
 
 
 @cache
-def _cookbook(engine: str) -> tuple[Baseline, ...]:
-    return tuple(settled(baselines(ENGINES[engine], cookbook_cases())))
+def _cookbook(engine: str, recipe: str, *, mutants: bool) -> tuple[Baseline, ...]:
+    """Return a recipe that the whole engine passes, or its mutants."""
+    cases = mutant_cases(recipe) if mutants else [recipe_case(recipe)]
+    return tuple(settled(baselines(ENGINES[engine], cases)))
 
 
 def look(job: Job) -> Row:
-    """Look for who notices a rule, first among the cases, then in the cookbook."""
+    """Look for who notices a rule: first among the cases, then in the cookbook.
+
+    An axiom is missed by what is right, an obligation by a mutant.
+    """
     engine = ENGINES[job.engine]
     rule = next(rule for rule in engine.rules if rule.name == job.rule)
-    row = Row(job.engine, rule, search(engine, rule, _known(job.engine, job.cases, job.folder)))
-    if row.noticed or not job.cookbook:
-        return row
-    more = search(engine, rule, _cookbook(job.engine))
-    best = max(
-        (found for found in (row.found, more) if found.notice is not None),
-        key=lambda found: found.notice.strength if found.notice else 0,
-        default=row.found,
+    known = _known(job.engine, job.cases, job.folder)
+    broken = tuple(
+        f"{one.case.name}: {one.answer.reason}" for one in known if one.answer.status == CRASHED
     )
-    total = row.found.consulting + more.consulting
-    crashes = (*row.found.crashes, *more.crashes)
-    return Row(job.engine, rule, Search(best.notice, total, crashes))
+    row = Row(job.engine, rule, search(engine, rule, known), broken)
+    for recipe in RECIPES if job.cookbook else ():
+        if row.noticed:
+            break
+        more = search(engine, rule, _cookbook(job.engine, recipe, mutants=not row.axiom))
+        row = replace(row, found=row.found.joined(more))
+    return row
 
 
 def rows(jobs: Sequence[Job], workers: int) -> Iterator[Row]:
@@ -151,11 +159,20 @@ def rows(jobs: Sequence[Job], workers: int) -> Iterator[Row]:
 
 def table(found: Sequence[Row]) -> Table:
     """Return what is printed: one line for each rule."""
-    made = Table("engine", "rule", "kind", "who notices, or why nobody can", title="rules left out")
+    made = Table("engine", "rule", "kind", title="rules left out")
+    made.add_column("who notices, or why nobody can", overflow="fold")
     for row in found:
         kind = "axiom" if row.axiom else "obligation"
         made.add_row(row.engine, row.rule.name, kind, row.says)
     return made
+
+
+def crashes(found: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each rule without which an engine raises."""
+    for row in found:
+        if row.found.crashes:
+            more = f", and {len(row.found.crashes) - 1} more"
+            yield f"without {row.rule.name}, {row.engine} raises: {row.found.crashes[0]}{more}"
 
 
 def summary(found: Sequence[Row]) -> str:
@@ -167,11 +184,16 @@ def summary(found: Sequence[Row]) -> str:
 
 
 def record(found: Sequence[Row], path: Path) -> None:
-    """Write down who notices each rule, by engine and rule; what is not in `found` stays."""
+    """Write down who notices each rule, by engine and rule.
+
+    What is not in `found` stays, and so does what was found with a broken engine.
+    """
     known: dict[str, dict[str, str]] = {}
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))
     for row in found:
+        if row.broken:
+            continue
         own = known.setdefault(row.engine, {})
         own.pop(row.rule.name, None)
         if row.noticed and row.found.notice is not None:
@@ -238,13 +260,16 @@ def main(
     place = {(engine, rule): number for number, (engine, rule) in enumerate(chosen)}
     seen.sort(key=lambda row: place[row.engine, row.rule])
     console.print(table(seen))
-    for row in seen:
-        for crash in row.found.crashes:
-            console.print(f"crash without {row.engine}.{row.rule.name}: {crash}", markup=False)
+    broken = dict(sorted((row.engine, row.broken) for row in seen if row.broken))
+    for engine, what in broken.items():
+        text = f"{engine} raises with all its rules on {len(what)} cases: {what[0]}"
+        console.print(text, markup=False)
+    for text in crashes(seen):
+        console.print(text, markup=False)
     if book is not None:
         record(seen, book)
     console.print(summary(seen))
-    sys.exit(any(row.open for row in seen))
+    sys.exit(bool(broken) or any(row.open for row in seen))
 
 
 if __name__ == "__main__":

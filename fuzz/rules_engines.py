@@ -10,16 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
+from typing import cast
 
 from fuser import kernel_ir as kir
 from fuser.program import Program
 from oracles import certificate, certificate_rules, closure, closure_rules, explore_rules, explorer
 from oracles.arithmetic import UnsupportedError
-from oracles.questions import RLIMIT
 from oracles.verdict import Finding, Status, Verdict
 
 STATES = 20_000
 """States after which the explorer gives up."""
+RLIMIT = 2_000_000
+"""Work limit of one question of the certificate, in z3's units."""
 WORST = (Status.FAIL, Status.UNSUPPORTED, Status.UNKNOWN, Status.PASS)
 """Of several kernels of a program the worst answer counts."""
 
@@ -93,7 +95,7 @@ class Asked(frozenset[Enum]):
             self.seen.add(rule)
         return super().__contains__(rule)
 
-    def __or__(self, more: AbstractSet[object]) -> Asked:  # type: ignore[override]  # rules only
+    def __or__(self, more: AbstractSet[object]) -> Asked:
         joined = Asked(frozenset(self) | {rule for rule in more if isinstance(rule, Enum)})
         joined.seen = self.seen
         return joined
@@ -163,12 +165,13 @@ def _answer(verdicts: Sequence[Verdict]) -> Answer:
 
 
 def _closure(case: Case, without: frozenset[Enum]) -> Answer:
+    rules = cast(frozenset[closure_rules.Rule], without)
     errors: set[str] = set()
     warnings: set[str] = set()
     reason = ""
     for kernel in _kernels(case):
         try:
-            closed = closure.judge(kernel, policy=case.policy, without=without)  # type: ignore[arg-type]  # an engine gets its own rules
+            closed = closure.judge(kernel, policy=case.policy, without=rules)
         except UnsupportedError as error:
             return Answer(Status.UNSUPPORTED.value, reason=str(error))
         errors |= {v.kind for v in closed.violations}
@@ -187,17 +190,15 @@ def _explorer(case: Case, without: frozenset[Enum]) -> Answer:
         each,
         policy=case.policy,
         states=STATES,
-        without=without,  # type: ignore[arg-type]  # an engine gets its own rules
+        without=cast(frozenset[explore_rules.Rule], without),
     )
     return _answer([verdict])
 
 
 def _certificate(case: Case, without: frozenset[Enum]) -> Answer:
+    rules = cast(certificate_rules.Without, without)
     return _answer(
-        [
-            certificate.judged(kernel, case.policy, RLIMIT, without)  # type: ignore[arg-type]  # an engine gets its own rules
-            for kernel in _kernels(case)
-        ]
+        [certificate.judged(kernel, case.policy, RLIMIT, rules) for kernel in _kernels(case)]
     )
 
 

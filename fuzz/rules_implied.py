@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from oracles import closure_rules, explore_rules
+from oracles.certificate_rules import Axiom, Obligation
+
+_Explorer = explore_rules.Rule
+
 
 @dataclass(frozen=True, slots=True)
 class Implied:
@@ -22,14 +27,48 @@ class Implied:
         The argument.
     case : str
         Without `by`, the verdict on this case depends on the rule.
+    besides : frozenset of Enum
+        Obligations that the case violates too, which are left out there as well.
     """
 
     by: frozenset[Enum]
     why: str
     case: str
+    besides: frozenset[Enum] = frozenset()
 
 
-IMPLIED: dict[Enum, Implied] = {}
+IMPLIED: dict[Enum, Implied] = {
+    _Explorer.GROUP: Implied(
+        frozenset({_Explorer.EXIT, _Explorer.RAW, _Explorer.WAR, _Explorer.WAW}),
+        "what is not committed is not covered by any await, so whoever uses its bytes races with "
+        "it, and if nobody does it is in flight at the exit; the rule tells the cause",
+        "rule_store_never_committed",
+    ),
+    Axiom.SEQUENCE: Implied(
+        frozenset({Axiom.ARRIVAL, Obligation.IN_PHASE}),
+        "every phase has an arrival; that it comes after the phase before is proved (IN_PHASE), "
+        "and the phase ends after it (ARRIVAL); that proof cannot use SEQUENCE, for what follows "
+        "the phase on the same slot does not precede an arrival in it",
+        "rule_read_one_phase_late",
+        frozenset(
+            {
+                Obligation.NOT_BEHIND,
+                Obligation.NOT_LAPPED,
+                Obligation.WAR,
+                Obligation.WAW,
+                Obligation.EXIT,
+                Obligation.RETURN,
+            }
+        ),
+    ),
+}
 """Every implied rule."""
-IDLE: dict[Enum, str] = {}
-"""Rules that no engine consults, whatever it judges: names without a meaning, to be taken out."""
+IDLE: dict[Enum, str] = {
+    closure_rules.Rule.PROGRAM_ORDER: "a thread's knowledge is its own state, which it keeps",
+}
+"""Rules that no engine looks up: leaving them out changes nothing, so they count as open."""
+UNSETTLED: dict[Enum, str] = {
+    Obligation.WHOLE: "who waits for a phase that lacks a part is caught by AWAITED; that this "
+    "also covers skipped phases and named barriers is not shown",
+}
+"""Rules that others seem to imply, with what is missing for a proof: they count as open."""

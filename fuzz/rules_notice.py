@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from functools import cache
 
-from fuzz.rules_engines import CRASHED, Answer, Case, Engine
 from fuser.cookbook import RECIPES
+from fuzz.rules_engines import CRASHED, Answer, Case, Engine
 from fuzz.skeletons_cookbook import recipe, recipe_mutants
 from oracles.verdict import Status
 
@@ -79,6 +79,12 @@ class Search:
     consulting: int
     crashes: tuple[str, ...]
 
+    def joined(self, more: Search) -> Search:
+        """Return the stronger notice of two searches, and what both of them saw."""
+        notices = [found.notice for found in (self, more) if found.notice is not None]
+        best = max(notices, key=lambda notice: notice.strength, default=None)
+        return Search(best, self.consulting + more.consulting, (*self.crashes, *more.crashes))
+
 
 def baselines(engine: Engine, cases: Iterable[Case]) -> Iterator[Baseline]:
     """Judge cases by the whole engine."""
@@ -110,7 +116,7 @@ def search(engine: Engine, rule: Enum, known: Sequence[Baseline]) -> Search:
     """Look for a case that notices the loss of a rule; stop at the first whose status changes."""
     found: Notice | None = None
     crashes: list[str] = []
-    asked = [one for one in known if rule in one.consulted]
+    asked = [one for one in known if rule in one.consulted and one.answer.status != CRASHED]
     for one in sorted(asked, key=lambda one: _unlikely(engine, rule, one)):
         after = engine.ask(one.case, {rule})
         how = strength(engine, rule, one.case, one.answer, after)
@@ -142,23 +148,22 @@ def _unlikely(engine: Engine, rule: Enum, one: Baseline) -> tuple[bool, int, flo
 # --- the cookbook -------------------------------------------------------------------------------
 
 
-def cookbook_cases(names: Iterable[str] | None = None) -> Iterator[Case]:
-    """Yield every recipe of the cookbook and each of its mutants, as if all were right.
+def recipe_case(name: str) -> Case:
+    """Return a recipe of the cookbook, which is right."""
+    whole = recipe(name, STAGES)
+    return Case(name, whole.kernel, safe=True, start=whole.launches[-1])
 
-    Whether a mutant is harmless is not known; `settled` takes the whole engine's word for it.
-    """
-    for name in RECIPES if names is None else names:
-        whole = recipe(name, STAGES)
-        start = whole.launches[-1]
-        yield Case(name, whole.kernel, safe=True, start=start)
-        for mutant in recipe_mutants(name, STAGES):
-            yield Case(
-                f"{name}: {mutant.operator}: {mutant.change}", mutant.kernel, safe=True, start=start
-            )
+
+def mutant_cases(name: str) -> Iterator[Case]:
+    """Yield every mutant of a recipe; `settled` tells which of them are harmless."""
+    start = recipe(name, STAGES).launches[-1]
+    for mutant in recipe_mutants(name, STAGES):
+        what = f"{name}: {mutant.operator}: {mutant.change}"
+        yield Case(what, mutant.kernel, safe=False, start=start)
 
 
 def settled(known: Iterable[Baseline]) -> Iterator[Baseline]:
-    """Call a case safe if the whole engine passes it; leave out what it does not judge."""
+    """Take the whole engine's word for which cases are safe; leave out what it does not judge."""
     for one in known:
         if one.answer.status in (Status.PASS.value, Status.FAIL.value):
             safe = one.answer.status == Status.PASS.value
@@ -167,6 +172,7 @@ def settled(known: Iterable[Baseline]) -> Iterator[Baseline]:
 
 @cache
 def cookbook_case(name: str) -> Case:
-    """Return a case of the cookbook by its name."""
-    recipe_name = name.split(":", 1)[0]
-    return next(case for case in cookbook_cases([recipe_name]) if case.name == name)
+    """Return a recipe or a mutant by the name of its case."""
+    if name in RECIPES:
+        return recipe_case(name)
+    return next(case for case in mutant_cases(name.split(":", 1)[0]) if case.name == name)

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from random import Random
 
 from fuser import kernel_ir as kir
-from fuzz.mutate import OPERATORS, mutants
+from fuser.errors import ScheduleError
+from fuser.kernel_text import text
+from fuser.validate import validate
+from fuzz.mutate import OPERATORS, Mutant
+from fuzz.mutate_number import LATE
+from fuzz.mutate_site import closed
 from fuzz.skeletons_grid import cluster, turnstile
 from fuzz.skeletons_ring import chained, persistent, pipelined, specialized, store_ring
 from fuzz.skeletons_tile import Pattern, Start
@@ -31,6 +36,8 @@ FAMILIES: dict[str, Callable[[Random], Pattern]] = {
     "cluster": cluster,
 }
 """Every family, with what draws a variant of it."""
+TRIES = 20
+"""Mutants of one operator that are tried."""
 FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
 """Weights of the numbers of faults."""
 
@@ -50,7 +57,8 @@ class Skeleton:
     hazards : tuple of str
         Rows of the hazard table that the faults aim at.
     launches : tuple of (int, mapping)
-        Grid and parameters: trip counts 0, 1, S - 1, S, S + 1, 2 S + 1 and 2 S + 2.
+        Grid and parameters: trip counts 0, 1, S - 1, S, S + 1, 2 S + 1 and 2 S + 2, and one
+        beyond `LATE` where a fault acts only there.
     at : callable
         The launches with a given trip count.
     """
@@ -77,12 +85,26 @@ def draw(seed: int, index: int) -> Skeleton:
     kernel, faults, hazards = pattern.kernel, list[str](), set[str]()
     for _ in range(number):
         operators = rng.sample(tuple(OPERATORS), len(OPERATORS))
-        some = next(found for op in operators if (found := tuple(mutants(kernel, op))))
-        mutant = rng.choice(some)
+        mutant = next(m for op in operators if (m := _accepted(rng, kernel, op)) is not None)
         kernel = mutant.kernel
         faults.append(f"{mutant.operator}: {mutant.change}")
         hazards |= set(mutant.hazards)
     return skeleton(pattern, kernel, family, tuple(faults), tuple(sorted(hazards)))
+
+
+def _accepted(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
+    """Return a mutant that validation lets through; what it refuses is not for judges."""
+    some = list(OPERATORS[operator](kernel))
+    rng.shuffle(some)
+    for mutant in some[:TRIES]:
+        if not closed(mutant.kernel) or text(mutant.kernel) == text(kernel):
+            continue
+        try:
+            validate(mutant.kernel, final=True)
+        except ScheduleError:
+            continue
+        return mutant
+    return None
 
 
 def skeleton(
@@ -95,6 +117,8 @@ def skeleton(
     """Return a kernel of a pattern, faulty or not, with the launches of the pattern."""
     turns = pattern.turns
     counts = sorted({0, 1, turns - 1, turns, turns + 1, 2 * turns + 1, 2 * turns + 2})
+    if any(fault.startswith("stages") for fault in faults):
+        counts.append(LATE + turns + 1)
     starts: list[Start] = []
     for count in counts:
         starts += [start for start in pattern.at(count) if start not in starts]

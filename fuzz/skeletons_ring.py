@@ -244,5 +244,5 @@ def persistent(rng: Random) -> Pattern:
 
 def _rows_and_trips(count: int) -> tuple[Start, ...]:
     """Few rows of `count` tiles, and `count` rows of few tiles."""
-    pairs = dict.fromkeys([(1, count), (2, count), (3, count), (count, 1)])
+    pairs = dict.fromkeys([(1, count), (2, count), (min(count, 3), count), (count, 1)])
     return tuple((1, {"R": ROWS * down, "C": COLS * across}) for down, across in pairs)

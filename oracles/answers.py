@@ -13,6 +13,7 @@ from fuser.kernel_text import text
 from oracles import lanes
 from oracles.advice import Survey
 from oracles.explanation import Explanation, Note
+from oracles.launching import Again
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -63,7 +64,8 @@ def findings(
         for part in finding.where.split(" | "):
             number, _, code = part.removeprefix("line ").partition(": ")
             if part.startswith("line ") and number.isdigit() and int(number) <= len(source):
-                row = Text(f"    {int(number):>5}  {source[int(number) - 1].strip()}", style="cyan")
+                short = lanes.brief(source[int(number) - 1].strip())
+                row = Text(f"    {int(number):>5}  {short}", style="cyan")
                 out.print(row, no_wrap=True, overflow="ellipsis")
                 # The statements stand above; the judge's words need not repeat them.
                 says = says.replace(f"`{code}`: ", "").replace(f" (the other is `{code}`)", "")
@@ -78,6 +80,16 @@ def witness(out: Console, found: Witness) -> None:
     for row in lanes.text(found, width=max(out.width, 60)).splitlines():
         style = "bold red" if row.startswith((" ╔►", " ╚►", "►", "missing")) else ""
         out.print(Text(row, style=style), soft_wrap=True)
+
+
+def replay(out: Console, spec: str, name: str, found: Again, policy: str) -> None:
+    """Print whether the simulator goes wrong too, and how to see it."""
+    style = "bold red" if found.kind else "yellow"
+    out.print(Text(str(found), style=style), soft_wrap=True)
+    if found.kind:
+        file = spec if ":" in spec else f"{spec}:{name}"
+        words = f"python -m oracles simulate --schedules 1 --seed {found.seed} --policy {policy}"
+        out.print(Text(f"  again: {words} {file} {found.launch}"), soft_wrap=True)
 
 
 def advice(out: Console, survey: Survey) -> None:
@@ -105,7 +117,7 @@ def advice(out: Console, survey: Survey) -> None:
 def explanation(out: Console, kernel: kir.Kernel, found: Explanation) -> None:
     """Print the kernel's text with a note beside every sync."""
     notes: Mapping[int, Note] = {note.line: note for note in found.notes}
-    source = text(kernel).splitlines()
+    source = [lanes.brief(row) for row in text(kernel).splitlines()]
     room = min(_CODE, max((len(row) for row in source), default=0), out.width - 50)
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", style="dim", no_wrap=True)

@@ -2,43 +2,59 @@
 
 It judges what `prover` judges of the order of events, by other means: nothing is followed, no trip
 count is chosen.  Events of iteration k and its neighbours are integers, what they require of each
-other are constraints on differences, an obligation is what z3 must not find (`claims`), and k and
-the trip count n are unknowns like the others.  A loop in a loop is two such kernels (`flatten`);
-registers of wgmma are a matter of one thread's text (`registers`).
+other are constraints on differences, an obligation is what z3 must not find (`certificate_claims`),
+and k and the trip count n are unknowns like the others.  A loop in a loop is two such kernels
+(`certificate_flatten`), a loop that does something else in every m-th iteration is one of fewer
+trips (`certificate_unroll`), a cluster is one CTA with the threads of all (`certificate_paired`);
+registers of wgmma are a matter of one thread's text (`certificate_registers`).
 
 Notes
 -----
 Three questions.  *Schedule*: a time for every event that respects every requirement; with the
 existence claims, nothing waits for ever.  *Existence*: which iterations run what.  *Order*: no
-event violates its obligation, if none before it did (`window` says why that is all executions).
-That the premises alone have a model, with all iterations of the window real, is asked too.
+event violates its obligation, if none before it did (`certificate_window` says why that is all
+executions).  That the premises alone have a model, with all iterations of the window real, is asked
+too.
 
-What z3 finds is refuted only if the graph of one small trip count shows it as well; else the window
-may have been too small, and the answer is unknown.
+What z3 finds is refuted only if `closure` refutes the kernel too, with a trip count that shows it;
+else the window may have been too small, or a rule too narrow, and the answer is unknown.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
+from fuser.kernel_text import line
+from oracles import closure
 from oracles.arithmetic import NegativeError, UnsupportedError
+from oracles.certificate_claims import Claims
+from oracles.certificate_collective import one_way
+from oracles.certificate_flatten import Levels, levels
+from oracles.certificate_footprint import Footprints
+from oracles.certificate_initialisation import initialised
+from oracles.certificate_nodes import RefusedError
+from oracles.certificate_paired import Whole, whole
+from oracles.certificate_parametric import shift
+from oracles.certificate_questions import RLIMIT, Questions, UndecidedError
+from oracles.certificate_registers import RegisterError, check
 from oracles.certificate_rules import Obligation, Without
-from oracles.claims import Claims
-from oracles.collective import one_way
-from oracles.flatten import Levels, levels
-from oracles.footprint import Footprints
-from oracles.initialisation import initialised
-from oracles.nodes import RefusedError
-from oracles.order import Order
-from oracles.parametric import shift
-from oracles.questions import REPLAYED, RLIMIT, Questions, UndecidedError
-from oracles.registers import RegisterError, check
-from oracles.skeleton import Skeleton
-from oracles.trace import Step, Trace, read
+from oracles.certificate_skeleton import Skeleton
+from oracles.certificate_unroll import unrolled
+from oracles.trace import read
 from oracles.verdict import Finding, Status, Verdict
 
 ORACLE = "certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A claim that is not proved, or a rule that is broken; `trips` shows it in z3's model."""
+
+    kind: str
+    where: str
+    says: str
+    trips: int = 0
 
 
 def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) -> Verdict:
@@ -56,8 +72,8 @@ def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT
     Returns
     -------
     Verdict
-        PASS if z3 finds no way to violate a claim, for any trip count; FAIL if it finds one and the
-        graph of a small trip count agrees; UNKNOWN if that does not or the solver gave up;
+        PASS if z3 finds no way to violate a claim, for any trip count; FAIL if it finds one and
+        `closure` finds the kernel wrong too; UNKNOWN if that does not or the solver gave up;
         UNSUPPORTED, naming the construct, if the kernel is not of the kind described here.
     """
     return judged(kernel, policy, rlimit)
@@ -66,45 +82,55 @@ def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT
 def judged(kernel: kir.Kernel, policy: str, rlimit: int, without: Without = frozenset()) -> Verdict:
     """Do what `certify` does; `without` some rules, to see what each is good for."""
     try:
-        two = levels(kernel)
-        if two is not None:
-            return _leveled(kernel, two, policy, rlimit, without)
-        trace = read(kernel)
-        return judge(trace, Footprints(trace), policy, rlimit, without=without)
+        one = whole(kernel)
+        two = levels(one.kernel)
+        if two is None:
+            found = _unrolled(one, policy, rlimit, without)
+        else:
+            found = _leveled(one, two, policy, rlimit, without)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
+    except NegativeError as error:
+        reason = f"divides a negative number ({error})"
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=reason)
+    except UndecidedError as error:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
+    if isinstance(found, Doubt):
+        return _refuted(kernel, found, policy)
+    if found == 0:
+        return Verdict(ORACLE, Status.PASS, 1, reason="the threads share no memory")
+    return Verdict(ORACLE, Status.PASS, found)
 
 
-def _leveled(
-    kernel: kir.Kernel, two: Levels, policy: str, rlimit: int, without: Without
-) -> Verdict:
-    """Judge the steps and the tiles of a kernel, and that both together go on."""
+def _unrolled(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
+    """Judge a kernel with one loop, or what it is for each remainder of its trips."""
     checked = 0
+    for part in unrolled(one):
+        found = _proved(part.kernel, part, policy, rlimit, without)
+        if isinstance(found, Doubt):
+            return found
+        checked += found
+    return checked
+
+
+def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without) -> int | Doubt:
+    """Judge the steps and the tiles of a kernel, and that both together go on."""
     try:
-        one_way(kernel)
-        checked += check(kernel, without)
-        trace = read(two.whole, kernel)
+        one_way(one.kernel)
+        checked = check(one.kernel, without)
+        trace = read(two.whole, one.lines)
         skeleton = Skeleton(trace, Footprints(trace), without)
         _forward(skeleton, two)
         Questions(skeleton, rlimit)
     except (RegisterError, RefusedError) as error:
-        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=f"refuted, not replayed: {error}")
-    except UndecidedError as error:
-        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
+        return _doubt(one, error)
     own = without | {Obligation.REGISTERS, Obligation.FENCE}
     for level in (two.steps, two.tiles):
-        trace = read(level, kernel)
-        verdict = judge(trace, Footprints(trace), policy, rlimit, without=own)
-        if verdict.status is Status.FAIL:
-            # What refutes one level alone may be ordered by what the other one does.
-            (finding,) = verdict.findings
-            reason = f"refuted, not replayed: {finding}"
-            warning = replace(finding, severity="warning")
-            return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
-        if verdict.status is not Status.PASS:
-            return verdict
-        checked += verdict.checked
-    return Verdict(ORACLE, Status.PASS, checked)
+        found = _proved(level, one, policy, rlimit, own)
+        if isinstance(found, Doubt):
+            return found
+        checked += found
+    return checked
 
 
 def _forward(skeleton: Skeleton, two: Levels) -> None:
@@ -116,86 +142,56 @@ def _forward(skeleton: Skeleton, two: Levels) -> None:
                 raise UnsupportedError(f"{step.where}: a tile waits for a later one")
 
 
-def judge(
-    trace: Trace,
-    footprints: Footprints,
-    policy: str,
-    rlimit: int = RLIMIT,
-    *,
-    without: Without = frozenset(),
-) -> Verdict:
-    """Do what `certify` does, of a kernel that is read already; `without` rules only in tests."""
-    try:
-        return _judged(trace, footprints, policy, rlimit, without)
-    except UnsupportedError as error:
-        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
-    except NegativeError as error:
-        reason = f"divides a negative number ({error})"
-        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=reason)
-    except UndecidedError as error:
-        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
-
-
-def _judged(
-    trace: Trace, footprints: Footprints, policy: str, rlimit: int, without: Without
-) -> Verdict:
+def _proved(
+    kernel: kir.Kernel, one: Whole, policy: str, rlimit: int, without: Without
+) -> int | Doubt:
+    """Judge a kernel with one loop, a level of `one`; return how many claims were proved."""
+    trace = read(kernel, one.lines)
     try:
         checked = initialised(trace) if Obligation.INIT not in without else 0
-        skeleton = Skeleton(trace, footprints, without)
+        skeleton = Skeleton(trace, Footprints(trace), without)
         if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
-            checked += check(trace.kernel, without)
+            checked += check(kernel, without)
         questions = Questions(skeleton, rlimit)
         claims = Claims(skeleton, questions.times, policy)
-    except RegisterError as error:
-        step = next((s for s in trace.steps if s.stmt is error.stmt), None)
-        return _refuted(trace, footprints, error.kind, step, error.says, 0)
-    except RefusedError as error:
-        return _refuted(trace, footprints, error.kind, error.step, error.says, 0)
+    except (RegisterError, RefusedError) as error:
+        return _doubt(one, error)
     wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
     if wrong is not None:
         claim, n = wrong
-        return _refuted(trace, footprints, claim.kind, claim.step, claim.says, n)
-    checked += len(claims.existing) + len(claims.ordered) + len(skeleton.crosses)
+        return Doubt(claim.kind, claim.step.where, claim.says, n)
     if not claims.ordered and not claims.existing:
-        return _trivial(skeleton)
-    return Verdict(ORACLE, Status.PASS, checked)
-
-
-def _trivial(skeleton: Skeleton) -> Verdict:
-    """Answer for a kernel whose threads share nothing: then nothing can go wrong."""
-    if skeleton.accesses or skeleton.phases or skeleton.groups:
-        raise UndecidedError("vacuous: nothing is claimed")
-    return Verdict(ORACLE, Status.PASS, 1, reason="the threads share no memory")
+        if skeleton.accesses or skeleton.phases or skeleton.groups:
+            raise UndecidedError("vacuous: nothing is claimed")
+        return checked
+    return checked + len(claims.existing) + len(claims.ordered) + len(skeleton.crosses)
 
 
 # --- refutation ---------------------------------------------------------------------------------
 
 
-def _refuted(
-    trace: Trace, footprints: Footprints, kind: str, step: Step | None, says: str, n: int
-) -> Verdict:
-    """Answer for a claim that does not hold: FAIL if the graph of a small trip count agrees."""
-    where = step.where if step is not None else trace.kernel.name
-    kernel = trace.kernel
-    rings = [b.slots for b in kernel.barriers] + [b.slots for b in kernel.buffers]
-    slots = max(rings, default=1)
-    tried = [n, *range(2 * slots + 3)] if n <= REPLAYED else [*range(2 * slots + 3)]
-    for trips in tried:
-        if _replays(trace, trips, footprints):
-            finding = Finding(kind, where, f"trips={trips}: {says}")
-            return Verdict(ORACLE, Status.FAIL, 1, (finding,))
-    warning = Finding(kind, where, f"trips={n}: {says}", "warning")
-    reason = f"refuted, not replayed: {kind} at {where}: {says}"
-    return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
+def _doubt(one: Whole, error: RefusedError | RegisterError) -> Doubt:
+    """Return a broken rule, with its line in the kernel's text."""
+    if isinstance(error, RefusedError):
+        where = error.step.where if error.step is not None else one.kernel.name
+    else:
+        where = f"line {one.lines.get(id(error.stmt), 0)}: {line(error.stmt)}"
+    return Doubt(error.kind, where, error.says)
 
 
-def _replays(trace: Trace, trips: int, footprints: Footprints) -> bool:
-    """Whether the graph of one trip count shows an error; it does not know all statements."""
+def _refuted(kernel: kir.Kernel, doubt: Doubt, policy: str) -> Verdict:
+    """Answer for a claim that does not hold: FAIL if the other engine refutes the kernel too."""
     try:
-        found = Order(trace, trips, footprints).violations
+        violations = closure.judge(kernel, policy=policy).violations
     except UnsupportedError:
-        return False
-    return any(v.severity == "error" for v in found)
+        violations = ()
+    if violations:
+        trips = min(v.trips for v in violations)
+        finding = Finding(doubt.kind, doubt.where, f"trips={trips}: {doubt.says}")
+        return Verdict(ORACLE, Status.FAIL, 1, (finding,))
+    warning = Finding(doubt.kind, doubt.where, f"trips={doubt.trips}: {doubt.says}", "warning")
+    reason = f"refuted, not replayed: {doubt.kind} at {doubt.where}: {doubt.says}"
+    return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
 
 
 def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
@@ -211,11 +207,14 @@ def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
     UndecidedError
         If some of it is not proved, so that there is nothing to show.
     """
-    two = levels(kernel)
-    parts = [kernel] if two is None else [two.steps, two.tiles]
+    one = whole(kernel)
+    two = levels(one.kernel)
+    parts = unrolled(one)
+    if two is not None:
+        parts = [Whole(two.steps, one.lines), Whole(two.tiles, one.lines)]
     out = []
     for part in parts:
-        trace = read(part, kernel)
+        trace = read(part.kernel, part.lines)
         try:
             skeleton = Skeleton(trace, Footprints(trace))
             questions = Questions(skeleton, RLIMIT)

@@ -29,15 +29,17 @@ from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
 from fuser.expr import Kind, Op
+from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter, assemble
 from oracles.closure_end import ended, stuck
+from oracles.closure_family import Reading, private, readings, single
 from oracles.closure_flow import ChoiceError, ForkError, settle
+from oracles.closure_key import skeleton_key as skeleton_key
 from oracles.closure_normal import normal
 from oracles.closure_rules import Rule
 from oracles.closure_state import Agent, Range, State
-from oracles.closure_static import Reading, readings, stands, values_of_turns
+from oracles.closure_static import stands
 from oracles.closure_threads import kinds
-from oracles.closure_turns import begin
 from oracles.closure_world import Violation, World
 
 STATES = 10_000
@@ -92,32 +94,63 @@ def judge(
     warnings: list[Violation] = []
     checked = states = 0
     reason = ""
-    threads = kinds(kernel)
-    worlds: list[tuple[Reading, World]] = []
-    for reading in readings(kernel):
-        code = assemble(kernel, threads, reading.fixed)
-        world = World(code, policy=policy, without=without, turn=reading.turn)
-        world.least = _least(code)
-        worlds.append((reading, world))
-        stands(world)
-        found, why = explore(world)
+    todo = list(readings(kernel))
+    whole, turns = True, todo[0].together
+    for number, reading in enumerate(todo):
+        alone = turns and not reading.together
+        if alone and whole:
+            break
+        try:
+            world, found, why = _explored(
+                kernel, reading, policy=policy, without=without, first=number == 0
+            )
+        except UnsupportedError:
+            if not alone or reading.fixed[0]:
+                raise
+            todo += single(kernel)
+            continue
+        if alone and not reading.fixed[0] and (world.failed or why):
+            todo += single(kernel)
+            continue
+        whole = whole and not world.pinned
         states += found
-        if world.failed and _loose(code) and not _confirmed(world, code, policy, without, reading):
-            says = next(v for v in world.violations.values() if v.severity == "error")
-            why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
-            world.violations.clear()
         checked += world.checked
-        reason = reason or why
+        reason = reason or why or world.doubt
         for v in world.violations.values():
             (violations if v.severity == "error" else warnings).append(v)
-        if violations:
+        if violations and not (reading.together and reading.many == 1):
             break
-    if not violations:
-        values_of_turns(worlds)
-        for _, world in worlds:
-            violations += [v for v in world.violations.values() if v.severity == "error"]
     reason = "" if violations else reason
     return Closed(tuple(_once(violations)), tuple(_once(warnings)), checked, states, reason)
+
+
+def _explored(
+    kernel: kir.Kernel, reading: Reading, *, policy: str, without: frozenset[Rule], first: bool
+) -> tuple[World, int, str]:
+    """Explore one reading; return how many states it has, and why it stays open, if it does."""
+    world = opened(kernel, reading, policy=policy, without=without)
+    if first:
+        stands(world)
+    found, why = explore(world)
+    loose = world.failed and _loose(world.code)
+    if loose and not _confirmed(world, world.code, policy, without, reading):
+        says = next(v for v in world.violations.values() if v.severity == "error")
+        why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
+        world.violations.clear()
+    return world, found, why
+
+
+def opened(
+    kernel: kir.Kernel, reading: Reading, *, policy: str, without: frozenset[Rule] = frozenset()
+) -> World:
+    """Return what is the same in every state of a reading."""
+    code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
+    world = World(code, policy=policy, without=without)
+    world.least = least(code)
+    world.follows_turns = reading.together
+    if reading.together:
+        world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
+    return world
 
 
 def _once(found: list[Violation]) -> Iterator[Violation]:
@@ -129,7 +162,7 @@ def _once(found: list[Violation]) -> Iterator[Violation]:
             yield v
 
 
-def _least(code: Code) -> dict[int, int]:
+def least(code: Code) -> dict[int, int]:
     """Return the least values that the kernel requires of what no thread knows."""
     out: dict[int, int] = {}
     for condition in code.kernel.requires:
@@ -141,24 +174,23 @@ def _least(code: Code) -> dict[int, int]:
     return out
 
 
-def _start(world: World) -> State:
+def start(world: World) -> State:
+    """Return the state in which all threads are about to begin."""
     agents = [Agent(kind, 0, {}, registers=0) for kind in world.kinds]
-    state = State(agents)
-    begin(world, state, first=world.turn <= 0)
-    return state
+    return State(agents)
 
 
 def explore(world: World) -> tuple[int, str]:
     """Look at all states of a reading; return how many there are, and why some were left."""
     seen: set[object] = set()
-    todo = [_start(world)]
+    todo = [start(world)]
     while todo:
         state = todo.pop()
         while True:
             try:
                 settle(world, state)
             except ForkError as fork:
-                todo += _forked(world, state, fork)
+                todo += forked(world, state, fork)
                 break
             except ChoiceError as choice:
                 for answer in (False, True):
@@ -190,7 +222,7 @@ def explore(world: World) -> tuple[int, str]:
     return len(seen), ""
 
 
-def _forked(world: World, state: State, fork: ForkError) -> list[State]:
+def forked(world: World, state: State, fork: ForkError) -> list[State]:
     """Return the states in which a count is decided, the smallest last."""
     known = state.ranges.get(fork.unknown, Range(world.least.get(fork.unknown.atom, 0)))
     more = state.copy()
@@ -222,17 +254,16 @@ def _confirmed(
     world: World, code: Code, policy: str, without: frozenset[Rule], reading: Reading
 ) -> bool:
     """Whether one length for each loop, the same in every round, shows a violation too."""
-    for trips in range(PINNED):
-        again = World(code, policy=policy, without=without, turn=reading.turn)
-        again.least = world.least
+    shown = max(v.trips for v in world.violations.values() if v.severity == "error")
+    for trips in (*range(PINNED), *(n for n in (shown, shown + 1) if n >= PINNED)):
+        again = opened(world.kernel, reading, policy=policy, without=without)
         inner = {
             i.atom
             for p in code.programs
             for i in p
             if isinstance(i, Enter) and i.atom >= 0 and (i.depth or not _nests(code))
         }
-        again.pinned = dict.fromkeys(inner, trips)
-        stands(again)
+        again.pinned |= dict.fromkeys(inner, trips)
         explore(again)
         if again.failed:
             world.violations = again.violations

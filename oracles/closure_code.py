@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel_text import line, numbered
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_controls import controls
 from oracles.closure_cycle import learn
-from oracles.closure_linear import Atoms, Condition, Value, compiled, joined
+from oracles.closure_linear import Atoms, Condition, Value, compared, compiled, joined
 from oracles.closure_threads import Kind as Threads
 from oracles.closure_threads import Place
+from oracles.sites import touches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +44,16 @@ class Site:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Do:
-    """Execute a statement; `values` are its control expressions by name."""
+    """Execute a statement; `values` are its control expressions by name.
+
+    `index` is that of a semaphore, `origin` that of a box of a tensor that threads share.
+    """
 
     site: Site
     values: Mapping[str, Value]
     exprs: tuple[Expr, ...]
+    index: Expr | None = None
+    origin: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,23 +121,32 @@ class Code:
     counts: frozenset[int] = frozenset()
 
 
-UNKNOWN = (kir.BLOCK, kir.GRID)
+CLUSTER = Var("number of the cluster")
+FAMILY = Var("number of the CTAs that share a semaphore")
+UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, FAMILY)
 
 
-def assemble(kernel: kir.Kernel, kinds: tuple[Threads, ...], fixed: Mapping[Expr, int]) -> Code:
+def assemble(
+    kernel: kir.Kernel,
+    kinds: tuple[Threads, ...],
+    fixed: Mapping[Expr, Expr] | tuple[Mapping[Expr, Expr], ...],
+) -> Code:
     """Compile a kernel for every kind of threads.
 
     Parameters
     ----------
-    fixed : mapping of Expr to int
-        Expressions over parameters and `BLOCK` that are known in this reading, such as the turn.
+    fixed : mapping of Expr to Expr, or a tuple of them
+        Expressions over parameters and `BLOCK` that are known in this reading, such as the turn;
+        several for several CTAs that share a semaphore.
     """
     code = Code(kernel, kinds)
+    shared = shared_tensors(kernel)
     code.atoms = Atoms(frozenset(v.name for v in (*UNKNOWN, *kernel.params)), {})
     lines = [number for number, _ in numbered(kernel)]
     everyone = Place(0, kernel.threads // kir.WARP)
     for kind in kinds:
-        maker = _Assembler(code, kind, lines, fixed)
+        here = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
+        maker = _Assembler(code, kind, lines, here, shared)
         maker.body(kernel.body, everyone, {}, ())
         code.programs.append(maker.out)
         code.sites = maker.sites
@@ -140,6 +157,30 @@ def assemble(kernel: kir.Kernel, kinds: tuple[Threads, ...], fixed: Mapping[Expr
         i.atom for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0
     )
     return code
+
+
+def shared_tensors(kernel: kir.Kernel) -> frozenset[str]:
+    """Return the tensors of which one access may have to be ordered after another.
+
+    Those are the ones that the kernel both writes and reads, or adds to, and its workspaces.  That
+    an output is written once is for `coverage` to show.
+    """
+    read: set[str] = set()
+    written: set[str] = set()
+    for stmt in kernel.walk():
+        box = touches(stmt)
+        if box is None:
+            continue
+        name = box.tensor.name
+        match stmt:
+            case kir.Load() | kir.TmaLoad() | kir.CpAsync():
+                read.add(name)
+            case kir.TmaReduce() | kir.AtomicAdd():
+                read.add(name)
+                written.add(name)
+            case _:
+                written.add(name)
+    return frozenset(written & (read | set(kernel.workspaces)))
 
 
 def _uses(code: Code) -> list[Expr]:
@@ -165,72 +206,40 @@ def _own_step(name: str, expr: Expr) -> Expr:
     return substitute(expr, {Var(name): 0})
 
 
-def controls(stmt: kir.Stmt) -> dict[str, Expr]:
-    """Return the control expressions of a statement by name."""
-    out: dict[str, Expr] = {}
-    match stmt:
-        case kir.TmaLoad(dst, _, _, slot, multicast):
-            out = {"slot": dst.index, "bar": slot}
-            if multicast is not None:
-                out["cast"] = multicast
-        case kir.TmaStore(_, src) | kir.TmaReduce(_, src):
-            out = _slot(src)
-        case kir.CpAsync(dst):
-            out = _slot(dst)
-        case kir.Load(_, kir.Slot() as src):
-            out = _slot(src)
-        case kir.Store(kir.Slot() as dst):
-            out = _slot(dst)
-        case kir.Wgmma(_, a, b, accumulate):
-            out = {"slot": b.index, "more": accumulate}
-            if isinstance(a, kir.Slot):
-                out["a"] = a.index
-        case kir.MBarrierArrive(_, slot, _, cta):
-            out = {"bar": slot}
-            if cta is not None:
-                out["cta"] = cta
-        case kir.MBarrierWaitParity(_, slot, parity):
-            out = {"bar": slot, "parity": parity}
-        case (
-            kir.MBarrierArriveExpectTx(_, slot)
-            | kir.MBarrierExpectTx(_, slot)
-            | kir.CpAsyncMBarrierArrive(_, slot)
-        ):
-            out = {"bar": slot}
-        case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
-            out = {"turn": turn}
-        case _:
-            pass
-    return out
-
-
-def _slot(slot: kir.Slot) -> dict[str, Expr]:
-    out: dict[str, Expr] = {"slot": slot.index}
-    if slot.cta is not None:
-        out["cta"] = slot.cta
-    return out
-
-
 class _Assembler:
     """Write the code of one kind of threads."""
 
     def __init__(
-        self, code: Code, kind: Threads, lines: list[int], fixed: Mapping[Expr, int]
+        self,
+        code: Code,
+        kind: Threads,
+        lines: list[int],
+        fixed: Mapping[Expr, Expr],
+        shared: frozenset[str],
     ) -> None:
         self.code = code
         self.kind = kind
+        self.shared = shared
         self.lines = lines
         self.fixed = fixed
         self.out: list[Instruction] = []
         self.sites: list[Site] = []
         self.loops = 0
         self.unknown = code.atoms.names
+        self.given: set[str] = set()
         moving = [s for s in code.kernel.walk() if isinstance(s, kir.Assign)]
         self.moving = {s.var.name for s in moving}
 
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
-        rank: dict[Var, Expr] = {kir.RANK: self.kind.cta}
-        return _known(substitute(expr, {**lets, **rank}), self.fixed)
+        rank: dict[Var, Expr] = {kir.RANK: self.kind.cta % self.code.kernel.cluster}
+        whole = _known(substitute(expr, {**lets, **rank}), self.fixed)
+        many = self.code.kernel.cluster
+        if many > 1:
+            whole = _known(_in_cluster(whole, many, self.kind.cta % many), self.fixed)
+        for var in variables(whole):
+            if var.name not in self.unknown and var.name not in self.given:
+                raise UnsupportedError(f"`{expr}`: {var} has no value here")
+        return whole
 
     def body(
         self,
@@ -272,14 +281,29 @@ class _Assembler:
             here[var] = value
 
     def _set(self, var: Var, expr: Expr) -> None:
+        self.given.add(var.name)
         value, parts = self.code.atoms.split(expr)
         terms = tuple((self.code.atoms.number(atom), times) for atom, times in parts.items())
         self.out.append(Set(var.name, expr, value, terms))
 
     def _do(self, site: Site, here: Mapping[Var, Expr]) -> None:
         exprs = {name: self._plain(e, here) for name, e in controls(site.stmt).items()}
-        values = {name: compiled(e) for name, e in exprs.items()}
-        self.out.append(Do(site, values, tuple(exprs.values())))
+        values = {name: self._value(e, site) for name, e in exprs.items()}
+        index: Expr | None = None
+        origin: tuple[Expr, ...] = ()
+        match site.stmt:
+            case kir.BlockSerializeWait(_, at) | kir.BlockSerializeRelease(_, at):
+                index = self._plain(at, here)
+            case _:
+                box = touches(site.stmt)
+                if box is not None and box.tensor.name in self.shared:
+                    origin = tuple(self._plain(e, here) for e in box.origin)
+        self.out.append(Do(site, values, tuple(exprs.values()), index, origin))
+
+    def _value(self, expr: Expr, site: Site) -> Value:
+        if any(v.name in self.unknown for v in variables(expr)):
+            return _untold(f"{site.where}: depends on {expr}, of which no CTA's value is known")
+        return compiled(expr)
 
     def _loop(
         self,
@@ -293,13 +317,20 @@ class _Assembler:
     ) -> None:
         number, self.loops = site.index, self.loops + 1
         _, parts = self.code.atoms.split(stop)
-        atom = self.code.atoms.number(joined(parts)[0]) if parts else -1
         test = self.code.atoms.condition(fold(Kind.LT, index, stop))
+        asked = compared(test)
+        if len(asked) == 1:
+            (atom,) = asked
+        else:
+            atom = self.code.atoms.number(joined(parts)[0]) if parts else -1
         enter = Enter(number, index.name, stop, test, atom, len(deep), site)
         at = len(self.out)
         self.out.append(enter)
         mine = {v: e for v, e in here.items() if v != index}
+        outside = set(self.given)
+        self.given.add(index.name)
         self.body(inner, place, mine, (*deep, number) if parts else deep)
+        self.given = outside
         if len(self.out) == at + 1:
             self.out.pop()
             return
@@ -332,7 +363,29 @@ class _Assembler:
             branch.orelse = len(self.out)
 
 
-def _known(expr: Expr, fixed: Mapping[Expr, int]) -> Expr:
+def _untold(says: str) -> Value:
+    def value(_: Mapping[str, int]) -> int:
+        raise UnsupportedError(says)
+
+    return value
+
+
+def _in_cluster(expr: Expr, many: int, rank: int) -> Expr:
+    """Say `BLOCK`, of which each CTA of a cluster has its own, by the cluster's number."""
+    match expr:
+        case Op(Kind.MOD, kir.BLOCK, int() as of) if of == many:
+            return rank
+        case Op(Kind.FLOORDIV, kir.BLOCK, int() as of) if of == many:
+            return CLUSTER
+        case kir.BLOCK:
+            return CLUSTER * many + rank
+        case Op(kind, a, b):
+            return fold(kind, _in_cluster(a, many, rank), _in_cluster(b, many, rank))
+        case _:
+            return expr
+
+
+def _known(expr: Expr, fixed: Mapping[Expr, Expr]) -> Expr:
     """Put in place what is known in this reading."""
     if not fixed:
         return expr

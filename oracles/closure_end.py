@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.closure_code import Do
+from oracles.closure_pool import contended
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, Agent, State
+from oracles.closure_turns import turns_end
+from oracles.closure_words import said
 from oracles.closure_world import World
 
 
@@ -18,17 +21,42 @@ def ended(world: World, state: State) -> None:
         world.checked += 1
         if not known[cta] >> FACTS * event & 1:
             k = state.when.get(event, (-1, 0))[0]
-            says = "is still in flight when the CTA exits; nobody waits for it"
-            world.wrong(state, Rule.EXIT, "exit", world.code.sites[site], k, says)
-    waits = world.turn_values["wait"]
-    world.checked += bool(waits)
-    if waits and not state.released:
-        says = "a turn is taken and never released"
-        world.wrong(state, Rule.TURN_VALUES, "semaphore", waits[0][1], -1, says)
+            says = f"{said(world, world.code.sites[site], k)} is still in flight when the CTA exits"
+            world.wrong(state, Rule.EXIT, "exit", world.code.sites[site], k, says, event=event)
+    _reached(world, state)
+    turns_end(world, state)
+
+
+def _reached(world: World, state: State) -> None:
+    """Check that no barrier of threads is left half reached."""
+    for (cta, number), turn in state.turns.items():
+        if number < 0 or cta < -1 or not turn.threads:
+            continue
+        world.checked += 1
+        if turn.count:
+            name = f"barrier {number}" if cta >= 0 else "the cluster's barrier"
+            says = f"{turn.count} of {turn.threads} threads have arrived at {name} at the end"
+            at = next(s for s in world.code.sites if _is_of(s.stmt, cta, number))
+            world.wrong(state, Rule.SYNC_COUNT, "collective", at, -1, says)
+
+
+def _is_of(stmt: kir.Stmt, cta: int, number: int) -> bool:
+    """Whether a statement arrives at a barrier of threads."""
+    match stmt:
+        case kir.BlockSync(barrier) | kir.NamedArrive(barrier):
+            return cta >= 0 and barrier == number
+        case kir.ClusterArrive():
+            return cta < 0
+        case _:
+            return False
 
 
 def stuck(world: World, state: State) -> None:
     """Explain why nobody can go on."""
+    for a in state.agents:
+        i = None if a.done else world.code.programs[a.kind.index][a.at]
+        if isinstance(i, Do) and isinstance(i.site.stmt, kir.SetMaxNReg):
+            contended(world, state, a, i.site.stmt)
     for where, phase in state.phases.items():
         if phase.alive and phase.pending == 0 and phase.nbytes and phase.site >= 0:
             total = "short of" if phase.nbytes > 0 else "beyond"
@@ -60,6 +88,9 @@ def _waits(world: World, state: State, a: Agent) -> None:
                     says += f": {left} of {of} arrivals of phase {phase.count} are missing"
                     if 0 < left < of:
                         kind, rule = "arrivals", Rule.ARRIVALS
+            case kir.SetMaxNReg():
+                says += ": the registers it asks for are not given back"
+                kind, rule = "registers", Rule.BUDGET
             case kir.BlockSync(barrier):
                 turn = state.turns[a.kind.cta, barrier]
                 says += f": {turn.count} of {turn.threads} threads arrive at the barrier"

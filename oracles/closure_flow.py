@@ -7,7 +7,6 @@ iteration, so that the threads that run it go round together as far as they can.
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
 from fuser.expr import Expr, Var, substitute
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Branch, Do, Enter, Jump, Next, Set
@@ -61,7 +60,7 @@ def advance(world: World, state: State, a: Agent) -> bool:
                 k = a.env[a.loops[-1][2]] if a.loops else -1
                 done = execute(world, state, a, i, k)
                 if world.log is not None and (done or a.waiting or a.at != before):
-                    world.log.append((a.kind.index, i.site.index, k, _note(state, a, i)))
+                    world.log.add(state, a, i, k)
                 if not done:
                     return moved or bool(a.waiting) or a.at != before
                 return True
@@ -85,20 +84,6 @@ def advance(world: World, state: State, a: Agent) -> bool:
             case Jump(to):
                 a.at = to
         moved = True
-
-
-def _note(state: State, a: Agent, i: Do) -> str:
-    """Say what state a barrier is in after a statement of it."""
-    barrier = getattr(i.site.stmt, "barrier", None)
-    if not isinstance(barrier, kir.MBarrier) or "bar" not in i.values:
-        return ""
-    phase = state.phases.get((a.kind.cta, barrier.name, i.values["bar"](a.env)))
-    if phase is None:
-        return ""
-    return (
-        f"phase {phase.count}, {phase.pending} of {phase.arrivals} arrivals and "
-        f"{phase.nbytes} bytes pending"
-    )
 
 
 def _enter(world: World, state: State, a: Agent, i: Enter) -> bool:

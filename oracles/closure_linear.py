@@ -122,6 +122,17 @@ class Atoms:
         return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
 
 
+def compared(test: Condition) -> frozenset[int]:
+    """Return the unknowns that a condition compares with, by number."""
+    match test:
+        case AtLeast(atom):
+            return frozenset({atom})
+        case Several(first, second):
+            return compared(first) | compared(second)
+        case _:
+            return frozenset()
+
+
 def joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:
     """Return a sum of unknowns as a multiple of one; a sum of several counts as one of its own."""
     if len(parts) == 1:

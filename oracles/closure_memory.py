@@ -6,10 +6,13 @@ have to be ordered after.  A write, once it is ordered after all of them, stands
 
 from __future__ import annotations
 
-from oracles.closure_code import Site
+from oracles.closure_boxes import Share, adds, place, region, strides
+from oracles.closure_code import Do, Site
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, GLOBAL, OWN, SHARED, Agent, Entry, State, Where
 from oracles.closure_tiles import Meet
+from oracles.closure_warpgroup import one_for_all
+from oracles.closure_words import pair, said, spot
 from oracles.closure_world import World
 
 _HAZARD = {
@@ -31,37 +34,69 @@ def access(
     writes: bool,
     proxy: bool = False,
     engine: bool = False,
-    adds: bool = False,
+    do: Do | None = None,
 ) -> int:
     """Judge an access of a piece of memory and keep it; return its event.
 
     Parameters
     ----------
-    writes, proxy, engine, adds : bool
-        Whether it writes; goes through the async proxy; ends later than it begins; is atomic.
+    writes, proxy, engine : bool
+        Whether it writes; goes through the async proxy; ends later than it begins.
+    do : Do or None
+        The statement of an access of global memory.
     """
     before = a.mine, a.warp, a.all
     index = a.kind.index
     if not writes and where[0] >= 0 and not state.valid.get(where):
-        _unwritten(world, state, site, where, k)
+        _unwritten(world, state, a, site, where, k)
+    if do is not None and (not writes or adds(site.stmt)):
+        _unfilled(world, state, site, where, k)
     for other in world.overlaps[where]:
         for entry in state.memory.get(other, ()):
             if not writes and not entry.writes:
                 continue
             world.checked += 1
-            if entry.site == site.index and adds:
-                continue
-            level = world.meet(entry.site, entry.agent, site.index, index)
+            level, sure = world.meet(entry.site, entry.agent, site.index, index), True
+            if do is not None:
+                how = shared(world, state, do, a, where, other, entry)
+                if how is None:
+                    continue
+                level, sure = level if how is Share.SAME else Meet.ANY, how is not Share.MAYBE
             if level is Meet.NEVER:
                 continue
             past = before[level] >> FACTS * entry.event
-            if not past & 1:
-                _race(world, state, a, site, entry, k, writes=writes)
-            elif proxy and not entry.proxy:
-                _fenced(world, state, site, entry, past, k, where, writes=writes)
+            foreign = where[0] < 0 and world.kinds[entry.agent].cta != a.kind.cta
+            fenced = past >> GLOBAL & 1 or not (writes or entry.writes)
+            if not sure and (not past & 1 or (proxy and not fenced)):
+                name = where[1]
+                world.doubt = f"{site.where}: nothing tells which elements of {name} it shares"
+            elif not past & 1 and entry.proxy and not entry.writes and past >> OWN & 1:
+                one_for_all(world, state, site, world.code.sites[entry.site], k)
+            elif not past & 1:
+                _race(world, state, a, site, entry, other, k, where, writes=writes)
+            elif proxy and (not entry.proxy or (foreign and entry.writes)):
+                _fenced(
+                    world, state, a, site, entry, other, past, k, where,
+                    writes=writes, foreign=foreign,
+                )  # fmt: skip
     event = _kept(world, state, a, site, where, writes=writes, proxy=proxy, engine=engine)
     state.when[event] = k, site.index
+    if do is not None and world.rolling:
+        state.places[event] = place(do, a, world.rolling)
     return event
+
+
+def shared(
+    world: World, state: State, do: Do, a: Agent, here: Where, there: Where, entry: Entry
+) -> Share | None:
+    """Return how an access shares elements with an earlier one, None if it does not."""
+    how = world.shares[here[2], there[2]]
+    if here == there and how is Share.MAYBE:
+        if state.places.get(entry.event) == place(do, a, world.rolling):
+            return Share.SAME
+        if strides(region(do, a, world.rolling)):
+            return None
+    return how
 
 
 def _kept(
@@ -85,8 +120,9 @@ def _kept(
             if other != where and (there := state.memory.get(other)):
                 state.memory[other] = _uncovered(world, a, site, there, start, end)
             state.valid[other] = other == where
+        beside = [e for e in old if adds(site.stmt) and not a.mine >> FACTS * e.event & 1]
         old = _uncovered(world, a, site, old, start, end)
-        old = tuple(e for e in old if e.event != same)
+        old = tuple(e for e in {*old, *beside} if e.event != same)
     else:
         past = a.mine
         old = tuple(
@@ -136,56 +172,91 @@ def _uncovered(
     return tuple(out)
 
 
-def _unwritten(world: World, state: State, site: Site, where: Where, k: int) -> None:
-    name = f"{where[1]}[{where[2]}]"
+def _unwritten(
+    world: World, state: State, a: Agent, site: Site, where: Where, k: int
+) -> None:
+    name, reads = spot(world, where), f"{said(world, site, k)} by {a.kind}"
+    says = f"nothing orders a write of {name} before {reads}"
     if where in state.valid:
-        says = f"the bytes of {name} have been written as another buffer's"
-    else:
-        says = f"nothing has written {name}"
+        says = f"the bytes of {name} are written as another buffer's before {reads}"
     world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)
 
 
+def _unfilled(world: World, state: State, site: Site, where: Where, k: int) -> None:
+    written = any(other in state.valid for other in world.overlaps[where])
+    if world.scratch(where) and not written:
+        says = f"nothing has written this box of {where[1]}, a workspace"
+        world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)
+
+
 def _race(
-    world: World, state: State, a: Agent, site: Site, entry: Entry, k: int, *, writes: bool
-) -> None:
-    kind, rule = _HAZARD[entry.writes, writes]
-    when, _ = state.when.get(entry.event, (-1, 0))
-    earlier = world.code.sites[entry.site]
-    if entry.agent < 0:
-        says = f"nothing orders what the turn before did before this by {a.kind}"
-    else:
-        who = f" by {world.kinds[entry.agent]}"
-        says = f"nothing orders it{who} (k={when}) before this by {a.kind}"
-    world.wrong(state, rule, kind, site, k, says, earlier=earlier)
-
-
-def _fenced(
     world: World,
     state: State,
+    a: Agent,
     site: Site,
     entry: Entry,
-    past: int,
+    of: Where,
     k: int,
     where: Where,
     *,
     writes: bool,
 ) -> None:
-    """Check that an ordinary access reaches this one through a proxy fence."""
-    fact = GLOBAL if where[0] < 0 else SHARED
+    kind, rule = _HAZARD[entry.writes, writes]
+    when, _ = state.when.get(entry.event, (-1, 0))
+    before, after = pair(world, entry, when, of, site, a.kind.index, k, where)
+    says = f"nothing orders {before} before {after}"
     earlier = world.code.sites[entry.site]
-    if entry.writes:
-        if not past >> fact & 1:
-            says = "no fence_async_proxy orders the generic write before the copy"
-            world.wrong(state, Rule.PROXY, "proxy", site, k, says, earlier=earlier)
-        elif not past >> OWN & 1 and not entry.engine and entry.agent >= 0:
-            says = "the fence_async_proxy stands with the reader, not with the writer"
-            world.wrong(
-                state, Rule.PROXY_WRITER, "proxy", site, k, says, earlier=earlier,
-                severity="warning",
-            )  # fmt: skip
+    if adds(earlier.stmt) and type(earlier.stmt) is type(site.stmt):
+        if world.kernel.determinism != "bitwise":
+            return
+        kind, rule = "determinism", Rule.DETERMINISM
+        says += ": both add, in either order, and the kernel promises the same bits"
+    elif world.kinds[entry.agent].cta != a.kind.cta and world.kernel.cluster == 1:
+        if state.lacking >> FACTS * entry.event & 1:
+            kind, rule = "scope", Rule.SCOPE
+            says += ": a release that is relaxed or too narrow orders only what is fenced before it"
+        elif entry.engine and entry.writes:
+            kind, rule = "drain", Rule.DRAIN
+            says += ": its turn was given away with the bulk writes in flight"
+    world.wrong(state, rule, kind, site, k, says, earlier=earlier, event=entry.event)
+
+
+def _fenced(
+    world: World,
+    state: State,
+    a: Agent,
+    site: Site,
+    entry: Entry,
+    of: Where,
+    past: int,
+    k: int,
+    where: Where,
+    *,
+    writes: bool,
+    foreign: bool,
+) -> None:
+    """Check that an access of the other proxy, or CTA, reaches this one through a fence."""
+    fact = GLOBAL if where[0] < 0 else SHARED
+    rule, severity = Rule.PROXY, "error"
+    if entry.writes and not past >> fact & 1:
+        says = "no fence_async_proxy orders the generic write before the copy"
+        if entry.proxy:
+            says = "no fence_async_proxy stands between the acquire and the copy"
+    elif entry.writes:
+        if past >> OWN & 1 or entry.engine or foreign:
+            return
+        says = "the fence_async_proxy stands with the reader, not with the writer"
+        rule, severity = Rule.PROXY_WRITER, "warning"
     elif writes and not past >> fact & 1:
         says = "no fence_async_proxy orders the generic read before the refill"
-        severity = "error" if world.policy == "strict" else "warning"
-        world.wrong(
-            state, Rule.PROXY_READ, "proxy", site, k, says, earlier=earlier, severity=severity
-        )
+        rule, severity = Rule.PROXY_READ, "error" if world.policy == "strict" else "warning"
+    else:
+        return
+    if ("proxy", site.index, entry.site) in world.violations:
+        return
+    when, _ = state.when.get(entry.event, (-1, 0))
+    before, after = pair(world, entry, when, of, site, a.kind.index, k, where)
+    world.wrong(
+        state, rule, "proxy", site, k, f"{says}: {before}, then {after}",
+        earlier=world.code.sites[entry.site], severity=severity, event=entry.event,
+    )  # fmt: skip

@@ -11,7 +11,9 @@ from __future__ import annotations
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Var, variables
 from oracles.closure_code import Branch, Do, Enter, Set
-from oracles.closure_state import FACTS, Agent, Range, State, Unknown, Where
+from oracles.closure_spin import Turn, turn
+from oracles.closure_state import FACTS, Agent, Entry, Phase, Range, State, Unknown, Where
+from oracles.closure_warpgroup import told
 from oracles.closure_world import World
 
 
@@ -30,27 +32,33 @@ def normal(world: World, state: State) -> object:
                 value = a.env[name]
                 bases[unknown] = min(bases.get(unknown, value), value)
     _forget(world, state)
-    agents = tuple(_agent(world, state, a, live, bases) for a in state.agents)
-    news = {where: live & ~_known(world, state, where) for where in state.phases}
+    still = world.pinned or state.semaphores
+    by = 0 if still else world.spin.by(world.code, state.agents)
+    to = turn(world.spin, world.events, by)
+    agents = tuple(_agent(world, state, a, live, bases, to) for a in state.agents)
     phases = tuple(
-        (
-            where, p.parity, p.pending, p.nbytes, p.before & news[where], p.last & news[where],
-            p.end, p.previous, p.waiters, p.before & _bits(p.waiters), p.remote, p.was_remote,
-            p.alive, p.init, p.came, p.coming,
+        sorted(
+            (
+                to.where(where, "phase"),
+                _phase(state, where, p, live & ~_known(world, state, where), to),
+            )
+            for where, p in state.phases.items()
         )
-        for where, p in state.phases.items()
-    )  # fmt: skip
-    turns = tuple(
-        (key, t.threads, t.count, t.before & live, t.waiting, t.last)
-        for key, t in sorted(state.turns.items())
     )
+    turns = tuple(
+        (
+            key, t.threads, t.count, to.bits(t.before & live & ~told(state, key[0])), t.waiting,
+            to.event(t.last),
+        )
+        for key, t in sorted(state.turns.items())
+    )  # fmt: skip
     memory = tuple(
         sorted(
-            (w, tuple(e for e in entries if not e.proxy or live >> FACTS * e.event & 1))
+            (to.where(w, "access"), _entries(world, w, entries, live, to))
             for w, entries in state.memory.items()
         )
     )
-    valid = tuple(sorted(state.valid.items()))
+    valid = tuple(sorted((to.where(w, "access"), v) for w, v in state.valid.items()))
     ranges = tuple(
         sorted(
             (u.atom, _outer(u, bases), u.turn, _relative(u, r, bases))
@@ -58,27 +66,83 @@ def normal(world: World, state: State) -> object:
         )
     )
     chosen = frozenset(state.chosen.items())
-    flying = tuple(sorted(state.flying))
-    return agents, phases, turns, memory, valid, flying, ranges, chosen, state.released
+    flying = tuple(sorted(to.all(tuple(state.flying))))
+    semaphores = tuple(
+        (key, s.value, s.owner, s.before & live, s.end, s.waiters, s.past, s.asking)
+        for key, s in state.semaphores.items()
+    )
+    return agents, phases, turns, memory, valid, flying, ranges, chosen, semaphores
 
 
-def _agent(world: World, state: State, a: Agent, live: int, bases: dict[Unknown, int]) -> object:
+def _phase(state: State, where: Where, p: Phase, news: int, to: Turn) -> object:
+    """Return what matters of a barrier's running phase; `news` is what a wait can still tell."""
+    return (
+        to.parity(where, p.parity), p.pending, p.nbytes, to.bits(p.before & news),
+        to.bits(p.last & news), to.event(p.end), to.event(p.previous),
+        tuple(sorted(to.all(p.waiters))), to.bits(p.before & _bits(p.waiters)), p.remote,
+        p.was_remote, p.alive, p.init, tuple(sorted(to.all(p.came))),
+        tuple(sorted(to.all(p.coming))),
+    )  # fmt: skip
+
+
+def _entries(
+    world: World, where: Where, entries: tuple[Entry, ...], live: int, to: Turn
+) -> tuple[Entry, ...]:
+    """Return the accesses of a piece of memory that somebody may still ask about."""
+    left = (e for e in entries if _asked(where, e, live))
+    if not to.r:
+        return tuple(left)
+    start, _ = world.heads[to.where(where, "access")]
+    by = start - world.heads[where][0]
+    return tuple(
+        sorted(
+            e._replace(event=to.event(e.event), start=e.start + by, end=e.end + by) for e in left
+        )
+    )
+
+
+def _agent(
+    world: World, state: State, a: Agent, live: int, bases: dict[Unknown, int], to: Turn
+) -> object:
     counters: dict[str, tuple[int, int]] = {}
     for _, unknown, name, _ in a.loops:
         if unknown is not None:
             base = bases[unknown]
-            counters[name] = _modulo(world, name, base), a.env[name] - base
+            counters[name] = _modulo(world, name, base, to), a.env[name] - base
+            if unknown.atom in world.pinned:
+                counters[name] = a.env[name], 0
     env = tuple(
-        (name, counters.get(name) or (_modulo(world, name, value), 0))
+        (name, counters.get(name) or (_modulo(world, name, value, to), 0))
         for name, value in sorted(a.env.items())
     )
     depth = len([loop for loop in a.loops if loop[1] is not None])
     return (
-        a.at, a.done, a.waiting, bool(a.gate), env, a.mine & live, a.warp & live, a.all & live,
+        a.at, a.done, a.waiting, bool(a.gate), env, to.bits(a.mine & live),
+        to.bits(a.warp & live), to.bits(a.all & live),
         tuple(loop[0] for loop in a.loops), tuple(t for t in a.turns if t[0] <= depth),
-        a.bulk, a.bulk_open, a.copies, a.copies_open, a.mma, a.mma_open, a.clean,
-        a.fenced & state.live, a.registers,
+        tuple(_pairs(group, to) for group in a.bulk), _pairs(a.bulk_open, to),
+        tuple(to.all(ends) for ends in a.copies), to.all(a.copies_open),
+        tuple(_mmas(group, to) for group in a.mma), _mmas(a.mma_open, to), a.clean,
+        to.bits(a.fenced & state.live), a.registers,
     )  # fmt: skip
+
+
+def _pairs(group: tuple[tuple[int, int], ...], to: Turn) -> tuple[tuple[int, int], ...]:
+    return tuple((to.event(read), to.event(write)) for read, write in group)
+
+
+def _mmas(
+    group: tuple[tuple[str, str, tuple[int, ...]], ...], to: Turn
+) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    return tuple((result, source, to.all(ends)) for result, source, ends in group)
+
+
+def _asked(where: Where, entry: Entry, live: int) -> bool:
+    """Whether somebody may still ask about an access: an asynchronous one is known or it is not.
+
+    In global memory another CTA has to fence even what an engine did.
+    """
+    return where[0] < 0 or not entry.proxy or bool(live >> FACTS * entry.event & 1)
 
 
 def _known(world: World, state: State, where: Where) -> int:
@@ -107,7 +171,9 @@ def _bits(events: tuple[int, ...]) -> int:
     return sum(1 << FACTS * event for event in events)
 
 
-def _modulo(world: World, name: str, value: int) -> int:
+def _modulo(world: World, name: str, value: int, to: Turn) -> int:
+    if name in to.spin.names:
+        value = (value - to.r) % to.spin.period
     threshold, period = world.code.cycles.get(name, (0, 1))
     return value if value < threshold else threshold + (value - threshold) % period
 

@@ -13,6 +13,7 @@ from oracles.closure_code import Do, Site
 from oracles.closure_memory import access
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, Agent, State, Where
+from oracles.closure_words import said
 from oracles.closure_world import World
 
 Locate = Callable[[World, State, Agent, Site, kir.Buffer, int, int, int], Where | None]
@@ -79,7 +80,10 @@ def wgmma(
     fragments = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
     for fragment in fragments:
         if fragment not in a.clean:
-            says = f"no wgmma_fence since {fragment.name} was last used in another way"
+            says = (
+                f"no wgmma_fence stands between the last other use of {fragment.name} and "
+                f"{said(world, site, k)}"
+            )
             world.wrong(state, Rule.WGMMA_FENCE, "fence", site, k, says)
     names = {f.name for f in fragments}
     a.clean = frozenset(f for f in a.clean if f in fragments or getattr(f, "name", "") not in names)
@@ -137,6 +141,6 @@ def registers(world: World, state: State, a: Agent, site: Site, k: int) -> None:
                 kind = "WAR"
             if kind:
                 used = source if kind == "WAR" else result
-                says = f"uses registers of a wgmma in flight ({used})"
+                says = f"nothing awaits the wgmma that uses {used} before {said(world, site, k)}"
                 world.wrong(state, Rule.REGISTERS_BUSY, kind, site, k, says)
                 return

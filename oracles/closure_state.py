@@ -140,8 +140,34 @@ class Turn:
         return Turn(self.threads, self.count, self.before, self.waiting, self.last)
 
 
+@dataclass(slots=True)
+class Semaphore:
+    """One semaphore: its value, who set it, and what that released.
+
+    `end` is the event of the last release, `waiters` those of the waits that saw its value,
+    `past` the values before with the events that ended them, `asking` the CTAs whose threads are
+    all at a wait for a value yet to come.
+    """
+
+    value: int = 0
+    owner: int = -1
+    before: int = 0
+    end: int = -1
+    site: int = -1
+    waiters: tuple[int, ...] = ()
+    past: tuple[tuple[int, int], ...] = ()
+    asking: tuple[tuple[int, int, int, int], ...] = ()
+
+    def copy(self) -> Semaphore:
+        """Return a semaphore that goes its own way."""
+        return Semaphore(
+            self.value, self.owner, self.before, self.end, self.site, self.waiters, self.past,
+            self.asking,
+        )  # fmt: skip
+
+
 Where = tuple[int, str, int]
-"""A piece of memory: CTA, buffer and slot; or -1, tensor and 0."""
+"""A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
 
 
 class State:
@@ -161,7 +187,9 @@ class State:
         self.live = 0
         self.steps = 0
         self.most = 0
-        self.released = 0
+        self.semaphores: dict[tuple[str, Expr], Semaphore] = {}
+        self.places: dict[int, tuple[int, ...]] = {}
+        self.lacking = 0
 
     def copy(self) -> State:
         """Return a state that goes its own way."""
@@ -175,7 +203,9 @@ class State:
         new.chosen = dict(self.chosen)
         new.when = dict(self.when)
         new.used, new.live, new.steps, new.most = self.used, self.live, self.steps, self.most
-        new.released = self.released
+        new.semaphores = {key: one.copy() for key, one in self.semaphores.items()}
+        new.places = dict(self.places)
+        new.lacking = self.lacking
         return new
 
     def take(self, event: int) -> int:
@@ -194,6 +224,9 @@ class State:
                 phase.last &= keep
             for turn in self.turns.values():
                 turn.before &= keep
+            for semaphore in self.semaphores.values():
+                semaphore.before &= keep
+            self.lacking &= keep
         self.used |= bits
         self.live |= bits
         return event
@@ -224,10 +257,12 @@ class State:
         }
         live = set(self.flying)
         mask = 0
-        for entries in self.memory.values():
+        for where, entries in self.memory.items():
             for entry in entries:
-                if entry.proxy:
+                if entry.proxy and where[0] >= 0:
                     live.add(entry.event)
+                    if not entry.writes:
+                        mask |= 1 << FACTS * entry.event + OWN
                 else:
                     mask |= 0b1111 << FACTS * entry.event
         for phase in self.phases.values():
@@ -235,6 +270,8 @@ class State:
             mask |= 0b11 << FACTS * phase.init
         for turn in self.turns.values():
             live.add(turn.last)
+        for one in self.semaphores.values():
+            live.update((one.end, *one.waiters, *(event for _, event in one.past)))
         for a in self.agents:
             for group in (*a.bulk, a.bulk_open):
                 for pair in group:

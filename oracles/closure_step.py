@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from math import prod
+from typing import TypeVar
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Do, Site
 from oracles.closure_memory import access
+from oracles.closure_pool import granted, take
 from oracles.closure_registers import await_groups, registers, wgmma
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, GLOBAL, OWN, SHARED, Agent, State, Where
@@ -23,8 +25,10 @@ from oracles.closure_sync import (
     warp_sync,
 )
 from oracles.closure_turns import release_turn, take_turn
+from oracles.closure_warpgroup import learn_of_group, note_group, warpgroup
 from oracles.closure_world import World
 
+Group = TypeVar("Group", bound=tuple[object, ...])
 _ONES = sum(1 << FACTS * i for i in range(4096))
 """That an event happened, for every event there may be."""
 
@@ -55,14 +59,14 @@ def execute(world: World, state: State, a: Agent, do: Do, k: int) -> bool:
         case kir.ClusterWait():
             if not cluster_wait(world, state, a, site, k):
                 return False
-        case kir.AsyncAwait(kir.AsyncKind.WGMMA) | kir.Wgmma():
+        case kir.AsyncAwait(kir.AsyncKind.WGMMA) | kir.Wgmma() | kir.SetMaxNReg():
             _converge(world, state, a, do, k)
             return False
         case kir.AsyncAwait(kind, keep, read_only):
             await_groups(world, state, a, kind, keep, read_only=read_only)
         case kir.BlockSerializeWait():
-            if not take_turn(world, state, a, site, stmt, value("turn"), k):
-                return False
+            take_turn(world, state, a, do, stmt, k)
+            return False
         case _:
             _go(world, state, a, do, k)
     a.at += 1
@@ -78,30 +82,43 @@ def _converge(world: World, state: State, a: Agent, do: Do, k: int) -> None:
     Source: PTX ISA, "wgmma.mma_async", `.sync.aligned`.
     """
     mate = state.agents[a.kind.index ^ 1]
+    stmt = do.site.stmt
+    group = warpgroup(world, state, a, do.site) if isinstance(stmt, kir.Wgmma) else ()
     if do.site.elected:
         says = "is executed by all lanes of a warp only"
         world.wrong(state, Rule.COLLECTIVE, "collective", do.site, k, says)
-    elif mate.waiting != f"lanes {do.site.index}":
+    elif any(b.waiting != f"lanes {do.site.index}" for b in (mate, *group) if b is not a):
         a.waiting = f"lanes {do.site.index}"
         return
+    elif isinstance(stmt, kir.SetMaxNReg) and not granted(world, state, a, stmt):
+        return
+    members = group or tuple(sorted((a, mate), key=lambda one: one.kind.index))
+    if do.site.elected:
+        members = (a,)
     else:
-        met = (a.mine | mate.mine) & ~world.access_bits
-        for one in (a, mate):
-            one.mine |= met
-            one.warp |= met
-            if len(a.kind.warps) == 1:
-                one.all |= met
-    pair = (a,) if do.site.elected else (a, mate) if a.kind.leads else (mate, a)
-    for one in pair:
-        match do.site.stmt:
+        for lead, rest in zip(members[::2], members[1::2], strict=True):
+            met = (lead.mine | rest.mine) & ~world.access_bits
+            for one in (lead, rest):
+                one.mine |= met
+                one.warp |= met
+                if len(one.kind.warps) == 1:
+                    one.all |= met
+    for one in members:
+        match stmt:
+            case kir.SetMaxNReg():
+                take(one, stmt)
             case kir.AsyncAwait(kind, keep):
                 await_groups(world, state, one, kind, keep, read_only=False)
-            case kir.Wgmma() as stmt:
+                if one.kind.warps[0] // 4 == one.kind.warps[-1] // 4:
+                    learn_of_group(world, state, one)
+            case kir.Wgmma():
                 wgmma(world, state, one, do, stmt, k, _slot)
             case _:
                 raise AssertionError("only what lanes do together")
         one.waiting = ""
         one.at += 1
+    if group:
+        note_group(world, state, group)
 
 
 def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
@@ -119,8 +136,12 @@ def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
             _tma_load(world, state, a, do, stmt, k)
         case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src):
             _tma_store(world, state, a, do, dst, src, k)
-        case kir.CpAsync(dst):
+        case kir.CpAsync(dst, src):
             if world.touches(site, a.kind.index):
+                if src.tensor.name in world.tracked:
+                    there = world.box(do, a)
+                    read = access(world, state, a, site, there, k, writes=False, engine=True, do=do)
+                    a.copies_open = (*a.copies_open, read)
                 where = _slot(world, state, a, site, dst.buffer, value("slot"), cta, k)
                 if where is not None:
                     end = access(world, state, a, site, where, k, writes=True, engine=True)
@@ -152,16 +173,15 @@ def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
                 state.learn(a, inits)
             a.fenced |= inits | inits >> SHARED
         case kir.ThreadFence(scope):
-            if scope is not kir.Scope.CTA:
+            wide = scope is kir.Scope.CLUSTER and world.kernel.cluster > 1
+            if wide or scope is kir.Scope.GPU:
                 a.fenced |= a.mine
         case kir.WgmmaFence() | kir.Compute() | kir.Coordinate() | kir.Mma():
             registers(world, state, a, site, k)
         case kir.ClusterArrive(relaxed):
             cluster_arrive(world, state, a, site, k, relaxed=relaxed)
         case kir.BlockSerializeRelease():
-            release_turn(world, state, a, site, stmt, value("turn"), k)
-        case kir.SetMaxNReg():
-            pass
+            release_turn(world, state, a, do, stmt, k)
         case _:
             raise UnsupportedError(f"{site.where}: {type(stmt).__name__}")
 
@@ -211,9 +231,7 @@ def _ordinary(world: World, state: State, a: Agent, do: Do, k: int) -> None:
         return
     if isinstance(place, kir.Box):
         if place.tensor.name in world.tracked:
-            adds = isinstance(stmt, kir.AtomicAdd)
-            where = -1, place.tensor.name, 0
-            access(world, state, a, site, where, k, writes=writes, adds=adds)
+            access(world, state, a, site, world.box(do, a), k, writes=writes, do=do)
         return
     cta = a.kind.cta if place.cta is None else do.values["cta"](a.env)
     at = _slot(world, state, a, site, place.buffer, do.values["slot"](a.env), cta, k)
@@ -242,8 +260,9 @@ def _tma_load(world: World, state: State, a: Agent, do: Do, stmt: kir.TmaLoad, k
     read = -1
     if name in world.tracked:
         read = access(
-            world, state, a, site, (-1, name, 0), k, writes=False, proxy=True, engine=True
-        )
+            world, state, a, site, world.box(do, a), k,
+            writes=False, proxy=True, engine=True, do=do,
+        )  # fmt: skip
     ctas = [a.kind.cta]
     if stmt.multicast is not None:
         mask = do.values["cast"](a.env)
@@ -273,11 +292,10 @@ def _tma_store(
     state.flying[read] = a.kind.cta, site.index
     write = -1
     if dst.tensor.name in world.tracked:
-        where = -1, dst.tensor.name, 0
-        adds = isinstance(site.stmt, kir.TmaReduce)
         write = access(
-            world, state, a, site, where, k, writes=True, proxy=True, engine=True, adds=adds
-        )
+            world, state, a, site, world.box(do, a), k,
+            writes=True, proxy=True, engine=True, do=do,
+        )  # fmt: skip
     a.bulk_open = (*a.bulk_open, (read, write))
 
 
@@ -300,11 +318,17 @@ def _copies_arrive(
 def _commit(a: Agent, kind: kir.AsyncKind) -> None:
     match kind:
         case kir.AsyncKind.BULK:
-            a.bulk, a.bulk_open = (*a.bulk, a.bulk_open), ()
+            a.bulk, a.bulk_open = _trimmed((*a.bulk, a.bulk_open)), ()
         case kir.AsyncKind.CP_ASYNC:
-            a.copies, a.copies_open = (*a.copies, a.copies_open), ()
+            a.copies, a.copies_open = _trimmed((*a.copies, a.copies_open)), ()
         case kir.AsyncKind.WGMMA:
-            a.mma, a.mma_open = (*a.mma, a.mma_open), ()
+            a.mma, a.mma_open = _trimmed((*a.mma, a.mma_open)), ()
+
+
+def _trimmed(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Drop empty groups that are older than any other: all but the latest say the same without."""
+    first = next((i for i, group in enumerate(groups) if group), len(groups))
+    return groups[first:]
 
 
 def _fence(world: World, a: Agent, space: kir.Space) -> None:

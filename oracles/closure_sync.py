@@ -10,6 +10,7 @@ from fuser import kernel_ir as kir
 from oracles.closure_code import Site
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, SHARED, Agent, Phase, State, Turn, Where
+from oracles.closure_words import said
 from oracles.closure_world import World
 
 
@@ -101,9 +102,9 @@ def _in_phase(
             return
         says = (
             f"nothing orders the completion of phase {phase.count - 1} of "
-            f"{where[1]}[{where[2]}] before {what} phase {phase.count}"
+            f"{where[1]}[{where[2]}] before {what}{said(world, site, k)} in phase {phase.count}"
         )
-        world.wrong(state, Rule.PHASE_EARLY, "parity", site, k, says)
+        world.wrong(state, Rule.PHASE_EARLY, "parity", site, k, says, event=phase.end)
 
 
 def arrive(
@@ -124,7 +125,7 @@ def arrive(
     phase = living(world, state, a, site, where, barrier.slots, k)
     if phase is None:
         return
-    _in_phase(world, state, a, site, phase, where, k, "this arrival in")
+    _in_phase(world, state, a, site, phase, where, k, "")
     remote = where[0] != a.kind.cta
     if world.kernel.cluster > 1 and counts:
         event = world.event(state, "arrive", where, site.index, a.kind.index, phase.parity)
@@ -172,7 +173,7 @@ def deliver(
     phase = living(world, state, a, site, where, barrier.slots, k)
     if phase is None:
         return
-    _in_phase(world, state, a, site, phase, where, k, "these bytes in")
+    _in_phase(world, state, a, site, phase, where, k, "the bytes of ")
     phase.nbytes -= nbytes
     phase.before |= facts
     if world.kernel.cluster > 1:
@@ -196,7 +197,7 @@ def complete(world: World, state: State, phase: Phase, where: Where, k: int) -> 
             )
             world.wrong(
                 state, Rule.PHASE_LAPPED, "parity", world.code.sites[site], when, says,
-                earlier=world.code.sites[phase.site],
+                earlier=world.code.sites[phase.site], event=wait,
             )  # fmt: skip
             break
     phase.previous = phase.end
@@ -239,7 +240,7 @@ def wait(
         )
         world.wrong(state, Rule.PHASE_BEHIND, "parity", site, k, says)
     if phase.was_remote and stmt.scope is kir.Scope.CTA:
-        says = "waits at cta scope for arrivals of another CTA"
+        says = f"{said(world, site, k)} is at cta scope, and another CTA arrives"
         world.wrong(state, Rule.SCOPE, "scope", site, k, says)
     if Rule.WAIT_ACQUIRES not in world.off:
         state.learn(a, phase.last)

@@ -83,8 +83,8 @@ class Place:
                 return kind.leads and (kind.warps[0] - self.first) % 4 == 0
 
 
-def kinds(kernel: kir.Kernel) -> tuple[Kind, ...]:
-    """Return the kinds of threads of all CTAs of one cluster."""
+def kinds(kernel: kir.Kernel, ctas: int = 0) -> tuple[Kind, ...]:
+    """Return the kinds of threads of all CTAs of one cluster, or of so many CTAs."""
     many = kernel.threads // kir.WARP
     marks: list[list[str]] = [[] for _ in range(many)]
     names = [""] * many
@@ -94,7 +94,7 @@ def kinds(kernel: kir.Kernel) -> tuple[Kind, ...]:
     for warp in range(many):
         classes.setdefault(tuple(marks[warp]), []).append(warp)
     out: list[Kind] = []
-    for cta in range(kernel.cluster):
+    for cta in range(ctas or kernel.cluster):
         for warps in sorted(classes.values()):
             for leads in (True, False):
                 out.append(Kind(len(out), cta, tuple(warps), leads, names[warps[0]]))

@@ -1,123 +1,159 @@
-"""Turns of CTAs on a semaphore: what one CTA needs of the turn before, and owes to the next.
+"""Turns of CTAs on a semaphore: whoever waits for a value follows what its release has released.
 
-Each CTA is judged alone, by assuming of the turn before what it has to guarantee to the next.  The
-turn before wrote every workspace (an event that nobody in this CTA knows until it has waited); the
-next may touch all of them, so whatever this one did to them precedes its release.
+CTAs of a family are followed together, each as far as it can go.  A semaphore's value in the
+execution at hand is its value in all of them, since each release is asked to be ordered after the
+one before and after all who saw that value, and no wait can see an older value that is the same.
 
-Notes
------
-By induction over turns: if every CTA guarantees that at its release all its accesses are done and
-known to the releasing thread, assuming that of its predecessor, all of them do.
+Source: PTX ISA, "Memory Consistency Model", release and acquire patterns.
 """
 
 from __future__ import annotations
 
 from fuser import kernel_ir as kir
-from oracles.closure_code import Site
+from fuser.expr import Expr
+from oracles.closure_code import Do, Site
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, Agent, Entry, State, Turn
+from oracles.closure_state import FACTS, Agent, Semaphore, State, Turn
 from oracles.closure_world import World
 
-
-def begin(world: World, state: State, *, first: bool) -> None:
-    """Let the turn before have used every tensor that turns share."""
-    if first or not world.kernel.semaphores:
-        return
-    release = next(
-        (s for s in world.code.sites if isinstance(s.stmt, kir.BlockSerializeRelease)), None
-    )
-    if release is None:
-        return
-    for name in sorted(world.tracked):
-        event = world.event(state, "before", name)
-        entry = Entry(event, release.index, -1, True, False, False, 0, 1)
-        state.memory[-1, name, 0] = (entry,)
+Key = tuple[str, Expr]
+_ONES = sum(1 << FACTS * i for i in range(4096))
+"""That an event happened, for every event there may be: fences do not reach another CTA."""
 
 
 def take_turn(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    stmt: kir.BlockSerializeWait,
-    turn: int,
-    k: int,
-) -> bool:
+    world: World, state: State, a: Agent, do: Do, stmt: kir.BlockSerializeWait, k: int
+) -> None:
     """Wait for a turn with all threads of the CTA."""
-    if a.waiting:
-        return False
-    key = a.kind.cta, -1
+    site, cta = do.site, a.kind.cta
     world.checked += 1
-    world.turn_values["wait"].append((turn, site))
     if site.elected or site.place.warps * kir.WARP != world.kernel.threads:
         says = "block_serialize_wait is executed by all threads of the CTA only"
         world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-    if world.kernel.residency == "any":
-        says = "waits for a CTA that may never run: nothing is known about CTAs running at once"
-        world.wrong(state, Rule.RESIDENCY, "residency", site, k, says)
-    if stmt.scope is not kir.Scope.GPU:
-        says = "acquires at a scope that does not reach the CTA of the turn before"
-        world.wrong(state, Rule.SCOPE, "scope", site, k, says)
-    meet = state.turns.setdefault(key, Turn(world.kernel.threads))
+    meet = state.turns.setdefault((cta, -1), Turn(world.kernel.threads))
     meet.count += a.kind.count
-    meet.before |= a.mine
     meet.waiting = (*meet.waiting, a.kind.index)
-    a.waiting = "sync"
+    a.waiting = "turn"
     if meet.count < world.kernel.threads:
-        return False
-    facts = meet.before
-    if Rule.TURN_ACQUIRES not in world.off:
-        for name in world.tracked:
-            number = world.events.get(("before", name))
-            if number is not None:
-                facts |= 1 << FACTS * number
+        return
+    key = _key(world, state, site, stmt.semaphore, do.index, k)
+    if not world.follows_turns:
+        _go_on(state, cta, 0)
+        return
+    semaphore = state.semaphores.setdefault(key, Semaphore())
+    semaphore.asking = (*semaphore.asking, (cta, do.values["turn"](a.env), site.index, k))
+    _serve(world, state, key, semaphore)
+
+
+def _key(
+    world: World, state: State, site: Site, semaphore: kir.Semaphore, index: Expr | None, k: int
+) -> Key:
+    assert index is not None, "turns have an index"
+    count = semaphore.count
+    if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
+        says = f"{semaphore.name}[{index}] is outside its {count}"
+        world.wrong(state, Rule.BOUNDS, "bounds", site, k, says)
+    return semaphore.name, index
+
+
+def _go_on(state: State, cta: int, facts: int) -> None:
+    """Let all threads of a CTA go on, knowing what each of them knew, and more."""
+    meet = state.turns[cta, -1]
+    for index in meet.waiting:
+        facts |= state.agents[index].mine
     for index in meet.waiting:
         other = state.agents[index]
         state.learn(other, facts)
         other.waiting = ""
         other.at += 1
-    meet.count, meet.before, meet.waiting = 0, 0, ()
-    return False
+    meet.count, meet.waiting = 0, ()
+
+
+def _serve(world: World, state: State, key: Key, semaphore: Semaphore) -> None:
+    """Let those go on who ask for the value that a semaphore has."""
+    for asked in semaphore.asking:
+        cta, turn, number, k = asked
+        if turn != semaphore.value:
+            continue
+        site = world.code.sites[number]
+        semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
+        facts = _seen(world, state, semaphore, cta, site, turn, k)
+        took = world.event(state, "took", key, cta, number, len(semaphore.past))
+        state.when[took] = k, number
+        semaphore.waiters = (*semaphore.waiters, took)
+        _go_on(state, cta, facts | 1 << FACTS * took)
+
+
+def _seen(
+    world: World, state: State, semaphore: Semaphore, cta: int, site: Site, turn: int, k: int
+) -> int:
+    """Judge a wait that sees its value; return what it then knows."""
+    stmt = site.stmt
+    assert isinstance(stmt, kir.BlockSerializeWait), "waits only"
+    mine = [state.agents[index].mine for index in state.turns[cta, -1].waiting]
+    world.checked += 1
+    for value, ended in semaphore.past:
+        if value == turn and not all(known >> FACTS * ended & 1 for known in mine):
+            says = f"may see a turn {turn} that came before, and goes on too early"
+            world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
+    if semaphore.owner in (-1, cta):
+        return semaphore.before
+    residency = world.kernel.residency
+    if residency == "any" or (residency == "ticket" and semaphore.owner > cta):
+        says = "waits for a CTA that may never run: " + (
+            "nothing is known about CTAs running at once"
+            if residency == "any"
+            else "it draws a later ticket"
+        )
+        world.wrong(state, Rule.RESIDENCY, "residency", site, k, says)
+    facts = 1 << FACTS * semaphore.end
+    if stmt.scope is not kir.Scope.GPU:
+        says = "acquires at a scope that does not reach the CTA of the turn before"
+        world.wrong(state, Rule.SCOPE, "scope", site, k, says)
+    elif Rule.TURN_ACQUIRES not in world.off:
+        facts |= semaphore.before
+    return facts
 
 
 def release_turn(
     world: World,
     state: State,
     a: Agent,
-    site: Site,
+    do: Do,
     stmt: kir.BlockSerializeRelease,
-    turn: int,
     k: int,
 ) -> None:
-    """Give the turn away: all that this CTA did to shared tensors is done, and known here."""
-    world.turn_values["release"].append((turn, site))
-    state.released += 1
+    """Give the turn away, to a CTA that then knows what this thread does."""
+    site = do.site
     world.checked += 1
-    if state.released > 1:
-        says = "releases a turn that is no longer its own"
-        world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
     if not a.kind.alone:
         says = f"is executed by {a.kind.count} threads"
         world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
-    if stmt.scope is not kir.Scope.GPU and not stmt.relaxed:
-        says = "releases at a scope that does not reach the CTA of the next turn"
-        world.wrong(state, Rule.SCOPE, "scope", site, k, says)
-    covered = a.fenced if stmt.relaxed else a.mine
-    for name in world.tracked:
-        for entry in state.memory.get((-1, name, 0), ()):
-            world.checked += 1
-            if entry.agent < 0 and world.turn == 0:
-                continue
-            if covered >> FACTS * entry.event & 1:
-                continue
-            earlier = world.code.sites[entry.site]
-            if stmt.relaxed and a.mine >> FACTS * entry.event & 1:
-                says = "a relaxed release without a thread_fence(gpu) before it orders nothing"
-                world.wrong(state, Rule.SCOPE, "scope", site, k, says, earlier=earlier)
-            elif entry.engine:
-                says = f"announces {name} while bulk writes of it are in flight"
-                world.wrong(state, Rule.DRAIN, "drain", site, k, says, earlier=earlier)
-            else:
-                kind, rule = ("RAW", Rule.RAW) if entry.writes else ("WAR", Rule.WAR)
-                says = f"announces {name} before all threads of this CTA are done with it"
-                world.wrong(state, rule, kind, site, k, says, earlier=earlier)
+    key = _key(world, state, site, stmt.semaphore, do.index, k)
+    if not world.follows_turns:
+        return
+    semaphore, turn = state.semaphores.setdefault(key, Semaphore()), do.values["turn"](a.env)
+    needed = (*semaphore.waiters, *((semaphore.end,) if semaphore.end >= 0 else ()))
+    if not all(a.mine >> FACTS * event & 1 for event in needed):
+        says = f"releases turn {turn} while turn {semaphore.value} is not its own"
+        world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
+    wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
+    covered = (a.mine if wide else a.fenced) & _ONES
+    state.lacking |= a.mine & ~covered & _ONES
+    end = world.event(state, "gave", key, len(semaphore.past))
+    state.when[end] = k, site.index
+    semaphore.past = (*semaphore.past, (semaphore.value, end))
+    semaphore.value, semaphore.owner, semaphore.before = turn, a.kind.cta, covered
+    semaphore.end, semaphore.site, semaphore.waiters = end, site.index, ()
+    state.own(a, end)
+    _serve(world, state, key, semaphore)
+
+
+def turns_end(world: World, state: State) -> None:
+    """Check that all semaphores are left at 0, as the next launch expects them."""
+    for semaphore in state.semaphores.values():
+        world.checked += 1
+        if semaphore.value:
+            says = f"leaves {semaphore.value}, which is not the 0 that the next launch expects"
+            site = world.code.sites[semaphore.site]
+            world.wrong(state, Rule.TURN_VALUES, "semaphore", site, -1, says)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
 
 from fuser import kernel_ir as kir
+from fuser.expr import variables
 from oracles.arithmetic import UnsupportedError
-from oracles.closure_code import Code, Site
+from oracles.closure_boxes import Region, Share, region, rolling, share
+from oracles.closure_code import Code, Do, Instruction, Site, shared_tensors
 from oracles.closure_rules import Rule
+from oracles.closure_spin import spin_of
 from oracles.closure_state import COPIES, FACTS, Agent, State, Where
 from oracles.closure_tiles import Meet, Meetings, Spread
 
@@ -16,7 +21,8 @@ from oracles.closure_tiles import Meet, Meetings, Spread
 class Violation:
     """An obligation that does not hold.
 
-    `trips` is the smallest number of trips that shows it, `k` the iteration (-1 outside of loops).
+    `trips` is the smallest number of trips that shows it, `k` the iteration (-1 outside of loops);
+    `event` is the earlier one of the two events, -1 if there is none.
     """
 
     rule: Rule
@@ -27,18 +33,25 @@ class Violation:
     trips: int
     says: str
     severity: str = "error"
+    event: int = -1
+
+
+class Log(Protocol):
+    """Who is told of every statement that is executed."""
+
+    def add(self, state: State, a: Agent, do: Do, k: int) -> None:
+        """Take note of a statement, which has been executed."""
 
 
 class World:
     """The facts about a kernel in one reading, and the violations found so far."""
 
-    def __init__(self, code: Code, *, policy: str, without: frozenset[Rule], turn: int) -> None:
+    def __init__(self, code: Code, *, policy: str, without: frozenset[Rule]) -> None:
         self.code = code
         self.kernel = code.kernel
         self.kinds = code.kinds
         self.policy = policy
         self.off = without
-        self.turn = turn
         self.violations: dict[tuple[str, int, int], Violation] = {}
         self.checked = 0
         self.meetings = Meetings(code.kinds, code.kernel.threads)
@@ -50,11 +63,21 @@ class World:
         self.overlaps: dict[Where, tuple[Where, ...]] = {}
         self.barrier_bytes: dict[tuple[str, int], tuple[Where, ...]] = {}
         self.touched: dict[int, frozenset[int]] = {}
-        self.turn_waits: dict[int, Site] = {}
-        self.turn_values: dict[str, list[tuple[int, Site]]] = {"wait": [], "release": []}
-        self.tracked = tracked(code.kernel)
-        self.sites_per_cta = len(code.kinds) // code.kernel.cluster
-        self.log: list[tuple[int, int, int, str]] | None = None
+        self.tracked = shared_tensors(code.kernel)
+        self.ctas = code.kinds[-1].cta + 1
+        self.sites_per_cta = len(code.kinds) // self.ctas
+        self.follows_turns = False
+        turns = kir.BlockSerializeWait | kir.BlockSerializeRelease
+        self.turns = any(isinstance(stmt, turns) for stmt in code.kernel.walk())
+        self.doubt = ""
+        self.rolling = rolling(code) if self.tracked else frozenset()
+        self.regions: dict[Region, int] = {}
+        self.named: dict[Do, list[str]] = {}
+        self.boxes: dict[tuple[object, ...], Where] = {}
+        self.shares: dict[tuple[int, int], Share] = {}
+        self.log: Log | None = None
+        self._loop_names: dict[int, str] | None = None
+        self.spin = spin_of(code)
         self.pinned: dict[int, int] = {}
         self.least: dict[int, int] = {}
         self.waiters: dict[tuple[int, str], tuple[int, ...]] = {}
@@ -63,6 +86,8 @@ class World:
         self.fragments: frozenset[object] = frozenset(
             f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment)
         )
+        self.spoken_for = speaks(code.sites)
+        self.increases = tuple(most_registers(program) for program in code.programs)
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -71,7 +96,7 @@ class World:
             for slot in range(b.slots):
                 start = b.offset + slot * b.slot_nbytes
                 spans[b.name, slot] = start, start + b.slot_nbytes
-        for cta in range(self.kernel.cluster):
+        for cta in range(self.ctas):
             for (name, slot), span in spans.items():
                 self.heads[cta, name, slot] = span
                 self.overlaps[cta, name, slot] = tuple(
@@ -79,8 +104,6 @@ class World:
                     for other, (start, end) in spans.items()
                     if start < span[1] and span[0] < end
                 )
-        for name in self.tracked:
-            self.overlaps[-1, name, 0] = ((-1, name, 0),)
         for m in self.kernel.barriers:
             for slot in range(m.slots):
                 at = self.kernel.barrier_at(m) + 8 * slot
@@ -90,6 +113,39 @@ class World:
                     if start < at + 8 and at < end
                 )
 
+    def box(self, do: Do, a: Agent) -> Where:
+        """Return the piece of global memory that a statement accesses now."""
+        named = self.named.get(do)
+        if named is None:
+            named = self.named[do] = sorted({v.name for e in do.origin for v in variables(e)})
+        loop = a.loops[-1][0] if a.loops else -1
+        key = do, loop, *(a.env[n] for n in named if n in a.env and n not in self.rolling)
+        if key in self.boxes:
+            return self.boxes[key]
+        self.boxes[key] = self._box(region(do, a, self.rolling))
+        return self.boxes[key]
+
+    def scratch(self, where: Where) -> bool:
+        """Whether global memory is a workspace, and whoever may write it is followed."""
+        return where[1] in self.kernel.workspaces and (self.follows_turns or not self.turns)
+
+    def _box(self, found: Region) -> Where:
+        number = self.regions.get(found)
+        if number is None:
+            number = self.regions[found] = len(self.regions)
+            here = -1, found.tensor, number
+            self.heads[here] = 2 * number, 2 * number + 1
+            self.overlaps[here] = ()
+            for other, at in self.regions.items():
+                how = share(found, other) if found.tensor == other.tensor else None
+                if how is not None:
+                    there = -1, other.tensor, at
+                    self.shares[number, at] = self.shares[at, number] = how
+                    self.overlaps[here] = (*self.overlaps[here], there)
+                    if at != number:
+                        self.overlaps[there] = (*self.overlaps[there], here)
+        return -1, found.tensor, number
+
     def event(self, state: State, *place: object) -> int:
         """Return the one event of a place, made new."""
         return state.take(self._number(place, place[0]))
@@ -97,11 +153,14 @@ class World:
     def _number(self, place: object, sort: object) -> int:
         """Return the number of a place, and note the bits of accesses."""
         number = self.events.get(place)
-        if number is None:
-            number = self.events[place] = len(self.events)
+        if number is not None:
+            return number
+        assert isinstance(place, tuple), "places are tuples"
+        for one in self.spin.siblings(place):
+            number = self.events[one] = len(self.events)
             if sort in ("access", "engine"):
                 self.access_bits |= 0b1111 << FACTS * number
-        return number
+        return self.events[place]
 
     def inits(self) -> int:
         """Return the bits of barriers' initialisations."""
@@ -198,19 +257,57 @@ class World:
         *,
         earlier: Site | None = None,
         severity: str = "error",
+        event: int = -1,
     ) -> None:
         """Record that an obligation does not hold, unless its rule is taken away."""
         if rule in self.off:
             return
         key = kind, later.index, earlier.index if earlier is not None else -1
         if key not in self.violations:
-            trips = shown(state)
-            self.violations[key] = Violation(rule, kind, later, earlier, k, trips, says, severity)
+            trips = max(shown(state), *self.pinned.values(), 0)
+            self.violations[key] = Violation(
+                rule, kind, later, earlier, k, trips, says, severity, event
+            )
+
+    def loop_names(self) -> dict[int, str]:
+        """Return the index of the innermost loop around each statement that is in one."""
+        if self._loop_names is None:
+            self._loop_names = {}
+            _name(self.kernel.body, "", count(), self._loop_names)
+        return self._loop_names
 
     @property
     def failed(self) -> bool:
         """Whether an error has been found."""
         return any(v.severity == "error" for v in self.violations.values())
+
+
+def speaks(sites: list[Site]) -> bool:
+    """Whether one thread of a role that starts products arrives at a barrier for all of it."""
+    places = {(s.place.first, s.place.warps) for s in sites if isinstance(s.stmt, kir.Wgmma)}
+    return any(
+        isinstance(s.stmt, kir.MBarrierArrive)
+        and s.place.per in (kir.Per.ROLE, kir.Per.WARPGROUP)
+        and (s.place.first, s.place.warps) in places
+        for s in sites
+    )
+
+
+def most_registers(program: list[Instruction]) -> int:
+    """Return the largest number of registers that threads ever ask for more to have."""
+    asked = [i.site.stmt for i in program if isinstance(i, Do)]
+    return max(
+        (s.registers for s in asked if isinstance(s, kir.SetMaxNReg) and s.increase), default=0
+    )
+
+
+def _name(body: tuple[kir.Stmt, ...], loop: str, number: count[int], out: dict[int, str]) -> None:
+    """Name the loops around statements, which are numbered as in the kernel's text."""
+    for stmt in body:
+        out[next(number)] = loop
+        inside = stmt.index.name if isinstance(stmt, kir.ForLoop) else loop
+        for inner in kir.bodies(stmt):
+            _name(inner, inside, number, out)
 
 
 def _first(place: object) -> object:
@@ -223,23 +320,3 @@ def _first(place: object) -> object:
 def shown(state: State) -> int:
     """Return the largest count that the state has decided on: the trips that show what it shows."""
     return max((state.most, *(known.low for known in state.ranges.values())))
-
-
-def tracked(kernel: kir.Kernel) -> frozenset[str]:
-    """Return the tensors that are both written and read, or added to, by the kernel itself."""
-    read: set[str] = set()
-    written: set[str] = set()
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.Load(_, kir.Box(tensor)) | kir.TmaLoad(_, kir.Box(tensor)):
-                read.add(tensor.name)
-            case kir.CpAsync(_, kir.Box(tensor)):
-                read.add(tensor.name)
-            case kir.Store(kir.Box(tensor)) | kir.TmaStore(kir.Box(tensor)):
-                written.add(tensor.name)
-            case kir.TmaReduce(kir.Box(tensor)) | kir.AtomicAdd(kir.Box(tensor)):
-                read.add(tensor.name)
-                written.add(tensor.name)
-            case _:
-                pass
-    return frozenset(read & written)

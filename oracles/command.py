@@ -21,6 +21,7 @@ from oracles.launching import (
     Asked,
     LaunchError,
     Plan,
+    again,
     explored,
     plans,
     replayed,
@@ -78,9 +79,11 @@ def main() -> None:
 @_policy
 @click.option("--advice/--no-advice", default=True, help="Look for needless syncs.")
 @click.option("--proofs", default=PROOFS, show_default=True, type=click.IntRange(min=1))
-def prove(spec: str, policy: str, advice: bool, proofs: int) -> None:
+@click.option("--replay/--no-replay", default=True, help="Let the simulator replay a refutation.")
+def prove(spec: str, policy: str, advice: bool, proofs: int, replay: bool) -> None:
     """Prove a kernel for every trip count, all extents and every interleaving."""
-    _each(spec, lambda target: _prove(target, policy, proofs if advice else 0))
+    most = proofs if advice else 0
+    _each(spec, lambda target: _prove(spec, target, policy, most, replay=replay))
 
 
 @main.command()
@@ -185,7 +188,7 @@ def answered(target: Target, judge: Callable[[Target], list[Status]]) -> list[St
         return [Status.UNKNOWN]
 
 
-def _prove(target: Target, policy: str, proofs: int) -> list[Status]:
+def _prove(spec: str, target: Target, policy: str, proofs: int, *, replay: bool) -> list[Status]:
     """Prove each kernel alone: the boundary between two launches orders everything."""
     out = answers.console()
     statuses: list[Status] = []
@@ -200,6 +203,8 @@ def _prove(target: Target, policy: str, proofs: int) -> list[Status]:
         answers.findings(out, kernel, answer.findings, drawn=found is not None)
         if found is not None:
             answers.witness(out, found)
+            if replay:
+                answers.replay(out, spec, name, again(kernel, found, policy), policy)
         if answer.status is Status.PASS and proofs:
             answers.advice(out, survey(kernel, most=proofs))
         statuses.append(answer.status)
@@ -229,8 +234,8 @@ def _launched(
         if answer.status is Status.FAIL:
             if found is not None:
                 answers.witness(out, found)
-            again = f"python -m oracles {how} {spec} {_again(plan)}"
-            out.print(f"  again: {again}", markup=False, soft_wrap=True)
+            words = f"python -m oracles {how} {spec} {_again(plan)}"
+            out.print(f"  again: {words}", markup=False, soft_wrap=True)
             break
     if not asked.given:
         says = f"  {len(statuses)} of {len(chosen)} small launches were run, and a pass is about "

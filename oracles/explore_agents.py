@@ -88,6 +88,8 @@ def _splits(body: tuple[kir.Stmt, ...], warp: int, first: int, warps: range) -> 
             case kir.Elect(per, inner):
                 if inner and elected(per, warp, first):
                     return True
+            case kir.MBarrierArrive() | kir.CpAsyncMBarrierArrive():
+                return True
             case kir.Role(_, start, count, inner):
                 if start <= warp < start + count and _splits(inner, warp, start, warps):
                     return True

@@ -22,7 +22,6 @@ from oracles.explore_state import (
     GIVEN_S,
     PHASE,
     PLEDGES,
-    PRIOR,
     WAITS,
     Op,
     State,
@@ -75,11 +74,9 @@ class Barriers:
     def count(self, st: State, i: int, step: Step) -> None:
         """Execute an arrival, an announcement of bytes, or the issue of an arrival by cp.async."""
         fields = list(st.slots[step.slot])
-        plain = step.op is Op.ARRIVE and not step.flag
-        if not (plain and self._exchange(st, i, step)):
-            self._lands(st, step.slot, fields[PHASE], st.s[i], step.where)
+        self._lands(st, step.slot, fields[PHASE], st.s[i], step.where)
         if step.op is Op.EXPECT:
-            self._record(st, i, step, plain=False)
+            self._record(st, step.slot, step.bit, plain=False)
             fields[BYTES_DUE] += step.flag * step.number
             fields[PLEDGES] |= step.bit
             st.slots[step.slot] = tuple(fields)
@@ -91,7 +88,7 @@ class Barriers:
                 st.slots[step.slot] = tuple(fields)
             st.flight += ((step.slot, step.number, 0, step.grants, st.s[i]),)
             return
-        self._record(st, i, step, plain=plain)
+        self._record(st, step.slot, step.bit, plain=not step.flag)
         fields[BYTES_DUE] += step.flag * step.number
         fields[GIVEN_S] |= st.s[i]
         if Rule.MBARRIER_RELEASE not in self.plan.without:
@@ -102,7 +99,7 @@ class Barriers:
                 wide = step.reach is not kir.Scope.CTA
                 fields[GIVEN_FAR] |= st.g[i] | st.own[i] if wide else st.near[i]
                 fields[GIVEN_A] |= st.a[i] & self.plan.shared_bits
-        self._arrive(fields, step.slot, step.number, step.where)
+        self._arrive(st, fields, step.slot, step.number, step.where)
         self._complete(st, step.slot, fields, step.where)
 
     def land(self, st: State, landing: tuple[int, ...]) -> None:
@@ -120,47 +117,29 @@ class Barriers:
         if rule not in self.plan.without:
             fields[GIVEN] |= events
         if arrivals:
-            running, last = st.arrivals.get(slot, ((), ()))
-            st.arrivals[slot] = ((*running, (events, 0, -1, -1, 0)), last)
-            self._arrive(fields, slot, arrivals, where)
+            self._record(st, slot, events, plain=False)
+            self._arrive(st, fields, slot, arrivals, where)
         fields[BYTES_DUE] -= nbytes
         self._complete(st, slot, fields, where)
 
-    def _record(self, st: State, i: int, step: Step, *, plain: bool) -> None:
-        """Keep what has to be known to exchange an arrival with one of the next phase."""
-        pc = st.pcs[i] - 1
-        before = self.plan.agents[i].steps[pc - 1] if pc else None
-        at_it = 0
-        if plain and before is not None and before.op not in (Op.BLOCK_SYNC, Op.JOIN):
-            at_it = before.bit
-        running, last = st.arrivals.get(step.slot, ((), ()))
-        mine = (step.bit, at_it, (st.g[i] | st.own[i]) & ~step.bit, st.a[i], int(plain))
-        st.arrivals[step.slot] = ((*running, mine), last)
-
-    def _exchange(self, st: State, i: int, step: Step) -> bool:
-        """Tell whether an arrival may come a phase early and do no harm (`explore_search`, 3)."""
-        known, fenced = st.g[i] | st.own[i], st.a[i]
-        last = st.arrivals.get(step.slot, ((), ()))[1]
-        late = [b for b in last if not b[0] & st.s[i]]
-        if not late:  # it knows all arrivals, and so the end, where no bytes were due
-            return bool(last) and all(b[4] for b in last)
-        for _, at_it, given, given_fenced, _ in late:
-            if not at_it & st.s[i] or given & ~known or given_fenced & ~fenced:
-                return False
-        st.exchanged |= 1 << step.slot
-        self._harmless(st, step.where)
-        return True
-
-    def _harmless(self, st: State, where: str) -> None:
-        if st.exchanged & st.picky and not st.loose:
-            st.loose = f"{where}: arrivals of two phases may change places"
+    def _record(self, st: State, slot: int, events: int, *, plain: bool) -> None:
+        running, last = st.arrivals.get(slot, ((), ()))
+        st.arrivals[slot] = ((*running, (events, plain)), last)
 
     def _lands(self, st: State, slot: int, phase: int, knows: int, where: str) -> None:
-        if phase and not st.loose and not self._end(slot, phase - 1) & knows:
-            st.loose = f"{where}: it may come before phase {phase - 1} has ended"
+        """See whether it can land in the phase before (`explore_search`, 3)."""
+        if not phase or self._end(slot, phase - 1) & knows or self.plan.ignored(st, slot):
+            return
+        last = st.arrivals.get(slot, ((), ()))[1]
+        if last and all(plain and event & knows for event, plain in last):
+            return
+        says = f"it may come before phase {phase - 1} of {self.plan.slot_name(slot)} has ended"
+        st.early = st.early or (where, says)
+        st.loose = st.loose or f"{where}: {says}"
 
-    def _arrive(self, fields: list[int], slot: int, n: int, where: str) -> None:
-        if n > fields[ARRIVED] and Rule.ARRIVALS not in self.plan.without:
+    def _arrive(self, st: State, fields: list[int], slot: int, n: int, where: str) -> None:
+        more = n > fields[ARRIVED] and not self.plan.ignored(st, slot)
+        if more and Rule.ARRIVALS not in self.plan.without:
             says = f"{n} arrivals on {self.plan.slot_name(slot)}, which misses {fields[ARRIVED]}"
             raise Defect(Rule.ARRIVALS, "arrivals", where, f"{says} in phase {fields[PHASE]}")
         fields[ARRIVED] -= n
@@ -172,7 +151,6 @@ class Barriers:
                 st.loose = f"{where}: phase {phase} may end before a wait for the one before passes"
             if fields[PLEDGES] & ~given and not st.loose:
                 st.loose = f"{where}: phase {phase} may end before all of it is announced"
-            fields[PRIOR] = fields[DONE] | fields[DONE_FAR]
             st.arrivals[slot] = ((), st.arrivals.get(slot, ((), ()))[0])
             fields[DONE] = fields[GIVEN]
             fields[DONE_FAR], fields[DONE_A] = fields[GIVEN_FAR], fields[GIVEN_A]
@@ -194,9 +172,6 @@ class Barriers:
             raise Defect(Rule.PHASE, "parity", step.where, says)
         if phase > 0 and not st.loose and not self._end(step.slot, phase - 1) & st.s[i]:
             st.loose = f"{step.where}: it may begin before phase {phase - 1} has ended"
-        if fields[PRIOR] & ~(st.g[i] | st.own[i]) or step.reach is kir.Scope.CTA:
-            st.picky |= 1 << step.slot
-            self._harmless(st, step.where)
         st.s[i] |= fields[DONE_S]
         if Rule.MBARRIER_ACQUIRE not in self.plan.without:
             far = step.reach is not kir.Scope.CTA
@@ -265,7 +240,8 @@ class Barriers:
             given = given & ~plan.init_bits | fenced
         if Rule.CLUSTER_BARRIER not in plan.without:
             g, a = g | given, a | st.a[i] & plan.shared_bits
-        count, s, owed = count + agent.lanes, s | st.s[i], owed | 1 << i
+        late = plan.remote_bits & ~st.near[i] if step.flag else 0
+        count, s, owed = count + agent.lanes, s | st.s[i] & ~late, owed | 1 << i
         if count == plan.kernel.threads * plan.kernel.cluster:
             st.cluster[key] = (0, 0, 0, 0, g, a, s, owed, owed)
         else:
@@ -341,6 +317,11 @@ class Barriers:
             if fields[BYTES_DUE] and Rule.BYTES not in self.plan.without:
                 says = f"phase {fields[PHASE]} ends with {fields[BYTES_DUE]} bytes pending"
                 raise Defect(Rule.BYTES, "bytes", self.plan.slot_name(slot), says)
+        for (cta, barrier), named in st.named.items():
+            if named[0] and Rule.COLLECTIVE not in self.plan.without:
+                says = f"{named[0]} of {named[1]} threads have arrived at the end"
+                where = f"barrier {barrier} of cta {self.plan.ctas[cta]}"
+                raise Defect(Rule.COLLECTIVE, "collective", where, says)
         for (name, index), turn in st.turns.items():
             if turn[0] and Rule.SEMAPHORE_ZERO not in self.plan.without:
                 says = f"it is {turn[0]} at the end of the launch, where 0 is expected next"

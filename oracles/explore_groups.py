@@ -28,7 +28,7 @@ class Groups:
 
     def done(self, keep: int, *, reads: bool) -> int:
         """Return the events that are over when all but the latest `keep` groups are."""
-        old = self.closed[: len(self.closed) - keep] if keep else self.closed
+        old = self.closed[: max(0, len(self.closed) - keep)]
         out = 0
         for group in old:
             for whole, read in group:

@@ -15,7 +15,7 @@ from oracles.explore_memory import Memory
 from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, Rule
 from oracles.explore_state import ALIVE, Op, State, Step
-from oracles.explore_unroll_sync import JOIN_AWAIT, JOIN_MEMORY
+from oracles.explore_unroll_sync import JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""
@@ -55,7 +55,9 @@ class Machine:
             case Op.POOL:
                 return step.number <= st.pool.get(self.plan.agents[i].cta, 0)
             case Op.JOIN:
-                return all(self._meets(st, mate, step) for mate in self.plan.agents[i].mates)
+                issued = all(e in st.issues for events in step.mates for e in events)
+                mates = self.plan.agents[i].mates
+                return issued and all(self._meets(st, mate, step) for mate in mates)
             case _:
                 return True
 
@@ -150,6 +152,7 @@ class Machine:
             space |= self.plan.shared_bits
         if step.flag & 2 and Rule.PROXY_FENCE_GLOBAL not in self.plan.without:
             space |= self.plan.global_bits
+        st.foreign |= st.g[i] & space & ~st.own[i] & ~st.a[i]
         st.a[i] |= (st.g[i] | st.own[i]) & space
 
     def _join(self, st: State, i: int, step: Step) -> None:
@@ -161,6 +164,11 @@ class Machine:
             time |= st.s[mate]
             known |= st.g[mate] | st.own[mate]
             fenced |= st.a[mate]
+        for events in step.mates:
+            for event in events:
+                time |= st.issues[event]
+        if step.flag == JOIN_TIME and step.grants:
+            st.issues[step.grants] = time
         joins = step.flag == JOIN_MEMORY and Rule.WARP_SYNC not in self.plan.without
         for mate in mates:
             st.pcs[mate] += 1

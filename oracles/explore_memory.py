@@ -57,13 +57,17 @@ class Memory:
                     fenced = bool(old.bit & st.a[old.agent])
                 if new.engine and not fenced:
                     self._proxy(old, new)
+                elif new.engine and old.bit & st.foreign:
+                    self._late_fence(st, old, new)
+                self._once(old, new)
                 if new.write and not old.mask & ~new.mask and not new.adds:
                     continue
                 kept.append(old)
             else:
                 self._conflict(st, agents, old, new)
                 kept.append(old)
-        if new.shared and not new.write and Rule.RAW not in self.without:
+        fresh = new.shared or new.space in self.plan.blank
+        if fresh and not new.write and Rule.RAW not in self.without:
             unwritten = new.mask & ~union(e.mask for e in kept if e.write and not e.barrier)
             if unwritten:
                 says = f"reads {new.what} before anything is written there"
@@ -76,6 +80,13 @@ class Memory:
             self._alive(st, new)
         if not new.shared:
             self.footprint.setdefault(new.space, []).append(new)
+
+    def _once(self, old: Access, new: Access) -> None:
+        """Demand that an element of an output is written once; additions may follow."""
+        plain = old.write and new.write and not old.adds and not new.adds
+        if plain and new.space in self.plan.results and Rule.COVERAGE not in self.without:
+            says = f"{new.what} was written before, by {old.where}"
+            raise Defect(Rule.COVERAGE, "coverage", new.where, says)
 
     def _older(self, old: Access, new: Access) -> bool:
         return old.agent == new.agent and old.mask == new.mask and old.bit == old.issue
@@ -106,6 +117,16 @@ class Memory:
             return
         raise Defect(rule, "proxy", new.where, says)
 
+    def _late_fence(self, st: State, old: Access, new: Access) -> None:
+        """Warn of a fence by a thread that observed a write, where the writer could have fenced."""
+        if old.engine or not old.write or old.cta != new.cta:
+            return
+        if old.bit != old.issue and not old.bit & st.own[old.agent]:
+            return  # a cp.async that its thread has not awaited: nobody but an observer can fence
+        if Rule.PROXY_WRITE not in self.without:
+            says = f"{old.what} of {old.where} is fenced by who observed it, not by who wrote it"
+            self.warnings.setdefault(("proxy", new.where), says)
+
     def _conflict(self, st: State, agents: tuple[int, ...], old: Access, new: Access) -> None:
         if old.barrier and new.barrier:
             if old.adds == new.adds or not old.adds or Rule.INIT in self.without:
@@ -118,6 +139,9 @@ class Memory:
                 says = f"its additions to {new.what} and those of {old.where} have no order"
                 raise Defect(Rule.DETERMINISM, "determinism", new.where, says)
             return
+        known = -1
+        for i in agents:
+            known &= st.g[i]
         rule = Rule.WAR if not old.write else Rule.WAW if new.write else Rule.RAW
         kind = rule.name
         if old.cta != new.cta:
@@ -127,6 +151,10 @@ class Memory:
             elif plain:
                 rule, kind = Rule.SCOPE, "scope"
         if rule in self.without:
+            return
+        if rule is Rule.WAR and self.policy != "strict" and any(e & known for e in old.mates):
+            says = f"{old.where} is awaited by another warp of its warpgroup only"
+            self.warnings.setdefault(("WAR", new.where), says)
             return
         verb = "writes" if new.write else "reads"
         done = "the end of " if old.bit != old.issue else ""

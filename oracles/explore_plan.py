@@ -11,7 +11,7 @@ from fuser import kernel_ir as kir
 from fuser.expr import Var
 from oracles.explore_agents import agents, value
 from oracles.explore_rules import Defect, Rule
-from oracles.explore_state import EMPTY_SLOT, Access, Agent, State
+from oracles.explore_state import EMPTY_SLOT, Access, Agent, Op, State
 from oracles.explore_tiles import Shape, box_mask, box_masks, slot_masks, union
 
 
@@ -53,7 +53,18 @@ class Plan:
     written: frozenset[str] = frozenset()
     spaces: dict[str, int] = field(default_factory=dict)
     extents: dict[str, Shape] = field(default_factory=dict)
+    waits: dict[int, dict[int, int]] = field(default_factory=dict)
+    """Per mbarrier slot, the last step of each agent that waits on it."""
+    byte_slots: set[int] = field(default_factory=set)
+    """The mbarrier slots on which copies count bytes."""
+    blank: set[int] = field(default_factory=set)
+    """Tensors (spaces) that hold nothing when the launch begins."""
+    results: set[int] = field(default_factory=set)
+    """Tensors (spaces) that are outputs."""
+    remote_bits: int = 0
+    """What threads do to the shared memory and barriers of other CTAs."""
     wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    wgmma_mates: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kernel = self.kernel
@@ -76,6 +87,10 @@ class Plan:
         )
         for number, tensor in enumerate(kernel.tensors):
             self.spaces[tensor.name] = len(self.ctas) + number
+            if tensor.name in (*kernel.outputs, *kernel.workspaces):
+                self.blank.add(len(self.ctas) + number)
+            if tensor.name in kernel.outputs:
+                self.results.add(len(self.ctas) + number)
             self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)
 
     def event(self) -> int:
@@ -89,6 +104,23 @@ class Plan:
             says = f"{barrier.name}[{index}] of {barrier.slots} slots"
             raise Defect(Rule.BOUNDS, "bounds", where, says)
         return cta * self.slots_per_cta + self.first_slot[barrier.name] + index
+
+    def index(self) -> None:
+        """Find the waits and the bytes of every mbarrier slot, once all agents have their steps."""
+        for agent in self.agents:
+            for pc, step in enumerate(agent.steps):
+                if step.op is Op.WAIT:
+                    self.waits.setdefault(step.slot, {})[agent.index] = pc
+                elif step.op is Op.TMA_LOAD:
+                    self.byte_slots.update(slot for slot, _, _ in step.lands)
+                elif step.op in (Op.ARRIVE, Op.EXPECT) and step.flag:
+                    self.byte_slots.add(step.slot)
+
+    def ignored(self, st: State, slot: int) -> bool:
+        """Tell whether nobody will wait on an mbarrier slot any more, nor count bytes on it."""
+        waits = self.waits.get(slot, {})
+        late = any(st.pcs[agent] <= pc for agent, pc in waits.items())
+        return not late and slot not in self.byte_slots
 
     def slot_name(self, slot: int) -> str:
         """Return an mbarrier slot in words."""
@@ -155,11 +187,15 @@ class Plan:
     ) -> Access | None:
         """Return the access of an agent to a box; None if nobody writes the tensor."""
         name = box.tensor.name
-        if name not in self.written:
-            return None
         at = tuple(value(e, values) for e in box.origin)
+        extents = self.extents[name]
         limit = tuple(value(e, values) for e in box.limit)
-        key = (at, box.shape, limit, self.extents[name])
+        if layout is not None:
+            self._inside(at, box.shape, limit, extents, f"{name}[{', '.join(map(str, at))}]", where)
+        if name not in self.written and self.spaces[name] not in self.blank:
+            return None
+        limit = tuple(map(min, limit, extents))
+        key = (at, box.shape, limit, extents)
         threads: Shape = ()
         if layout is None:
             mask = box_mask(*key)
@@ -173,6 +209,19 @@ class Plan:
             self.spaces[name], False, mask, 0, mask.bit_length(), False, False, 0, 0, 0,
             agent.index, agent.cta, threads, 0, f"{name}[{', '.join(map(str, at))}]", where,
         )  # fmt: skip
+
+    def _inside(
+        self, at: Shape, shape: Shape, limit: Shape, extents: Shape, what: str, where: str
+    ) -> None:
+        """Demand that threads stay inside a tensor; TMA engines do by themselves."""
+        ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
+        empty = any(end <= o for o, end in zip(at, ends, strict=True))
+        if empty or Rule.BOUNDS in self.without:
+            return
+        for end, extent in zip(ends, extents, strict=True):
+            if end > extent:
+                says = f"{what} reaches element {end - 1} of {extent}"
+                raise Defect(Rule.BOUNDS, "bounds", where, says)
 
     def on_barrier(self, agent: Agent, barrier: kir.MBarrier, cta: int, where: str) -> Access:
         """Return the use of the bytes of an mbarrier, all slots of it."""
@@ -190,5 +239,5 @@ class Plan:
         return State(
             [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n,
             [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas)),
-            {}, {}, {}, {}, {}, 0, (), {}, 0, 0, {},
+            {}, {}, {}, {}, {}, 0, (), {}, 0, 0, {}, 0, {},
         )  # fmt: skip

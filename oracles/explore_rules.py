@@ -24,6 +24,7 @@ class Rule(Enum):
     AWAIT_BULK_READ = "an await of the reads of bulk groups knows that these are done"
     AWAIT_CP_ASYNC = "an await of cp.async groups knows that they are done"
     AWAIT_WGMMA = "an await of wgmma groups knows, for its whole warp, that they are done"
+    WARPGROUP = "an await of a wgmma waits until all warps of the warpgroup have issued it"
     PROXY_FENCE_SHARED = "a proxy fence covers what its thread knew of shared memory"
     PROXY_FENCE_GLOBAL = "a proxy fence covers what its thread knew of global memory"
     THREAD_FENCE = "a thread fence makes later relaxed or narrow releases carry what was known"
@@ -42,6 +43,7 @@ class Rule(Enum):
     WGMMA_FENCE = "a wgmma fence stands between other accesses of its registers and a wgmma"
     REGISTERS_IN_FLIGHT = "registers of a wgmma in flight are left alone"
     ARRIVALS = "an arrival finds one missing in the running phase"
+    EARLY = "an arrival or copy cannot land in the phase before its own"
     PHASE = "a wait sees the same phase in every interleaving"
     BYTES = "the bytes that a phase expects are the bytes that come"
     GROUP = "what is awaited was committed"
@@ -55,6 +57,7 @@ class Rule(Enum):
     EXIT = "nothing touches the shared memory of a CTA that has ended"
     DETERMINISM = "sums of floats have one order, where bits are promised"
     BOUNDS = "indices lie inside their slots"
+    COVERAGE = "every element of an output is written, and once"
     LAUNCH = "CTAs that never meet write apart from each other"
 
 

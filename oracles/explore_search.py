@@ -20,28 +20,31 @@ meet at a counter are ordered.  Four facts keep the search small.
    they know.  By (a) none of a later phase is among them while an earlier one runs, by (c) a phase
    cannot end on a part of its announcements, and by (a) and (b) a wait finds the phase that it saw,
    or blocks: so it does not go otherwise.  Races, depending on what is known alone, are the same.
-   (a) is asked less of an arrival x of phase j where each arrival y of phase j - 1 that x does not
-   know is the very next step of a thread whose step before it x knows, and hands over nothing that
-   x does not.  Then x may come first and y land in phase j.  Arrivals never wait, so y can be moved
-   to just before x: counters and waits stay as they are, and x handed over at least as much in the
-   place of y.  Who waits for phase j then misses what x hands over, so it has to know already what
-   phase j - 1 handed over, and to acquire from all of the cluster.
+   (a) is not asked of a slot without bytes on which nobody will wait any more, nor where all
+   arrivals of a phase without bytes are known: who knows them knows that it has ended.
    `State.loose` tells the first place where (a) to (d) do not hold.
-4. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
+4. *Arrivals have a phase.*  Where (a) does not hold for an arrival or a copy, what it knows can
+   happen alone, and then it lands in the phase before.  That is a defect (`Rule.EARLY`), whether a
+   waiter is confused by it or not; it is told last, after the ways that show what comes of it.
+5. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
    late or as early as can be, since the difference between late and early is where defects are
    found; then depth first over every choice, with a memory of states.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from oracles.explore_machine import Choice, Machine
-from oracles.explore_rules import Rule
+from oracles.explore_rules import Defect, Rule
 from oracles.explore_state import Op, State
 
 HELD = 200
 """Arrivals that are held back, one at a time."""
+SHOWN = 2000
+"""States in which to look for what comes of an arrival that may be early."""
 LAST = 10
 """Steps that a witness tells."""
 
@@ -69,6 +72,7 @@ class Search:
     reduce: bool = True
     states: int = 0
     loose: str = ""
+    early: tuple[str, str] | None = None
     way: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -85,13 +89,19 @@ class Search:
             self.loose = self._one_way(-1, early=False)
             if not self.loose:
                 return
-            for early in (True, False):
-                for victim in range(len(self.machine.plan.agents)):
-                    if self.machine.plan.agents[victim].steps:
-                        self._one_way(victim, early=early)
-            for victim, pc in self._arrivals()[:HELD]:
-                self._one_way(victim, early=False, hold=pc)
+            for victim, early, pc in self._ways():
+                self._one_way(victim, early=early, hold=pc)
+                if self.early is not None and self.states > SHOWN:
+                    break
+            self._punctual()
         self._every_way()
+        self._punctual()
+
+    def _punctual(self) -> None:
+        """Demand that no arrival or copy was seen that can land in the phase before (fact 4)."""
+        if self.early is not None and Rule.EARLY not in self.machine.plan.without:
+            self.way = []
+            raise Defect(Rule.EARLY, "parity", *self.early)
 
     def last(self) -> str:
         """Return the last steps of the way that was being taken."""
@@ -141,14 +151,18 @@ class Search:
         elif Rule.DEADLOCK not in self.machine.plan.without:
             raise self.machine.stuck(st)
 
-    def _arrivals(self) -> list[tuple[int, int]]:
-        """Return every arrival, as agent and step, that could be later than in the first way."""
-        return [
-            (agent.index, pc)
-            for agent in self.machine.plan.agents
+    def _ways(self) -> Iterator[tuple[int, bool, int]]:
+        """Yield who is late, whether operations end early, and at which step only (or -1)."""
+        agents = [agent for agent in self.machine.plan.agents if agent.steps]
+        for early in (True, False):
+            yield from ((agent.index, early, -1) for agent in agents)
+        arrivals = (
+            (agent.index, False, pc)
+            for agent in agents
             for pc, step in enumerate(agent.steps)
             if step.op is Op.ARRIVE
-        ]
+        )
+        yield from islice(arrivals, HELD)
 
     def _one_way(self, victim: int, *, early: bool, hold: int = -1) -> str:
         """Run one way to its end; return `State.loose`.
@@ -164,6 +178,7 @@ class Search:
             choices = self._choices(st)
             if not choices:
                 self._end(st)
+                self.early = self.early or st.early
                 return st.loose
             if early and st.flight:
                 choices = [c for c in choices if c[0]]
@@ -194,6 +209,7 @@ class Search:
             following = st.copy()
             self._go(following, choices[at])
             self._settle(following)
+            self.early = self.early or following.early
             key = following.key()
             if key in seen:
                 continue

@@ -91,6 +91,8 @@ class Access:
     where: str
     exact: bool = False
     barrier: bool = False
+    mates: list[int] = field(default_factory=list)
+    """The events of one wgmma, one for each warp of its warpgroup."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +114,8 @@ class Step:
     """Events that an await, or the end of an operation, makes known."""
     lands: tuple[tuple[int, int, int], ...] = ()
     """Of a TMA load: barrier slot, bytes and event in each CTA that it writes."""
-    masks: tuple[int, int] = (0, 0)
+    mates: tuple[list[int], ...] = ()
+    """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup."""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,12 +136,11 @@ class Agent:
 ARRIVED, BYTES_DUE, PHASE = 0, 1, 2
 GIVEN, GIVEN_FAR, GIVEN_A, GIVEN_S = 3, 4, 5, 6
 DONE, DONE_FAR, DONE_A, DONE_S = 7, 8, 9, 10
-WAITS, PLEDGES, ALIVE, PRIOR = 11, 12, 13, 14
+WAITS, PLEDGES, ALIVE = 11, 12, 13
 """Fields of an mbarrier slot: missing arrivals and bytes, number of the running phase, what its
 arrivals handed over and what those of the phase before did, waits that passed in this phase, what
-an arrival still has to follow, the event of its begin (0: not alive), and what the phase before
-the last one handed over."""
-EMPTY_SLOT = (0,) * 15
+an arrival still has to follow, and the event of its begin (0: not alive)."""
+EMPTY_SLOT = (0,) * 14
 
 
 @dataclass(slots=True)
@@ -172,13 +174,15 @@ class State:
     asleep: int
     fenced: int
     """Inits that are fenced."""
-    arrivals: dict[int, tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]]
-    """Per mbarrier slot, those of the running phase and of the one before: the arrival's event,
-    that of the step before it, the g and a that it hands over, and whether bytes have no part."""
-    exchanged: int = 0
-    """Slots (bits) on which arrivals of two phases may change places."""
-    picky: int = 0
-    """Slots (bits) with a wait that such an exchange may matter to."""
+    issues: dict[int, int]
+    """The wgmmas (events, one per warp) that were issued, with `s` at that moment."""
+    foreign: int
+    """What was fenced by a thread that observed it, not by the one that did it."""
+    arrivals: dict[int, tuple[tuple[tuple[int, bool], ...], tuple[tuple[int, bool], ...]]]
+    """Per mbarrier slot, those of the running phase and of the one before: the arrival's event, and
+    whether bytes have no part in it."""
+    early: tuple[str, str] | None = None
+    """The first arrival that another interleaving has in the phase before, and what is wrong."""
     loose: str = ""
     """The first thing that another interleaving might do differently."""
 
@@ -188,8 +192,8 @@ class State:
             self.pcs[:], self.g[:], self.a[:], self.s[:], self.own[:], self.near[:], self.far[:],
             self.slots[:], dict(self.named), dict(self.cluster), dict(self.turns),
             dict(self.past), dict(self.pool), self.taken, self.flight, dict(self.memory),
-            self.asleep, self.fenced, dict(self.arrivals),
-            self.exchanged, self.picky, self.loose,
+            self.asleep, self.fenced, dict(self.issues), self.foreign, dict(self.arrivals),
+            self.early, self.loose,
         )  # fmt: skip
 
     def key(self) -> tuple[object, ...]:

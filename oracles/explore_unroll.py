@@ -40,6 +40,7 @@ def unroll(plan: Plan) -> None:
         reader = _Unroller(plan, agent, places, values, Registers(plan.without))
         reader.body(plan.kernel.body)
         reader.end()
+    plan.index()
 
 
 @dataclass(slots=True)
@@ -104,6 +105,10 @@ class _Unroller(SyncUnroller):
         access.write = not isinstance(stmt, kir.Load)
         access.adds = int(isinstance(stmt, kir.AtomicAdd))
         access.exact = isinstance(place, kir.Box) and not place.tensor.dtype.is_float
+        if access.shared and access.space != self.agent.cta:
+            self.plan.remote_bits |= event
+            what = f"{access.what} {'written' if access.write else 'read'} by {self.where}"
+            self.plan.leaving.append((access.space, event, what))
         self.step(Op.ACCESS, stmt, event, (access,))
 
     def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
@@ -204,6 +209,10 @@ class _Unroller(SyncUnroller):
         self.wgmmas += 1
         event = plan.wgmma_events.setdefault(key, 0) or plan.event()
         plan.wgmma_events[key] = event
+        group = (agent.cta, agent.warp // 4, key[2])
+        mates = plan.wgmma_mates.setdefault(group, [])
+        if event not in mates:
+            mates.append(event)
         self.registers.wgmma(stmt, event, self.where)
         accesses = []
         for operand, rows in ((stmt.a, self.rows(stmt.acc.layout)), (stmt.b, 0)):
@@ -213,12 +222,14 @@ class _Unroller(SyncUnroller):
                     layout=None, first=self.first, rows=rows,
                 )  # fmt: skip
                 access.engine, access.bit, access.issue = True, event, event
+                access.mates = mates
                 plan.shared_bits |= event
                 accesses.append(access)
                 what = f"{access.what} being read by {self.where}"
                 plan.leaving.append((access.space, event, what))
         self.groups[kir.AsyncKind.WGMMA].open.append((event, event))
-        self.join(stmt, tuple(accesses))
+        self.products.append((event, mates))
+        self.join(stmt, tuple(accesses)).grants = event
 
     def rows(self, layout: kir.Layout) -> int:
         """Return the rows of A (a mask) that the executing warpgroup reads."""

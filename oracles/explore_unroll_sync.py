@@ -30,6 +30,8 @@ class SyncUnroller:
     where: str = ""
     copies: int = 0
     """cp.async of this agent so far."""
+    products: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Its wgmmas not awaited yet: event, and those of all warps of the warpgroup."""
     joins: int = 0
     held: int = -1
     """Registers per thread now."""
@@ -175,6 +177,7 @@ class SyncUnroller:
             use.bit = use.issue = event
             accesses = (use,)
         if cta != agent.cta:
+            plan.remote_bits |= event
             plan.leaving.append((cta, event, f"its barrier used by {self.where}"))
         match stmt:
             case kir.MBarrierArrive():
@@ -215,11 +218,15 @@ class SyncUnroller:
                 rule = Rule.AWAIT_CP_ASYNC
             case kir.AsyncKind.WGMMA:
                 rule = Rule.AWAIT_WGMMA
-        events = 0 if rule in self.plan.without else events
+        over, events = events, 0 if rule in self.plan.without else events
         if kind is kir.AsyncKind.WGMMA:
             self.collective(warpgroup=True)
             self.registers.finish(events)
-            self.join(stmt, flag=JOIN_AWAIT).grants = events
+            step = self.join(stmt, flag=JOIN_AWAIT)
+            step.grants = events
+            if Rule.WARPGROUP not in self.plan.without:
+                step.mates = tuple(mates for event, mates in self.products if event & over)
+            self.products = [p for p in self.products if not p[0] & over]
         elif events:
             self.step(Op.AWAIT, stmt).grants = events
 

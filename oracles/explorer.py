@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from fuser import kernel_ir as kir
 from fuser.expr import Var
@@ -19,6 +20,7 @@ from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, NotModelled, Rule
 from oracles.explore_search import Search, TooMany
 from oracles.explore_state import Access
+from oracles.explore_tiles import union
 from oracles.explore_unroll import unroll
 from oracles.verdict import Finding, Status, Verdict
 
@@ -128,6 +130,7 @@ class _Reading:
                 warnings |= machine.memory.warnings
                 feet.append((ctas, machine.memory.footprint))
             self._apart(feet)
+            self._covered(feet)
         except Defect as defect:
             at = f" after {search.last()}" if search and search.way else ""
             finding = Finding(defect.kind, defect.where, f"{defect.says}{at}")
@@ -162,6 +165,27 @@ class _Reading:
         """Return the CTAs that can meet: by semaphores all, else those of a cluster."""
         size = self.launch.grid if self.kernel.semaphores else self.kernel.cluster
         return [tuple(range(i, i + size)) for i in range(0, self.launch.grid, size)]
+
+    def _covered(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
+        """Demand that every element of every output is written."""
+        if Rule.COVERAGE in self.without:
+            return
+        values = self._values()
+        for number, tensor in enumerate(self.kernel.tensors):
+            if tensor.name not in self.kernel.outputs:
+                continue
+            done = union(
+                access.mask
+                for ctas, spaces in feet
+                for access in spaces.get(len(ctas) + number, ())
+                if access.write
+            )
+            missing = ((1 << prod(value(e, values) for e in tensor.extents)) - 1) & ~done
+            self.checked += 1
+            if missing:
+                first = (missing & -missing).bit_length() - 1
+                says = f"{missing.bit_count()} elements are not written, the first is {first}"
+                raise Defect(Rule.COVERAGE, "coverage", f"tensor {tensor.name}", says)
 
     def _apart(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
         """Demand that units which never meet do not touch what another one writes."""

@@ -106,7 +106,12 @@ def present(witness: Witness, shown: list[Row | int]) -> tuple[str, ...]:
 
 
 def _brief(row: Row) -> Row:
-    return replace(row, text=_LONG.sub("[…]", row.text), note=_LONG.sub("[…]", row.note))
+    return replace(row, text=brief(row.text), note=brief(row.note))
+
+
+def brief(code: str) -> str:
+    """Return a line of a kernel's text without the coordinates of long boxes."""
+    return _LONG.sub("[…]", code)
 
 
 def folded(says: str, width: int) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from math import lcm
 
 from fuser import kernel_ir as kir
@@ -19,6 +19,10 @@ from oracles.trace import Trace
 
 LAUNCHES = 400
 """Launches that are tried at most; a few milliseconds."""
+SOME = 12
+"""Launches of all kinds that are tried beside those with a trip count that is asked for."""
+MOST = 9
+"""Trip counts of all loops that are tried beside the one that is asked for."""
 LARGEST = 1 << 24
 """Largest value that is tried for a parameter."""
 Values = Mapping[str, int]
@@ -75,6 +79,27 @@ def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
     wanted = [trips[name] for name, _ in search.stops if name in trips]
     values = search.reached(stops, wanted)
     return None if values is None else search.launch(values)
+
+
+def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
+    """Yield launches in which one loop after another has a trip count, then small ones.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    trips : int
+        The trip count; other loops have whatever follows from it.
+    """
+    search = _Search(kernel)
+    stops: list[Expr] = [stop for _, stop in search.stops if not isinstance(stop, int)]
+    for wanted in (stops, *([stop] for stop in stops)):
+        values = search.reached(wanted, [trips] * len(wanted))
+        if values is not None:
+            yield search.launch(values)
+    yield from small(kernel, most=MOST)
+    for values in islice(some_launches(kernel), SOME):
+        yield search.launch(values)
 
 
 def small(kernel: kir.Kernel, *, most: int = 3) -> list[Launch]:
@@ -256,8 +281,22 @@ def _units(kernel: kir.Kernel) -> dict[Var, int]:
     units = dict.fromkeys(kernel.params, 1)
     for t in kernel.tensors:
         for var in variables(t.extents[-1]):
-            units[var] = lcm(units.get(var, 1), t.aligned)
+            units[var] = lcm(units.get(var, 1), _unit(t.extents[-1], var, t.aligned))
     return units
+
+
+def _unit(extent: Expr, var: Var, aligned: int) -> int:
+    """Return the steps of a parameter in which an extent stays a multiple: 1 of `16 * n` for 8."""
+    at = function(extent)
+    others = dict.fromkeys((v.name for v in variables(extent)), 1)
+    for unit in (u for u in range(1, aligned) if aligned % u == 0):
+        try:
+            steps = [at({**others, var.name: unit * many}) for many in (1, 2, 3)]
+        except ZeroDivisionError:
+            return aligned
+        if all(step % aligned == 0 for step in steps):
+            return unit
+    return aligned
 
 
 def _grid(kernel: kir.Kernel) -> Function | None:

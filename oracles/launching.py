@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from fuser import kernel_ir as kir
+from fuser.expr import Var
 from fuser.program import Program
-from oracles import explorer, prover, simulator
+from oracles import explorer, launches, prover, simulator
 from oracles.target import Subject, Target
 from oracles.trials import GRIDS, Trial, broken, settings, trials, trips
-from oracles.verdict import Verdict
+from oracles.verdict import Status, Verdict
 from oracles.witness import Witness
 
 SMALL = 3
 """Trip counts up to this are tried where nothing is asked for, or just past the longest ring."""
 Plan = tuple[Trial, ...]
 """A launch for each kernel of what is judged."""
+SCHEDULES = 24
+"""Schedules under which the simulator tries to replay what the prover refutes."""
 
 
 class LaunchError(Exception):
@@ -44,22 +47,22 @@ class Asked:
 
 
 def plans(spec: str, target: Target, asked: Asked) -> list[Plan]:
-    """Return what to launch: as `launches`, for a program with the same values in every kernel.
+    """Return what to launch: as `requested`, for a program with the same values in every kernel.
 
     Raises
     ------
     LaunchError
-        As `launches`; and if no small launch of a program's first kernel settles the others.
+        As `requested`; and if no small launch of a program's first kernel settles the others.
     """
     first, *others = target.kernels
     if not others:
-        return [(trial,) for trial in launches(spec, first, asked)]
+        return [(trial,) for trial in requested(spec, first, asked)]
     names = {p.name for kernel in target.kernels for p in kernel.params}
     if asked.given:
         _params(spec, target.name, sorted(names), asked.given)
         return [tuple(_own(spec, kernel, _restricted(asked, kernel)) for kernel in target.kernels)]
     found = []
-    for trial in launches(spec, first, asked):
+    for trial in requested(spec, first, asked):
         given = tuple(f"{name}={value}" for name, value in trial.params.items())
         if names <= set(trial.params):
             rest = (_restricted(Asked(asked.grid, given), kernel) for kernel in others)
@@ -81,7 +84,7 @@ def _restricted(asked: Asked, kernel: kir.Kernel) -> Asked:
     return Asked(asked.grid, given)
 
 
-def launches(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Trial]:
+def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Trial]:
     """Return the one launch that was asked for, or small ones.
 
     Parameters
@@ -160,6 +163,76 @@ def witnessed(kernel: kir.Kernel, policy: str) -> Witness | None:
     """Return the execution that refutes a kernel; None if the prover has none to show."""
     show: Callable[..., Witness | None] | None = getattr(prover, "witness", None)
     return show(kernel, policy=policy) if show is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Whether the simulator goes wrong too where the prover says that a kernel does.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of what the simulator found; empty if it found nothing.
+    seed : int
+        The schedule that shows it.
+    launch : str
+        The launch, as options of the command line; empty if none was found.
+    reason : str
+        Why it could not be tried.
+    """
+
+    kind: str
+    seed: int
+    launch: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.kind:
+            return f"replayed by the simulator: fail {self.kind}, schedule of seed {self.seed}"
+        if self.reason:
+            return f"not replayed by the simulator: {self.reason}"
+        return f"not replayed by the simulator in {SCHEDULES} schedules of {self.launch}"
+
+
+def again(kernel: kir.Kernel, found: Witness, policy: str) -> Again:
+    """Run a refuted kernel at the trip counts of its witness, under schedule after schedule."""
+    likely = _like(kernel, dict(found.trips))
+    if likely is None:
+        counts = ", ".join(f"{name}={count}" for name, count in found.trips)
+        return Again("", 0, "", f"no launch with {counts} was found")
+    tried = [(likely, range(SCHEDULES))]
+    if kernel.semaphores:
+        # The trip counts alone do not say how many CTAs take turns.
+        several = [one for one in launches.small(kernel) if one.grid > likely.grid]
+        tried += [(one, range(SCHEDULES // 4)) for one in several[:4]]
+    for launch, seeds in tried:
+        how = settings(launch.grid, launch.params)
+        run = simulator.Launch(launch.grid, launch.params)
+        for seed in seeds:
+            answer = simulator.simulate(kernel, run, seed=seed, policy=policy)
+            wrong = [f for f in answer.findings if f.severity == "error"]
+            if answer.status is Status.FAIL:
+                return Again(wrong[0].kind, seed, how)
+            if answer.status is not Status.PASS:
+                return Again("", 0, how, answer.reason)
+    return Again("", 0, settings(likely.grid, likely.params))
+
+
+def _like(kernel: kir.Kernel, counts: dict[str, int]) -> launches.Launch | None:
+    """Return a launch whose loops have these trip counts, or at least one of them."""
+    wanted: dict[str, int] = {}
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.ForLoop):
+            name = stmt.stop.name if isinstance(stmt.stop, Var) else f"trips of {stmt.index.name}"
+            if name in counts:
+                wanted[stmt.index.name] = counts[name]
+    if counts and not wanted:
+        return None
+    for some in (wanted, *({name: count} for name, count in wanted.items())):
+        launch = launches.example(kernel, some)
+        if launch is not None:
+            return launch
+    return None
 
 
 def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:

@@ -75,17 +75,18 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
         return f"{tensor.name}: written through a tensor that is not declared so"
-    try:
-        _Partition(kernel, found, tensor, known)
-    except OpenError as first:
-        copies = [copy for s, b in found for copy in written_out(s, b)]
-        if len(copies) == len(found):
-            return str(first)
+    copies = [copy for s, b in found for copy in written_out(s, b)]
+    first = ""
+    for stores, whole in ((found, True), (copies, True), (found, False)):
+        if whole and first and len(copies) == len(found):
+            continue
         try:
-            _Partition(kernel, copies, tensor, known)
-        except OpenError:
-            return str(first)
-    return ""
+            _Partition(kernel, stores, tensor, known, whole=whole)
+        except OpenError as error:
+            first = first or str(error)
+        else:
+            return ""
+    return first
 
 
 def _added(site: Site) -> kir.Box | None:
@@ -101,6 +102,8 @@ class _Partition:
         found: list[tuple[Site, kir.Box]],
         tensor: kir.Tensor,
         known: Known,
+        *,
+        whole: bool,
     ) -> None:
         self.kernel, self.tensor, self.known = kernel, tensor, known
         self.grid = launches.fixed_grid(kernel)
@@ -108,7 +111,7 @@ class _Partition:
         self.sizes = self.stores[0].box.shape
         if any(s.box.shape != self.sizes for s in self.stores):
             raise OpenError(f"{tensor.name}: boxes of different shapes")
-        self.places = link(self.stores)
+        self.places = link(self.stores, whole=whole)
         groups, self.units = parts(self.stores)
         self.counts = self._domain(groups)
         self.pinned: list[Digit] = []

@@ -115,8 +115,14 @@ def store(site: Site, box: kir.Box, known: Known) -> Store:
     return Store(site, box, units, site.loops, conditions)
 
 
-def link(stores: list[Store]) -> list[Place]:
+def link(stores: list[Store], *, whole: bool = True) -> list[Place]:
     """Put a place for every loop index in the origins, the same one in every store.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether a place is what an index becomes in the origins, `a * index + b`, so that several
+        stores may share it; otherwise it is the index alone.
 
     Returns
     -------
@@ -131,7 +137,7 @@ def link(stores: list[Store]) -> list[Place]:
     places: list[Place] = []
     for store in stores:
         for turn in store.loops:
-            place = _linked(store, turn)
+            place = _linked(store, turn) if whole else _alone(store, turn)
             if place is not None and place not in places:
                 places.append(place)
     if places == [DEALT]:
@@ -178,6 +184,21 @@ def _linked(store: Store, turn: Turn) -> Place | None:
     store.places[place] = var
     store.ends[place] = tree(poly(a * turn.stop + b))
     store.plain &= (a, b) == (1, 0)
+    return place
+
+
+def _alone(store: Store, turn: Turn) -> Place | None:
+    """Take an index as a place, whatever it is multiplied with; pin one that is not used."""
+    if not any(turn.index.name in names(unit) for unit in store.units):
+        _solved(store, turn)
+        return None
+    place = Place((), len(store.places))
+    var = place.var
+    store.units = [poly(substitute(tree(unit), {turn.index: var})) for unit in store.units]
+    store.conditions = [substitute(c, {turn.index: var}) for c in store.conditions]
+    store.conditions.append(both(fold(Kind.LE, 0, var), var < turn.stop))
+    store.places[place] = var
+    store.ends[place] = tree(poly(turn.stop))
     return place
 
 

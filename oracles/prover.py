@@ -20,16 +20,11 @@ import re
 from fuser import kernel_ir as kir
 from fuser.kernel_text import line
 from fuser.program import Program
-from oracles import certificate, closure, closure_replay, coverage, launches
+from oracles import certificate, closure, closure_launch, closure_witness, coverage
 from oracles.arithmetic import UnsupportedError
+from oracles.closure_key import Memory
 from oracles.closure_world import Violation as Missing
-from oracles.events import Violation
-from oracles.footprint import Footprints
-from oracles.induction import edges, enough, lookahead, steady
-from oracles.order import Order
-from oracles.rhythm import rhythm
-from oracles.trace import Trace, read
-from oracles.twins import followed
+from oracles.trace import read
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -38,8 +33,8 @@ POLICIES = ("default", "strict")
 """`strict` also wants a proxy fence between ordinary reads of a slot and its refill by TMA."""
 RLIMIT = 2_000_000
 """Work limit of one z3 question, in z3's resource units: repeatable, unlike seconds."""
-MOST = 200
-"""Trip counts that are judged one by one at most; a kernel that needs more stays unknown."""
+REMEMBERED = Memory()
+"""Proofs of this process, to be given again for the same kernel or one with other names."""
 
 
 def prove(
@@ -67,11 +62,19 @@ def prove(
         raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
     if isinstance(kernel, Program):
         return _all([prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches])
+    known = REMEMBERED.recall(kernel, policy, rlimit)
+    if known is not None:
+        return known
+    return REMEMBERED.keep(kernel, policy, rlimit, _judged(kernel, policy, rlimit))
+
+
+def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
+    """Judge a kernel without looking at what was judged before."""
     try:
         closed = closure.judge(kernel, policy=policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
         if closed.violations:
-            return _refuted(kernel, closed, findings)
+            return _refuted(kernel, closed, findings, policy)
         covered = coverage.covered(kernel, rlimit=rlimit)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
@@ -111,19 +114,16 @@ def _finding(violation: Missing) -> Finding:
     return Finding(violation.kind, where, says, violation.severity)
 
 
-def _refuted(kernel: kir.Kernel, closed: closure.Closed, findings: tuple[Finding, ...]) -> Verdict:
-    """Answer FAIL, unless no launch has the trip count that shows it."""
+def _refuted(
+    kernel: kir.Kernel, closed: closure.Closed, findings: tuple[Finding, ...], policy: str
+) -> Verdict:
+    """Answer FAIL, unless no launch is found that shows it."""
     trips = min(v.trips for v in closed.violations)
-    try:
-        trace = read(kernel)
-    except UnsupportedError:
-        return Verdict(ORACLE, Status.FAIL, closed.checked, findings)
-    findings = (*_accounts(trace, trips), *findings)
-    if trace.trips is not None and launches.launch(trace, trips) is None:
+    if closure_launch.showing(kernel, trips, policy=policy) is None:
         warnings = tuple(Finding(f.kind, f.where, f.witness, "warning") for f in findings)
-        reason = f"refuted for trips={trips}, but no launch with that many is known"
+        reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
-    return Verdict(ORACLE, Status.FAIL, closed.checked, findings)
+    return Verdict(ORACLE, Status.FAIL, closed.checked, (*_accounts(kernel, trips), *findings))
 
 
 def _seconded(
@@ -142,94 +142,14 @@ def _seconded(
     return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
 
 
-class Ordered:
-    """The obligations on the order of events, judged for enough trip counts.
-
-    `errors` and `warnings` are findings, `reason` says why all trip counts are not settled, and
-    `most` is the largest trip count that was judged.
-    """
-
-    def __init__(self, trace: Trace, policy: str) -> None:
-        self.trace = trace
-        self.policy = policy
-        self.errors: tuple[Finding, ...] = ()
-        self.warnings: tuple[Finding, ...] = ()
-        self.reason = ""
-        self.checked = 0
-        self.most = 0
-        self.failing = 0
-        self.footprints = Footprints(trace)
-        self._following = followed(self.footprints)
-        self._rhythm = rhythm(trace)
-        self._violations: dict[tuple[str, int, int], Violation] = {}
-        self._judge()
-
-    def _judge(self) -> None:
-        order = self._judged(0)
-        if self.trace.trips is None or self.errors:
-            return
-        ahead, n = 0, 1
-        while not self.errors:
-            goal = enough(self._rhythm, ahead)
-            if goal > MOST:
-                self.reason = f"{goal} trip counts would have to be judged, at most {MOST} are"
-                return
-            while n <= goal and not self.errors:
-                order = self._judged(n)
-                n += 1
-            if self.errors:
-                return
-            found = edges(order, self._rhythm)
-            if not steady(found, self._rhythm):
-                self.reason = "the kernel does not settle into a rhythm"
-                return
-            seen = lookahead(frozenset().union(*found))
-            if seen is None:
-                self.reason = "an event needs others that come ever later"
-                return
-            if seen <= ahead:
-                return
-            ahead = seen
-
-    def _judged(self, n: int) -> Order:
-        order = Order(self.trace, n, self.footprints, self._following)
-        self.checked += order.checked
-        self.most = n
-        for violation in order.violations:
-            key = (
-                violation.kind,
-                violation.later.line,
-                violation.earlier.line if violation.earlier else 0,
-            )
-            self._violations.setdefault(key, violation)
-        found = [finding(v, self.policy) for v in self._violations.values()]
-        self.errors = tuple(f for f in found if f.severity == "error")
-        self.warnings = tuple(f for f in found if f.severity != "error")
-        self.failing = n
-        return order
-
-
-def finding(violation: Violation, policy: str) -> Finding:
-    """Put a violation in the kernel's words."""
-    severity, kind = violation.severity, violation.kind
-    if kind == "proxy-read":
-        severity = "error" if policy == "strict" else "warning"
-    kind = kind.split("-")[0]
-    where = violation.later.where
-    if violation.earlier is not None:
-        where = f"{violation.earlier.where} | {where}"
-    k = violation.iteration
-    moment = f"k={k}" if k >= 0 else "before the loop"
-    witness = f"trips={violation.trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
-    if violation.earlier is not None:
-        witness += f" (the other is `{line(violation.earlier.stmt)}`)"
-    return Finding(kind, where, witness, severity)
-
-
-def _accounts(trace: Trace, trips: int) -> list[Finding]:
+def _accounts(kernel: kir.Kernel, trips: int) -> list[Finding]:
     """Say of a refuted kernel where an iteration's expected bytes differ from those it copies."""
+    try:
+        trace = read(kernel)
+    except UnsupportedError:
+        return []
     found = []
-    for barrier in trace.kernel.barriers:
+    for barrier in kernel.barriers:
         expected = delivered = 0
         where = ""
         for step in trace.steps:
@@ -263,7 +183,7 @@ def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
     Witness or None
         The followed execution with the fewest trips in every loop; None if few trips show nothing.
     """
-    return closure_replay.replay(kernel, policy=policy)
+    return closure_witness.witness(kernel, policy=policy)
 
 
 def witness_trips(verdict: Verdict) -> set[int]:

@@ -2,7 +2,7 @@
 
 Threads that do the same are one `Agent`; of every kind one representative is followed and the
 others are counted.  Every statement becomes one `Step` (loops with a constant end are written
-out), whose slot, parity and guards are functions of the iteration `k` of the one symbolic loop
+out), whose slot, parity and guards are expressions of the iteration `k` of the one symbolic loop
 that an agent may run and of the trip count `n` that all such loops share.
 
 Nothing is executed here and nothing is judged.
@@ -18,11 +18,9 @@ from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel_text import line, numbered
 from oracles.agents import Agent, kinds
 from oracles.arithmetic import (
-    Function,
     K,
     N,
     UnsupportedError,
-    function,
     replace_tree,
 )
 
@@ -32,10 +30,9 @@ UNROLL = 1024
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The symbolic loop of an agent; it ends at `stop(n)`."""
+    """The symbolic loop of an agent, and its end in the kernel's words."""
 
     number: int
-    stop: Function
     text: str
 
 
@@ -43,8 +40,8 @@ class Loop:
 class Step:
     """One statement as some agents execute it.
 
-    `slot` is the slot of the shared buffer, `bar_slot` the slot of the mbarrier, `where` the line
-    of the kernel's text.  `loop` is None outside the symbolic loop.
+    `where` is the line of the kernel's text, `loop` None outside the symbolic loop.  Which slots
+    and phases it is about is in `Trace.controls`.
     """
 
     index: int
@@ -52,22 +49,13 @@ class Step:
     line: int
     loop: Loop | None
     agents: frozenset[int]
-    guard: Function | None
-    slot: Function
-    bar_slot: Function
-    parity: Function
+    guard: Expr | None
     role: str
-    elected: bool
-    lets: Mapping[Var, Expr]
 
     @property
     def where(self) -> str:
         """Line number and text of the statement."""
         return f"line {self.line}: {line(self.stmt)}"
-
-    def runs(self, k: int, n: int) -> bool:
-        """Whether its guards hold."""
-        return self.guard is None or self.guard(k, n) != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +66,6 @@ class Program:
     inside: tuple[Step, ...]
     after: tuple[Step, ...]
     loop: Loop | None
-
-    def stop(self, n: int) -> int:
-        """Return how many iterations the loop has."""
-        return 0 if self.loop is None else max(0, self.loop.stop(0, n))
-
-    def run(self, n: int) -> Iterator[tuple[Step, int]]:
-        """Return the steps in order of execution, each with its iteration.
-
-        Iteration -1 is before the loop, and the loop's end is after it.
-        """
-        for step in self.before:
-            if step.runs(0, n):
-                yield step, -1
-        stop = self.stop(n)
-        inside = [(step, step.guard) for step in self.inside]
-        for k in range(stop):
-            for step, guard in inside:
-                if guard is None or guard(k, n):
-                    yield step, k
-        for step in self.after:
-            if step.runs(0, n):
-                yield step, stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +86,7 @@ class Trace:
     """A kernel as the prover reads it.
 
     `trips` is the expression of the kernel that the prover's `N` stands for, None without a
-    symbolic loop; `written_out` the longest constant loop.
+    symbolic loop.
     """
 
     kernel: kir.Kernel
@@ -129,18 +95,17 @@ class Trace:
     programs: tuple[Program, ...]
     trips: Expr | None
     controls: tuple[Control, ...]
-    written_out: int
 
 
-def read(kernel: kir.Kernel, text: kir.Kernel | None = None) -> Trace:
+def read(kernel: kir.Kernel, lines: Mapping[int, int] | None = None) -> Trace:
     """Read a kernel.
 
     Parameters
     ----------
     kernel : Kernel
         A finished kernel.
-    text : Kernel, optional
-        The kernel whose lines are named, if `kernel` holds statements of another.
+    lines : mapping of int to int, optional
+        Lines by the `id` of a statement, if `kernel` is made of statements of another.
 
     Raises
     ------
@@ -154,8 +119,8 @@ def read(kernel: kir.Kernel, text: kir.Kernel | None = None) -> Trace:
         if isinstance(stmt, kir.Role) and id(stmt) in inner:
             raise UnsupportedError(f"role {stmt.name} stands inside another statement")
     agents = kinds(kernel)
-    reader = _Reader(kernel, agents, text or kernel)
-    reader.body(kernel.body, _Place(frozenset(range(len(agents))), {}, (), None, "", elected=False))
+    reader = _Reader(kernel, agents, lines)
+    reader.body(kernel.body, _Place(frozenset(range(len(agents))), {}, (), None, ""))
     trips = reader.trips()
     steps = tuple(reader.step(i, raw, trips) for i, raw in enumerate(reader.raw))
     programs = tuple(_program(agent, steps) for agent in agents)
@@ -164,7 +129,7 @@ def read(kernel: kir.Kernel, text: kir.Kernel | None = None) -> Trace:
         for i, raw in enumerate(reader.raw)
         for what, expr in _controls(raw, trips)
     )
-    return Trace(kernel, agents, steps, programs, trips, controls, reader.written_out)
+    return Trace(kernel, agents, steps, programs, trips, controls)
 
 
 def _program(agent: Agent, steps: tuple[Step, ...]) -> Program:
@@ -187,7 +152,6 @@ class _Place:
     guards: tuple[Expr, ...]
     loop: tuple[int, Expr] | None
     role: str
-    elected: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +164,15 @@ class _Raw:
 class _Reader:
     """Flatten the bodies of a kernel, inlining lets and writing constant loops out."""
 
-    def __init__(self, kernel: kir.Kernel, agents: tuple[Agent, ...], text: kir.Kernel) -> None:
+    def __init__(
+        self, kernel: kir.Kernel, agents: tuple[Agent, ...], lines: Mapping[int, int] | None
+    ) -> None:
         self.kernel = kernel
         self.agents = agents
         self.raw: list[_Raw] = []
         self.loops = 0
-        self.written_out = 0
-        self.lines = {id(stmt): number for number, stmt in numbered(text)}
+        own = {id(stmt): number for number, stmt in numbered(kernel)}
+        self.lines = own if lines is None else lines
         self.ends: dict[int, Loop] = {}
 
     def body(self, body: tuple[kir.Stmt, ...], place: _Place) -> None:
@@ -218,7 +184,6 @@ class _Reader:
                 place.guards,
                 place.loop,
                 place.role,
-                elected=place.elected,
             )
             match stmt:
                 case kir.Let(var, value):
@@ -241,7 +206,6 @@ class _Reader:
 
     def _loop(self, index: Var, stop: Expr, inner: tuple[kir.Stmt, ...], here: _Place) -> None:
         if isinstance(stop, int):
-            self.written_out = max(self.written_out, stop)
             for j in range(stop):
                 self.body(
                     inner,
@@ -251,7 +215,6 @@ class _Reader:
                         here.guards,
                         here.loop,
                         here.role,
-                        elected=here.elected,
                     ),
                 )
             return
@@ -263,7 +226,7 @@ class _Reader:
         lets = {**here.lets, index: K}
         self.body(
             inner,
-            _Place(here.agents, lets, here.guards, (number, stop), here.role, elected=here.elected),
+            _Place(here.agents, lets, here.guards, (number, stop), here.role),
         )
 
     def _role(self, here: _Place, name: str, first: int, warps: int) -> _Place:
@@ -272,7 +235,7 @@ class _Reader:
             for a in self.agents
             if a.index in here.agents and first <= a.base < first + warps
         )
-        return _Place(mine, here.lets, here.guards, here.loop, name, elected=here.elected)
+        return _Place(mine, here.lets, here.guards, here.loop, name)
 
     def _elect(self, here: _Place, per: kir.Per) -> _Place:
         mine = set()
@@ -289,7 +252,7 @@ class _Reader:
             if per is kir.Per.WARP and not agent.first_lane:
                 continue
             mine.add(i)
-        return _Place(frozenset(mine), here.lets, here.guards, here.loop, here.role, elected=True)
+        return _Place(frozenset(mine), here.lets, here.guards, here.loop, here.role)
 
     def trips(self) -> Expr | None:
         """Return the one expression of which every symbolic loop end is a simple function."""
@@ -304,34 +267,24 @@ class _Reader:
         return bases[0] if bases else None
 
     def step(self, index: int, raw: _Raw, trips: Expr | None) -> Step:
-        """Return the step of one statement, with its controls as functions."""
+        """Return the step of one statement."""
         controls = dict(_controls(raw, trips))
         loop = None
         if raw.place.loop is not None:
             number, stop = raw.place.loop
             if number not in self.ends:
-                self.ends[number] = Loop(number, function(controls["stop"]), str(stop))
+                self.ends[number] = Loop(number, str(stop))
             loop = self.ends[number]
-        guard = function(controls["guard"]) if "guard" in controls else None
-        return Step(
-            index, raw.stmt, raw.line, loop, raw.place.agents, guard,
-            function(controls.get("slot", 0)),
-            function(controls.get("bar_slot", 0)),
-            function(controls.get("parity", 0)),
-            raw.place.role,
-            raw.place.elected,
-            raw.place.lets,
-        )  # fmt: skip
+        guard = controls.get("guard")
+        return Step(index, raw.stmt, raw.line, loop, raw.place.agents, guard, raw.place.role)
 
 
 def _guarded(here: _Place, test: Expr) -> _Place:
     if isinstance(test, int):
         if test:
             return here
-        return _Place(frozenset(), here.lets, here.guards, here.loop, here.role, elected=False)
-    return _Place(
-        here.agents, here.lets, (*here.guards, test), here.loop, here.role, elected=here.elected
-    )
+        return _Place(frozenset(), here.lets, here.guards, here.loop, here.role)
+    return _Place(here.agents, here.lets, (*here.guards, test), here.loop, here.role)
 
 
 def _base(stop: Expr) -> Expr:

@@ -86,7 +86,8 @@ def svg(witness: Witness) -> Markup:
     heads = [folded(name, int((lane - 26) / _CHAR)) for name in lanes]
     top = _TOP + _LINE * max(len(head) for head in heads) + 8
     placed = _placed(shown, top, int((lane - 26) / _CHAR))
-    bottom = placed[-1].y + _LINE * max(len(placed[-1].text), 1) if placed else top
+    last = max(len(placed[-1].text), len(placed[-1].note), 1) if placed else 0
+    bottom = placed[-1].y + _LINE * last if placed else top
     missing = folded(witness.says, int((width - 90) / 6.4))
     nearest = folded(witness.nearest, int((width - 90) / 6.4)) if witness.nearest else []
     height = bottom + 30 + _LINE * (len(missing) + len(nearest)) + 10

@@ -13,8 +13,8 @@ from fuser import kernel_ir as kir
 from fuser.cookbook_ring import k, start, trips
 from fuzz.mutate import all_mutants
 from oracles.certificate import judged
+from oracles.certificate_questions import RLIMIT
 from oracles.certificate_rules import Axiom, Obligation, Rule
-from oracles.questions import RLIMIT
 from oracles.verdict import Status
 
 NEEDS: dict[Axiom, str] = {

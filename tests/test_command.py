@@ -58,6 +58,22 @@ def test_a_refuted_kernel_leaves_with_1_and_shows_both_lines(file: Path) -> None
     assert "trips=4" in done.output
 
 
+def test_a_refutation_says_whether_the_simulator_agrees_and_how_to_see_it(file: Path) -> None:
+    """The second opinion, with the command that gives it again."""
+    done = run("prove", f"{file}:bad")
+    assert "\nreplayed by the simulator: fail WAR, schedule of seed " in done.output
+    words = next(line for line in done.output.splitlines() if line.startswith("  again: "))
+    assert run(*words.split(" -m oracles ")[1].split()).exit_code == REFUTED
+    assert "replayed" not in run("prove", f"{file}:bad", "--no-replay").output
+
+
+def test_lines_beside_notes_keep_no_long_coordinates(file: Path) -> None:
+    """What is cut at the width may be what matters; coordinates never are."""
+    done = run("explain", f"{file}:good")
+    assert "tma_load(T0[…])" in done.output
+    assert "tma_load(T0[…])" in run("prove", f"{file}:bad").output
+
+
 def test_of_several_kernels_the_worst_counts(file: Path) -> None:
     """One refuted kernel among proved ones is not a success."""
     done = run("prove", file, "--no-advice")

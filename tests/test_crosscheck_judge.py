@@ -68,6 +68,27 @@ def test_an_alarm_is_false_only_if_its_witness_was_explored() -> None:
     assert "more than 9" in outcome.explorer.reason
 
 
+def test_a_defect_at_another_launch_is_agreement_by_another_name() -> None:
+    """The kernel is unsafe, and the witness of the prover shows it to nobody."""
+    early = bad(witness="trips=1, k=0: ...")
+    outcome = settle("x", ring(), prover=lambda _: early, explorer=break_at_2)
+    assert outcome.bucket == Bucket.LATER.value
+    assert outcome.explorer.launch == "grid 1, R=8, C=64"
+
+
+def test_an_alarm_at_a_clear_witness_is_open_while_another_launch_is() -> None:
+    """Only an explorer that finished everywhere contradicts."""
+
+    def lost_at_2(kernel: kir.Kernel, start: Start) -> Verdict:
+        if start[1]["R"] == 8:
+            return Verdict("judge", Status.UNKNOWN, 0, reason="more than 9 states")
+        return clear(kernel, start)
+
+    early = bad(witness="trips=1, k=0: ...")
+    outcome = settle("x", ring(), prover=lambda _: early, explorer=lost_at_2)
+    assert outcome.bucket == Bucket.EXPLORER_OPEN.value
+
+
 def test_the_witness_of_the_prover_is_explored_first() -> None:
     """A late bug shows only where the prover says."""
     asked: list[int] = []
@@ -109,9 +130,8 @@ def test_a_judge_that_raises_is_broken() -> None:
         ("fail", ("RAW",), "fail", Bucket.UNSAFE),
         ("fail", ("RAW",), "pass", Bucket.FALSE_ALARM),
         ("fail", ("RAW",), "unsupported", Bucket.EXPLORER_OPEN),
-        ("fail", ("coverage",), "pass", Bucket.COVERAGE),
+        ("fail", ("coverage",), "pass", Bucket.FALSE_ALARM),
         ("fail", ("coverage",), "unknown", Bucket.EXPLORER_OPEN),
-        ("fail", ("RAW", "coverage"), "pass", Bucket.FALSE_ALARM),
         ("unknown", (), "fail", Bucket.PROVER_OPEN),
         ("unsupported", (), "pass", Bucket.PROVER_OPEN),
         ("error", (), "pass", Bucket.BROKEN),

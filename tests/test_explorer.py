@@ -77,7 +77,7 @@ def kind(verdict: Verdict) -> str:
 
 def launches(name: str) -> list[Launch]:
     """Return launches of a recipe over trip counts from none to past its ring."""
-    steps = range(1 if name == "ping_pong" else 0, 7)
+    steps = range(7)
     match name:
         case "tma_ring" | "specialized_ring" | "store_ring":
             return [Launch(2, {"R": 4 * i, "C": 64}) for i in range(11)]
@@ -102,15 +102,17 @@ def test_a_recipe_passes_for_every_trip_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_dropping_a_sync_of_a_recipe_is_noticed(name: str) -> None:
-    """All but two that can go.
+    """All but two that can go, by an error, or a warning that operands are still being read.
 
     A block sync makes inits visible in one CTA, without their fence; and the thread that releases
     the turn in `split_k_tma` did itself all that it releases, so nobody needs to be collected.
     """
     survivors = []
     for mutant in drop_each_sync(RECIPES[name]()):
-        verdict = explore(mutant.kernel, launches(name)[-1], states=3000)
-        if verdict.status is not Status.FAIL:
+        ends = launches(name)[-1], launches(name)[0]
+        found = {kind(explore(mutant.kernel, end, states=3000)) for end in ends}
+        warned = explore(mutant.kernel, ends[0], states=3000).findings
+        if found <= {"pass", "unknown"} and all(f.kind != "WAR" for f in warned):
             survivors.append(mutant.change)
     survivors = [change for change in survivors if "fence_mbarrier_init" not in change]
     assert len(survivors) == (name == "split_k_tma"), survivors
@@ -164,7 +166,7 @@ def test_more_arrivals_than_the_barrier_counts_are_an_error() -> None:
     kernel = tiny(2, each=True)
     full, empty = kernel.barriers
     few = replace(kernel, barriers=(full, replace(empty, arrivals=1)))
-    assert kind(explore(few, at(3))) == "arrivals"
+    assert kind(explore(few, at(3))) in ("arrivals", "WAR")
 
 
 def test_a_parity_off_by_a_phase_is_found() -> None:
@@ -193,7 +195,7 @@ def test_a_lane_that_may_be_lapped_sees_another_phase() -> None:
         kir.Role("a", 0, 1, role(one, other, 1)),
         kir.Role("b", 1, 1, role(other, one, 0)),
     )
-    kernel = replace(plain(body), barriers=(one, other))
+    kernel = replace(plain(body), barriers=(one, other), outputs=())
     assert kind(explore(kernel, at(1))) == "deadlock"
     assert kind(explore(kernel, at(4))) in ("parity", "deadlock")
     synced = kernel.rewrite(
@@ -212,7 +214,7 @@ def exchange(*between: kir.Stmt, back: kir.Layout, threads: int = 64) -> kir.Ker
         *between,
         kir.Load(kir.Fragment("y", DType.F32, back), slot, 1),
     )
-    return replace(kernel, body=body)
+    return replace(kernel, body=body, outputs=())
 
 
 def test_a_private_round_trip_needs_no_barrier() -> None:

@@ -31,22 +31,13 @@ IR = {"fuser.kernel_ir", "fuser.kernel_text", "fuser.program", "fuser.expr", "fu
 PROVER = {
     f"oracles.{name}"
     for name in (
-        "agents", "arithmetic", "certificate", "claims", "coverage", "events", "footprint",
-        "induction", "joins", "launches", "obligations", "order", "parametric", "partition",
-        "places", "polynomial", "premises",
-        "prover", "rhythm", "shape", "sites", "skeleton", "smt", "tiles", "trace", "twins",
-        "window",
+        "agents", "arithmetic", "coverage", "launches", "partition", "places", "polynomial",
+        "premises", "prover", "shape", "sites", "smt", "tiles", "trace",
     )
 }  # fmt: skip
 """The prover's files: they share nothing with the simulator's but the IR and the Verdict."""
-PROVER |= {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("closure*.py")}
-PROVER |= {
-    f"oracles.{name}"
-    for name in (
-        "certificate_rules", "collective", "flatten", "initialisation", "nodes", "questions",
-        "registers",
-    )
-}  # fmt: skip
+for _engine in ("closure*.py", "certificate*.py"):
+    PROVER |= {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob(_engine)}
 SIMULATOR = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("machine*.py")} | {
     "oracles.simulator"
 }
@@ -102,7 +93,7 @@ def may_import(path: Path) -> set[str]:
         return {"oracles.witness"} - {name}
     if name in COMMAND:
         judges = {"oracles.prover", "oracles.simulator", "oracles.explorer", "oracles.lanes"}
-        shown = {"oracles.verdict", "oracles.witness"}
+        shown = {"oracles.verdict", "oracles.witness", "oracles.launches"}
         return IR | COMMAND | judges | shown | {"fuser.errors", "fuser.validate"}
     return set()
 

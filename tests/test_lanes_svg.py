@@ -82,3 +82,15 @@ def test_a_long_witness_says_how_much_is_not_drawn() -> None:
     drawn = str(svg(long(150, 40, 149)))
     assert "more events, not drawn" in drawn
     assert drawn.count("<circle") < 80
+
+
+def test_the_last_note_stands_above_what_is_missing() -> None:
+    """A long note of the last row takes lines that the drawing has to leave room for."""
+    rows = RING.rows[:-1]
+    short = replace(RING, rows=(*rows, replace(RING.rows[-1], note="")))
+    long_note = replace(RING, rows=(*rows, replace(RING.rows[-1], note="of nobody " * 20)))
+    assert _height(svg(long_note)) > _height(svg(short)) + 50
+
+
+def _height(drawn: str) -> float:
+    return float(drawn.partition('viewBox="')[2].split('"')[0].split()[3])

@@ -7,29 +7,33 @@ from dataclasses import replace
 import kernels as ks
 import pytest
 
-from fuser.cookbook import wgmma_ring
+from fuser import kernel_ir as kir
+from fuser.cookbook import split_k, wgmma_ring
 from fuser.expr import eq
 from fuser.program import Program
 from oracles.launching import (
+    SCHEDULES,
     Asked,
     LaunchError,
+    again,
     explored,
-    launches,
     plans,
     replayed,
+    requested,
     simulated,
+    witnessed,
 )
 from oracles.target import Target
 from oracles.trials import Trial
 from oracles.verdict import Status
-from oracles.witness import Mark
+from oracles.witness import Mark, Witness
 
 GIVEN = ("M=64", "N=8", "K=32")
 
 
 def test_a_given_launch_is_taken_with_the_smallest_grid_that_fits() -> None:
     """`requires` ties the grid to the extents; nobody wants to compute it."""
-    assert launches("f.py", wgmma_ring(), Asked(None, ("M=65", "N=8", "K=32"))) == [
+    assert requested("f.py", wgmma_ring(), Asked(None, ("M=65", "N=8", "K=32"))) == [
         Trial(2, {"M": 65, "N": 8, "K": 32}, {"k": 2})
     ]
 
@@ -37,20 +41,20 @@ def test_a_given_launch_is_taken_with_the_smallest_grid_that_fits() -> None:
 def test_small_launches_go_past_the_longest_ring() -> None:
     """A refill is first wrong when a ring turns over: after as many trips as it has slots."""
     for stages in (2, 5):
-        counts = {t.trips["k"] for t in launches("f.py", ks.specialized(stages), Asked())}
+        counts = {t.trips["k"] for t in requested("f.py", ks.specialized(stages), Asked())}
         assert counts >= set(range(stages + 2))
 
 
 def test_all_trips_turn_every_ring_twice() -> None:
     """Phases of both parities, and one more."""
     kernel = ks.specialized(2)
-    counts = {t.trips["k"] for t in launches("f.py", kernel, Asked(all_trips=True))}
+    counts = {t.trips["k"] for t in requested("f.py", kernel, Asked(all_trips=True))}
     assert counts == set(range(7))
 
 
 def test_a_given_grid_picks_among_the_small_launches() -> None:
     """`--grid` alone is a wish, too."""
-    assert {t.grid for t in launches("f.py", ks.direct(), Asked(2))} == {2}
+    assert {t.grid for t in requested("f.py", ks.direct(), Asked(2))} == {2}
 
 
 WRONG = [
@@ -69,7 +73,7 @@ WRONG = [
 def test_a_launch_that_cannot_be_is_refused_with_a_way_out(asked: Asked, says: str) -> None:
     """The message repeats the call and says what to write."""
     with pytest.raises(LaunchError) as error:
-        launches("f.py:wgmma_ring", wgmma_ring(), asked)
+        requested("f.py:wgmma_ring", wgmma_ring(), asked)
     assert str(error.value).startswith("f.py:wgmma_ring ")
     assert says in str(error.value)
 
@@ -77,18 +81,18 @@ def test_a_launch_that_cannot_be_is_refused_with_a_way_out(asked: Asked, says: s
 def test_a_refused_launch_comes_with_one_that_works() -> None:
     """The way out can be copied."""
     with pytest.raises(LaunchError) as error:
-        launches("f.py", wgmma_ring(), Asked(3, GIVEN))
+        requested("f.py", wgmma_ring(), Asked(3, GIVEN))
     words = str(error.value).rpartition("try ")[2].split()
     grid = int(words[words.index("--grid") + 1])
     given = tuple(word for word in words if "=" in word)
-    assert launches("f.py", wgmma_ring(), Asked(grid, given))
+    assert requested("f.py", wgmma_ring(), Asked(grid, given))
 
 
 def test_a_kernel_without_small_launches_asks_for_one() -> None:
     """Judging nothing is not passing."""
     kernel = replace(ks.direct(), requires=(eq(ks.R, 10**6),))
     with pytest.raises(LaunchError, match="give one by --grid G --set R=N --set C=N"):
-        launches("f.py", kernel, Asked())
+        requested("f.py", kernel, Asked())
 
 
 def test_judges_are_asked_with_what_was_given() -> None:
@@ -123,3 +127,37 @@ def test_a_program_whose_launches_do_not_fit_together_asks_for_one() -> None:
     large = replace(ks.staged(2), requires=(eq(ks.R, 10**6),))
     with pytest.raises(LaunchError, match="give one by --set C=N --set R=N --set pitch=N"):
         plans("f.py", Target("pair", Program("pair", (ks.direct(), large))), Asked())
+
+
+def test_a_refutation_is_replayed_at_the_trip_counts_of_its_witness() -> None:
+    """Two judges that know nothing of each other say the same of one launch."""
+    kernel = ks.specialized(3, warp_sync=False)
+    found = witnessed(kernel, "default")
+    assert found is not None
+    once = again(kernel, found, "default")
+    assert once.kind == "WAR"
+    assert str(once).startswith("replayed by the simulator: fail WAR, schedule of seed ")
+    assert once.launch.startswith("--grid ")
+
+
+def test_what_no_schedule_shows_is_said_to_be_open() -> None:
+    """A right kernel under a false accusation is not called wrong."""
+    found = Witness("ring", "RAW", (("trips", 1),), "", "", (), ())
+    said = str(again(ks.specialized(3), found, "default"))
+    assert said.startswith(f"not replayed by the simulator in {SCHEDULES} schedules of --grid ")
+
+
+def test_a_witness_without_a_launch_is_not_replayed() -> None:
+    """The reason names the counts that were looked for."""
+    found = Witness("ring", "RAW", (("nothing", 7),), "", "", (), ())
+    said = str(again(ks.specialized(3), found, "default"))
+    assert said == "not replayed by the simulator: no launch with nothing=7 was found"
+
+
+def test_turns_are_replayed_with_several_ctas() -> None:
+    """One CTA alone never waits for another."""
+    kernel = split_k()
+    wait = next(s for s in kernel.walk() if isinstance(s, kir.BlockSerializeWait))
+    broken = kernel.rewrite(lambda s: [] if s is wait else None)
+    found = Witness("split_k", "WAR", (("trips", 0),), "", "", (), ())
+    assert again(broken, found, "default").kind

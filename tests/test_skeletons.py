@@ -8,6 +8,7 @@ import pytest
 
 from fuser.kernel_text import text
 from fuser.validate import validate
+from fuzz.mutate_number import LATE
 from fuzz.skeletons import FAMILIES, Skeleton, draw, skeleton
 from oracles import simulator
 from oracles.verdict import Status
@@ -52,6 +53,19 @@ def test_families_have_equal_shares_and_faults_are_told() -> None:
     assert {len(s.faults) for s in drawn} == {0, 1, 2, 3}
     for one in drawn:
         assert bool(one.hazards) <= bool(one.faults)
+
+
+def test_a_faulty_skeleton_is_a_kernel_that_validation_accepts() -> None:
+    """What validation refuses never comes to a judge."""
+    for i in range(44):
+        validate(drawn_once(i).kernel, final=True)
+
+
+def test_a_fault_that_acts_late_has_a_launch_that_is_long_enough() -> None:
+    """From step 40 on; the other launches end long before."""
+    late = next(s for s in (draw(0, i) for i in range(1, 2000, 11)) if "stages" in str(s.faults))
+    assert max(params["R"] // 2 for _, params in late.launches) > LATE
+    assert sum(params["R"] // 2 > LATE for _, params in late.launches) == 1
 
 
 def test_families_draw_many_variants() -> None:

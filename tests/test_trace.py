@@ -11,8 +11,7 @@ from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, fold
 from fuser.kernel_text import text
 from oracles.arithmetic import K, N, NegativeError, UnsupportedError, drift, function
-from oracles.footprint import Footprints, meetings
-from oracles.rhythm import rhythm
+from oracles.certificate_footprint import Footprints, meetings
 from oracles.trace import read
 
 
@@ -41,16 +40,13 @@ def test_elect_takes_one_thread_of_the_role() -> None:
     ]
 
 
-def test_programs_unroll_the_prologue_and_follow_its_guard() -> None:
+def test_programs_write_the_prologue_out_and_keep_its_guard() -> None:
     """With fewer trips than prefetched tiles, only the tiles there are may be loaded."""
     trace = read(ks.pipelined(4, 3))
-    for trips in range(8):
-        loads = [
-            step.bar_slot(max(k, 0), trips)
-            for step, k in trace.programs[0].run(trips)
-            if isinstance(step.stmt, kir.TmaLoad)
-        ]
-        assert loads == [i % 4 for i in range(trips)]
+    slots = {(c.step.index, c.what): c.expr for c in trace.controls}
+    loads = [s for s in trace.programs[0].before if isinstance(s.stmt, kir.TmaLoad)]
+    assert [slots[s.index, "bar_slot"] for s in loads] == [0, 1, 2]
+    assert [s.guard for s in loads] == [fold(Kind.LT, q, N) for q in range(3)]
 
 
 def test_lines_are_those_of_the_kernel_text() -> None:
@@ -60,26 +56,6 @@ def test_lines_are_those_of_the_kernel_text() -> None:
     for step in read(kernel).steps:
         number, words = step.where.removeprefix("line ").split(": ", 1)
         assert lines[int(number) - 1].strip() == words
-
-
-def test_a_ring_repeats_after_one_iteration() -> None:
-    """Rings that turn slot by slot look the same one iteration and one slot later."""
-    assert rhythm(read(ks.pipelined(8, 7))).period == 1
-    assert rhythm(read(ks.combined(3, 2, 2))).period == 1
-
-
-def test_a_broken_ring_repeats_after_all_of_its_slots_and_parities() -> None:
-    """A parity out of step with its slot is judged over the whole period."""
-    ring = ks.pipelined(3, 0)
-
-    def skew(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        match stmt:
-            case kir.MBarrierWaitParity(barrier, slot):
-                return [kir.MBarrierWaitParity(barrier, slot, ((ks.K + 1) // 3) % 2)]
-            case _:
-                return None
-
-    assert rhythm(read(ring.rewrite(skew))).period == 6
 
 
 @st.composite
@@ -109,6 +85,12 @@ def test_drift_says_how_values_repeat(expr: Expr) -> None:
         for n in range(max(how.trips, k + how.end), max(how.trips, k + how.end) + p + 3):
             assert value(k + p, n + p) == value(k, n) + how.along_k + how.along_n
             assert value(k, n + p) == value(k, n) + how.along_n
+
+
+def test_what_does_not_repeat_is_refused() -> None:
+    """A guard on half the trips moves with every iteration."""
+    with pytest.raises(UnsupportedError, match="does not repeat"):
+        drift(fold(Kind.LT, K * 2, N))
 
 
 def test_division_of_a_negative_number_is_noticed() -> None:
@@ -159,22 +141,12 @@ def test_a_broadcast_tile_meets_many_threads() -> None:
             ],
             "different lengths",
         ),
-        (
-            [
-                kir.ForLoop(
-                    ks.K,
-                    ks.TRIPS,
-                    (kir.IfThenElse(fold(Kind.LT, ks.K * 2, ks.TRIPS), (kir.WarpSync(),)),),
-                )
-            ],
-            "does not repeat",
-        ),
     ],
 )
 def test_what_is_not_modelled_is_named(body: list[kir.Stmt], says: str) -> None:
     """Unsupported is an answer, and must say of what."""
     with pytest.raises(UnsupportedError, match=says):
-        rhythm(read(ks.kernel("odd", body)))
+        read(ks.kernel("odd", body))
 
 
 def test_conditions_join() -> None:
@@ -183,5 +155,7 @@ def test_conditions_join() -> None:
     loop = kir.ForLoop(ks.K, ks.TRIPS, (kir.IfThenElse(ks.K < 4, (inner,)),))
     trace = read(ks.kernel("guards", [loop]))
     (step,) = trace.steps
-    assert [step.runs(k, 9) for k in range(6)] == [False, True, True, True, False, False]
+    assert step.guard is not None
+    holds = function(step.guard)
+    assert [holds(k, 9) for k in range(6)] == [False, True, True, True, False, False]
     assert both(1, Op(Kind.LT, K, 4)) == Op(Kind.LT, K, 4)

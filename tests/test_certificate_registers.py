@@ -9,7 +9,7 @@ import pytest
 from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.cookbook_matmul import ACC
-from oracles.registers import RegisterError, check
+from oracles.certificate_registers import RegisterError, check
 
 WGMMA = kir.AsyncKind.WGMMA
 

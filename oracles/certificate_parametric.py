@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import lcm
+from math import gcd, lcm
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, variables
@@ -106,9 +106,13 @@ def bounds(expr: Expr) -> tuple[Bound, ...]:
 
 def _bound(difference: Expr, plus: int, of: Expr) -> Bound:
     k, n, c = affine(difference)
+    c += plus
+    if (common := gcd(k, n)) > 1:
+        # Of integers, so that what is left over may be dropped.
+        k, n, c = k // common, n // common, c // common
     if (k, n) not in {(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1)}:
         raise UnsupportedError(f"`{of}` is no difference of k and n")
-    return Bound(k, n, c + plus)
+    return Bound(k, n, c)
 
 
 def affine(expr: Expr) -> tuple[int, int, int]:

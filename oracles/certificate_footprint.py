@@ -131,15 +131,11 @@ def _kinds(trace: Trace) -> dict[int, int]:
     return {thread: agent.index for agent in trace.agents for thread in agent.members}
 
 
-Key = tuple[str, int]
-"""A slot of a shared buffer: the buffer's name and the slot's number."""
-
-
 class Footprints:
     """What is the same in every execution of a trace, worked out once.
 
-    `programs` leave out the steps that the order of events does not depend on, `overlaps` lists
-    the slots that share bytes with each slot, `touching` says which agents touch which step's tile.
+    `programs` leave out the steps that the order of events does not depend on, `touching` says
+    which agents touch which step's tile.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -152,7 +148,6 @@ class Footprints:
             if (how := self.accesses[step.index]) is not None and touches(how, agent)
         }
         self.programs = tuple(self._ordered(program) for program in trace.programs)
-        self.overlaps = _overlaps(trace.kernel)
         self._met: dict[tuple[Access, Access], frozenset[Meeting]] = {}
 
     def _ordered(self, program: Program) -> Program:
@@ -182,15 +177,3 @@ class Footprints:
         if (a, b) not in self._met:
             self._met[a, b] = meetings(self.trace, a, b)
         return self._met[a, b]
-
-
-def _overlaps(kernel: kir.Kernel) -> dict[Key, list[Key]]:
-    spans = {
-        (b.name, slot): (b.offset + slot * b.slot_nbytes, b.offset + (slot + 1) * b.slot_nbytes)
-        for b in kernel.buffers
-        for slot in range(b.slots)
-    }
-    return {
-        key: [other for other, (start, end) in spans.items() if start < span[1] and span[0] < end]
-        for key, span in spans.items()
-    }

@@ -1,6 +1,6 @@
 """What the skeleton of a kernel is made of: threads, nodes, requirements, accesses.
 
-See `skeleton` for how they are found and `window` for what they mean.
+See `certificate_skeleton` for how they are found and `certificate_window` for what they mean.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from fuser import kernel_ir as kir
+from oracles.certificate_parametric import Bound, Place, Walk
 from oracles.certificate_rules import Axiom
-from oracles.parametric import Bound, Place, Walk
 from oracles.trace import Step
 
 

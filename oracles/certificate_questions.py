@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
+from oracles.certificate_claims import Claim
+from oracles.certificate_nodes import RefusedError
+from oracles.certificate_parametric import both, either, shift
 from oracles.certificate_rules import Axiom, Obligation
-from oracles.claims import Claim
-from oracles.nodes import RefusedError
-from oracles.parametric import both, either, shift
-from oracles.skeleton import Skeleton
+from oracles.certificate_skeleton import Skeleton
+from oracles.certificate_window import TIMED, Window, schedule
 from oracles.smt import Answer, Script
-from oracles.window import TIMED, Window, schedule
 
 RLIMIT = 3_000_000
 """Work limit of one question, in z3's units; the hardest one seen takes about a tenth of it."""
-REPLAYED = 200
-"""Largest trip count at which a refutation is looked for in the graph."""
+LARGEST = 200
+"""Largest trip count that is looked for to show a refutation."""
 Times = dict[int, int]
 """The time of each node in a schedule."""
 HEAD = "(declare-const k Int)(declare-const n Int)(assert (>= n 0))"
@@ -91,7 +91,7 @@ class Questions:
         for claim in claims:
             script = Script(f"{HEAD}(assert {claim.when})", self.rlimit)
             if _decided(script.ask(), "existence") == "sat":
-                return claim, script.least("", "n", REPLAYED)
+                return claim, script.least("", "n", LARGEST)
         raise UndecidedError("the solver contradicts itself")
 
     def ordered(self, claims: list[Claim]) -> tuple[Claim, int] | None:
@@ -103,11 +103,12 @@ class Questions:
                 return None
         claim = left[-1]
         script = Script(self._order(self._window([claim], Width.WHOLE), [claim]), self.rlimit)
-        return claim, script.least("c0", "n", REPLAYED)
+        return claim, script.least("c0", "n", LARGEST)
 
     def _other(self, claim: Claim, width: Width) -> bool:
-        """Whether a claim holds through another one of its fences."""
-        others = (replace(claim, between=(b,)) for b in claim.between[1:])
+        """Whether a claim holds through another one of its fences, or of another event."""
+        others = [replace(claim, between=(b,)) for b in claim.between[1:]]
+        others += [replace(claim, first=first, instead=()) for first in claim.instead]
         return any(not self.violated([other], width) for other in others)
 
     def violated(self, claims: list[Claim], width: Width) -> list[Claim]:
@@ -157,7 +158,9 @@ def _violation(window: Window, claim: Claim) -> str:
         then = window.start(claim.then, claim.start)
     narrow = TIMED if claim.timed else window.carries(*claim.first)
     if not claim.between:
-        return both([claim.when, narrow, f"(>= {first} {then})"])
+        late = either([f"(>= {window.event(*cause)} {then})" for cause in claim.causes])
+        missing = [f"(>= {first} {then})", *((late,) if claim.causes else ())]
+        return both([claim.when, narrow, *missing])
     (node, offset), runs = claim.between[0]
     if node < 0:
         return claim.when
@@ -176,7 +179,7 @@ def _offsets(skeleton: Skeleton, claims: list[Claim], width: Width) -> set[int]:
     for claim in claims:
         node, offset = claim.first
         found |= {offset - ahead for ahead in waits.get(node, {0})}
-        found |= {at[1] for at, _ in claim.between[:1]}
+        found |= {at[1] for at, _ in claim.between[:1]} | {at[1] for at in claim.causes}
     shifts = {cross.shift for cross in skeleton.crosses}
     match width:
         case Width.CLAIMS:

@@ -16,11 +16,21 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
+from oracles.certificate_collective import disjoint, joins, one_way, outside, signals
+from oracles.certificate_footprint import Footprints, Meeting
+from oracles.certificate_nodes import (
+    Access,
+    Agency,
+    Cross,
+    Group,
+    Item,
+    Phase,
+    RefusedError,
+    Signal,
+    Thread,
+)
+from oracles.certificate_parametric import Bound, Place, Walk, places, shift
 from oracles.certificate_rules import Axiom, Obligation, Without
-from oracles.collective import disjoint, joins, one_way, outside, signals
-from oracles.footprint import Footprints, Meeting
-from oracles.nodes import Access, Agency, Cross, Group, Item, Phase, RefusedError, Signal, Thread
-from oracles.parametric import Bound, Place, Walk, places, shift
 from oracles.trace import Program, Step, Trace
 
 Span = tuple[int, int]
@@ -319,12 +329,20 @@ class Skeleton:
         for step, thread, node in self._converging:
             leader = self._leading[step.index, self._warp(thread)]
             self._require(leader, node, 0, Axiom.CONVERGE, narrow=True)
+        for (index, (base, _)), node in self._leading.items():
+            for group in self.groups:
+                mate = self.trace.agents[group.thread.agent]
+                if group.step.index == index and mate.base == base and mate.threads == 4 * kir.WARP:
+                    # Tensor cores start when all four warps have issued.
+                    self._require(group.done, node, 0, Axiom.CONVERGE, narrow=True)
         for step, place, thread, node, commits in self.awaits:
             assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
             for group in self.groups:
                 if self.awaits_group(step.stmt.kind, thread, group):
-                    back = self.behind(group, commits - step.stmt.keep)
-                    self._require(node, group.done, back, Axiom.GROUP, place.guard, narrow=True)
+                    last = self.behind(group, commits - step.stmt.keep)
+                    for back in range(min(group.place.low, last), last + 1):
+                        # The first await also covers all that was issued ahead of the loop.
+                        self._require(node, group.done, back, Axiom.GROUP, place.guard, narrow=True)
 
     def _finish(self, step: Step, thread: Thread, node: int) -> None:
         """Make an arrival of cp.async come after the copies that its thread has issued."""

@@ -11,7 +11,7 @@ from fuser.cookbook_ring import k, p
 from fuser.expr import Expr
 from oracles.arithmetic import UnsupportedError
 from oracles.certificate import certify
-from oracles.flatten import AT, FLAT, levels
+from oracles.certificate_flatten import AT, FLAT, levels
 from oracles.verdict import Status
 
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 from itertools import pairwise
 
+from oracles.certificate_nodes import Cross, Item, Thread
+from oracles.certificate_parametric import Bound, both, number
 from oracles.certificate_rules import Axiom
-from oracles.nodes import Cross, Item, Thread
-from oracles.parametric import Bound, both, number
-from oracles.skeleton import Skeleton
+from oracles.certificate_skeleton import Skeleton
 
 FAR = 1 << 20
 """Time from one iteration to the next in a schedule: more than all nodes of an iteration take."""

@@ -1,7 +1,7 @@
 """What must hold of every iteration: one claim per obligation, as what z3 must not find.
 
 `ordered` are claims that one event precedes another, `existing` claims about which iterations run
-what.  See `skeleton` for the events and `window` for their order.
+what.  See `certificate_skeleton` for the events and `certificate_window` for their order.
 
 Notes
 -----
@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
-from oracles.arithmetic import UnsupportedError
+from oracles.certificate_accounts import counted, paired, raised
+from oracles.certificate_nodes import Access, Agency, Group, Phase, RefusedError, Thread
+from oracles.certificate_parametric import Bound, both, either, shift
 from oracles.certificate_rules import Axiom, Obligation
-from oracles.nodes import Access, Agency, Group, Phase, RefusedError, Thread
-from oracles.parametric import Bound, both, either, shift
-from oracles.skeleton import Skeleton
+from oracles.certificate_skeleton import Skeleton
+from oracles.certificate_window import FAR
 from oracles.trace import Step
-from oracles.window import FAR
 
 HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 """Name of the hazard by (earlier writes, later writes)."""
@@ -40,7 +40,9 @@ class Claim:
 
     `then` is in iteration k; with `start` it is the moment at which that thread begins its wait.
     Without `then`, `when` itself must not hold.  `timed` is whether it is about time alone: else
-    the end of an engine's work publishes nothing but that, and `first` is that end or none.
+    the end of an engine's work publishes nothing but that, and `first` is that end or none.  If
+    `first` is a phase, `causes` are what it ends with: as soon as they all are there it has ended.
+    It is enough if one of `instead` precedes `then`.
     """
 
     rule: Obligation
@@ -53,11 +55,21 @@ class Claim:
     start: Thread | None = None
     between: tuple[tuple[At, str], ...] = ()
     timed: bool = True
+    causes: tuple[At, ...] = ()
+    instead: tuple[At, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
         """What makes two claims the same question."""
-        return (self.when, self.first, self.then, self.start, self.between, self.timed)
+        return (
+            self.when,
+            self.first,
+            self.then,
+            self.start,
+            self.between,
+            self.timed,
+            self.instead,
+        )
 
 
 class Claims:
@@ -84,8 +96,10 @@ class Claims:
                 old = shift(place) - m
                 when = both([place.runs(0), _real(old)])
                 says = f"{name}: the wait begins before the phase before its own has completed"
-                first = phase.node, old
-                yield Claim(Obligation.NOT_BEHIND, "parity", step, says, when, first, node, thread)
+                yield Claim(
+                    Obligation.NOT_BEHIND, "parity", step, says, when, (phase.node, old), node,
+                    thread, causes=_causes(phase, old),
+                )  # fmt: skip
                 for _, other, _, _ in phase.arrivals[:1]:
                     mine = -m - shift(place)
                     when = both([_real(0), place.runs(mine), other.runs(-shift(other))])
@@ -99,8 +113,10 @@ class Claims:
                 old = shift(place) - m
                 says = f"{name}: it may count for the phase before its own"
                 when = both([place.runs(0), _real(old)])
-                first = phase.node, old
-                yield Claim(Obligation.IN_PHASE, "parity", step, says, when, first, node)
+                yield Claim(
+                    Obligation.IN_PHASE, "parity", step, says, when, (phase.node, old), node,
+                    causes=_causes(phase, old),
+                )  # fmt: skip
 
     def _signals(self) -> Iterator[Claim]:
         """Claim that who arrives at a named barrier does so after the turn before."""
@@ -113,20 +129,26 @@ class Claims:
                 yield Claim(rule, "collective", signal.arrive, says, when, first, node)
 
     def _paired(self) -> Iterator[Claim]:
-        """No turn of a named barrier is skipped, by neither side."""
+        """No turn of a named barrier is skipped, by neither side.
+
+        The last arrivals may stay without a wait, if they are those of one turn.
+        """
         for signal in self.skeleton.signals:
             here, there = signal.arrives.runs(signal.away), signal.waits.runs(0)
+            again = signal.arrives.runs(signal.away + 1)
             says = "one side of the barrier comes where the other does not"
-            for a, b in ((here, there), (there, here)):
-                when = both([a, f"(not {b})"])
-                yield Claim(Obligation.WHOLE, "deadlock", signal.wait, says, when)
+            for parts in ([there, f"(not {here})"], [here, f"(not {there})", again]):
+                yield Claim(Obligation.WHOLE, "deadlock", signal.wait, says, both(parts))
             for step, place in ((signal.arrive, signal.arrives), (signal.wait, signal.waits)):
                 later = Bound(1, 0, -place.first - 1).text()
                 when = both([place.runs(0), later, f"(not {place.runs(-1)})"])
                 yield Claim(Obligation.WHOLE, "deadlock", step, "a turn is skipped", when)
 
     def _accounts(self) -> Iterator[Claim]:
-        """All arrivals of a phase run or none, phases follow one another, waits have theirs."""
+        """Phases that are awaited or followed by others are whole, and waits have theirs.
+
+        A last one of a slot may stay incomplete, if nobody waits for it.
+        """
         for phase in self.skeleton.phases.values():
             name, slots = phase.barrier.name, phase.modulus
             places = [(s, p) for s, p, _, _ in (*phase.arrivals, *phase.expects)]
@@ -135,77 +157,24 @@ class Claims:
                 for step, *_ in (*phase.waits, *phase.copies):
                     raise RefusedError("deadlock", step, f"nothing arrives on {name}")
             if Obligation.EXPECTED not in self.skeleton.without:
-                self._raised(phase)
+                raised(phase)
             if Obligation.COUNTED not in self.skeleton.without:
-                self._counts(name)
-            whole_rule = Obligation.WHOLE
-            first = places[0][1]
-            whole = first.runs(-shift(first))
+                counted(phase, self.skeleton.trace.agents)
+            paired(phase)
+            rule = Obligation.WHOLE
+            whole = both(list(dict.fromkeys(p.runs(-shift(p)) for _, p in places)))
+            before = both(list(dict.fromkeys(p.runs(-shift(p) - slots) for _, p in places)))
             for step, place in places:
                 mine = place.runs(-shift(place))
-                if place is not first:
-                    says = f"{name}: some of a phase runs where the rest does not"
-                    yield Claim(whole_rule, "arrivals", step, says, both([whole, f"(not {mine})"]))
-                    yield Claim(whole_rule, "arrivals", step, says, both([mine, f"(not {whole})"]))
                 says = f"{name}: its first phases are skipped"
-                yield Claim(
-                    whole_rule, "arrivals", step, says, both([mine, Bound(-1, 0, -1).text()])
-                )
-                old = place.runs(-shift(place) - slots)
-                skips = both([mine, _real(-slots), f"(not {old})"])
-                yield Claim(whole_rule, "arrivals", step, f"{name}: a phase is skipped", skips)
+                yield Claim(rule, "arrivals", step, says, both([mine, Bound(-1, 0, -1).text()]))
+                says = f"{name}: some of the phase before does not run"
+                when = both([mine, _real(-slots), f"(not {before})"])
+                yield Claim(rule, "arrivals", step, says, when)
             for step, place, _, _ in phase.waits:
                 when = both([place.runs(-shift(place)), _real(0), f"(not {whole})"])
                 says = f"{name}: a wait without its phase"
                 yield Claim(Obligation.AWAITED, "deadlock", step, says, when)
-
-    def _counts(self, name: str) -> None:
-        phase = self.skeleton.phases[name]
-        agents = self.skeleton.trace.agents
-        arrived = expected = copied = 0
-        for step in {s.index: s for s, *_ in phase.arrivals}.values():
-            many = sum(agents[i].count for i in step.agents)
-            match step.stmt:
-                case kir.CpAsyncMBarrierArrive(_, _, False):
-                    pass
-                case kir.MBarrierArriveExpectTx(_, _, nbytes):
-                    arrived += many
-                    expected += many * nbytes
-                case _:
-                    arrived += many
-        for step in {s.index: s for s, *_ in phase.expects}.values():
-            if isinstance(step.stmt, kir.MBarrierExpectTx):
-                expected += sum(agents[i].count for i in step.agents) * step.stmt.nbytes
-        step = phase.arrivals[0][0]
-        for copy in {s.index: s for s, *_ in phase.copies}.values():
-            assert isinstance(copy.stmt, kir.TmaLoad), "only loads complete on barriers"
-            nbytes = copy.stmt.src.tensor.dtype.nbytes
-            for extent in copy.stmt.src.shape:
-                nbytes *= extent
-            copied += nbytes * sum(agents[i].count for i in copy.agents)
-        if arrived != phase.barrier.arrivals:
-            says = f"{name} takes {phase.barrier.arrivals} arrivals a phase and gets {arrived}"
-            raise RefusedError("arrivals", step, says)
-        if expected != copied:
-            says = f"{name} expects {expected} bytes a phase and gets {copied}"
-            raise RefusedError("bytes", step, says)
-
-    def _raised(self, phase: Phase) -> None:
-        """Check that who raises what a phase waits for arrives in it later.
-
-        Till then it cannot end; that its bytes keep it open is known only once they are expected.
-        """
-        for step, place, thread, _ in phase.expects:
-            followed = any(
-                after.index > step.index
-                and isinstance(after.stmt, kir.MBarrierArrive | kir.MBarrierArriveExpectTx)
-                and (who, when.low, when.stop, when.guard, when.bar)
-                == (thread, place.low, place.stop, place.guard, place.bar)
-                for after, when, who, _ in phase.arrivals
-            )
-            if not followed or place.low:
-                says = f"no arrival of its thread on {phase.barrier.name} follows"
-                raise UnsupportedError(f"{step.where}: {says}")
 
     # --- hazards --------------------------------------------------------------------------------
 
@@ -248,12 +217,26 @@ class Claims:
             when = both([a.place.runs(-away), b.place.runs(0)])
             first = a.end, -away
             rule = Obligation[kind]
-            yield Claim(rule, kind, b.step, says, when, first, b.start, timed=self._timed)
+            yield Claim(
+                rule, kind, b.step, says, when, first, b.start, timed=self._timed,
+                instead=tuple((end, -away) for end in self._group_mates(a)),
+            )  # fmt: skip
             if fences:
                 yield self._fenced(a, b, away, when)
             if a.place.low + away >= b.place.low:
                 return
             away += turn
+
+    def _group_mates(self, a: Access) -> Iterator[int]:
+        """Yield the ends of a wgmma's reads in other warps, by default as good as its own."""
+        if self.policy == "strict" or not isinstance(a.step.stmt, kir.Wgmma):
+            return
+        me = self.skeleton.trace.agents[a.thread.agent]
+        for other in self.skeleton.accesses:
+            mate = self.skeleton.trace.agents[other.thread.agent]
+            same = (other.step, other.buffer, mate.base) == (a.step, a.buffer, me.base)
+            if same and other.end != a.end and me.threads == kir.WARPGROUP:
+                yield other.end
 
     @property
     def _timed(self) -> bool:
@@ -329,8 +312,8 @@ class Claims:
         for step, place, thread, _, commits in self.skeleton.awaits:
             assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
             if self.skeleton.awaits_group(step.stmt.kind, thread, group):
-                back = self.skeleton.behind(group, commits - step.stmt.keep)
-                yield place.runs(max(0, -back))
+                back = max(0, -self.skeleton.behind(group, commits - step.stmt.keep))
+                yield from (place.runs(back + later) for later in range(1 - group.place.low))
 
     def _published(self, group: Group) -> Iterator[str]:
         """Yield which phases on which cp.async arrives are waited for."""
@@ -361,6 +344,13 @@ class Claims:
                     yield "true"
                 case _:
                     pass
+
+
+def _causes(phase: Phase, offset: int) -> tuple[At, ...]:
+    """Return what phase `k + offset` ends with."""
+    arrived = ((node, offset - shift(place)) for _, place, _, node in phase.arrivals)
+    landed = ((end, offset - shift(place)) for _, place, _, end in phase.copies)
+    return tuple(dict.fromkeys((*arrived, *landed)))
 
 
 def _real(offset: int) -> str:

@@ -1,10 +1,10 @@
 """Registers of wgmma: untouched while a group is in flight, fenced after any other access.
 
 Every thread has its own registers, so one thread at a time is enough: the text of its role is
-followed with what *may* be the case at each place.  Both branches of an `if` are taken, a loop is
-followed until nothing new may be the case, zero times included; so the answer is one for every
-trip count.  What is refused here may be right for reasons not seen here, such as two ifs that
-always agree.
+followed with what *may* be the case at each place.  Both branches of an `if` are taken, unless its
+test is settled in the first iteration; a loop is followed once with its first index and then until
+nothing new may be the case, zero times included.  So the answer is one for every trip count.  What
+is refused here may be right for reasons not seen here, such as two ifs that always agree.
 
 Source: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
+from fuser.expr import Expr, Var, substitute
 from oracles.certificate_rules import Obligation, Without
 
 DONE = 1 << 30
@@ -79,6 +80,7 @@ class _Reader:
 
     def __init__(self, span: tuple[int, int], without: Without) -> None:
         self.span, self.without = span, without
+        self.known: Mapping[Var, Expr] = {}
         self.checked = 0
 
     def body(self, body: tuple[kir.Stmt, ...], state: State) -> State:
@@ -92,13 +94,20 @@ class _Reader:
                 return self.body(inner, state) if (first, warps) == self.span else state
             case kir.Elect(_, inner):
                 return self._joined(state, self.body(inner, state))
-            case kir.IfThenElse(_, then, orelse):
+            case kir.IfThenElse(test, then, orelse):
+                held = substitute(test, self.known)
+                if isinstance(held, int):
+                    return self.body(then if held else orelse, state)
                 return self._joined(self.body(then, state), self.body(orelse, state))
-            case kir.ForLoop(_, _, inner):
-                known = self._joined(state, self.body(inner, state))
+            case kir.ForLoop(index, _, inner):
+                outside = self.known
+                self.known = {**outside, index: 0}
+                known = self.body(inner, state)
+                self.known = {var: value for var, value in outside.items() if var != index}
                 while (more := self._joined(known, self.body(inner, known))) != known:
                     known = more
-                return known
+                self.known = outside
+                return self._joined(state, known)
             case kir.WgmmaFence():
                 return {name: replace(held, dirty=False) for name, held in state.items()}
             case kir.Wgmma():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import line
-from oracles.nodes import RefusedError
+from oracles.arithmetic import UnsupportedError
+from oracles.certificate_nodes import RefusedError
 from oracles.trace import Step, Trace
 
 
@@ -20,6 +21,8 @@ def initialised(trace: Trace) -> int:
     ------
     RefusedError
         For the first that is not.
+    UnsupportedError
+        If one is invalidated, for then it may be initialised again.
     """
     checked = 0
     for barrier in trace.kernel.barriers:
@@ -32,6 +35,8 @@ def initialised(trace: Trace) -> int:
         users = [s for s in trace.steps if _uses(s, barrier)]
         if not users:
             continue
+        if any(s.stmt == kir.MBarrierInvalidate(barrier) for s in trace.steps):
+            raise UnsupportedError(f"{barrier.name} has several lives")
         if len(makers) != 1:
             says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
             raise RefusedError("init", users[0], says)
@@ -55,10 +60,22 @@ def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> No
     else:
         whole = [*trace.programs[maker].before]
         for step in program.before[:at]:
-            joined = isinstance(step.stmt, kir.BlockSync) and step.guard is None
-            if joined and step in whole and whole.index(made) < whole.index(step):
+            lanes = isinstance(step.stmt, kir.WarpSync) and _one_warp(trace, maker, agent)
+            joined = isinstance(step.stmt, kir.BlockSync) or lanes
+            if (
+                joined
+                and step.guard is None
+                and step in whole
+                and whole.index(made) < whole.index(step)
+            ):
                 return
     raise RefusedError("init", user, f"nothing makes `{line(made.stmt)}` visible here")
+
+
+def _one_warp(trace: Trace, one: int, two: int) -> bool:
+    """Whether two kinds of threads are lanes of one warp, the first of its role."""
+    a, b = trace.agents[one], trace.agents[two]
+    return a.base == b.base and a.first_warp and b.first_warp and not (a.rest or b.rest)
 
 
 def _uses(step: Step, barrier: kir.MBarrier) -> bool:

@@ -8,9 +8,9 @@ from itertools import pairwise
 from fuser import kernel_ir as kir
 from oracles.agents import Agent
 from oracles.arithmetic import UnsupportedError
-from oracles.footprint import Footprints
-from oracles.nodes import RefusedError
-from oracles.parametric import Places
+from oracles.certificate_footprint import Footprints
+from oracles.certificate_nodes import RefusedError
+from oracles.certificate_parametric import Places
 from oracles.trace import Step, Trace
 
 
@@ -25,15 +25,14 @@ def joins(trace: Trace) -> None:
         If different threads meet at one barrier at different times.
     """
     users: dict[int, Step] = {}
+    counted: list[tuple[Step, int]] = []
     signalled = {s.stmt.barrier for s in trace.steps if isinstance(s.stmt, kir.NamedArrive)}
     for step in trace.steps:
         match step.stmt:
             case kir.BlockSync(barrier, threads):
-                count = sum(trace.agents[i].count for i in step.agents)
-                if count != threads and barrier not in signalled:
-                    raise RefusedError("collective", step, f"{count} threads arrive")
                 if users.setdefault(barrier, step).agents != step.agents:
                     raise UnsupportedError(f"{step.where}: a barrier of two sets of threads")
+                counted.append((step, threads))
             case kir.WarpSync():
                 if not _whole(trace, step):
                     raise RefusedError("deadlock", step, "not all lanes arrive")
@@ -44,6 +43,10 @@ def joins(trace: Trace) -> None:
                     raise RefusedError("collective", step, "not all lanes of a warp execute it")
             case _:
                 pass
+    for step, threads in counted:
+        count = sum(trace.agents[i].count for i in step.agents)
+        if count != threads and _number(step) not in signalled:
+            raise RefusedError("collective", step, f"{count} threads arrive")
 
 
 def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:

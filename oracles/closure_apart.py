@@ -1,0 +1,185 @@
+"""CTAs that nothing orders touch different elements of what they share.
+
+CTAs of one family are followed together (`closure_family`); of all others it is asked here whether
+their boxes can meet: small launches are tried one by one, and a proof is sought for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr, Op, Var, variables
+from oracles import launches, sites
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_boxes import adds
+from oracles.closure_family import Family, family_of
+from oracles.closure_linear import linear
+from oracles.closure_rules import Rule
+from oracles.closure_state import State
+from oracles.closure_world import World
+from oracles.launches import Values, function
+from oracles.sites import Site
+from oracles.tiles import Reading, Span, readings
+
+BOXES = 600
+"""Boxes of one launch that are compared with each other."""
+LAUNCHES = 60
+"""Launches that are tried."""
+_GROUP = Var("number of the CTAs that are followed together")
+
+
+def apart(world: World) -> str:
+    """Judge CTAs that nothing orders; return why it stays open whether they meet, if it does."""
+    kernel = world.kernel
+    if not world.tracked or launches.fixed_grid(kernel) == kernel.cluster:
+        return ""
+    found = sites.read(kernel)
+    group = _group(kernel)
+    if group == 0:
+        return ""
+    open_ones = []
+    for name in sorted(world.tracked):
+        mine = [s for s in found if (box := sites.touches(s.stmt)) and box.tensor.name == name]
+        world.checked += 1
+        if not (_adding(world, mine) or _spaced(mine, group) or _as_outputs(kernel, found, mine)):
+            says = f"nothing shows that other CTAs touch other elements of {name}"
+            open_ones.append(f"{mine[0].where}: {says}")
+    boxes = [r for r in readings(found) if r.box.tensor.name in world.tracked]
+    if not open_ones or _refuted(world, boxes, group):
+        return ""
+    return open_ones[0]
+
+
+def _group(kernel: kir.Kernel) -> Expr:
+    """Return what tells CTAs apart that are not followed together; 0 if all are."""
+    turns = kir.BlockSerializeWait | kir.BlockSerializeRelease
+    if any(isinstance(s, turns) for s in kernel.walk()):
+        return family_of(kernel).number
+    return kir.BLOCK // kernel.cluster
+
+
+def _refuted(world: World, boxes: list[Reading], group: Expr) -> bool:
+    """Search for a small launch in which two CTAs that nothing orders touch the same elements."""
+    number = function(group)
+    writers = [r for r in boxes if sites.reads(r.site.stmt) is None]
+    if not writers:
+        return False
+    for tried, values in enumerate(launches.some_launches(world.kernel)):
+        if tried >= LAUNCHES:
+            return False
+        try:
+            grid = range(min(values[kir.GRID.name], 4 * world.kernel.cluster))
+            here = [{**values, kir.BLOCK.name: block} for block in grid]
+            seen = [(number(v), r, spans) for v in here for r in boxes for spans in _spans(r, v)]
+        except ZeroDivisionError:
+            continue
+        for (one, a, left), (two, b, right) in combinations(seen[:BOXES], 2):
+            near = one != two and a.box.tensor == b.box.tensor and _meet(left, right)
+            if near and _wrong(world, a.site, b.site, values):
+                return True
+    return False
+
+
+def _spans(reading: Reading, values: Values) -> Iterator[Span]:
+    for _, spans in reading.boxes(values):
+        yield spans
+
+
+def _meet(a: Span, b: Span) -> bool:
+    return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
+
+
+def _wrong(world: World, one: Site, two: Site, values: Values) -> bool:
+    """Record that two CTAs touch the same elements unordered, if that is wrong."""
+    first, second = sites.reads(one.stmt) is None, sites.reads(two.stmt) is None
+    if not first and not second:
+        return False
+    rule, kind = Rule.WAW, "WAW"
+    if adds(one.stmt) and type(one.stmt) is type(two.stmt):
+        if world.kernel.determinism != "bitwise":
+            return False
+        rule, kind = Rule.DETERMINISM, "determinism"
+    elif not second:
+        rule, kind = Rule.RAW, "RAW"
+    elif not first:
+        rule, kind = Rule.RAW, "RAW"
+        one, two = two, one
+    at = {site.line: site for site in world.code.sites}
+    shown = ", ".join(f"{k}={v}" for k, v in sorted(values.items()) if k != kir.BLOCK.name)
+    says = f"with {shown} two CTAs touch the same elements, and nothing orders them"
+    world.wrong(State([]), rule, kind, at[two.line], -1, says, earlier=at[one.line])
+    return rule not in world.off
+
+
+def _adding(world: World, mine: list[Site]) -> bool:
+    """Whether all that happens is that CTAs add, in any order."""
+    unordered = world.kernel.determinism != "bitwise"
+    same = len({type(site.stmt) for site in mine}) == 1
+    return unordered and same and all(adds(site.stmt) for site in mine)
+
+
+def _origin(site: Site) -> tuple[tuple[Expr, ...], tuple[int, ...]]:
+    box = sites.touches(site.stmt)
+    assert box is not None, "accesses of global memory only"
+    return tuple(site.plain(e) for e in box.origin), box.shape
+
+
+def _put(expr: Expr, group: Expr) -> Expr:
+    """Name what tells CTAs apart in an expression."""
+    if expr == group:
+        return _GROUP
+    if isinstance(expr, Op):
+        return Op(expr.kind, _put(expr.a, group), _put(expr.b, group))
+    return expr
+
+
+def _spaced(mine: list[Site], group: Expr) -> bool:
+    """Whether, along some axis, the CTAs' boxes lie one behind the other."""
+    placed = [_origin(site) for site in mine]
+    if any(sites.unknown(origin) for origin, _ in placed):
+        return False
+    for axis in range(len(placed[0][1])):
+        forms = [(linear(_put(origin[axis], group)), shape[axis]) for origin, shape in placed]
+        steps = {tuple(parts.items()) for (_, parts), _ in forms}
+        if len(steps) == 1:
+            ((atom, times),) = pairs if len(pairs := steps.pop()) == 1 else ((0, 0),)
+            low = min(start for (start, _), _ in forms)
+            if atom == _GROUP and max(start + size for (start, _), size in forms) - low <= times:
+                return True
+    return False
+
+
+def _as_outputs(kernel: kir.Kernel, found: tuple[Site, ...], mine: list[Site]) -> bool:
+    """Whether the boxes lie as those of an output, of which every element is written once.
+
+    Each group of CTAs writes the output's box, or none of them does: no guard tells groups apart.
+    """
+    for site in found:
+        box = sites.writes(site.stmt)
+        if box is None or box.tensor.name not in kernel.outputs or site.loops:
+            continue
+        same = all(not one.loops and _origin(one) == _origin(site) for one in mine)
+        if same and not any(_tells(kernel, guard) for guard in site.guards):
+            return True
+    return False
+
+
+def _tells(kernel: kir.Kernel, guard: Expr) -> bool:
+    """Whether a guard may hold in one group of CTAs and not in another."""
+    try:
+        family = family_of(kernel)
+    except UnsupportedError:
+        return kir.BLOCK in variables(guard)
+    place: Expr = Var("place")
+    return kir.BLOCK in variables(_replaced(guard, family, place))
+
+
+def _replaced(expr: Expr, family: Family, place: Expr) -> Expr:
+    if expr == family.place:
+        return place
+    if isinstance(expr, Op):
+        a, b = _replaced(expr.a, family, place), _replaced(expr.b, family, place)
+        return Op(expr.kind, a, b)
+    return expr

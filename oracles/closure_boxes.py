@@ -1,0 +1,114 @@
+"""Boxes of global memory in the prover's states: which ones share elements, as far as is known.
+
+A box is known by the place of its origin: on each axis a constant and multiples of what no thread
+knows.  Two that differ by a constant only are compared; of others it is not known.  A box that
+moves along a loop of unknown length is one *rolling* region, whose last place is kept: what the
+same threads did at earlier places precedes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr, Var, substitute, variables
+from oracles.closure_code import Code, Do, Enter, Set
+from oracles.closure_linear import linear
+from oracles.closure_state import Agent
+from oracles.sites import touches
+
+Form = tuple[int, frozenset[tuple[Expr, int]]]
+"""A constant, and multiples of what is not known."""
+
+
+class Share(Enum):
+    """Whether two accesses touch the same elements."""
+
+    SAME = "the same box"
+    SOME = "boxes that overlap"
+    MAYBE = "boxes that may overlap"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of a tensor; `loop` is the loop along which it rolls, -1 if it stands."""
+
+    tensor: str
+    origin: tuple[Form, ...]
+    shape: tuple[int, ...]
+    rolls: tuple[bool, ...]
+    loop: int = -1
+
+
+def rolling(code: Code) -> frozenset[str]:
+    """Return the variables whose values follow a loop of unknown length, or an assignment."""
+    names = {i.name for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0}
+    for program in code.programs:
+        sets = [i.name for i in program if isinstance(i, Set)]
+        names |= {name for name in sets if sets.count(name) > 1}
+    more = True
+    while more:
+        found = {
+            i.name
+            for p in code.programs
+            for i in p
+            if isinstance(i, Set) and any(v.name in names for v in variables(i.expr))
+        }
+        more = not found <= names
+        names |= found
+    return frozenset(names)
+
+
+def region(do: Do, a: Agent, moving: frozenset[str]) -> Region:
+    """Return the region of a statement's box, as these threads execute it now."""
+    box = touches(do.site.stmt)
+    assert box is not None, "asked of accesses of global memory only"
+    known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items() if n not in moving}
+    origin: list[Form] = []
+    rolls: list[bool] = []
+    for expr in do.origin:
+        constant, parts = linear(substitute(expr, known))
+        origin.append((constant, frozenset(parts.items())))
+        rolls.append(any(v.name in moving for atom in parts for v in variables(atom)))
+    loop = a.loops[-1][0] if any(rolls) and a.loops else -1
+    return Region(box.tensor.name, tuple(origin), box.shape, tuple(rolls), loop)
+
+
+def place(do: Do, a: Agent, moving: frozenset[str]) -> tuple[int, ...]:
+    """Return where a rolling region is now."""
+    names = {v.name for e in do.origin for v in variables(e)} & moving
+    return tuple(a.env.get(name, -1) for name in sorted(names))
+
+
+def share(a: Region, b: Region) -> Share | None:
+    """Return how two regions share elements, None if they do not."""
+    if a == b:
+        return Share.MAYBE if any(a.rolls) else Share.SAME
+    how = Share.SOME
+    for (low, parts), (other, others), size, extent, moves in zip(
+        a.origin, b.origin, a.shape, b.shape,
+        (x or y for x, y in zip(a.rolls, b.rolls, strict=True)), strict=True,
+    ):  # fmt: skip
+        if parts != others or moves:
+            how = Share.MAYBE
+        elif low >= other + extent or other >= low + size:
+            return None
+        elif low != other and parts:
+            how = Share.MAYBE
+    return how
+
+
+def strides(a: Region) -> bool:
+    """Whether a rolling region is elsewhere at every place that it comes to."""
+    for (_, parts), size, moves in zip(a.origin, a.shape, a.rolls, strict=True):
+        moved = [(atom, times) for atom, times in parts if isinstance(atom, Var) and moves]
+        if moves and len(moved) == 1 and len(parts) == 1 and abs(moved[0][1]) >= size:
+            return sum(a.rolls) == 1
+    return False
+
+
+def adds(stmt: kir.Stmt) -> bool:
+    """Whether a statement adds atomically."""
+    return isinstance(stmt, kir.TmaReduce | kir.AtomicAdd)

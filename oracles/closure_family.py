@@ -1,0 +1,235 @@
+"""Which CTAs share a semaphore, and in how many ways that can be: the readings of a kernel.
+
+A *family* is the CTAs that share one semaphore.  A kernel is read once for each small size of a
+family, with all its CTAs at once, each going round loops in which CTAs do not meet as few times as
+there is.  And it is read with one CTA alone, for every trip count, with every turn at hand; what is
+wrong there for a place that is not told is asked again for each (`single`).
+
+Notes
+-----
+Why a few sizes are enough: a CTA knows its place only by comparing it with numbers, so that beyond
+the largest of these (`largest`) those in the middle do the same.  What the CTA of one turn leaves
+to the next but one goes through the turn between them, in families of every larger size as in the
+largest that is read.
+
+Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
+bulk groups that later ones count from; nothing that the loop does is any other CTA's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
+from oracles import launches
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_code import FAMILY, Code, Do, Enter
+from oracles.closure_controls import controls
+from oracles.closure_linear import linear
+from oracles.sites import touches
+
+MANY = 8
+"""CTAs of one family that are followed at once."""
+_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known in one reading: of each CTA that is followed, its place in a family of `many`.
+
+    `together` says that they are the whole family, and take their turns.
+    """
+
+    fixed: tuple[Mapping[Expr, Expr], ...]
+    many: int = 1
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Which CTAs share a semaphore, by expressions over `BLOCK`.
+
+    `number` and `place` are the family's and the CTA's in it, `count` how many it has, `stride`
+    what lies between two of it; `alone` says that there is one family only.
+    """
+
+    number: Expr
+    place: Expr
+    count: Expr
+    consecutive: bool
+    others: Expr = 1
+
+    def fixed(self, place: int, many: int, equal: tuple[Expr, ...]) -> Mapping[Expr, Expr]:
+        """Return what is known of one CTA; `equal` is what is as much as `count`."""
+        known: dict[Expr, Expr] = {self.place: place}
+        if self.number == 0:
+            known[kir.BLOCK] = place
+        elif self.consecutive:
+            known |= {self.number: FAMILY, kir.BLOCK: FAMILY * many + place}
+        else:
+            known |= {self.number: FAMILY, kir.BLOCK: FAMILY + place * self.others}
+        known |= {e: many for e in (self.count, *equal) if not isinstance(e, int)}
+        return known
+
+
+def readings(kernel: kir.Kernel) -> Iterator[Reading]:
+    """Yield the readings that together stand for all CTAs.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is not known which CTAs share a semaphore.
+    """
+    if not any(isinstance(s, _TURN) for s in kernel.walk()):
+        yield Reading(({},) * kernel.cluster)
+        return
+    if kernel.cluster > 1:
+        raise UnsupportedError("turns of the CTAs of a cluster are not followed")
+    family = family_of(kernel)
+    equal: tuple[Expr, ...] = ()
+    if family.number == 0:
+        grid = launches.fixed_grid(kernel)
+        equal = (kir.GRID,) if grid is None or isinstance(grid, int) else (kir.GRID, grid)
+    sizes: list[int] = list(range(1, largest(kernel, family) + 1))
+    if isinstance(family.count, int):
+        sizes = [family.count]
+    if sizes[-1] > MANY:
+        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {MANY} are followed")
+    for many in sizes:
+        fixed = tuple(family.fixed(place, many, equal) for place in range(many))
+        yield Reading(fixed, many, together=True)
+    yield Reading(({},))
+
+
+def single(kernel: kir.Kernel) -> Iterator[Reading]:
+    """Yield a reading of one CTA for each of its places, to see what one with none shows."""
+    for reading in readings(kernel):
+        if reading.together and reading.many > 0:
+            for fixed in reading.fixed:
+                yield Reading((fixed,), reading.many)
+
+
+def family_of(kernel: kir.Kernel) -> Family:
+    """Return which CTAs share a semaphore.
+
+    Raises
+    ------
+    UnsupportedError
+        If that is not known.
+    """
+    grid = launches.fixed_grid(kernel)
+    if isinstance(grid, int) and grid <= MANY:
+        return Family(0, kir.BLOCK, grid, consecutive=True)
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+    found: list[Family | None] = []
+    for stmt in kernel.walk():
+        if isinstance(stmt, _TURN):
+            index, turn = _whole(stmt.index, lets), _whole(stmt.turn, lets)
+            found.append(_family(kernel, index, turn))
+    families = {family for family in found if family is not None}
+    indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, _TURN)}
+    if len(families) != 1 or len(indices) != 1:
+        raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
+    return families.pop()
+
+
+def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
+    while True:
+        found = substitute(expr, lets)
+        if found == expr:
+            return expr
+        expr = found
+
+
+def _family(kernel: kir.Kernel, index: Expr, turn: Expr) -> Family | None:
+    """Return the family that an index and a turn speak of."""
+    if not variables(index) & {kir.BLOCK, kir.GRID}:
+        grid = launches.fixed_grid(kernel)
+        count = kir.GRID if grid is None else grid
+        return Family(0, kir.BLOCK, count, consecutive=True)
+    for part in _parts(turn):
+        match part:
+            case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == index:
+                if _divides(kernel, count):
+                    return Family(index, part, count, consecutive=True)
+            case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == index:
+                for count in _times(kernel, others):
+                    return Family(index, part, count, consecutive=False, others=others)
+            case _:
+                pass
+    return None
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    if isinstance(expr, Op):
+        yield from _parts(expr.a)
+        yield from _parts(expr.b)
+
+
+def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
+    """Yield what `GRID` is, divided by a factor."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)) if factor in (a, b):
+                yield b if factor == a else a
+            case _:
+                pass
+
+
+def _divides(kernel: kir.Kernel, count: Expr) -> bool:
+    return any(True for _ in _times(kernel, count)) or eq(kir.GRID % count, 0) in kernel.requires
+
+
+def largest(kernel: kir.Kernel, family: Family) -> int:
+    """Return the size of a family beyond which nothing new can be seen.
+
+    The first, the last and two in the middle, beyond every number that a place is compared with.
+    """
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+    numbers = [1]
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.IfThenElse(test):
+                tests = [_whole(test, lets)]
+            case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
+                tests = [_whole(turn, lets)]
+            case kir.ForLoop(_, stop):
+                tests = [_whole(stop, lets)]
+            case _:
+                box = touches(stmt)
+                places = (*controls(stmt).values(), *(box.origin if box is not None else ()))
+                tests = [_whole(expr, lets) for expr in places]
+        while tests:
+            asked = tests.pop()
+            if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
+                tests += [asked.a, asked.b]
+            else:
+                numbers += _compared(asked, family)
+    return max(numbers) + 3
+
+
+def _compared(expr: Expr, family: Family) -> list[int]:
+    """Return the numbers of an expression that has nothing but a CTA's place in it."""
+    if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
+        expr = expr.a - expr.b
+    constant, parts = linear(expr)
+    own = variables(family.place) | variables(family.count) | {kir.GRID}
+    if not parts or not all(variables(atom) <= own for atom in parts):
+        return []
+    inside = [n for atom in parts for n in _parts(atom) if isinstance(n, int)]
+    return [abs(constant), *inside]
+
+
+def private(code: Code) -> frozenset[int]:
+    """Return the trip counts of loops in which CTAs do not meet."""
+    met: set[int] = set()
+    for program in code.programs:
+        for at, i in enumerate(program):
+            if isinstance(i, Enter) and i.atom >= 0:
+                inside = [j for j in program[at : i.end] if isinstance(j, Do)]
+                if any(j.origin or j.index is not None for j in inside):
+                    met.add(i.atom)
+    return code.counts - met

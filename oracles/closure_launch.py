@@ -1,0 +1,52 @@
+"""A launch that shows what the prover's states refute.
+
+The states leave open which trip counts, conditions and CTAs a launch can bring together, so a
+refutation is asked again of whole launches, in which every number is known.
+"""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr
+from oracles import closure, launches
+from oracles.closure_code import CLUSTER, assemble
+from oracles.closure_static import stands
+from oracles.closure_threads import kinds
+from oracles.closure_world import World
+from oracles.launches import Launch
+
+CTAS = 4
+"""Clusters of a launch that are followed."""
+
+
+def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
+    """Return a launch in which a kernel goes wrong, None if a bounded search finds none.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A refuted kernel.
+    trips : int
+        The trip count that shows it; launches with that many are tried first.
+    policy : str
+        `default` or `strict`.
+    """
+    for launch in launches.reaching(kernel, trips):
+        if kernel.semaphores or _fails(kernel, launch, policy):
+            return launch
+    return None
+
+
+def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
+    """Whether one of the first clusters of a launch goes wrong."""
+    for number in range(min(CTAS, launch.grid // kernel.cluster)):
+        fixed: dict[Expr, int] = {var: launch.params[var.name] for var in kernel.params}
+        fixed[kir.GRID] = launch.grid
+        fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
+        code = assemble(kernel, kinds(kernel), fixed)
+        world = World(code, policy=policy, without=frozenset())
+        stands(world)
+        closure.explore(world)
+        if world.failed:
+            return True
+    return False

@@ -1,0 +1,65 @@
+"""The register file of a CTA, which `SetMaxNReg` deals out anew.
+
+Which of two warpgroups that ask for more comes first is open.  So none of several is given any
+until there is enough for all that will still ask; then the order does not matter.
+
+Source: PTX ISA, "setmaxnreg".
+"""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_rules import Rule
+from oracles.closure_state import Agent, State
+from oracles.closure_world import World
+
+HELD = (1 << 20) - 1
+"""The part of `Agent.registers` that is their number; 0 is what the kernel begins with."""
+
+
+def granted(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> bool:
+    """Whether these threads get their registers now; other kinds are asked for themselves."""
+    if not stmt.increase or Rule.BUDGET in world.off:
+        return True
+    takers = [b for b in state.agents if b.kind.cta == a.kind.cta and _asks(world, b)]
+    alone = len({warp // 4 for b in takers for warp in b.kind.warps}) == 1
+    wanted = sum(
+        max(0, (stmt.registers if alone else _asks(world, b)) - _held(world, b)) * b.kind.count
+        for b in takers
+    )
+    return wanted <= _free(world, state, a.kind.cta)
+
+
+def take(a: Agent, stmt: kir.SetMaxNReg) -> None:
+    """Give these threads their new number of registers."""
+    a.registers = a.registers & ~HELD | stmt.registers
+
+
+def contended(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> None:
+    """Make sure that threads that wait for registers could not have had them either.
+
+    Raises
+    ------
+    UnsupportedError
+        If they could, had others not asked too.
+    """
+    need = (stmt.registers - _held(world, a)) * kir.WARPGROUP
+    if stmt.increase and need <= _free(world, state, a.kind.cta):
+        says = "several warpgroups ask for registers, and who comes first may matter"
+        raise UnsupportedError(f"set_max_nreg({stmt.registers}, increase): {says}")
+
+
+def _held(world: World, a: Agent) -> int:
+    return a.registers & HELD or world.kernel.registers
+
+
+def _free(world: World, state: State, cta: int) -> int:
+    """Return the registers of a CTA that nobody holds."""
+    held = sum(_held(world, a) * a.kind.count for a in state.agents if a.kind.cta == cta)
+    return world.kernel.registers * world.kernel.threads - held
+
+
+def _asks(world: World, a: Agent) -> int:
+    """Return the most registers that these threads ever ask for; 0 if they never do."""
+    return world.increases[a.kind.index]

@@ -1,0 +1,265 @@
+"""Litmus kernels of single rules about mbarriers, phases, and what is read behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from litmus.parts import (
+    NBYTES,
+    X1,
+    XN,
+    Y1,
+    YN,
+    Body,
+    Litmus,
+    box,
+    broken,
+    elect,
+    fill,
+    fragment,
+    init,
+    k,
+    kernel,
+    legal,
+    load,
+    n,
+    single,
+    slots,
+    store,
+    trips,
+    wait,
+)
+
+from fuser import kernel_ir as kir
+
+TILE = fragment("x")
+COPY = (load(TILE, box(X1)), store(box(Y1), TILE))
+"""What a kernel does besides, so that it writes its output."""
+COPY_AGAIN = (load(TILE, box(X1)), store(box(Y1), TILE))
+S = slots("S")
+BAR = kir.MBarrier("bar", 1, 1)
+FIRST_STORE = kir.IfThenElse(k < 1, (store(kir.Slot(S, 0), TILE),))
+LAST_STORE = kir.IfThenElse(k + 1 >= n, (store(kir.Slot(S, 0), TILE),))
+PING, PONG = kir.MBarrier("ping", 1, 1), kir.MBarrier("pong", 1, 1)
+TWENTY = kir.MBarrier("bar", 20, 1)
+BOTH = kir.MBarrier("both", 2, 1)
+TELL = kir.MBarrierArrive(BAR, 0)
+ARRIVE = elect(TELL)
+TWICE = elect(TELL, wait(BAR, 0, 0), TELL)
+THRICE = elect(TELL, wait(BAR, 0, 0), TELL, wait(BAR, 0, 1), TELL)
+
+
+def signals(told: Body, waits: Body, bar: kir.MBarrier = BAR, *, tells: int = 0) -> kir.Kernel:
+    """Warp `tells` arrives on an mbarrier, the other one waits; no data depends on it."""
+    body = (
+        init(bar),
+        kir.BlockSync(0, 64),
+        kir.Role("tells", tells, 1, told),
+        kir.Role("waits", 1 - tells, 1, (*waits, *COPY)),
+    )
+    return single(body, threads=64, barriers=(bar,))
+
+
+def tells(bar: kir.MBarrier) -> Body:
+    """Arrive in phase k, and wait for its end."""
+    return kir.MBarrierArrive(bar, 0), wait(bar, 0, k)
+
+
+def rounds(first: Body, second: Body, *bars: kir.MBarrier, buffer: bool = False) -> kir.Kernel:
+    """Two warps that do something n times; the first also copies a tile each time."""
+    copy = (load(TILE, box(XN, k)), store(box(YN, k), TILE))
+    start = (init(*bars), kir.BlockSync(0, 64)) if bars else ()
+    body = (
+        *start,
+        kir.Role("first", 0, 1, (kir.ForLoop(k, n, (*copy, *first)),)),
+        kir.Role("second", 1, 1, (kir.ForLoop(k, n, second),)),
+    )
+    return kernel(body, threads=64, barriers=bars, buffers=(S,) if buffer else ())
+
+
+def late() -> kir.Kernel:
+    """One warp loads tiles by TMA, the other waits for all but the first, and is one late."""
+    two = slots("S", 2)
+    feed = elect(*fill(kir.Slot(two, k % 2), box(XN, k), PING))
+    use = kir.IfThenElse(k >= 1, (wait(PING, 0, k), load(TILE, kir.Slot(two, (k + 1) % 2))))
+    return replace(rounds((feed,), (use,), PING), buffers=(two,))
+
+
+def expecting(*body: kir.Stmt) -> kir.Kernel:
+    """One warp expects the bytes of a load, which nobody waits for."""
+    return single(
+        (init(BAR), kir.BlockSync(0, 32), elect(*body), *COPY), buffers=(S,), barriers=(BAR,)
+    )
+
+
+LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "rule_first_phase_awaited",
+        "H10",
+        signals((ARRIVE,), (wait(BAR, 0, 0),)),
+        "One phase, awaited.",
+    ),
+    broken(
+        "rule_only_the_second_phase_awaited",
+        "H10",
+        signals((TWICE,), (wait(BAR, 0, 1),)),
+        "parity",
+        "rule_first_phase_awaited",
+        "A wait for parity 1 passes at once while phase 0 runs.",
+    ),
+    broken(
+        "rule_second_phase_awaited_late",
+        "H10",
+        signals((TWICE,), (*COPY, *COPY_AGAIN, wait(BAR, 0, 1))),
+        "parity",
+        "rule_first_phase_awaited",
+        "The same by a warp that comes later: it may still come first.",
+    ),
+    broken(
+        "rule_one_wait_for_three_phases",
+        "H10",
+        signals((THRICE,), (wait(BAR, 0, 0),)),
+        "parity",
+        "rule_first_phase_awaited",
+        "It passes after phase 0 or after phase 2, and may be late for both while phase 1 runs.",
+    ),
+    broken(
+        "rule_a_warp_too_many_arrives",
+        "H08",
+        signals((kir.MBarrierArrive(TWENTY, 0),), (wait(TWENTY, 0, 0),), TWENTY),
+        "arrivals parity",
+        "rule_first_phase_awaited",
+        "32 threads arrive on a barrier that takes 20 a phase.",
+    ),
+    legal(
+        "rule_warps_in_turn",
+        "H16",
+        rounds(
+            (elect(*tells(PING), wait(PONG, 0, k)),),
+            (elect(wait(PING, 0, k), *tells(PONG)),),
+            PING,
+            PONG,
+        ),
+        "The first tells the second, and waits for its answer.",
+    ),
+    broken(
+        "rule_warps_wait_for_each_other",
+        "H16",
+        rounds(
+            (elect(wait(PONG, 0, k), *tells(PING)),),
+            (elect(wait(PING, 0, k), *tells(PONG)),),
+            PING,
+            PONG,
+        ),
+        "deadlock",
+        "rule_warps_in_turn",
+        "Each waits for the other before it arrives.",
+    ),
+    broken(
+        "rule_first_phase_not_awaited",
+        "H10",
+        rounds(
+            (elect(*tells(PING), wait(PONG, 0, k)),),
+            (elect(kir.IfThenElse(k >= 1, (wait(PING, 0, k),)), *tells(PONG)),),
+            PING,
+            PONG,
+        ),
+        "parity",
+        "rule_warps_in_turn",
+        "The first wait is for phase 1, and passes at once while phase 0 runs.",
+    ),
+    legal(
+        "rule_both_wait",
+        "H10",
+        rounds((elect(*tells(BOTH)),), (elect(*tells(BOTH)),), BOTH),
+        "Neither arrives again before the phase is over.",
+    ),
+    broken(
+        "rule_one_runs_ahead",
+        "H10",
+        rounds((elect(*tells(BOTH)),), (elect(kir.MBarrierArrive(BOTH, 0)),), BOTH),
+        "parity arrivals deadlock",
+        "rule_both_wait",
+        "The second warp may arrive twice in one phase, in place of the first.",
+        launches=trips(2),
+    ),
+    broken(
+        "rule_one_stops_early",
+        "H16",
+        rounds((elect(*tells(BOTH)),), (elect(kir.IfThenElse(k < 3, tells(BOTH))),), BOTH),
+        "deadlock arrivals",
+        "rule_both_wait",
+        "Phase 3 gets one of its two arrivals.",
+    ),
+    broken(
+        "rule_first_one_stops_early",
+        "H16",
+        rounds((elect(kir.IfThenElse(k < 3, tells(BOTH))),), (elect(*tells(BOTH)),), BOTH),
+        "deadlock arrivals",
+        "rule_both_wait",
+        "The same with the warps exchanged: whichever an engine looks at first.",
+    ),
+    broken(
+        "rule_two_writers",
+        "H03",
+        rounds((store(kir.Slot(S, 0), TILE),), (store(kir.Slot(S, 0), TILE),), buffer=True),
+        "WAW",
+        "rule_slot_inside",
+        "Nothing orders the stores of the two warps.",
+    ),
+    legal(
+        "rule_writers_in_turn",
+        "H03",
+        rounds(
+            (FIRST_STORE, kir.WarpSync(), elect(*tells(PING), wait(PONG, 0, k))),
+            (elect(wait(PING, 0, k), *tells(PONG)), kir.WarpSync(), LAST_STORE),
+            PING,
+            PONG,
+            buffer=True,
+        ),
+        "The first warp stores at first, the second one at last, told in every step.",
+    ),
+    broken(
+        "rule_writers_in_turn_for_one_trip",
+        "H03",
+        rounds(
+            (FIRST_STORE, kir.IfThenElse(n < 2, (kir.NamedArrive(1, 64),))),
+            (kir.IfThenElse(n < 2, (kir.BlockSync(1, 64),)), LAST_STORE),
+            buffer=True,
+        ),
+        "WAW",
+        "rule_writers_in_turn",
+        "Told only where the first step is the last.",
+    ),
+    broken(
+        "rule_read_one_phase_late",
+        "H03 H10",
+        late(),
+        "RAW WAR WAW parity exit",
+        "rule_both_wait",
+        "The first wait is for phase 1, and what phase 0 brought is read behind it.",
+    ),
+    broken(
+        "rule_read_of_nothing_in_a_loop",
+        "H01",
+        rounds((), (load(TILE, kir.Slot(S, 0)),), buffer=True),
+        "RAW",
+        "rule_slot_inside",
+        "Nobody writes the slot.",
+    ),
+    legal(
+        "rule_bytes_come",
+        "H09",
+        expecting(*fill(kir.Slot(S, 0), box(X1), BAR), wait(BAR, 0, 0)),
+        "The bytes that are expected come.",
+    ),
+    broken(
+        "rule_bytes_never_come",
+        "H09",
+        expecting(kir.MBarrierArriveExpectTx(BAR, 0, NBYTES)),
+        "bytes",
+        "rule_bytes_come",
+        "Expected, never copied, and never waited for.",
+    ),
+)
+"""Every litmus of this file."""

@@ -1,0 +1,92 @@
+"""Refutations are shown by a launch, or they are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from litmus.parts import X1, Y1, Body, box, fragment, k, kernel, load, n, store
+from litmus.suite import by_name
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr, eq
+from oracles import prover
+from oracles.arithmetic import UnsupportedError
+from oracles.closure import judge
+from oracles.closure_launch import showing
+from oracles.verdict import Status
+
+BAR = kir.MBarrier("bar", 1, 1)
+TILE = fragment("x")
+COPY = (load(TILE, box(X1)), store(box(Y1), TILE))
+
+
+def stuck_if(condition: Expr, *requires: Expr) -> kir.Kernel:
+    """Wait for ever where a condition holds."""
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
+        kir.BlockSync(0, 32),
+        kir.IfThenElse(condition, (kir.MBarrierWaitParity(BAR, 0, 0),)),
+        *COPY,
+    )
+    made = kernel(body, barriers=(BAR,), tensors=(X1, Y1))
+    return replace(made, requires=(*made.requires, *requires))
+
+
+def test_a_launch_that_meets_the_condition_is_found() -> None:
+    """The parameters are part of the launch that shows it."""
+    found = showing(stuck_if(eq(n, 3)), 3, policy="default")
+    assert found is not None
+    assert found.params == {"n": 3}
+    assert prover.prove(stuck_if(eq(n, 3))).status is Status.FAIL
+
+
+def test_a_condition_that_no_launch_meets_refutes_nothing() -> None:
+    """What is required of launches excludes it; the states do not know."""
+    never = stuck_if(eq(n % 2, 1), eq(n % 2, 0))
+    assert showing(never, 0, policy="default") is None
+    verdict = prover.prove(never)
+    assert verdict.status is Status.UNKNOWN
+    assert "none of the launches" in verdict.reason
+
+
+def test_extents_that_are_multiples_of_a_parameter_have_launches() -> None:
+    """`16 * n` elements are aligned to 8 for every n."""
+    one = by_name("accumulator_read_in_flight").kernel
+    assert isinstance(one, kir.Kernel)
+    found = showing(one, 1, policy="default")
+    assert found is not None
+    assert found.params == {"n": 1}
+
+
+def test_loops_of_different_length_under_one_name_have_launches() -> None:
+    """One loop has a trip less than the other, and both are called k."""
+    verdict = prover.prove(by_name("ring_last_load_left_out").kernel)
+    assert verdict.status is Status.FAIL
+    assert {f.kind for f in verdict.findings} & {"deadlock", "arrivals"}
+
+
+def test_ctas_of_a_cluster_are_told_apart_by_their_block() -> None:
+    """`BLOCK` is another number in each CTA of a cluster, not one for all."""
+    bar = kir.MBarrier("bar", 1, 1)
+    tile = fragment("x")
+    own = kir.IfThenElse(
+        eq(kir.BLOCK % 2, 0),
+        (kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(bar, 0),)),),
+    )
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(bar),)),
+        kir.BlockSync(0, 32),
+        own,
+        kir.MBarrierWaitParity(bar, 0, 0),
+        load(tile, box(X1)),
+    )
+    made = replace(kernel(body, barriers=(bar,), tensors=(X1, Y1)), outputs=(), cluster=2)
+    made = replace(made, requires=(eq(kir.GRID, 2),))
+    assert prover.prove(made).status is Status.FAIL
+
+
+def test_a_number_without_a_value_is_not_followed() -> None:
+    """A statement moved out of its loop asks for an index that no thread has there."""
+    with pytest.raises(UnsupportedError, match="k has no value here"):
+        judge(stuck_if(k < 1))

@@ -1,0 +1,61 @@
+"""States that differ by a turn of their rings are one: fewer states, and no other verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fuser import cookbook
+from fuser import kernel_ir as kir
+from fuzz import mutate
+from oracles import closure, closure_world
+from oracles.closure_family import readings
+from oracles.closure_spin import NONE, Spin, turn
+
+TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")
+
+
+def _spin(kernel: kir.Kernel) -> Spin:
+    reading = next(iter(readings(kernel)))
+    return closure.opened(kernel, reading, policy="default").spin
+
+
+def _said(kernel: kir.Kernel) -> Iterator[tuple[str, str]]:
+    closed = closure.judge(kernel)
+    yield from sorted({(v.severity, v.kind) for v in (*closed.violations, *closed.warnings)})
+    yield "reason", closed.reason
+
+
+@pytest.mark.parametrize("name", ["store_ring", "specialized_ring"])
+def test_no_verdict_depends_on_turning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with a kernel is wrong in the state that was not looked at again."""
+    kernels = [m.kernel for m in mutate.drop_each_sync(cookbook.RECIPES[name]())]
+    turned = [list(_said(kernel)) for kernel in kernels]
+    monkeypatch.setattr(closure_world, "spin_of", lambda _: NONE)
+    assert turned == [list(_said(kernel)) for kernel in kernels]
+
+
+@pytest.mark.parametrize("name", TURNING)
+def test_a_ring_turns(name: str) -> None:
+    """One more turn of the ring is no other state."""
+    assert _spin(cookbook.RECIPES[name]()).rings
+
+
+def test_turning_on_is_turning_by_the_sum() -> None:
+    """A slot that passes the end of its ring has the other parity, and after two ends its own."""
+    spin = _spin(cookbook.specialized_ring(3))
+    place = ("phase", (0, "full", 1), 0)
+    assert spin.turned(spin.turned(place, 1), 1) == spin.turned(place, 2)
+    assert spin.turned(place, 2) == ("phase", (0, "full", 2), 1)
+    assert spin.turned(place, spin.period) == place
+
+
+def test_a_turning_moves_bits_as_events() -> None:
+    """Sets of events and single events name the same things after it."""
+    spin = _spin(cookbook.specialized_ring(3))
+    places = list(spin.siblings(("phase", (0, "full", 0), 0)))
+    events: dict[object, int] = {place: number for number, place in enumerate(places)}
+    by = turn(spin, events, 1)
+    for number in events.values():
+        assert by.bits(1 << 4 * number) == 1 << 4 * by.event(number)
