@@ -25,7 +25,7 @@ from rich.table import Table
 
 from fuser.cookbook import RECIPES
 from fuzz.rules_engines import CRASHED, ENGINES, Case
-from fuzz.rules_implied import IDLE, IMPLIED
+from fuzz.rules_implied import IMPLIED
 from fuzz.rules_notice import (
     Baseline,
     Search,
@@ -90,8 +90,6 @@ class Row:
         if self.rule in IMPLIED:
             implied = IMPLIED[self.rule]
             return f"implied by {', '.join(sorted(r.name for r in implied.by))}: {implied.why}"
-        if self.rule in IDLE:
-            return f"OPEN, consulted nowhere: {IDLE[self.rule]}"
         if notice is not None:
             return f"OPEN, only the kind changes: {notice}"
         return f"OPEN, {self.found.consulting} cases consult it and none depends on it"

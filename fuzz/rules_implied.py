@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from oracles import closure_rules, explore_rules
+from oracles import explore_rules
 from oracles.certificate_rules import Axiom, Obligation
 
 _Explorer = explore_rules.Rule
@@ -63,10 +63,6 @@ IMPLIED: dict[Enum, Implied] = {
     ),
 }
 """Every implied rule."""
-IDLE: dict[Enum, str] = {
-    closure_rules.Rule.PROGRAM_ORDER: "a thread's knowledge is its own state, which it keeps",
-}
-"""Rules that no engine looks up: leaving them out changes nothing, so they count as open."""
 UNSETTLED: dict[Enum, str] = {
     Obligation.WHOLE: "who waits for a phase that lacks a part is caught by AWAITED; that this "
     "also covers skipped phases and named barriers is not shown",

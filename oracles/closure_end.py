@@ -24,7 +24,22 @@ def ended(world: World, state: State) -> None:
             says = f"{said(world, world.code.sites[site], k)} is still in flight when the CTA exits"
             world.wrong(state, Rule.EXIT, "exit", world.code.sites[site], k, says, event=event)
     _reached(world, state)
+    _short(world, state)
     turns_end(world, state)
+
+
+def _short(world: World, state: State) -> bool:
+    """Check that phases got the bytes that they expect; return whether one did not."""
+    for where, phase in state.phases.items():
+        if phase.alive and phase.pending == 0 and phase.nbytes and phase.site >= 0:
+            total = "short of" if phase.nbytes > 0 else "beyond"
+            says = (
+                f"phase {phase.count} of {where[1]}[{where[2]}] is {abs(phase.nbytes)} bytes "
+                f"{total} what it expects, and never completes"
+            )
+            world.wrong(state, Rule.BYTES, "bytes", world.code.sites[phase.site], -1, says)
+            return True
+    return False
 
 
 def _reached(world: World, state: State) -> None:
@@ -57,16 +72,8 @@ def stuck(world: World, state: State) -> None:
         i = None if a.done else world.code.programs[a.kind.index][a.at]
         if isinstance(i, Do) and isinstance(i.site.stmt, kir.SetMaxNReg):
             contended(world, state, a, i.site.stmt)
-    for where, phase in state.phases.items():
-        if phase.alive and phase.pending == 0 and phase.nbytes and phase.site >= 0:
-            total = "short of" if phase.nbytes > 0 else "beyond"
-            says = (
-                f"phase {phase.count} of {where[1]}[{where[2]}] is {abs(phase.nbytes)} bytes "
-                f"{total} what it expects, and never completes"
-            )
-            site = world.code.sites[phase.site]
-            world.wrong(state, Rule.BYTES, "bytes", site, -1, says)
-            return
+    if _short(world, state):
+        return
     for a in state.agents:
         if not a.done:
             _waits(world, state, a)

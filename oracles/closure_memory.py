@@ -172,9 +172,7 @@ def _uncovered(
     return tuple(out)
 
 
-def _unwritten(
-    world: World, state: State, a: Agent, site: Site, where: Where, k: int
-) -> None:
+def _unwritten(world: World, state: State, a: Agent, site: Site, where: Where, k: int) -> None:
     name, reads = spot(world, where), f"{said(world, site, k)} by {a.kind}"
     says = f"nothing orders a write of {name} before {reads}"
     if where in state.valid:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import line
-from oracles.closure_code import Do
+from oracles.closure_code import Do, Site
 from oracles.closure_deadlock import lacking
 from oracles.closure_state import FACTS
 from oracles.closure_story import Story, of_warp, slot, waited_barrier
@@ -328,7 +328,7 @@ def _unlikely(step: Step, cta: int) -> int:
     return int(step.values.get("cta", cta) != cta)
 
 
-def _waits(story: Story, agent: int) -> list[tuple[object, Do | object]]:
+def _waits(story: Story, agent: int) -> list[tuple[object, Site]]:
     return [
         (getattr(i.site.stmt, "barrier", None), i.site)
         for i in story.program(agent)

@@ -12,7 +12,6 @@ from enum import Enum
 class Rule(Enum):
     """An axiom (an edge of the order) or an obligation (what must be ordered, or add up)."""
 
-    PROGRAM_ORDER = "axiom: what a thread did precedes what it does next"
     WAIT_ACQUIRES = "axiom: the arrivals and bytes of a phase precede what follows a wait for it"
     SYNC_JOINS = "axiom: what precedes a block sync in its threads precedes what follows it"
     WARP_JOINS = "axiom: what precedes a warp sync in its lanes precedes what follows it"

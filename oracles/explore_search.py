@@ -1,11 +1,12 @@
 """All interleavings of a unit: one, where it stands for all of them, else every one.
 
 Agents are deterministic sequences of steps, so an interleaving is settled by how the steps that
-meet at a counter are ordered.  Four facts keep the search small.
+meet at a counter are ordered.  Five facts keep the search small.
 
 1. *Local steps first.*  Accesses, fences, awaits and issues change nothing that another agent's
    step can see; and a race is found from what the later of two accesses knows, in either order
-   (`explore_memory`).  So they are executed as soon as they can be, in one order.
+   (`explore_memory`).  So they are executed as soon as they can be, in one order.  Lanes of a warp
+   that meet, and warps that issue one wgmma before any of them has awaited it, wait for each other.
 2. *Ends of groups are no steps.*  Nobody but its awaiter learns of the end of a group, so an await
    passes at once and grants the events; in-flight until then, as late as possible.
 3. *One way for all.*  Let a way run to its end such that at every counter

@@ -126,6 +126,7 @@ class _Reading:
                 search = Search(machine, self.states - self.looked, self.reduce)
                 search.run()
                 self.looked += search.states
+                search = None
                 self.checked += machine.memory.checked + plan.events
                 warnings |= machine.memory.warnings
                 feet.append((ctas, machine.memory.footprint))
@@ -134,7 +135,9 @@ class _Reading:
         except Defect as defect:
             at = f" after {search.last()}" if search and search.way else ""
             finding = Finding(defect.kind, defect.where, f"{defect.says}{at}")
-            return Verdict(ORACLE, Status.FAIL, self.checked, (finding,))
+            self.looked += search.states if search else 0
+            reason = f"{self.looked} states"
+            return Verdict(ORACLE, Status.FAIL, self.checked, (finding,), reason)
         except TooMany:
             assert search is not None, "a search counted"
             self.looked += search.states

@@ -16,11 +16,8 @@ from fuser.expr import Expr, Kind, Var, fold
 from fuser.program import Program
 from oracles import closure
 from oracles.arithmetic import UnsupportedError
-from oracles.closure_code import assemble
 from oracles.closure_family import readings
 from oracles.closure_static import stands
-from oracles.closure_threads import kinds as kinds_of_threads
-from oracles.closure_world import World
 from oracles.prover import prove, redundant, witness, witness_trips
 from oracles.verdict import Status, Verdict
 from oracles.witness import Mark

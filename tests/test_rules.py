@@ -13,12 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from litmus_rules import LITMUS
-from rule_cases import case, cases
+from rule_cases import cases
 
 from fuzz.rules import Row, record, summary
 from fuzz.rules_engines import CRASHED, ENGINES, Answer, Asked, Case, Engine
-from fuzz.rules_implied import IDLE, IMPLIED, UNSETTLED
+from fuzz.rules_implied import IMPLIED, UNSETTLED
 from fuzz.rules_notice import (
     Notice,
     Search,
@@ -77,7 +76,7 @@ def test_every_rule_is_noticed_implied_or_known_to_be_open() -> None:
     """A new rule has to show what it is good for; none is counted twice."""
     for engine in ENGINES.values():
         for rule in engine.rules:
-            open_too = rule in IDLE or rule in UNSETTLED
+            open_too = rule in UNSETTLED
             places = [rule.name in NOTICED[engine.name], rule in IMPLIED, open_too]
             assert sum(places) == 1, f"{engine.name}.{rule.name}"
         assert set(NOTICED[engine.name]) <= {rule.name for rule in engine.rules}
@@ -92,15 +91,6 @@ def test_an_implied_rule_matters_without_those_that_imply_it(rule: Enum) -> None
     trusted = replace(one, safe=rule in engine.axioms)
     assert strength(engine, rule, trusted, before, after) is Strength.STATUS
     assert (engine.ask(one, {rule}).status == "pass") is one.safe
-
-
-@pytest.mark.parametrize("rule", IDLE, ids=lambda rule: rule.name)
-def test_an_idle_rule_is_looked_up_nowhere(rule: Enum) -> None:
-    """As soon as it is, it has to be noticed or implied."""
-    engine = engine_of(rule)
-    for one in LITMUS:
-        _, consulted = engine.consulted(case(one))
-        assert rule not in consulted
 
 
 # --- the tool ------------------------------------------------------------------------------------
