@@ -137,8 +137,6 @@ class Machine:
                 barriers.turn_release(st, i, step)
             case Op.POOL:
                 self._pool(st, i, step)
-            case Op.JOIN:
-                raise AssertionError("meetings are executed for the whole warp")
 
     def finish(self, st: State, position: int) -> None:
         """End an operation in flight."""

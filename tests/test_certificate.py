@@ -24,7 +24,7 @@ from oracles.certificate_parametric import Bound, Walk, bounds, places
 from oracles.certificate_questions import RLIMIT, Questions, UndecidedError, Width
 from oracles.certificate_skeleton import Skeleton
 from oracles.certificate_window import Window
-from oracles.prover import prove
+from oracles.prover import REMEMBERED, prove
 from oracles.smt import Script
 from oracles.trace import read
 from oracles.verdict import Status
@@ -173,6 +173,7 @@ def test_both_engines_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """One engine alone is not praise."""
     kernel = ks.specialized(2)
     assert prove(kernel).checked > closure.judge(kernel).checked
+    REMEMBERED.forget()
     monkeypatch.setattr(Questions, "ordered", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         prove(kernel)
@@ -410,7 +411,10 @@ def test_a_flush_of_all_groups_covers_those_issued_ahead_of_the_loop() -> None:
 
 
 def test_the_last_arrivals_may_find_nobody_waiting() -> None:
-    """What is left at a barrier when the kernel ends confuses nobody."""
+    """What is left at a barrier when the kernel ends confuses nobody, but its count is wrong.
+
+    The certificate asks for order only; that all who arrive are met is for the other engine.
+    """
     ring = rules.signalled()
 
     def always(stmt: kir.Stmt) -> list[kir.Stmt] | None:
@@ -423,7 +427,7 @@ def test_the_last_arrivals_may_find_nobody_waiting() -> None:
     kernel = ring.rewrite(always)
     assert kernel != ring
     assert certify(kernel).status is Status.PASS
-    assert not closure.judge(kernel).violations
+    assert {v.kind for v in closure.judge(kernel).violations} == {"collective"}
 
 
 def test_a_warp_sync_makes_barriers_visible_to_its_warp() -> None:

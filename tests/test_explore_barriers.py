@@ -13,10 +13,11 @@ BAR = kir.MBarrier("bar", 1, 1)
 ARRIVE = kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(BAR, 0),))
 
 
-def kinds(kernel: kir.Kernel, **options: frozenset[Rule]) -> set[str]:
+def kinds(kernel: kir.Kernel, without: frozenset[Rule] = frozenset()) -> set[str]:
     """Kinds of errors of one launch."""
     return {
-        f.kind for f in explore(replace(kernel, requires=()), Launch(1, {}), **options).findings
+        f.kind
+        for f in explore(replace(kernel, requires=()), Launch(1, {}), without=without).findings
     }
 
 
@@ -24,7 +25,7 @@ def roles(*bodies: tuple[kir.Stmt, ...]) -> kir.Kernel:
     """A kernel of one warp for each body, and one that writes the output."""
     threads = 32 * len(bodies) + 32
     warps = (*bodies, COPY)
-    body = (
+    body: tuple[kir.Stmt, ...] = (
         init(BAR),
         kir.BlockSync(0, threads),
         *(kir.Role(f"r{i}", i, 1, each) for i, each in enumerate(warps)),

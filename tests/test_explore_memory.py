@@ -13,9 +13,9 @@ W = tensor("W")
 COPY = (load(TILE, box(X1)), store(box(Y1), TILE))
 
 
-def kinds(kernel: kir.Kernel, grid: int = 1, **options: frozenset[Rule]) -> set[str]:
+def kinds(kernel: kir.Kernel, grid: int = 1, without: frozenset[Rule] = frozenset()) -> set[str]:
     """Kinds of errors and warnings of one launch."""
-    found = explore(replace(kernel, requires=()), Launch(grid, {}), **options)
+    found = explore(replace(kernel, requires=()), Launch(grid, {}), without=without)
     return {finding.kind for finding in found.findings}
 
 
