@@ -44,6 +44,8 @@ from oracles.closure_world import Violation, World
 
 STATES = 10_000
 """States that are looked at before giving up."""
+AHEAD = 64
+"""Loop lengths that one state may have to remember; more, and a role runs ahead without end."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
 
@@ -211,6 +213,8 @@ def explore(world: World) -> tuple[int, str]:
             if key in seen:
                 break
             seen.add(key)
+            if len(state.ranges) > AHEAD:
+                return len(seen), f"a role runs more than {AHEAD} loops ahead of another"
             if len(seen) > STATES:
                 return len(seen), f"more than {STATES} states, and none repeats all others"
             first = min(gates)
