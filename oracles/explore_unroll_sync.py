@@ -103,7 +103,7 @@ class SyncUnroller:
                 self.mbarrier(stmt)
             case kir.AsyncCommit(kind):
                 if kind is kir.AsyncKind.WGMMA:
-                    self.collective(warpgroup=True)
+                    self.collective()
                 self.groups[kind].commit()
             case kir.AsyncAwait():
                 self.await_(stmt)
@@ -220,7 +220,7 @@ class SyncUnroller:
                 rule = Rule.AWAIT_WGMMA
         over, events = events, 0 if rule in self.plan.without else events
         if kind is kir.AsyncKind.WGMMA:
-            self.collective(warpgroup=True)
+            self.collective()
             self.registers.finish(events)
             step = self.join(stmt, flag=JOIN_AWAIT)
             step.grants = events
