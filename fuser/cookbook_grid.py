@@ -24,6 +24,7 @@ from fuser.cookbook_matmul import (
     d_box,
     loads,
     matmul,
+    multiply,
     operands,
     tile_count,
     zero,
@@ -31,7 +32,6 @@ from fuser.cookbook_matmul import (
 from fuser.cookbook_ring import (
     BULK,
     ELECT,
-    PER_WARP,
     WGMMA,
     emptied,
     emptied_next,
@@ -64,12 +64,7 @@ def partial(
     ahead = kir.IfThenElse(q < trips, load(q))
     refill = kir.IfThenElse(k + stages < trips, (emptied_next(empty, stages), *load(k + stages)))
     loop = (
-        filled(full, k, stages),
-        kir.WgmmaFence(),
-        kir.Wgmma(ACC, kir.Slot(a, k % stages), kir.Slot(b, k % stages)),
-        kir.AsyncCommit(WGMMA),
-        kir.AsyncAwait(WGMMA, 0),
-        kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, k % stages),)),
+        *multiply(a, b, full, empty, k),
         kir.Elect(ELECT, (refill,)),
     )
     return (

@@ -142,6 +142,21 @@ def wgmma_ring(stages: int = 4, depth: int = 1, consumers: int = 1) -> kir.Kerne
     return matmul("wgmma_ring", body, (a, b), (full, empty), threads)
 
 
+def multiply(
+    a: kir.Buffer, b: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier, at: Var
+) -> tuple[kir.Stmt, ...]:
+    """Wait for position `at` of a ring, multiply, finish, and free the slot by each warp."""
+    slot = at % full.slots
+    return (
+        filled(full, at, full.slots),
+        kir.WgmmaFence(),
+        kir.Wgmma(ACC, kir.Slot(a, slot), kir.Slot(b, slot)),
+        kir.AsyncCommit(WGMMA),
+        kir.AsyncAwait(WGMMA, 0),
+        kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, slot),)),
+    )
+
+
 def double_wgmma(stages: int = 3) -> kir.Kernel:
     """Two matmuls share A in one loop: two wgmmas, one commit, one flush for both results."""
     (a, b), full = operands(stages), ring("full", 1, stages)
@@ -187,12 +202,7 @@ def persistent(stages: int = 3) -> kir.Kernel:
     staged = kir.Buffer("SD", DType.F32, (TILE_M, TILE_N), 1, -(-b.end // 128) * 128)
     number = kir.BLOCK + t * kir.GRID
     loop = (
-        filled(full, p, stages),
-        kir.WgmmaFence(),
-        kir.Wgmma(ACC, kir.Slot(a, p % stages), kir.Slot(b, p % stages)),
-        kir.AsyncCommit(WGMMA),
-        kir.AsyncAwait(WGMMA, 0),
-        kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, p % stages),)),
+        *multiply(a, b, full, empty, p),
         step(p),
     )
     leave = (kir.TmaStore(d_box(D, number), kir.Slot(staged, 0)), kir.AsyncCommit(BULK))
@@ -232,12 +242,7 @@ def ping_pong(stages: int = 3) -> kir.Kernel:
 
     def consume(me: int) -> tuple[kir.Stmt, ...]:
         loop = (
-            filled(full, p, stages),
-            kir.WgmmaFence(),
-            kir.Wgmma(ACC, kir.Slot(a, p % stages), kir.Slot(b, p % stages)),
-            kir.AsyncCommit(WGMMA),
-            kir.AsyncAwait(WGMMA, 0),
-            kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, p % stages),)),
+            *multiply(a, b, full, empty, p),
             step(p),
         )
         mine = (

@@ -195,19 +195,11 @@ def explore(world: World) -> tuple[int, str]:
                 todo += forked(world, state, fork)
                 break
             except ChoiceError as choice:
-                for answer in (False, True):
-                    other = state.copy()
-                    other.chosen[choice.test] = answer
-                    todo.append(other)
+                todo += chosen(state, choice)
                 break
             if world.failed:
                 return len(seen), ""
-            if all(a.done for a in state.agents):
-                ended(world, state)
-                break
-            gates = [a.gate for a in state.agents if a.gate]
-            if not gates:
-                stuck(world, state)
+            if over(world, state):
                 break
             key = normal(world, state)
             if key in seen:
@@ -217,13 +209,31 @@ def explore(world: World) -> tuple[int, str]:
                 return len(seen), f"a role runs more than {AHEAD} loops ahead of another"
             if len(seen) > STATES:
                 return len(seen), f"more than {STATES} states, and none repeats all others"
-            first = min(gates)
-            for a in state.agents:
-                if a.gate == first:
-                    a.gate = ()
+            state.pass_gate()
         if world.failed:
             return len(seen), ""
     return len(seen), ""
+
+
+def over(world: World, state: State) -> bool:
+    """Whether no thread can go on: all are done, and that is judged, or they wait for ever."""
+    if all(a.done for a in state.agents):
+        ended(world, state)
+    elif not any(a.gate for a in state.agents):
+        stuck(world, state)
+    else:
+        return False
+    return True
+
+
+def chosen(state: State, choice: ChoiceError) -> list[State]:
+    """Return the states in which a test has either answer, yes last."""
+    out = []
+    for answer in (False, True):
+        other = state.copy()
+        other.chosen[choice.test] = answer
+        out.append(other)
+    return out
 
 
 def forked(world: World, state: State, fork: ForkError) -> list[State]:

@@ -208,6 +208,13 @@ class State:
         new.lacking = self.lacking
         return new
 
+    def pass_gate(self) -> None:
+        """Let the threads at the first gate go on; there is one."""
+        first = min(a.gate for a in self.agents if a.gate)
+        for a in self.agents:
+            if a.gate == first:
+                a.gate = ()
+
     def take(self, event: int) -> int:
         """Make an event new: forget whatever was known of the last one of its place."""
         bits = 0b1111 << FACTS * event

@@ -10,7 +10,6 @@ from fuser.expr import Var
 from oracles import closure
 from oracles.closure_code import Code, Enter
 from oracles.closure_deadlock import waiting
-from oracles.closure_end import ended, stuck
 from oracles.closure_family import readings
 from oracles.closure_flow import ChoiceError, ForkError, settle
 from oracles.closure_nearest import nearest
@@ -89,10 +88,7 @@ def _followed(world: World) -> Trail | None:
         except ForkError as fork:
             todo += [(s, trail.copy()) for s in closure.forked(world, state, fork)]
         except ChoiceError as choice:
-            for answer in (False, True):
-                other = state.copy()
-                other.chosen[choice.test] = answer
-                todo.append((other, trail.copy()))
+            todo += [(s, trail.copy()) for s in closure.chosen(state, choice)]
         trail.last = state
         if world.failed:
             return trail
@@ -103,18 +99,10 @@ def _finish(world: World, state: State, trail: Trail) -> None:
     """Go on to the end, if there is one."""
     while not world.failed:
         settle(world, state)
-        if all(a.done for a in state.agents):
-            ended(world, state)
+        if closure.over(world, state):
+            trail.stuck = not all(a.done for a in state.agents)
             return
-        gates = [a.gate for a in state.agents if a.gate]
-        if not gates:
-            stuck(world, state)
-            trail.stuck = True
-            return
-        first = min(gates)
-        for a in state.agents:
-            if a.gate == first:
-                a.gate = ()
+        state.pass_gate()
 
 
 def _told(world: World, trail: Trail) -> Witness:

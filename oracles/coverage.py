@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, fold, variables
 from oracles import launches, partition, shape, sites, tiles
-from oracles.arithmetic import UnsupportedError
 from oracles.polynomial import natural, poly
 from oracles.premises import Known
 from oracles.sites import Site
-from oracles.trace import Trace
 from oracles.verdict import Finding
 
 
@@ -28,25 +26,6 @@ class Covered:
     checked: int
     findings: tuple[Finding, ...]
     reason: str = ""
-
-
-def judge(trace: Trace, most: int, *, rlimit: int) -> Covered:
-    """Judge every global access of a kernel that reads none of its outputs.
-
-    Parameters
-    ----------
-    trace : Trace
-        The kernel.
-    most : int
-        Not used any more: all trip counts are judged at once.
-    rlimit : int
-        Work limit of one z3 question.
-    """
-    for site in sites.read(trace.kernel):
-        box = sites.reads(site.stmt)
-        if box is not None and box.tensor.name in trace.kernel.outputs:
-            raise UnsupportedError(f"{site.where}: reads an output of the kernel")
-    return covered(trace.kernel, rlimit=rlimit)
 
 
 def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:

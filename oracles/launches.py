@@ -15,7 +15,6 @@ from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from oracles import sites
 from oracles.arithmetic import spell
-from oracles.trace import Trace
 
 LAUNCHES = 400
 """Launches that are tried at most; a few milliseconds."""
@@ -49,14 +48,6 @@ def function(expr: Expr) -> Function:
         f"lambda v: {spell(expr, spelt, checked=False)}", {"min": min, "max": max}
     )
     return made
-
-
-def launch(trace: Trace, trips: int) -> dict[str, int] | None:
-    """Return values by name of a launch whose symbolic loop has so many trips in CTA 0."""
-    if trace.trips is None:
-        return {}
-    found = _Search(trace.kernel).reached([trace.trips], [trips])
-    return None if found is None else dict(found)
 
 
 def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:

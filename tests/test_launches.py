@@ -8,7 +8,6 @@ import pytest
 from fuser import kernel_ir as kir
 from fuser.cookbook import RECIPES, cluster_multicast, persistent, split_k, tma_ring
 from oracles import launches, sites, tiles
-from oracles.trace import read
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -54,11 +53,11 @@ def test_a_trip_count_that_no_launch_has_is_not_found() -> None:
     assert launches.example(tma_ring(3), {"q": 3, "k": 40}) is not None
 
 
-def test_the_symbolic_trip_count_of_a_trace_has_a_launch() -> None:
+def test_a_launch_that_is_found_is_one_that_the_kernel_allows() -> None:
     """The prover asks whether what it refuted can be launched."""
-    values = launches.launch(read(ks.direct()), 5)
-    assert values is not None
-    assert (
-        tiles.wrong_in(ks.direct(), tiles.readings(sites.read(ks.direct())), values, frozenset())
-        is None
-    )
+    kernel = ks.direct()
+    found = launches.example(kernel, {"k": 5})
+    assert found is not None
+    values = {**found.params, kir.GRID.name: found.grid}
+    readings = tiles.readings(sites.read(kernel))
+    assert tiles.wrong_in(kernel, readings, values, frozenset()) is None
