@@ -267,7 +267,7 @@ class _Assembler:
                 case kir.Role(_, first, warps, inner):
                     self.body(inner, Place(first, warps), here, deep)
                 case kir.Elect(per, inner):
-                    self.body(inner, Place(place.first, place.warps, per), here, deep)
+                    self.body(inner, place.elect(per), here, deep)
                 case _:
                     if place.has(self.kind):
                         self._do(site, here)

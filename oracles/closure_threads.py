@@ -68,6 +68,11 @@ class Place:
     warps: int
     per: kir.Per | None = None
 
+    def elect(self, per: kir.Per) -> Place:
+        """Return the place inside an election; within another one, the narrower of the two."""
+        order = (kir.Per.ROLE, kir.Per.WARPGROUP, kir.Per.WARP)
+        return Place(self.first, self.warps, next(p for p in order if p in (per, self.per)))
+
     def has(self, kind: Kind) -> bool:
         """Whether threads of this kind execute it."""
         if not self.first <= kind.warps[0] < self.first + self.warps:

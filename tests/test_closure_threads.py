@@ -42,6 +42,21 @@ def test_an_election_counts_its_threads(per: kir.Per, threads: int) -> None:
     assert errors(counted(per, threads + 1)) & {"deadlock", "arrivals"}
 
 
+@pytest.mark.parametrize("outer", kir.Per)
+@pytest.mark.parametrize("inner", kir.Per)
+def test_an_election_inside_another_is_the_narrower(outer: kir.Per, inner: kir.Per) -> None:
+    """Whoever is not elected outside is not asked inside."""
+    threads = {kir.Per.ROLE: 1, kir.Per.WARPGROUP: 2, kir.Per.WARP: 8}
+    fewest = min(threads[outer], threads[inner])
+
+    def within(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        arrives = isinstance(stmt, kir.MBarrierArrive)
+        return [kir.Elect(inner, (stmt,))] if arrives else None
+
+    assert not errors(counted(outer, fewest).rewrite(within))
+    assert errors(counted(outer, fewest + 1).rewrite(within)) & {"deadlock", "arrivals"}
+
+
 def nested(*, joined: bool) -> kir.Kernel:
     """A role of two warps, of which one writes a tile and the other reads it."""
     other = fragment("z", vector=1)

@@ -67,7 +67,37 @@ def by_global(sentence: str) -> kir.Kernel:
     return single(body, threads=64, tensors=(X1, W1, Y1), workspaces=("W",))
 
 
+def elected_twice(arrivals: int) -> kir.Kernel:
+    """One thread of the CTA arrives, though one of each warp is elected inside."""
+    bar = kir.MBarrier("bar", arrivals, 1)
+    inside = kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(bar, 0),))
+    tile = fragment("x", 64)
+    body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(bar),)),
+        kir.BlockSync(0, 64),
+        kir.Elect(kir.Per.ROLE, (inside,)),
+        kir.MBarrierWaitParity(bar, 0, 0),
+        load(tile, box(X1)),
+        store(box(Y1), tile),
+    )
+    return single(body, threads=64, barriers=(bar,))
+
+
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "elected_inside_an_election",
+        "H14",
+        elected_twice(1),
+        "Whoever is not elected outside is not asked inside: one thread arrives.",
+    ),
+    broken(
+        "elected_inside_an_election_counted_by_warp",
+        "H14",
+        elected_twice(2),
+        "arrivals deadlock",
+        "elected_inside_an_election",
+        "The barrier waits for one arrival of each warp, but the election outside leaves one.",
+    ),
     legal(
         "exchange",
         "H70",
