@@ -47,6 +47,8 @@ class Plan:
     ----------
     seconds : float
         Wall time in which cases begin.
+    most : int or None
+        Cases after which a driver ends before that time.
     seed : int
         The same seed, shard and number of workers draw the same cases.
     oracles : tuple of str
@@ -66,6 +68,7 @@ class Plan:
     """
 
     seconds: float
+    most: int | None
     seed: int
     oracles: tuple[str, ...]
     workers: int
@@ -225,6 +228,7 @@ def _job(campaign: Campaign, worker: int) -> Job:
         shard=plan.shard[0],
         worker=worker,
         seconds=plan.seconds,
+        most=plan.most,
         oracles=plan.oracles,
         use_gpu=plan.gpu,
         mutants=worker == 0 and plan.mutants,
@@ -301,6 +305,7 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 
 @click.command()
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1))
+@click.option("--cases", "most", type=click.IntRange(min=1), help="Cases of a worker, at most.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--oracles", default=",".join(CPU_ORACLES), show_default=True, callback=_oracles)
 @click.option(
@@ -321,6 +326,7 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 @click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
 def main(
     seconds: float,
+    most: int | None,
     seed: int,
     oracles: tuple[str, ...],
     workers: int,
@@ -333,7 +339,7 @@ def main(
     """Draw random fusions and schedules, judge them by every oracle, and write a report."""
     console = Console(soft_wrap=True, highlight=False)
     use_gpu = gpu == "auto" and device_present()
-    plan = Plan(seconds, seed, oracles, workers, shard, ledger, use_gpu, mutants, resume)
+    plan = Plan(seconds, most, seed, oracles, workers, shard, ledger, use_gpu, mutants, resume)
     try:
         code = conduct(plan, console)
     except LedgerError as error:

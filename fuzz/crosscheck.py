@@ -37,9 +37,12 @@ from fuzz.crosscheck_judge import (
     request,
     settle_here,
 )
-from fuzz.crosscheck_report import kill_lines, lines
+from fuzz.crosscheck_kills import kill_lines, seed_lines, seeds_hold
+from fuzz.crosscheck_report import lines
 from fuzz.skeletons import FAMILIES, family_of
 from fuzz.skeletons_cookbook import STAGES, subjects
+from fuzz.skeletons_file import subjects as subjects_of
+from oracles.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")
 """Where results and scripts go."""
@@ -63,7 +66,7 @@ class Plan:
     workers : int
         Kernels judged at once.
     search : bool
-        Ask the simulator where the explorer has no answer.
+        Ask the simulator where the explorer has no answer, and of sync mutants of the seeds.
     folder : Path
         For results and scripts.
     limit_s : float
@@ -201,6 +204,14 @@ def chosen(names: Sequence[str], count: int | None, seed: int) -> list[str]:
     return [names[i] for i in picked]
 
 
+def _offered(files: Sequence[str]) -> list[str]:
+    """Return the subjects that files offer: kernels and their mutants."""
+    try:
+        return [f"of {name} {number}" for spec in files for name, number in subjects_of(spec)]
+    except TargetError as error:
+        raise click.UsageError(f"--of {error}") from error
+
+
 def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(","))
@@ -227,6 +238,13 @@ def _numbers(context: click.Context, option: click.Parameter, text: str) -> tupl
     help="Of the skeletons with these indices, only this family; may be given again.",
 )
 @click.option("--mutants", is_flag=True, help="Judge the mutants of the cookbook instead.")
+@click.option(
+    "--of",
+    "files",
+    multiple=True,
+    metavar="FILE.py[:NAME]",
+    help="Judge the kernels of a file and their mutants instead; may be given again.",
+)
 @click.option("--stages", default=",".join(map(str, STAGES)), show_default=True, callback=_numbers)
 @click.option(
     "--folder",
@@ -242,23 +260,33 @@ def main(
     only: int | None,
     families: tuple[str, ...],
     mutants: bool,
+    files: tuple[str, ...],
     stages: tuple[int, ...],
     folder: Path,
 ) -> None:
-    """Judge random small kernels by prover and explorer, and compare."""
+    """Judge random small kernels by prover and explorer, and compare.
+
+    The mutants of the cookbook are scored as well: per operator, per row of the hazard table, and
+    for the seed kernels, whose sync mutants must all be killed by both or redundant.
+    """
     console = Console(soft_wrap=True, highlight=False)
     if only is not None:
         sys.exit(show(f"skeleton {seed} {only}", states=states))
-    if mutants:
+    if files:
+        names = chosen(_offered(files), count, seed)
+    elif mutants:
         names = chosen([f"mutant {n} {s} {i}" for n, s, i in subjects(stages)], count, seed)
     else:
         wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
         names = [f"skeleton {seed} {i}" for i in wanted]
-    plan = Plan(names, states, workers, mutants, folder / ("mutants" if mutants else "skeletons"))
+    kind = "files" if files else "mutants" if mutants else "skeletons"
+    plan = Plan(names, states, workers, kind != "skeletons", folder / kind)
     seen = conduct(plan, console)
-    for text in (*(kill_lines(seen) if mutants else ()), *lines(seen)):
+    scores = (*kill_lines(seen), *lines(seen), *seed_lines(seen)) if mutants else lines(seen)
+    for text in scores:
         console.print(text, markup=False, highlight=False)
-    code = exit_code(seen)
+    whole = mutants and count is None
+    code = max(exit_code(seen), int(whole and not seeds_hold(seen)))
     console.print(f"results: {plan.folder / 'results.jsonl'}; exit code {code}", markup=False)
     sys.exit(code)
 

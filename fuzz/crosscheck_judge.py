@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
+from fuzz.mutate import SYNC_OPERATORS
 from fuzz.skeletons import Skeleton, draw
-from fuzz.skeletons_cookbook import mutated
+from fuzz.skeletons_cookbook import SEEDS, mutated
+from fuzz.skeletons_file import of_file
 from fuzz.skeletons_tile import Start
 from oracles import simulator
 from oracles.explorer import Launch as Exploration
@@ -29,13 +31,18 @@ STATES = 5_000
 """States after which the explorer gives up on a launch."""
 GIVEN_UP = 3
 """Launches that the explorer may give up on before it is asked no more about a kernel."""
-SCHEDULES = 12
-"""Schedules per launch of the simulator, where the explorer has no answer."""
+SCHEDULES = 6
+"""Schedules per launch of the simulator, one of each strategy."""
+HARD_SCHEDULES = 120
+"""Schedules of the simulator at the launch where the explorer finds a defect."""
+SEARCHED = 12
+"""Launches that the simulator is asked about at most, spread evenly over those of the kernel."""
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
 
 Prover = Callable[[kir.Kernel], Verdict]
 Explorer = Callable[[kir.Kernel, Start], Verdict]
+Simulator = Callable[[kir.Kernel, Start, int], Verdict]
 
 
 class Bucket(Enum):
@@ -47,13 +54,15 @@ class Bucket(Enum):
     """The explorer finds nothing at the witness of the prover, but at another launch."""
     FALSE_PROOF = "FALSE PROOF"
     FALSE_ALARM = "FALSE ALARM"
+    BLIND = "EXPLORER BLIND"
+    """The simulator shows a defect at a launch that the explorer passed."""
     PROVER_OPEN = "prover open"
     EXPLORER_OPEN = "explorer open"
     BROKEN = "BROKEN"
     """A judge raised, crashed or hung."""
 
 
-DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM)
+DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM, Bucket.BLIND)
 OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
 
 
@@ -100,7 +109,8 @@ class Outcome:
     prover, explorer : Answer
         What they said.
     simulator : Answer or None
-        What the simulator found where the explorer had no answer, if it was asked.
+        What the simulator found, if it was asked: where the explorer had no answer, and of the
+        sync mutants of the seed kernels.
     """
 
     subject: str
@@ -114,12 +124,17 @@ class Outcome:
 
 
 def find(subject: str) -> Skeleton:
-    """Return the kernel of ``"skeleton SEED INDEX"`` or ``"mutant RECIPE STAGES NUMBER"``."""
+    """Return the kernel of a subject.
+
+    ``"skeleton SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"`` or ``"of FILE.py:NAME NUMBER"``.
+    """
     match subject.split():
         case ["skeleton", seed, index]:
             return draw(int(seed), int(index))
         case ["mutant", name, stages, number]:
             return mutated(name, int(stages), int(number))
+        case ["of", *name, number]:
+            return of_file(" ".join(name), int(number))
         case _:
             raise ValueError(f"find({subject!r}): name a skeleton or a mutant")
 
@@ -130,11 +145,16 @@ def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
     return explore_launch(kernel, Exploration(grid, params), states=states)
 
 
-def simulate(kernel: kir.Kernel, start: Start) -> Verdict:
+def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Verdict:
     """Search a launch by adversarial schedules."""
     grid, params = start
     launch = simulator.Launch(grid, params)
-    return simulator.search(kernel, launch, schedules=SCHEDULES)
+    return simulator.search(kernel, launch, schedules=schedules)
+
+
+def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
+    """Tell whether a kernel is a seed kernel with one sync left out, exchanged or weakened."""
+    return family in SEEDS and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
 
 
 def settle(
@@ -143,7 +163,7 @@ def settle(
     *,
     prover: Prover = prove,
     explorer: Explorer = explore,
-    search: Explorer | None = None,
+    search: Simulator | None = None,
 ) -> Outcome:
     """Judge a kernel by prover and explorer.
 
@@ -156,19 +176,24 @@ def settle(
     prover, explorer : callable
         The judges.
     search : callable, optional
-        Asked where the explorer has no answer; it can find, but not clear.
+        The simulator, with a number of schedules: asked where the explorer has no answer, and of
+        sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
+        It can find, but not clear.
     """
     proof, verdict = _proved(skeleton.kernel, prover)
     at_witness = witness_launches(skeleton, verdict) if verdict is not None else []
     rest = [start for start in skeleton.launches if start not in at_witness]
     starts = [*at_witness, *rest][:LAUNCHES]
-    seen, clear = _explored(skeleton.kernel, starts, explorer)
+    seen, clear, failing = _explored(skeleton.kernel, starts, explorer)
     searched = None
-    if search is not None and seen.status not in ("pass", "fail"):
-        searched, _ = _explored(skeleton.kernel, starts, search)
-    refuted = seen.status == "fail" or (searched is not None and searched.status == "fail")
+    wanted = seen.status not in ("pass", "fail") or is_sync_mutant(skeleton.family, skeleton.faults)
+    if search is not None and wanted:
+        searched = _searched(skeleton.kernel, starts, failing, search)
+    found = searched is not None and searched.status == "fail"
     confirmed = bool(at_witness) and clear >= min(len(at_witness), len(starts))
-    bucket = conclude(proof, seen, refuted=refuted, cleared=confirmed)
+    bucket = conclude(proof, seen, refuted=found or seen.status == "fail", cleared=confirmed)
+    if found and seen.status == "pass" and bucket is not Bucket.BROKEN:
+        bucket = Bucket.BLIND
     return Outcome(
         subject,
         skeleton.family,
@@ -229,8 +254,27 @@ def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]
     return _answer(verdict, time.perf_counter() - begin), verdict
 
 
-def _explored(kernel: kir.Kernel, starts: list[Start], explorer: Explorer) -> tuple[Answer, int]:
-    """Explore launches until one fails; also return how many, from the first on, passed."""
+def _searched(
+    kernel: kir.Kernel, starts: list[Start], failing: Start | None, search: Simulator
+) -> Answer:
+    """Ask the simulator about launches, first and longest about one that is said to fail."""
+
+    def at(kernel: kir.Kernel, start: Start) -> Verdict:
+        return search(kernel, start, HARD_SCHEDULES if start == failing else SCHEDULES)
+
+    first = [] if failing is None else [failing]
+    some = starts[:: -(-len(starts) // SEARCHED)]
+    answer, _, _ = _explored(kernel, [*first, *(s for s in some if s != failing)], at)
+    return answer
+
+
+def _explored(
+    kernel: kir.Kernel, starts: list[Start], explorer: Explorer
+) -> tuple[Answer, int, Start | None]:
+    """Explore launches until one fails.
+
+    Also return how many, from the first on, passed; and the one that failed.
+    """
     begin, states, clear, given_up = time.perf_counter(), 0, 0, 0
     open_: Answer | None = None
     for number, start in enumerate(starts):
@@ -238,12 +282,13 @@ def _explored(kernel: kir.Kernel, starts: list[Start], explorer: Explorer) -> tu
         try:
             verdict = explorer(kernel, start)
         except Exception as error:
-            return Answer("error", (), _said(error), time.perf_counter() - begin, 0, words), clear
+            gone = Answer("error", (), _said(error), time.perf_counter() - begin, 0, words)
+            return gone, clear, None
         found = re.search(r"(\d+) states", verdict.reason)
         states += int(found[1]) if found else 0
         answer = _answer(verdict, time.perf_counter() - begin, states, words)
         if verdict.status is Status.FAIL:
-            return answer, clear
+            return answer, clear, start
         if verdict.status is Status.PASS:
             clear += clear == number
         else:
@@ -255,7 +300,7 @@ def _explored(kernel: kir.Kernel, starts: list[Start], explorer: Explorer) -> tu
         last = Answer(open_.status, (), open_.reason, seconds, states, open_.launch)
     else:
         last = Answer("pass", (), f"{len(starts)} launches", seconds, states)
-    return last, clear
+    return last, clear, None
 
 
 def _answer(verdict: Verdict, seconds: float, states: int = 0, launch: str = "") -> Answer:

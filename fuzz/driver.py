@@ -59,6 +59,8 @@ class Job:
         The seeds of its rounds follow from these.
     seconds : float
         From the moment when its judge is ready; then no further case begins.
+    most : int or None
+        Cases after which it ends before that time.
     oracles : tuple of str
         Of `fuzz.judge.CPU_ORACLES`.
     use_gpu : bool
@@ -75,6 +77,7 @@ class Job:
     shard: int
     worker: int
     seconds: float
+    most: int | None
     oracles: tuple[str, ...]
     use_gpu: bool
     mutants: bool
@@ -168,6 +171,7 @@ class _Engine:
         self._known: set[str] = set()
         self._seen: dict[tuple[str, str], list[Record]] = {}
         self._deadline = 0.0
+        self._drawn = 0
         self._wanted: str | None = None
         self._least: tuple[Record, str] | None = None
 
@@ -178,6 +182,9 @@ class _Engine:
         self._deadline = time.time() + self._job.seconds
         if self._job.mutants:
             self._mutants(time.time() + MUTANT_SHARE * self._job.seconds)
+            # Cases have their share, even where the first mutants alone took longer than theirs.
+            rest = (1 - MUTANT_SHARE) * self._job.seconds
+            self._deadline = max(self._deadline, time.time() + rest)
         for number in count():
             if number not in self._job.done and not self._round(number):
                 return
@@ -221,7 +228,8 @@ class _Engine:
     def _check(self, case: Case) -> None:
         """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
         grace = min(SHRINK_S, self._job.seconds) if self._wanted else 0.0
-        if time.time() > self._deadline + grace:
+        enough = self._job.most is not None and self._drawn >= self._job.most
+        if time.time() > self._deadline + grace or (enough and not self._wanted):
             raise TimeOver
         text = to_text(case)
         records = self._judged(case, text)
@@ -239,6 +247,7 @@ class _Engine:
         oracles = NEEDS.get(wanted, (wanted,)) if wanted else self._job.oracles
         key = (case_id(text), wanted)
         if key not in self._seen:
+            self._drawn += not wanted
             answer = self._judge.call(request(text, oracles))
             if isinstance(answer, Lost):
                 answer = [_lost(case, text, answer)]

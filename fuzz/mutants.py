@@ -73,7 +73,7 @@ def judge_family(words: str) -> list[Table_]:
 
 
 def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDULES) -> list[Table_]:
-    """Judge every mutant of a family's kernel by prover and simulator.
+    """Judge every mutant of a family's kernel by prover and simulator, at least the first.
 
     Returns
     -------
@@ -88,7 +88,7 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     for launch in program.launches:
         needless = redundant(launch.kernel)
         for mutant in drop_each_sync(launch.kernel):
-            if time.perf_counter() > end:
+            if clerk.records and time.perf_counter() > end:
                 return [(text, clerk.records)]
             judge_mutant(clerk, launch, mutant, needless, schedules=schedules)
     return [(text, clerk.records)]

@@ -8,11 +8,13 @@ equivalent: telling is what judges are for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
 from fuzz.mutate_number import count, index, phase, stages, trip
 from fuzz.mutate_order import drop, hoist, move, swap, twice
+from fuzz.mutate_rows import aimed, traits
 from fuzz.mutate_site import Mutant as Mutant
 from fuzz.mutate_site import closed
 from fuzz.mutate_weak import predicate, proxy, weaken
@@ -39,6 +41,9 @@ OPERATORS: dict[str, Callable[[kir.Kernel], Iterator[Mutant]]] = {
 }
 """Every operator; each yields candidates, of which `mutants` keeps those that are kernels."""
 
+SYNC_OPERATORS = ("drop", "swap", "weaken")
+"""Those that leave one sync out, exchange it with its neighbour, or let it do less."""
+
 
 def mutants(kernel: kir.Kernel, operator: str) -> Iterator[Mutant]:
     """Yield the mutants of one operator: each another kernel, none of them twice.
@@ -53,11 +58,11 @@ def mutants(kernel: kir.Kernel, operator: str) -> Iterator[Mutant]:
     operator : str
         A key of `OPERATORS`.
     """
-    seen = {text(kernel)}
+    seen, has = {text(kernel)}, traits(kernel)
     for mutant in OPERATORS[operator](kernel):
         if closed(mutant.kernel) and (words := text(mutant.kernel)) not in seen:
             seen.add(words)
-            yield mutant
+            yield replace(mutant, hazards=aimed(mutant, has))
 
 
 def all_mutants(kernel: kir.Kernel) -> Iterator[Mutant]:

@@ -57,6 +57,8 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
             for other in (threads - kir.WARP, threads + kir.WARP):
                 if 0 < other <= kernel.threads:
                     yield f"threads {other}", replace(stmt, threads=other), "H72"
+            part = threads - kir.WARP // 2
+            yield f"threads {part}, part of a warp", replace(stmt, threads=part), "H73"
         case _:
             pass
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op
+from fuser.expr import Expr, Kind, Op, eq
 from fuser.kernel_text import line
 from fuzz.mutate_order import behind
-from fuzz.mutate_site import Mutant, edited, rows, sites, synchronises, syncs
+from fuzz.mutate_site import Mutant, Site, edited, rows, sites, synchronises, syncs
 
 _CTA, _CLUSTER, _GPU = kir.Scope.CTA, kir.Scope.CLUSTER, kir.Scope.GPU
 _BULK = kir.AsyncKind.BULK
@@ -79,6 +79,8 @@ def predicate(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Drop a guard, add one, or shift one on one side only."""
     for site in sites(kernel):
         stmt = site.stmt
+        if synchronises(stmt):
+            yield from _by_rank(kernel, site)
         if isinstance(stmt, kir.IfThenElse):
             if not stmt.orelse:
                 changed = edited(kernel, (stmt, stmt.then))
@@ -93,6 +95,14 @@ def predicate(kernel: kir.Kernel) -> Iterator[Mutant]:
                 changed = edited(kernel, (stmt, (kir.IfThenElse(condition, (stmt,)),)))
                 change = f"only if {condition} {site.words}"
                 yield Mutant(change, changed, "predicate", ("H12", *rows(stmt)), stmt)
+
+
+def _by_rank(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
+    """Let only one CTA of a cluster do what each has to do."""
+    if kernel.cluster > 1:
+        changed = edited(kernel, (site.stmt, (kir.IfThenElse(eq(kir.RANK, 0), (site.stmt,)),)))
+        change = f"only in CTA 0 {site.words}"
+        yield Mutant(change, changed, "predicate", ("H12", *rows(site.stmt)), site.stmt)
 
 
 def _shifted(condition: Expr) -> Iterator[tuple[str, Expr]]:

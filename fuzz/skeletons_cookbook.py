@@ -1,4 +1,4 @@
-"""The kernels of the cookbook with launches of few trips, so that their mutants can be judged."""
+"""The kernels of the cookbook and variants, with launches of few trips, to judge their mutants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from fuser.cookbook_matmul import STEP, TILE_M, TILE_N
 from fuser.cookbook_sum import TILE_C, TILE_R
 from fuzz.mutate import Mutant, all_mutants
 from fuzz.skeletons import Skeleton, skeleton
-from fuzz.skeletons_tile import Pattern, Start
+from fuzz.skeletons_tile import COLS, ROWS, Pattern, Start
+from fuzz.skeletons_variants import (
+    atomic_sum,
+    cp_async_wgmma,
+    pooled,
+    register_a,
+    two_consumers,
+    zero_filled,
+)
 
 STAGES = (2, 3, 4)
 """Numbers of stages for which every recipe is judged."""
@@ -43,6 +51,10 @@ def _splits(count: int) -> tuple[Start, ...]:
     )
 
 
+def _added(count: int) -> tuple[Start, ...]:
+    return ((1, {"R": ROWS * count, "C": COLS}),)
+
+
 def _pair(count: int) -> tuple[Start, ...]:
     return ((2, {"M": 2 * TILE_M, "N": TILE_N, "K": STEP * count}),)
 
@@ -60,11 +72,29 @@ _RECIPES: dict[str, tuple[Callable[[int], kir.Kernel], Callable[[int], tuple[Sta
     "split_k": (cookbook.split_k, _splits),
     "split_k_tma": (cookbook.split_k_tma, _splits),
     "cluster_multicast": (cookbook.cluster_multicast, _pair),
+    "two_consumers": (two_consumers, _product),
+    "register_a": (register_a, _product),
+    "pooled": (pooled, _product),
+    "cp_async_wgmma": (cp_async_wgmma, _product),
+    "zero_filled": (zero_filled, _sum),
+    "atomic_sum": (atomic_sum, _added),
 }
+"""The cookbook, and the variants that show what it cannot."""
+SEEDS = (
+    "tma_ring",
+    "wgmma_ring",
+    "double_wgmma",
+    "store_ring",
+    "split_k",
+    "split_k_tma",
+    "ping_pong",
+    "persistent",
+)
+"""Recipes whose sync mutants both judges have to kill, each one that is not redundant."""
 
 
 def recipe(name: str, stages: int) -> Skeleton:
-    """Return a recipe of the cookbook without a fault."""
+    """Return a recipe of the cookbook, or a variant, without a fault."""
     build, at = _RECIPES[name]
     return skeleton(Pattern(build(stages), stages, at), build(stages), name)
 

@@ -5,8 +5,10 @@ count is chosen.  Events of iteration k and its neighbours are integers, what th
 other are constraints on differences, an obligation is what z3 must not find (`certificate_claims`),
 and k and the trip count n are unknowns like the others.  A loop in a loop is two such kernels
 (`certificate_flatten`), a loop that does something else in every m-th iteration is one of fewer
-trips (`certificate_unroll`), a cluster is one CTA with the threads of all (`certificate_paired`);
-registers of wgmma are a matter of one thread's text (`certificate_registers`).
+trips (`certificate_unroll`), roles that take tiles in turn are one role (`certificate_team`), a
+cluster is one CTA with the threads of all (`certificate_paired`), CTAs that take turns on a
+semaphore are two of them, one turn k and one later (`certificate_turns`); registers of wgmma are a
+matter of one thread's text (`certificate_registers`).
 
 Notes
 -----
@@ -29,17 +31,21 @@ from fuser.kernel_text import line
 from oracles import closure
 from oracles.arithmetic import NegativeError, UnsupportedError
 from oracles.certificate_claims import Claims
-from oracles.certificate_collective import one_way
+from oracles.certificate_collective import disjoint, one_way
 from oracles.certificate_flatten import Levels, levels
 from oracles.certificate_footprint import Footprints
 from oracles.certificate_initialisation import initialised
 from oracles.certificate_nodes import RefusedError
 from oracles.certificate_paired import Whole, whole
 from oracles.certificate_parametric import shift
-from oracles.certificate_questions import RLIMIT, Questions, UndecidedError
+from oracles.certificate_questions import RLIMIT, Questions, UndecidedError, asked, evidence
 from oracles.certificate_registers import RegisterError, check
 from oracles.certificate_rules import Obligation, Without
 from oracles.certificate_skeleton import Skeleton
+from oracles.certificate_team import Team, teamed
+from oracles.certificate_turn_events import Events
+from oracles.certificate_turns import split
+from oracles.certificate_turns_claims import TurnClaims
 from oracles.certificate_unroll import unrolled
 from oracles.trace import read
 from oracles.verdict import Finding, Status, Verdict
@@ -83,11 +89,7 @@ def judged(kernel: kir.Kernel, policy: str, rlimit: int, without: Without = froz
     """Do what `certify` does; `without` some rules, to see what each is good for."""
     try:
         one = whole(kernel)
-        two = levels(one.kernel)
-        if two is None:
-            found = _unrolled(one, policy, rlimit, without)
-        else:
-            found = _leveled(one, two, policy, rlimit, without)
+        found = _met(one, policy, rlimit, without)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     except NegativeError as error:
@@ -100,6 +102,54 @@ def judged(kernel: kir.Kernel, policy: str, rlimit: int, without: Without = froz
     if found == 0:
         return Verdict(ORACLE, Status.PASS, 1, reason="the threads share no memory")
     return Verdict(ORACLE, Status.PASS, found)
+
+
+def _met(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
+    """Judge a kernel; one whose CTAs take turns in two parts, with and without them."""
+    try:
+        parts = split(one.kernel, without)
+        if parts is None:
+            return _looped(one, policy, rlimit, without)
+        checked = check(one.kernel, without)
+        events = Events(read(parts.turn, one.lines), without)
+        claims = TurnClaims(parts, events, policy).claims
+    except (RegisterError, RefusedError) as error:
+        return _doubt(one, error)
+    wrong = asked(events.text(), [claim.wrong for claim in claims], rlimit)
+    if wrong is not None:
+        claim = claims[wrong]
+        return Doubt(claim.kind, claim.step.where, claim.says)
+    own = without | {Obligation.REGISTERS, Obligation.FENCE}
+    found = _looped(Whole(parts.rest, one.lines), policy, rlimit, own)
+    return found if isinstance(found, Doubt) else found + checked + len(claims)
+
+
+def _looped(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
+    """Judge a kernel whose CTAs have nothing to do with each other."""
+    team = teamed(one)
+    if team is not None:
+        return _teamed(one, team, policy, rlimit, without)
+    two = levels(one.kernel)
+    if two is None:
+        return _unrolled(one, policy, rlimit, without)
+    return _leveled(one, two, policy, rlimit, without)
+
+
+def _teamed(one: Whole, team: Team, policy: str, rlimit: int, without: Without) -> int | Doubt:
+    """Judge the turns of roles, and what they are as one role."""
+    disjoint(one.kernel)
+    try:
+        checked = check(one.kernel, without)
+    except RegisterError as error:
+        return _doubt(one, error)
+    own = without | {Obligation.REGISTERS, Obligation.FENCE}
+    for part in team.turns:
+        found = _proved(part.kernel, part, policy, rlimit, own)
+        if isinstance(found, Doubt):
+            return found
+        checked += found
+    found = _looped(team.one, policy, rlimit, own)
+    return found if isinstance(found, Doubt) else found + checked
 
 
 def _unrolled(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
@@ -116,6 +166,7 @@ def _unrolled(one: Whole, policy: str, rlimit: int, without: Without) -> int | D
 def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without) -> int | Doubt:
     """Judge the steps and the tiles of a kernel, and that both together go on."""
     try:
+        disjoint(one.kernel)
         one_way(one.kernel)
         checked = check(one.kernel, without)
         trace = read(two.whole, one.lines)
@@ -208,21 +259,34 @@ def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
         If some of it is not proved, so that there is nothing to show.
     """
     one = whole(kernel)
-    two = levels(one.kernel)
-    parts = unrolled(one)
-    if two is not None:
-        parts = [Whole(two.steps, one.lines), Whole(two.tiles, one.lines)]
     out = []
-    for part in parts:
-        trace = read(part.kernel, part.lines)
-        try:
+    try:
+        met = split(one.kernel, frozenset())
+        if met is not None:
+            events = Events(read(met.turn, one.lines), frozenset())
+            claims = TurnClaims(met, events, policy).claims
+            out.append(evidence(kernel.name, events.text(), [claim.wrong for claim in claims]))
+            one = Whole(met.rest, one.lines)
+        for part in _parts(one):
+            trace = read(part.kernel, part.lines)
             skeleton = Skeleton(trace, Footprints(trace))
             questions = Questions(skeleton, RLIMIT)
-            claims = Claims(skeleton, questions.times, policy)
-        except RefusedError as error:
-            raise UndecidedError(f"text({kernel.name}): not proved: {error}") from error
-        wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
-        if wrong is not None:
-            raise UndecidedError(f"text({kernel.name}): not proved: {wrong[0].says}")
-        out += [f"; {kernel.name}: {question}" for question in questions.proved]
+            found = Claims(skeleton, questions.times, policy)
+            wrong = questions.existing(found.existing) or questions.ordered(found.ordered)
+            if wrong is not None:
+                raise UndecidedError(f"text({kernel.name}): not proved: {wrong[0].says}")
+            out += [f"; {kernel.name}: {question}" for question in questions.proved]
+    except RefusedError as error:
+        raise UndecidedError(f"text({kernel.name}): not proved: {error}") from error
     return "\n".join(out)
+
+
+def _parts(one: Whole) -> list[Whole]:
+    """Return the kernels of one loop that a kernel is judged by."""
+    team = teamed(one)
+    if team is not None:
+        return [*team.turns, *_parts(team.one)]
+    two = levels(one.kernel)
+    if two is not None:
+        return [Whole(two.steps, one.lines), Whole(two.tiles, one.lines)]
+    return unrolled(one)

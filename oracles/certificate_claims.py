@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
 from oracles.certificate_accounts import counted, paired, raised
+from oracles.certificate_collective import overlap
 from oracles.certificate_nodes import Access, Agency, Group, Phase, RefusedError, Thread
 from oracles.certificate_parametric import Bound, both, either, shift
 from oracles.certificate_rules import Axiom, Obligation
@@ -42,7 +43,7 @@ class Claim:
     Without `then`, `when` itself must not hold.  `timed` is whether it is about time alone: else
     the end of an engine's work publishes nothing but that, and `first` is that end or none.  If
     `first` is a phase, `causes` are what it ends with: as soon as they all are there it has ended.
-    It is enough if one of `instead` precedes `then`.
+    It is enough if one of `instead` precedes `then`, through the node that is given with it.
     """
 
     rule: Obligation
@@ -56,7 +57,7 @@ class Claim:
     between: tuple[tuple[At, str], ...] = ()
     timed: bool = True
     causes: tuple[At, ...] = ()
-    instead: tuple[At, ...] = ()
+    instead: tuple[tuple[At, At], ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -184,7 +185,8 @@ class Claims:
             if a.agency is not Agency.ENGINE and a.writes:
                 self._alone(a)
             for j, b in enumerate(self.skeleton.accesses):
-                if a.buffer == b.buffer and (a.writes or b.writes) and self._meet(a, b):
+                shares = overlap(a.buffer, b.buffer) and (a.writes or b.writes)
+                if shares and self._meet(a, b):
                     yield from self._pair(a, b, tie=i < j)
 
     def _alone(self, a: Access) -> None:
@@ -219,7 +221,7 @@ class Claims:
             rule = Obligation[kind]
             yield Claim(
                 rule, kind, b.step, says, when, first, b.start, timed=self._timed,
-                instead=tuple((end, -away) for end in self._group_mates(a)),
+                instead=tuple(self._group_mates(a, b, away)),
             )  # fmt: skip
             if fences:
                 yield self._fenced(a, b, away, when)
@@ -227,8 +229,11 @@ class Claims:
                 return
             away += turn
 
-    def _group_mates(self, a: Access) -> Iterator[int]:
-        """Yield the ends of a wgmma's reads in other warps, by default as good as its own."""
+    def _group_mates(self, a: Access, b: Access, away: int) -> Iterator[tuple[At, At]]:
+        """Yield the ends of a wgmma's reads in other warps, by default as good as its own.
+
+        That is so for whom their warps tell, by a phase that they arrive in.
+        """
         if self.policy == "strict" or not isinstance(a.step.stmt, kir.Wgmma):
             return
         me = self.skeleton.trace.agents[a.thread.agent]
@@ -236,16 +241,32 @@ class Claims:
             mate = self.skeleton.trace.agents[other.thread.agent]
             same = (other.step, other.buffer, mate.base) == (a.step, a.buffer, me.base)
             if same and other.end != a.end and me.threads == kir.WARPGROUP:
-                yield other.end
+                for phase in self._told(other):
+                    after = self.first(other.end, phase.node, 1, 0) - away
+                    before = -self.first(phase.node, b.start, 1, 0)
+                    yield from (((other.end, -away), (phase.node, at)) for at in {after, before})
+
+    def _told(self, access: Access) -> Iterator[Phase]:
+        """Yield the phases that the warp of a wgmma ends by an arrival of its own."""
+        for phase in self.skeleton.phases.values():
+            mine = (t for s, _, t, _ in phase.arrivals if isinstance(s.stmt, kir.MBarrierArrive))
+            if any(self.skeleton.warp(t) == self.skeleton.warp(access.thread) for t in mine):
+                yield phase
 
     @property
     def _timed(self) -> bool:
         return Obligation.NARROW in self.skeleton.without
 
     def _fenced(self, a: Access, b: Access, away: int, when: str) -> Claim:
-        """Claim that a proxy fence stands between a generic access and the copy after it."""
+        """Claim that a proxy fence stands between a generic access and the copy after it.
+
+        All lanes of a warp issue a wgmma, so that behind a barrier all of them need one.
+        """
         found: list[tuple[int, At, str]] = []
-        for _, place, thread, node in self.skeleton.fences:
+        for step, place, thread, node in self.skeleton.fences:
+            issued = isinstance(b.step.stmt, kir.Wgmma) and not b.step.agents <= step.agents
+            if issued and thread != a.thread:
+                continue
             after = self.first(a.end, node, 1, 0)
             before = -self.first(node, b.start, 1, 0)
             for offset in {after - away, before}:
@@ -271,17 +292,23 @@ class Claims:
             yield Claim(Obligation.RETURN, "bounds", a.step, says, when)
 
     def _written(self) -> Iterator[Claim]:
-        """Every read of a slot follows a write of it."""
+        """Every read of a slot follows a write of it, with none of other buffers in between."""
         for b in self.skeleton.accesses:
             if b.writes:
                 continue
-            writers: list[str] = []
+            found: list[tuple[int, Access, int]] = []
             for a in self.skeleton.accesses:
-                if a.writes and a.buffer == b.buffer:
+                if a.writes and overlap(a.buffer, b.buffer):
                     residue = a.walk.shift - b.walk.shift
                     turn, tie = a.walk.modulus, a.step.index < b.step.index
                     away = self.first(a.start, b.start, turn, residue, tie=tie)
-                    writers.append(a.place.runs(-away))
+                    found.append((self.times[a.start] - FAR * away, a, away))
+            spoiled = max((t for t, a, _ in found if a.buffer != b.buffer), default=None)
+            writers = [
+                a.place.runs(-away)
+                for time, a, away in found
+                if a.buffer == b.buffer and (spoiled is None or time > spoiled)
+            ]
             when = both([b.place.runs(0), f"(not {either(writers)})"])
             says = f"nothing has written {b.buffer.name}"
             yield Claim(Obligation.WRITTEN, "RAW", b.step, says, when)

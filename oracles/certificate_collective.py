@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import pairwise
+from itertools import combinations
 
 from fuser import kernel_ir as kir
 from oracles.agents import Agent
@@ -103,13 +103,13 @@ def _whole(trace: Trace, step: Step) -> bool:
 
 def _warpgroups(trace: Trace, step: Step) -> None:
     """Check that whole warpgroups execute a step."""
-    bases = {trace.agents[i].base for i in step.agents}
-    whole = all(a.index in step.agents for a in trace.agents if a.base in bases)
-    for a in trace.agents:
-        if a.base in bases and (a.base % 4 or a.threads % kir.WARPGROUP):
-            whole = False
-    if not whole:
+    threads = {thread for i in step.agents for thread in trace.agents[i].members}
+    groups = {thread // kir.WARPGROUP for thread in threads}
+    if len(threads) < len(groups) * kir.WARPGROUP:
         raise RefusedError("collective", step, "is not executed by whole warpgroups")
+    bases = {trace.agents[i].base for i in step.agents}
+    if any(a.base % 4 or a.threads % kir.WARPGROUP for a in trace.agents if a.base in bases):
+        raise UnsupportedError(f"{step.where}: by a warpgroup of several roles")
 
 
 def outside(footprints: Footprints, places: Places) -> None:
@@ -168,18 +168,30 @@ def one_way(kernel: kir.Kernel) -> None:
         raise UnsupportedError(f"{kernel.name} reads and writes {names}")
 
 
-def disjoint(kernel: kir.Kernel) -> None:
+def overlap(a: kir.Buffer, b: kir.Buffer) -> bool:
+    """Whether two buffers share bytes."""
+    return a.offset < b.end and b.offset < a.end
+
+
+def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
     """Check that no two buffers, nor a buffer and an mbarrier, share bytes.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    single : bool
+        Whether buffers of one slot may share bytes.
 
     Raises
     ------
     UnsupportedError
         If some do.
     """
-    spans = [(b.offset, b.end, b.name) for b in kernel.buffers]
+    spans = [(b.offset, b.end, b.name, b.slots == 1 and single) for b in kernel.buffers]
     for barrier in kernel.barriers:
         start = kernel.barrier_at(barrier)
-        spans.append((start, start + 8 * barrier.slots, barrier.name))
-    for a, b in pairwise(sorted(spans)):
-        if b[0] < a[1]:
+        spans.append((start, start + 8 * barrier.slots, barrier.name, False))
+    for a, b in combinations(sorted(spans), 2):
+        if b[0] < a[1] and not (a[3] and b[3]):
             raise UnsupportedError(f"{a[2]} and {b[2]} share bytes")

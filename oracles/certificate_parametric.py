@@ -35,23 +35,23 @@ class Bound:
         """Return the condition on one given iteration, as one on `n`."""
         return Bound(0, self.along_n, self.plus + self.along_k * k)
 
-    def text(self) -> str:
-        """Return the condition in SMT-LIB, a difference constraint."""
+    def text(self, k: str = "k") -> str:
+        """Return the condition in SMT-LIB, a difference constraint on the unknown named `k`."""
         match self.along_k, self.along_n:
             case 0, 0:
                 return "true" if self.plus >= 0 else "false"
             case 1, 0:
-                return f"(>= k {number(-self.plus)})"
+                return f"(>= {k} {number(-self.plus)})"
             case -1, 0:
-                return f"(<= k {number(self.plus)})"
+                return f"(<= {k} {number(self.plus)})"
             case 0, 1:
                 return f"(>= n {number(-self.plus)})"
             case 0, -1:
                 return f"(<= n {number(self.plus)})"
             case 1, -1:
-                return f"(>= (- k n) {number(-self.plus)})"
+                return f"(>= (- {k} n) {number(-self.plus)})"
             case _:
-                return f"(<= (- k n) {number(self.plus)})"
+                return f"(<= (- {k} n) {number(self.plus)})"
 
 
 def number(value: int) -> str:
@@ -62,6 +62,8 @@ def number(value: int) -> str:
 def both(parts: list[str]) -> str:
     """Return the conjunction of SMT-LIB texts."""
     kept = list(dict.fromkeys(part for part in parts if part != "true"))
+    if "false" in kept:
+        return "false"
     if len(kept) < 2:
         return kept[0] if kept else "true"
     return f"(and {' '.join(kept)})"

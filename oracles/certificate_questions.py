@@ -29,8 +29,7 @@ HEAD = "(declare-const k Int)(declare-const n Int)(assert (>= n 0))"
 class Width(Enum):
     """Which iterations a window shows, from few to many."""
 
-    CLAIMS = "those of the claims"
-    REQUIRED = "also those that require them"
+    REQUIRED = "those of the claims, and what requires them"
     WHOLE = "all around them"
 
 
@@ -98,18 +97,28 @@ class Questions:
         """Return a claim about the order that is not proved, with a trip count."""
         left = claims
         for width in Width:
-            left = [claim for claim in self.violated(left, width) if not self._other(claim, width)]
+            left = self.violated(left, width)
+            if not left:
+                return None
+        for width in Width:
+            left = self._otherwise(left, width)
             if not left:
                 return None
         claim = left[-1]
         script = Script(self._order(self._window([claim], Width.WHOLE), [claim]), self.rlimit)
         return claim, script.least("c0", "n", LARGEST)
 
-    def _other(self, claim: Claim, width: Width) -> bool:
-        """Whether a claim holds through another one of its fences, or of another event."""
-        others = [replace(claim, between=(b,)) for b in claim.between[1:]]
-        others += [replace(claim, first=first, instead=()) for first in claim.instead]
-        return any(not self.violated([other], width) for other in others)
+    def _otherwise(self, claims: list[Claim], width: Width) -> list[Claim]:
+        """Return the claims that hold neither through another of their fences nor instead."""
+        others: dict[Claim, Claim] = {}
+        for claim in claims:
+            for between in claim.between[1:]:
+                others[replace(claim, between=(between,))] = claim
+            for first, via in claim.instead:
+                others[replace(claim, first=first, between=((via, "true"),), instead=())] = claim
+        wrong = set(self.violated(list(others), width))
+        held = {claim for other, claim in others.items() if other not in wrong}
+        return [claim for claim in claims if claim not in held]
 
     def violated(self, claims: list[Claim], width: Width) -> list[Claim]:
         """Return the claims that z3 can violate."""
@@ -150,6 +159,42 @@ class Questions:
         self.proved.append(f"{head}\n{text}\n(assert wrong)\n(check-sat)")
 
 
+def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
+    """Return which of some conditions can hold besides a text, the first; None if none can.
+
+    Raises
+    ------
+    UndecidedError
+        If the solver gives up, or the text contradicts itself.
+    """
+    lines = [f"(declare-const c{i} Bool)(assert (=> c{i} {w}))" for i, w in enumerate(wrongs)]
+    some = either([f"c{i}" for i in range(len(wrongs))])
+    wrong = f"(declare-const wrong Bool)(assert (=> wrong {some}))"
+    script = Script("\n".join([text, *lines, wrong]), rlimit)
+    if _decided(script.ask(), "premises") == "unsat":
+        raise UndecidedError("vacuous: the premises contradict each other")
+    if _decided(script.ask("wrong"), "order") == "unsat":
+        return None
+    for i in range(len(wrongs)):
+        if _decided(script.ask(f"c{i}"), "order") == "sat":
+            return i
+    raise UndecidedError("the solver contradicts itself")
+
+
+def evidence(name: str, text: str, wrongs: list[str]) -> str:
+    """Return the question of `asked`, to be asked again.
+
+    Raises
+    ------
+    UndecidedError
+        If some condition can hold, so that there is nothing to show.
+    """
+    if asked(text, wrongs, RLIMIT) is not None:
+        raise UndecidedError(f"text({name}): not proved: its turns")
+    head = f"; {name}: turns, {len(wrongs)} claims"
+    return f"{head}\n{text}\n(assert {either(wrongs)})\n(check-sat)"
+
+
 def _violation(window: Window, claim: Claim) -> str:
     """Say in SMT-LIB that a claim does not hold."""
     first = window.event(*claim.first)
@@ -182,8 +227,6 @@ def _offsets(skeleton: Skeleton, claims: list[Claim], width: Width) -> set[int]:
         found |= {at[1] for at, _ in claim.between[:1]} | {at[1] for at in claim.causes}
     shifts = {cross.shift for cross in skeleton.crosses}
     match width:
-        case Width.CLAIMS:
-            pass
         case Width.REQUIRED:
             near = {o - by for o in found for by in shifts}
             found |= {o for o in near if min(found) <= o <= 1}

@@ -23,6 +23,7 @@ class Axiom(Enum):
     GROUP = "an await ends after the groups it covers"
     CONVERGE = "a warp issues a wgmma when all its lanes are there"
     FINISH = "an arrival made by cp.async comes after the copies of its thread"
+    TAKEN = "who takes a turn has seen what the turns before it released"
 
 
 class Obligation(Enum):
@@ -49,6 +50,11 @@ class Obligation(Enum):
     REGISTERS = "registers of wgmma are left alone until its group is awaited"
     FENCE = "wgmma_fence stands between other accesses of registers and wgmma"
     COLLECTIVE = "statements are executed by the threads they need"
+    TURNS = "who has waited for a turn of a semaphore gives it to the next, once"
+    CLEAN = "a semaphore is left at 0"
+    RESIDENT = "the CTA of the turn before is sure to run"
+    REMOTE = "a proxy fence stands between a turn that is taken and what engines do in it"
+    APART = "CTAs of different semaphores touch different bytes"
 
 
 Rule = Axiom | Obligation

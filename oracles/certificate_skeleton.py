@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
-from oracles.certificate_collective import disjoint, joins, one_way, outside, signals
+from oracles.certificate_collective import disjoint, joins, one_way, outside, overlap, signals
 from oracles.certificate_footprint import Footprints, Meeting
 from oracles.certificate_nodes import (
     Access,
@@ -64,7 +64,7 @@ class Skeleton:
         self._shared: dict[tuple[object, ...], int] = {}
         self._converging: list[tuple[Step, Thread, int]] = []
         self._leading: dict[tuple[int, Span], int] = {}
-        disjoint(trace.kernel)
+        disjoint(trace.kernel, single=True)
         one_way(trace.kernel)
         if Obligation.COLLECTIVE not in without:
             joins(trace)
@@ -96,7 +96,8 @@ class Skeleton:
         spread = [step for step in self.trace.steps if self.footprints.accesses[step.index]]
         for a in spread:
             for b in spread:
-                if _buffer(a) != _buffer(b):
+                one, two = _buffer(a), _buffer(b)
+                if one is None or two is None or not overlap(one, two):
                     continue
                 if not isinstance(a.stmt, kir.Load) or not isinstance(b.stmt, kir.Load):
                     for meeting in self.footprints.meetings(a.index, b.index):
@@ -228,7 +229,7 @@ class Skeleton:
             case kir.Wgmma() if thread.lane > 0:
                 self._converging.append((step, thread, node))
             case kir.Wgmma(_, a, b):
-                self._leading[step.index, self._warp(thread)] = node
+                self._leading[step.index, self.warp(thread)] = node
                 end = self._grouped(kir.AsyncKind.WGMMA, step, place, thread, node)
                 self._access(step, place, b.buffer, place.buf, thread, (node, end))
                 if isinstance(a, kir.Slot):
@@ -327,7 +328,7 @@ class Skeleton:
                 guard = signal.waits.guard
                 self._require(turn, node, signal.away, Axiom.SIGNAL, guard)
         for step, thread, node in self._converging:
-            leader = self._leading[step.index, self._warp(thread)]
+            leader = self._leading[step.index, self.warp(thread)]
             self._require(leader, node, 0, Axiom.CONVERGE, narrow=True)
         for (index, (base, _)), node in self._leading.items():
             for group in self.groups:
@@ -357,9 +358,9 @@ class Skeleton:
             return False
         if kind is not kir.AsyncKind.WGMMA:
             return group.thread == thread
-        return self._warp(group.thread) == self._warp(thread)
+        return self.warp(group.thread) == self.warp(thread)
 
-    def _warp(self, thread: Thread) -> Span:
+    def warp(self, thread: Thread) -> Span:
         """Return what tells a thread's warp from others: the first of its role, and its own."""
         return self.trace.agents[thread.agent].base, thread.warp
 

@@ -13,7 +13,8 @@ Why one execution for each trip count is enough: take any other execution and it
 does not happen as followed here.  A wait that should see phase j started after phase j-1 completed
 (asked), so an older phase cannot satisfy it; phase j+1 needs the wait to have returned (asked), so
 a younger one cannot.  A phase gets only its own arrivals and bytes: later ones start after its
-completion (asked), earlier ones were needed by earlier phases, and their number is right (asked).
+completion (asked), earlier ones were needed by earlier phases, and their number is right (asked),
+also where it grows on the way: then an arrival of the phase comes later still (asked).
 Turns of named barriers are told apart in the same way; groups are counted by one thread.  Hence
 there is no such first event.
 
@@ -33,7 +34,7 @@ from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter, assemble
 from oracles.closure_end import ended, stuck
 from oracles.closure_family import Reading, private, readings, single
-from oracles.closure_flow import ChoiceError, ForkError, settle
+from oracles.closure_flow import ChoiceError, ForkError, counting, few, known_of, settle
 from oracles.closure_key import skeleton_key as skeleton_key
 from oracles.closure_normal import normal
 from oracles.closure_rules import Rule
@@ -149,6 +150,7 @@ def opened(
     code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
     world = World(code, policy=policy, without=without)
     world.least = least(code)
+    world.few = few(code)
     world.follows_turns = reading.together
     if reading.together:
         world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
@@ -183,9 +185,25 @@ def start(world: World) -> State:
 
 
 def explore(world: World) -> tuple[int, str]:
-    """Look at all states of a reading; return how many there are, and why some were left."""
+    """Look at all states of a reading; return how many there are, and why some were left.
+
+    Single arrivals are followed only where a phase seems to be entered early without: they tell
+    that a phase is over to threads that have not waited for it, which few kernels need.
+    """
+    before, checked = dict(world.violations), world.checked
+    found = _explored_once(world)
+    early = any(v.rule is Rule.PHASE_EARLY for v in world.violations.values())
+    if early and not world.follows_arrivals:
+        world.follows_arrivals = True
+        world.violations, world.checked = before, checked
+        found = _explored_once(world)
+    return found
+
+
+def _explored_once(world: World) -> tuple[int, str]:
     seen: set[object] = set()
     todo = [start(world)]
+    why = ""
     while todo:
         state = todo.pop()
         while True:
@@ -201,18 +219,22 @@ def explore(world: World) -> tuple[int, str]:
                 return len(seen), ""
             if over(world, state):
                 break
+            if counting(world, state):
+                state.pass_gate()
+                continue
             key = normal(world, state)
             if key in seen:
                 break
             seen.add(key)
             if len(state.ranges) > AHEAD:
-                return len(seen), f"a role runs more than {AHEAD} loops ahead of another"
+                why = f"a role runs more than {AHEAD} loops ahead of another"
+                break
             if len(seen) > STATES:
                 return len(seen), f"more than {STATES} states, and none repeats all others"
             state.pass_gate()
         if world.failed:
             return len(seen), ""
-    return len(seen), ""
+    return len(seen), why
 
 
 def over(world: World, state: State) -> bool:
@@ -238,7 +260,7 @@ def chosen(state: State, choice: ChoiceError) -> list[State]:
 
 def forked(world: World, state: State, fork: ForkError) -> list[State]:
     """Return the states in which a count is decided, the smallest last."""
-    known = state.ranges.get(fork.unknown, Range(world.least.get(fork.unknown.atom, 0)))
+    known = known_of(world, state, fork.unknown)
     more = state.copy()
     more.ranges[fork.unknown] = Range(fork.value)
     out = [more]

@@ -19,7 +19,7 @@ from oracles.closure_linear import linear
 from oracles.closure_rules import Rule
 from oracles.closure_state import State
 from oracles.closure_world import World
-from oracles.launches import Values, function
+from oracles.preconditions import Values, fixed_grid, function
 from oracles.sites import Site
 from oracles.tiles import Reading, Span, readings
 
@@ -33,7 +33,7 @@ _GROUP = Var("number of the CTAs that are followed together")
 def apart(world: World) -> str:
     """Judge CTAs that nothing orders; return why it stays open whether they meet, if it does."""
     kernel = world.kernel
-    if not world.tracked or launches.fixed_grid(kernel) == kernel.cluster:
+    if not world.tracked or fixed_grid(kernel) == kernel.cluster:
         return ""
     found = sites.read(kernel)
     group = _group(kernel)

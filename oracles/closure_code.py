@@ -15,7 +15,7 @@ from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel_text import line, numbered
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_controls import controls
-from oracles.closure_cycle import learn
+from oracles.closure_cycle import carry, learn
 from oracles.closure_linear import Atoms, Condition, Value, compared, compiled, joined
 from oracles.closure_threads import Kind as Threads
 from oracles.closure_threads import Place
@@ -153,6 +153,8 @@ def assemble(
     code.moving = frozenset(i.name for p in code.programs for i in p if isinstance(i, Set | Enter))
     for use in _uses(code):
         learn(code.cycles, code.moving, use)
+    sets = [(i.name, i.expr) for p in code.programs for i in p if isinstance(i, Set)]
+    carry(code.cycles, code.moving, list(dict.fromkeys(sets)))
     code.counts = frozenset(
         i.atom for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0
     )

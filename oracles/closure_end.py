@@ -6,7 +6,7 @@ from fuser import kernel_ir as kir
 from oracles.closure_code import Do
 from oracles.closure_pool import contended
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, Agent, State
+from oracles.closure_state import FACTS, Agent, Phase, State, Where
 from oracles.closure_turns import turns_end
 from oracles.closure_words import said
 from oracles.closure_world import World
@@ -24,22 +24,23 @@ def ended(world: World, state: State) -> None:
             says = f"{said(world, world.code.sites[site], k)} is still in flight when the CTA exits"
             world.wrong(state, Rule.EXIT, "exit", world.code.sites[site], k, says, event=event)
     _reached(world, state)
-    _short(world, state)
+    for where, phase in state.phases.items():
+        world.checked += 1
+        _short(world, state, where, phase)
     turns_end(world, state)
 
 
-def _short(world: World, state: State) -> bool:
-    """Check that phases got the bytes that they expect; return whether one did not."""
-    for where, phase in state.phases.items():
-        if phase.alive and phase.pending == 0 and phase.nbytes and phase.site >= 0:
-            total = "short of" if phase.nbytes > 0 else "beyond"
-            says = (
-                f"phase {phase.count} of {where[1]}[{where[2]}] is {abs(phase.nbytes)} bytes "
-                f"{total} what it expects, and never completes"
-            )
-            world.wrong(state, Rule.BYTES, "bytes", world.code.sites[phase.site], -1, says)
-            return True
-    return False
+def _short(world: World, state: State, where: Where, phase: Phase) -> bool:
+    """Check that a phase got the bytes that it expects; return whether it did not."""
+    if not (phase.alive and phase.nbytes and phase.site >= 0):
+        return False
+    total = "short of" if phase.nbytes > 0 else "beyond"
+    says = (
+        f"phase {phase.count} of {where[1]}[{where[2]}] is {abs(phase.nbytes)} bytes "
+        f"{total} what it expects, and never completes"
+    )
+    world.wrong(state, Rule.BYTES, "bytes", world.code.sites[phase.site], -1, says)
+    return True
 
 
 def _reached(world: World, state: State) -> None:
@@ -72,7 +73,8 @@ def stuck(world: World, state: State) -> None:
         i = None if a.done else world.code.programs[a.kind.index][a.at]
         if isinstance(i, Do) and isinstance(i.site.stmt, kir.SetMaxNReg):
             contended(world, state, a, i.site.stmt)
-    if _short(world, state):
+    ready = [(where, phase) for where, phase in state.phases.items() if phase.pending == 0]
+    if any(_short(world, state, where, phase) for where, phase in ready):
         return
     for a in state.agents:
         if not a.done:

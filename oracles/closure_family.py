@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
-from oracles import launches
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import FAMILY, Code, Do, Enter
 from oracles.closure_controls import controls
 from oracles.closure_linear import linear
+from oracles.preconditions import fixed_grid
 from oracles.sites import touches
 
 MANY = 8
@@ -90,7 +90,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     family = family_of(kernel)
     equal: tuple[Expr, ...] = ()
     if family.number == 0:
-        grid = launches.fixed_grid(kernel)
+        grid = fixed_grid(kernel)
         equal = (kir.GRID,) if grid is None or isinstance(grid, int) else (kir.GRID, grid)
     sizes: list[int] = list(range(1, largest(kernel, family) + 1))
     if isinstance(family.count, int):
@@ -119,7 +119,7 @@ def family_of(kernel: kir.Kernel) -> Family:
     UnsupportedError
         If that is not known.
     """
-    grid = launches.fixed_grid(kernel)
+    grid = fixed_grid(kernel)
     if isinstance(grid, int) and grid <= MANY:
         return Family(0, kir.BLOCK, grid, consecutive=True)
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
@@ -146,7 +146,7 @@ def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
 def _family(kernel: kir.Kernel, index: Expr, turn: Expr) -> Family | None:
     """Return the family that an index and a turn speak of."""
     if not variables(index) & {kir.BLOCK, kir.GRID}:
-        grid = launches.fixed_grid(kernel)
+        grid = fixed_grid(kernel)
         count = kir.GRID if grid is None else grid
         return Family(0, kir.BLOCK, count, consecutive=True)
     for part in _parts(turn):

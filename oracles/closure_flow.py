@@ -1,19 +1,28 @@
 """How threads go from statement to statement, and what they must decide on the way.
 
 No thread knows the trip counts.  Where one matters and is open, the state forks: `ForkError` asks
-for a state in which it is decided.  Every loop of unknown length has a gate in front of each
-iteration, so that the threads that run it go round together as far as they can.
+for a state in which it is decided.  A count that several loops use, or one loop several times, is
+decided for all uses at once while it is small (`few`), and for each use beyond.  Every loop of
+unknown length has a gate in front of each iteration, so that the threads that run it go round
+together as far as they can.
 """
 
 from __future__ import annotations
 
-from fuser.expr import Expr, Var, substitute
+from fuser.expr import Expr, Var, substitute, variables
 from oracles.arithmetic import UnsupportedError
-from oracles.closure_code import Branch, Do, Enter, Jump, Next, Set
+from oracles.closure_code import Branch, Code, Do, Enter, Jump, Next, Set
 from oracles.closure_linear import Asked, AtLeast, Condition, Known, Several
 from oracles.closure_state import Agent, Range, State, Unknown
 from oracles.closure_step import execute
 from oracles.closure_world import World
+
+EVERY = -1
+"""The turn of an unknown that stands for all its uses."""
+
+
+SHORT = 64
+"""Rounds of a loop of decided length that are gone through without comparing states."""
 
 
 class ForkError(Exception):
@@ -39,7 +48,7 @@ def settle(world: World, state: State) -> None:
     while moved:
         moved = False
         for a in state.agents:
-            if not a.done and advance(world, state, a):
+            if not (a.done or a.waiting or a.gate) and advance(world, state, a):
                 moved = True
 
 
@@ -48,8 +57,9 @@ def advance(world: World, state: State, a: Agent) -> bool:
     program = world.code.programs[a.kind.index]
     moved = False
     while True:
-        if a.at >= len(program):
-            a.done = True
+        # no statement is left: loops and positions of these threads are nobody's business
+        if a.at > world.last_deeds[a.kind.index]:
+            a.done, a.env, a.loops, a.turns = True, {}, (), ()
             return True
         if a.waiting:
             return moved
@@ -121,7 +131,7 @@ def _enter(world: World, state: State, a: Agent, i: Enter) -> bool:
     return True
 
 
-def _unknown(world: World, a: Agent, atom: int) -> Unknown:
+def unknown_of(world: World, a: Agent, atom: int) -> Unknown:
     """Return which use of an unknown these threads mean."""
     depth = 0
     outer: list[int] = []
@@ -137,18 +147,68 @@ def _unknown(world: World, a: Agent, atom: int) -> Unknown:
     return Unknown(atom, tuple(outer), max(0, count - 1))
 
 
-def _range(world: World, state: State, unknown: Unknown) -> Range:
+def few(code: Code) -> dict[int, int]:
+    """Return up to which number a count is decided for all its uses at once, by unknown.
+
+    A count that several loops share, or that a loop inside another uses each time it is entered, is
+    one number: a launch has it the same everywhere.  Told apart while it is small, it is that here
+    too; beyond, every use has a length of its own, which is more than launches can show.  Where one
+    turn of the longest ring fits into a loop, what loops before it have left is gone when it ends,
+    so that states do not multiply by the lengths of earlier loops.
+    """
+    rings = [b.slots for b in code.kernel.buffers] + [m.slots for m in code.kernel.barriers]
+    most = max(rings, default=1) + 1
+    meant = {number: atom for atom, number in code.atoms.found.items()}
+    out: dict[int, int] = {}
+    for program in code.programs:
+        entered: set[int] = set()
+        for i in program:
+            if isinstance(i, Enter) and i.atom >= 0:
+                told = {v.name for v in variables(meant[i.atom])} <= code.atoms.names
+                if told and (i.depth or i.atom in entered):
+                    out[i.atom] = most
+                entered.add(i.atom)
+    return out
+
+
+def counting(world: World, state: State) -> bool:
+    """Whether the threads that go on next are in a loop that has a decided number of rounds to go.
+
+    Such a state need not be compared with others: none before it on its way is the same, and after
+    few rounds the loop is over, or may be.
+    """
+    first = min(a.gate for a in state.agents if a.gate)
+    for a in state.agents:
+        if a.gate == first:
+            unknown, k = a.loops[-1][1], a.env[a.loops[-1][2]]
+            assert unknown is not None, "gates are of loops of unknown length"
+            known, most = known_of(world, state, unknown), world.few.get(unknown.atom, 0)
+            if not (known.low <= SHORT if known.exact else 0 < k < min(known.low, most)):
+                return False
+    return True
+
+
+def known_of(world: World, state: State, unknown: Unknown) -> Range:
+    """Return what is known of a count in one of its uses."""
     pinned = world.pinned.get(unknown.atom)
     if pinned is not None:
         return Range(pinned, exact=True)
-    return state.ranges.get(unknown, Range(world.least.get(unknown.atom, 0)))
+    known = state.ranges.get(unknown)
+    if known is None and unknown.turn != EVERY and unknown.atom in world.few:
+        known = state.ranges.get(everywhere(unknown))
+    return known or Range(world.least.get(unknown.atom, 0))
+
+
+def everywhere(unknown: Unknown) -> Unknown:
+    """Return the count itself, of which an unknown is one use."""
+    return Unknown(unknown.atom, (), EVERY)
 
 
 def _exact(world: World, state: State, a: Agent, i: Set) -> int | None:
     """Return the next value of a variable, None while somebody else has to decide it."""
     value = i.value(a.env)
     for atom, times in i.terms:
-        known = _range(world, state, _unknown(world, a, atom))
+        known = known_of(world, state, unknown_of(world, a, atom))
         if not known.exact:
             return None
         value += times * known.low
@@ -169,7 +229,7 @@ def decide(world: World, state: State, a: Agent, test: Condition) -> bool:
         case Known(value):
             return value(a.env) != 0
         case AtLeast(atom, bound, less):
-            return _at_least(world, state, _unknown(world, a, atom), bound(a.env)) != less
+            return _at_least(world, state, unknown_of(world, a, atom), bound(a.env)) != less
         case Several(first, second, every):
             if decide(world, state, a, first) != every:
                 return not every
@@ -194,9 +254,12 @@ def _chosen(world: World, state: State, a: Agent, test: Expr) -> bool:
 
 
 def _at_least(world: World, state: State, unknown: Unknown, value: int) -> bool:
-    known = _range(world, state, unknown)
+    known = known_of(world, state, unknown)
     if known.low >= value:
         return True
     if known.exact:
         return False
+    few = world.few.get(unknown.atom, 0)
+    if known.low < few:
+        raise ForkError(everywhere(unknown), min(value, few))
     raise ForkError(unknown, value)

@@ -10,10 +10,11 @@ from fuser import kernel_ir as kir
 from fuser.expr import Expr
 from oracles import closure, launches
 from oracles.closure_code import CLUSTER, assemble
+from oracles.closure_linear import linear
 from oracles.closure_static import stands
 from oracles.closure_threads import kinds
 from oracles.closure_world import World
-from oracles.launches import Launch
+from oracles.launch_search import Launch
 
 CTAS = 4
 """Clusters of a launch that are followed."""
@@ -27,14 +28,29 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
     kernel : Kernel
         A refuted kernel.
     trips : int
-        The trip count that shows it; launches with that many are tried first.
+        The trip count that shows it; launches with that many are tried first, then those in which
+        a loop that goes round a few times more or less than a count has the count itself.
     policy : str
         `default` or `strict`.
     """
-    for launch in launches.reaching(kernel, trips):
-        if kernel.semaphores or _fails(kernel, launch, policy):
-            return launch
+    tried: set[tuple[object, ...]] = set()
+    for count in _counts(kernel, trips):
+        for launch in launches.reaching(kernel, count):
+            key = launch.grid, *sorted(launch.params.items())
+            if key in tried:
+                continue
+            tried.add(key)
+            if kernel.semaphores or _fails(kernel, launch, policy):
+                return launch
     return None
+
+
+def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
+    """Return how often a loop may go round whose end is told from a count with that value."""
+    stops = [stmt.stop for stmt in kernel.walk() if isinstance(stmt, kir.ForLoop)]
+    ends = [linear(stop) for stop in stops]
+    more = [constant for constant, parts in ends if list(parts.values()) == [1]]
+    return list(dict.fromkeys((trips, *(trips + rounds for rounds in more))))
 
 
 def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:

@@ -120,7 +120,7 @@ def _kept(
             if other != where and (there := state.memory.get(other)):
                 state.memory[other] = _uncovered(world, a, site, there, start, end)
             state.valid[other] = other == where
-        beside = [e for e in old if adds(site.stmt) and not a.mine >> FACTS * e.event & 1]
+        beside = [e for e in old if adds(site.stmt) and not _stands_for(world, a, e)]
         old = _uncovered(world, a, site, old, start, end)
         old = tuple(e for e in {*old, *beside} if e.event != same)
     else:
@@ -138,6 +138,17 @@ def _kept(
     if not engine:
         state.own(a, event)
     return event
+
+
+def _stands_for(world: World, a: Agent, entry: Entry) -> bool:
+    """Whether whoever follows a sum follows this access too.
+
+    Where sums may come in any order, another one need not follow this one.
+    """
+    free = world.kernel.determinism != "bitwise"
+    if free and not adds(world.code.sites[entry.site].stmt):
+        return False
+    return bool(a.mine >> FACTS * entry.event & 1)
 
 
 def _uncovered(
@@ -250,7 +261,8 @@ def _fenced(
         rule, severity = Rule.PROXY_READ, "error" if world.policy == "strict" else "warning"
     else:
         return
-    if ("proxy", site.index, entry.site) in world.violations:
+    known = world.violations.get(("proxy", site.index, entry.site))
+    if known is not None and severity in ("warning", known.severity):
         return
     when, _ = state.when.get(entry.event, (-1, 0))
     before, after = pair(world, entry, when, of, site, a.kind.index, k, where)

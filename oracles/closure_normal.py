@@ -4,13 +4,37 @@ Counters of loops of unknown length are relative to the slowest thread in the lo
 modulo what its value is used for; so are the counts that end them.  Whatever nobody can ask about
 any more is left out, and so is what everybody knows: an event that precedes whatever anybody does
 next is never missed again.
+
+Notes
+-----
+What is left out has to follow from what is left in, for whatever is asked later:
+
+* Threads that have executed their last statement ask nothing and tell nobody: what they know is
+  left out, and they count for none of what *everybody* knows.  What is in flight at the end has
+  been compared with what they know before (`State.sweep`).
+* That everybody knows an event is not the same as that nobody does, so those that somebody may ask
+  about and everybody knows are in the form as a set (the last part).
+* The end of a phase is asked about by who waits for the next or arrives in it.  If everybody knows
+  it, the answer is yes until the event is taken again, by which time it is the end of a phase no
+  more; so it is as if there were none.
+* A count is known in each of its uses by `known_of`: what is known of all uses is in the form for
+  each loop that runs.  Otherwise two rounds of a loop of at least five were one.
+* A count may be known beyond what it is compared with: by how much is in the form (`_margins`), or
+  rounds in which the comparison is settled in advance were one with those in which it is not.
+* Threads that wait for the length of another's loop, to add it to a position, are as far as the
+  rounds gone through so far (`_ahead`): position plus rounds, and rounds still to go, decide what
+  the sum will be.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Var, variables
+from fuser.expr import Expr, Kind, Op, Var, variables
 from oracles.closure_code import Branch, Do, Enter, Set
+from oracles.closure_flow import known_of, unknown_of
+from oracles.closure_linear import AtLeast, Condition, Several, linear
 from oracles.closure_spin import Turn, turn
 from oracles.closure_state import FACTS, Agent, Entry, Phase, Range, State, Unknown, Where
 from oracles.closure_warpgroup import told
@@ -19,11 +43,11 @@ from oracles.closure_world import World
 
 def normal(world: World, state: State) -> object:
     """Return the normal form of a state, forgetting in passing what is over."""
-    state.sweep()
     everybody = -1
     for a in state.agents:
         if not a.done:
             everybody &= a.all
+    state.sweep(everybody)
     live = state.live & ~everybody
     bases: dict[Unknown, int] = {}
     for a in state.agents:
@@ -33,14 +57,17 @@ def normal(world: World, state: State) -> object:
                 bases[unknown] = min(bases.get(unknown, value), value)
     _forget(world, state)
     still = world.pinned or state.semaphores
-    by = 0 if still else world.spin.by(world.code, state.agents)
+    ahead = {a.kind.index: _ahead(world, a, bases) for a in state.agents if not a.done}
+    by = 0 if still else world.spin.by(world.code, state.agents, ahead)
     to = turn(world.spin, world.events, by)
-    agents = tuple(_agent(world, state, a, live, bases, to) for a in state.agents)
+    agents = tuple(
+        _agent(world, state, a, live, bases, to, ahead.get(a.kind.index, {})) for a in state.agents
+    )
     phases = tuple(
         sorted(
             (
                 to.where(where, "phase"),
-                _phase(state, where, p, live & ~_known(world, state, where), to),
+                _phase(where, p, everybody, live & ~_known(world, state, where), to),
             )
             for where, p in state.phases.items()
         )
@@ -61,8 +88,8 @@ def normal(world: World, state: State) -> object:
     valid = tuple(sorted((to.where(w, "access"), v) for w, v in state.valid.items()))
     ranges = tuple(
         sorted(
-            (u.atom, _outer(u, bases), u.turn, _relative(u, r, bases))
-            for u, r in state.ranges.items()
+            (u.atom, _outer(u, bases), u.turn, _relative(u, known_of(world, state, u), bases))
+            for u in {*state.ranges, *bases}
         )
     )
     chosen = frozenset(state.chosen.items())
@@ -71,17 +98,19 @@ def normal(world: World, state: State) -> object:
         (key, s.value, s.owner, s.before & live, s.end, s.waiters, s.past, s.asking)
         for key, s in state.semaphores.items()
     )
-    return agents, phases, turns, memory, valid, flying, ranges, chosen, semaphores
+    common = to.bits(state.live & everybody)
+    return agents, phases, turns, memory, valid, flying, ranges, chosen, semaphores, common
 
 
-def _phase(state: State, where: Where, p: Phase, news: int, to: Turn) -> object:
+def _phase(where: Where, p: Phase, everybody: int, news: int, to: Turn) -> object:
     """Return what matters of a barrier's running phase; `news` is what a wait can still tell."""
+    end, previous = (-1 if e < 0 or everybody >> FACTS * e & 1 else e for e in (p.end, p.previous))
     return (
         to.parity(where, p.parity), p.pending, p.nbytes, to.bits(p.before & news),
-        to.bits(p.last & news), to.event(p.end), to.event(p.previous),
+        to.bits(p.last & news), to.event(end), to.event(previous),
         tuple(sorted(to.all(p.waiters))), to.bits(p.before & _bits(p.waiters)), p.remote,
         p.was_remote, p.alive, p.init, tuple(sorted(to.all(p.came))),
-        tuple(sorted(to.all(p.coming))),
+        tuple(sorted(to.all(p.coming))), tuple(sorted(to.all(p.announced))),
     )  # fmt: skip
 
 
@@ -101,8 +130,32 @@ def _entries(
     )
 
 
+def _ahead(world: World, a: Agent, bases: dict[Unknown, int]) -> dict[str, int]:
+    """Return by how much threads that add a loop's length are ahead of what they have put down.
+
+    They are about to execute `p = p + n` for the length n of a loop that others still run: nobody
+    reads p before.
+    """
+    program = world.code.programs[a.kind.index]
+    i = program[a.at] if a.at < len(program) else None
+    if a.gate is not None or not isinstance(i, Set) or not i.terms:
+        return {}
+    if linear(i.expr)[1].get(Var(i.name)) != 1:
+        return {}
+    if any(times < 0 for _, times in i.terms):
+        return {}
+    by = sum(times * bases.get(unknown_of(world, a, atom), 0) for atom, times in i.terms)
+    return {i.name: by}
+
+
 def _agent(
-    world: World, state: State, a: Agent, live: int, bases: dict[Unknown, int], to: Turn
+    world: World,
+    state: State,
+    a: Agent,
+    live: int,
+    bases: dict[Unknown, int],
+    to: Turn,
+    ahead: dict[str, int],
 ) -> object:
     counters: dict[str, tuple[int, int]] = {}
     for _, unknown, name, _ in a.loops:
@@ -112,10 +165,12 @@ def _agent(
             if unknown.atom in world.pinned:
                 counters[name] = a.env[name], 0
     env = tuple(
-        (name, counters.get(name) or (_modulo(world, name, value, to), 0))
+        (name, counters.get(name) or (_modulo(world, name, value + ahead.get(name, 0), to), 0))
         for name, value in sorted(a.env.items())
     )
     depth = len([loop for loop in a.loops if loop[1] is not None])
+    if a.done:
+        live = 0
     return (
         a.at, a.done, a.waiting, bool(a.gate), env, to.bits(a.mine & live),
         to.bits(a.warp & live), to.bits(a.all & live),
@@ -123,8 +178,66 @@ def _agent(
         tuple(_pairs(group, to) for group in a.bulk), _pairs(a.bulk_open, to),
         tuple(to.all(ends) for ends in a.copies), to.all(a.copies_open),
         tuple(_mmas(group, to) for group in a.mma), _mmas(a.mma_open, to), a.clean,
-        to.bits(a.fenced & state.live), a.registers,
+        to.bits(a.fenced & state.live), a.registers, _margins(world, state, a),
     )  # fmt: skip
+
+
+def _margins(world: World, state: State, a: Agent) -> tuple[int, ...]:
+    """Return how far counts are known beyond what these threads compare them with.
+
+    A loop's own counter is left out: it is relative to the loop's rounds, as is the loop's length.
+    """
+    if a.done:
+        return ()
+    index = a.kind.index
+    if index not in world.comparisons:
+        world.comparisons[index] = tuple(_comparisons(world, index))
+    out = []
+    for last, test, names, rises in world.comparisons[index]:
+        unknown = unknown_of(world, a, test.atom)
+        if a.at <= last and not names <= {name for _, u, name, _ in a.loops if u == unknown}:
+            env = {**dict.fromkeys(names, 0), **a.env}
+            known = known_of(world, state, unknown)
+            margin = known.low - test.bound(env)
+            out.append(max(margin, -1) if rises and known.exact else margin)
+    return tuple(out)
+
+
+def _comparisons(world: World, index: int) -> Iterator[tuple[int, AtLeast, frozenset[str], bool]]:
+    """Yield the comparisons of counts with variables, and from where they may still be made."""
+    program = world.code.programs[index]
+    loops = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
+    counters = frozenset(i.name for i in program if isinstance(i, Enter))
+    for at, i in enumerate(program):
+        if not isinstance(i, Branch | Enter):
+            continue
+        used = variables(i.expr) if isinstance(i, Branch) else variables(i.stop)
+        names = frozenset(v.name for v in used) & world.code.moving
+        last = max((at, *(end - 1 for start, end in loops if start <= at < end)))
+        if names:
+            rises = isinstance(i, Branch) and _rises(i.expr, world.code.moving & counters)
+            yield from ((last, test, names, rises) for test in _parts(i.test))
+
+
+def _rises(expr: Expr, counters: frozenset[str]) -> bool:
+    """Whether a comparison of a count with counters of loops can only get from yes to no."""
+    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
+        return False
+    _, parts = linear(expr.a - expr.b)
+    mine = {e for e in parts if isinstance(e, Var) and e.name in counters}
+    signs = {parts[e] > 0 for e in mine}, {n < 0 for e, n in parts.items() if e not in mine}
+    return len(parts) == len(mine) + 1 and signs == ({True}, {True})
+
+
+def _parts(test: Condition) -> Iterator[AtLeast]:
+    match test:
+        case AtLeast():
+            yield test
+        case Several(first, second):
+            yield from _parts(first)
+            yield from _parts(second)
+        case _:
+            pass
 
 
 def _pairs(group: tuple[tuple[int, int], ...], to: Turn) -> tuple[tuple[int, int], ...]:

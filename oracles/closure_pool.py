@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
+from oracles.closure_code import Site
 from oracles.closure_rules import Rule
 from oracles.closure_state import Agent, State
 from oracles.closure_world import World
 
 HELD = (1 << 20) - 1
 """The part of `Agent.registers` that is their number; 0 is what the kernel begins with."""
+APART = 1 << 21
+"""The part of `Agent.registers` that says that their warps have not met since they changed it."""
 
 
 def granted(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> bool:
@@ -31,9 +34,27 @@ def granted(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> bool:
     return wanted <= _free(world, state, a.kind.cta)
 
 
-def take(a: Agent, stmt: kir.SetMaxNReg) -> None:
+def take(world: World, state: State, a: Agent, site: Site, stmt: kir.SetMaxNReg, k: int) -> None:
     """Give these threads their new number of registers."""
-    a.registers = a.registers & ~HELD | stmt.registers
+    world.checked += 1
+    if a.registers & APART:
+        says = "the warps of its warpgroup have not met at a block_sync since the last one"
+        world.wrong(state, Rule.COLLECTIVE, "registers", site, k, says)
+    a.registers = a.registers & ~HELD | stmt.registers | APART
+
+
+def met(state: State, threads: tuple[int, ...]) -> None:
+    """Note that threads, by their kinds, have met: who met a whole warpgroup is together again."""
+    lanes: dict[tuple[int, int], int] = {}
+    for index in threads:
+        kind = state.agents[index].kind
+        for warp in kind.warps:
+            group = kind.cta, warp // 4
+            lanes[group] = lanes.get(group, 0) + kind.lanes
+    for index in threads:
+        a = state.agents[index]
+        if all(lanes[a.kind.cta, warp // 4] == kir.WARPGROUP for warp in a.kind.warps):
+            a.registers &= ~APART
 
 
 def contended(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> None:

@@ -12,7 +12,7 @@ from fuser import kernel_ir as kir
 from oracles.closure_code import Do, Site
 from oracles.closure_memory import access
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, Agent, State, Where
+from oracles.closure_state import FACTS, ONES, OWN, SHARED, Agent, State, Where
 from oracles.closure_words import said
 from oracles.closure_world import World
 
@@ -89,6 +89,7 @@ def wgmma(
     a.clean = frozenset(f for f in a.clean if f in fragments or getattr(f, "name", "") not in names)
     ends: list[int] = []
     if a.kind.leads:
+        _fenced_by_all(a, state.agents[a.kind.index ^ 1])
         slots = [(stmt.b, do.values["slot"](a.env))]
         if isinstance(stmt.a, kir.Slot):
             slots.append((stmt.a, do.values["a"](a.env)))
@@ -100,6 +101,14 @@ def wgmma(
                 ends.append(end)
     source = stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
     a.mma_open = (*a.mma_open, (stmt.acc.name, source, tuple(ends)))
+
+
+def _fenced_by_all(a: Agent, mate: Agent) -> None:
+    """Forget the fences of readers that the other lanes, who issue the product too, have not."""
+    lead = a.mine >> SHARED & ONES
+    own, others = a.mine >> OWN & ONES, mate.mine >> SHARED & ONES
+    keep = ~((lead & ~own & ~others) << SHARED)
+    a.mine, a.warp, a.all = a.mine & keep, a.warp & keep, a.all & keep
 
 
 def registers(world: World, state: State, a: Agent, site: Site, k: int) -> None:

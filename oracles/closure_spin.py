@@ -30,7 +30,7 @@ from oracles.closure_state import FACTS, Agent, Where
 
 Place = tuple[object, ...]
 _MEMORY = ("access", "engine")
-_BARRIER = ("phase", "wait")
+_BARRIER = ("phase", "wait", "announced")
 
 
 @dataclass(slots=True)
@@ -46,8 +46,11 @@ class Spin:
     period: int
     known: dict[tuple[int, int], Turn] = field(default_factory=dict)
 
-    def by(self, code: Code, agents: list[Agent]) -> int:
-        """Return by how much a state is to be turned: its least position, 0 if it may not be."""
+    def by(self, code: Code, agents: list[Agent], ahead: dict[int, dict[str, int]]) -> int:
+        """Return by how much a state is to be turned: its least position, 0 if it may not be.
+
+        `ahead` says by kind of threads how far ahead positions are of what is put down.
+        """
         if not self.names:
             return 0
         least = -1
@@ -61,7 +64,7 @@ class Spin:
             if at <= self.clean[a.kind.index]:
                 return 0
             for name in self.names:
-                value = a.env.get(name, -1)
+                value = a.env.get(name, -1) + ahead[a.kind.index].get(name, 0)
                 if value >= 0 and (least < 0 or value < least):
                     least = value
         return max(least, 0)

@@ -25,6 +25,8 @@ from oracles.closure_threads import Kind
 FACTS = 4
 SHARED, GLOBAL, OWN = 1, 2, 3
 """Facts of an event beyond that it happened (which is 0)."""
+ONES = sum(1 << FACTS * i for i in range(4096))
+"""That an event happened, for every event there may be."""
 COPIES = 64
 """Events of one place that may be told apart at a time; more is not followed."""
 
@@ -96,7 +98,11 @@ class Agent:
 
 @dataclass(slots=True)
 class Phase:
-    """The running phase of one slot of an mbarrier."""
+    """The running phase of one slot of an mbarrier.
+
+    `came` and `coming` are the single arrivals and bytes of the last phase and of this one, where
+    they are followed; `announced` is what made this one wait for more, without an arrival after.
+    """
 
     arrivals: int
     init: int
@@ -115,6 +121,7 @@ class Phase:
     alive: bool = True
     came: tuple[int, ...] = ()
     coming: tuple[int, ...] = ()
+    announced: tuple[int, ...] = ()
 
     def copy(self) -> Phase:
         """Return a phase that goes its own way."""
@@ -122,6 +129,7 @@ class Phase:
             self.arrivals, self.init, self.parity, self.count, self.pending, self.nbytes,
             self.before, self.last, self.end, self.previous, self.waiters, self.remote,
             self.was_remote, self.site, self.alive, self.came, self.coming,
+            self.announced,
         )  # fmt: skip
 
 
@@ -254,8 +262,14 @@ class State:
         a.warp |= facts
         a.all |= facts
 
-    def sweep(self) -> None:
-        """Find the events that somebody may still ask about."""
+    def sweep(self, everybody: int) -> None:
+        """Find the events that somebody may still ask about.
+
+        Parameters
+        ----------
+        everybody : int
+            What precedes whatever any thread does next: nobody misses an event of these.
+        """
         known: dict[int, int] = {}
         for a in self.agents:
             known[a.kind.cta] = known.get(a.kind.cta, 0) | a.mine
@@ -267,13 +281,18 @@ class State:
         for where, entries in self.memory.items():
             for entry in entries:
                 if entry.proxy and where[0] >= 0:
+                    if everybody >> FACTS * entry.event & 1:
+                        continue
                     live.add(entry.event)
                     if not entry.writes:
                         mask |= 1 << FACTS * entry.event + OWN
                 else:
                     mask |= 0b1111 << FACTS * entry.event
         for phase in self.phases.values():
-            live.update((phase.end, phase.previous, *phase.waiters, *phase.came, *phase.coming))
+            live.update((*phase.waiters, *phase.came, *phase.coming, *phase.announced))
+            for event in (phase.end, phase.previous):
+                if event >= 0 and not everybody >> FACTS * event & 1:
+                    live.add(event)
             mask |= 0b11 << FACTS * phase.init
         for turn in self.turns.values():
             live.add(turn.last)

@@ -8,29 +8,18 @@ from typing import TypeVar
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Do, Site
+from oracles.closure_join import block_sync, cluster_arrive, cluster_wait, warp_sync
 from oracles.closure_memory import access
 from oracles.closure_pool import granted, take
 from oracles.closure_registers import await_groups, registers, wgmma
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, GLOBAL, OWN, SHARED, Agent, State, Where
-from oracles.closure_sync import (
-    arrive,
-    block_sync,
-    cluster_arrive,
-    cluster_wait,
-    deliver,
-    initialise,
-    invalidate,
-    wait,
-    warp_sync,
-)
+from oracles.closure_state import FACTS, GLOBAL, ONES, OWN, SHARED, Agent, State, Where
+from oracles.closure_sync import arrive, deliver, initialise, invalidate, wait
 from oracles.closure_turns import release_turn, take_turn
 from oracles.closure_warpgroup import learn_of_group, note_group, warpgroup
 from oracles.closure_world import World
 
 Group = TypeVar("Group", bound=tuple[object, ...])
-_ONES = sum(1 << FACTS * i for i in range(4096))
-"""That an event happened, for every event there may be."""
 
 
 def execute(world: World, state: State, a: Agent, do: Do, k: int) -> bool:
@@ -106,7 +95,7 @@ def _converge(world: World, state: State, a: Agent, do: Do, k: int) -> None:
     for one in members:
         match stmt:
             case kir.SetMaxNReg():
-                take(one, stmt)
+                take(world, state, one, do.site, stmt, k)
             case kir.AsyncAwait(kind, keep):
                 await_groups(world, state, one, kind, keep, read_only=False)
                 if one.kind.warps[0] // 4 == one.kind.warps[-1] // 4:
@@ -203,14 +192,14 @@ def _slot(
         return None
     for m in world.kernel.barriers:
         for slot in range(m.slots):
-            alive = state.phases.get((cta, m.name, slot))
+            life = state.phases.get((cta, m.name, slot))
             if (
-                world.barrier_bytes[m.name, slot]
-                and alive is not None
-                and alive.alive
+                life is not None
+                and (life.alive or not a.mine >> FACTS * life.end & 1)
                 and (0, buffer.name, index) in world.barrier_bytes[m.name, slot]
+                and world.covers(site, a.kind.index, (cta, buffer.name, index), m, slot)
             ):
-                says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which is still alive"
+                says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which may still be alive"
                 world.wrong(state, Rule.INIT, "init", site, k, says)
     return cta, buffer.name, index
 
@@ -273,7 +262,9 @@ def _tma_load(world: World, state: State, a: Agent, do: Do, stmt: kir.TmaLoad, k
             return
         end = access(world, state, a, site, at, k, writes=True, proxy=True, engine=True)
         state.flying[end] = cta, site.index
-        facts = a.mine | 1 << FACTS * end
+        # After a mere issue nothing is ordered: what its thread did before is not told by the copy,
+        # only that it came before in time.
+        facts = a.mine & ~world.access_bits | 1 << FACTS * end
         if read >= 0:
             facts |= 1 << FACTS * read
         deliver(world, state, a, site, (cta, stmt.barrier.name, bar), nbytes, facts, end, k)
@@ -308,11 +299,10 @@ def _copies_arrive(
     for end in ends:
         known |= 1 << FACTS * end
     where = a.kind.cta, barrier.name, do.values["bar"](a.env)
-    phase = state.phases.get(where)
-    if not noinc and phase is not None:
-        phase.pending += a.kind.count
-    arrive(world, state, a, do.site, where, barrier, k, releases=known)
-    a.copies_open = ()
+    arrive(world, state, a, do.site, where, barrier, k, raises=not noinc, releases=known)
+    # they stay in the open group, which matters only where one is ever awaited
+    still = a.copies_open if world.awaits_copies else ()
+    a.copies_open = tuple(end for end in still if not a.mine >> FACTS * end & 1)
 
 
 def _commit(a: Agent, kind: kir.AsyncKind) -> None:
@@ -337,10 +327,10 @@ def _fence(world: World, a: Agent, space: kir.Space) -> None:
         return
     for fact, silent in ((SHARED, kir.Space.GLOBAL), (GLOBAL, kir.Space.SHARED)):
         if space is not silent:
-            a.mine |= (a.mine & _ONES) << fact
-            a.warp |= (a.warp & _ONES) << fact
-            a.all |= (a.all & _ONES) << fact
-    own = a.own & _ONES
+            a.mine |= (a.mine & ONES) << fact
+            a.warp |= (a.warp & ONES) << fact
+            a.all |= (a.all & ONES) << fact
+    own = a.own & ONES
     a.mine |= (a.mine & own) << OWN
     a.warp |= (a.warp & own) << OWN
     a.all |= (a.all & own) << OWN

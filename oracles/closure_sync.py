@@ -1,7 +1,7 @@
-"""Where threads meet: mbarriers, named barriers, warps and the cluster's barrier.
+"""Where threads meet at mbarriers.
 
-Every obligation of the argument in `closure` is asked here: a wait is not behind and not lapped,
-arrivals and bytes come in their own phase, and add up.
+Every obligation of the argument in `closure` about phases is asked here: a wait is not behind and
+not lapped, arrivals and bytes come in their own phase, and add up.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from fuser import kernel_ir as kir
 from oracles.closure_code import Site
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, SHARED, Agent, Phase, State, Turn, Where
+from oracles.closure_state import FACTS, SHARED, Agent, Phase, State, Where
 from oracles.closure_words import said
 from oracles.closure_world import World
 
@@ -25,7 +25,7 @@ def initialise(
     event = world.event(state, "init", cta, barrier.name)
     for slot in range(barrier.slots):
         old = state.phases.get((cta, barrier.name, slot))
-        if old is not None and old.alive:
+        if old is not None and (old.alive or not a.all >> FACTS * old.end & 1):
             says = f"{barrier.name} is initialised more than once"
             world.wrong(state, Rule.INIT, "init", site, k, says)
         _reuse(world, state, a, site, barrier, slot, k)
@@ -54,6 +54,8 @@ def invalidate(
     world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, k: int
 ) -> None:
     """End the life of a barrier."""
+    gone = world.event(state, "gone", a.kind.cta, barrier.name)
+    state.when[gone] = k, site.index
     for slot in range(barrier.slots):
         phase = state.phases.get((a.kind.cta, barrier.name, slot))
         world.checked += 1
@@ -61,11 +63,14 @@ def invalidate(
             says = f"{barrier.name} is invalidated, but not alive"
             world.wrong(state, Rule.INIT, "init", site, k, says)
             continue
+        state.own(a, gone)
         users = [e for e in (phase.end, phase.init, *phase.waiters) if e >= 0]
-        if any(not a.all >> FACTS * e & 1 for e in users) or phase.pending != phase.arrivals:
+        idle = phase.pending == phase.arrivals and not phase.nbytes
+        if not idle or any(not a.all >> FACTS * e & 1 for e in users):
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
             world.wrong(state, Rule.INIT, "init", site, k, says)
         phase.alive = False
+        phase.end = gone
 
 
 def living(
@@ -96,9 +101,13 @@ def living(
 def _in_phase(
     world: World, state: State, a: Agent, site: Site, phase: Phase, where: Where, k: int, what: str
 ) -> None:
+    if where[1] not in world.waited:
+        return
     world.checked += 1
     if phase.end >= 0 and not a.mine >> FACTS * phase.end & 1:
-        if phase.came and all(a.mine >> FACTS * e & 1 for e in phase.came):
+        if phase.came and all(a.all >> FACTS * e & 1 for e in phase.came):
+            # whoever knows of all arrivals and bytes of a phase knows its end, and no more
+            state.learn(a, 1 << FACTS * phase.end)
             return
         says = (
             f"nothing orders the completion of phase {phase.count - 1} of "
@@ -118,18 +127,23 @@ def arrive(
     *,
     nbytes: int = 0,
     counts: bool = True,
+    raises: bool = False,
     releases: int = -1,
     scope: kir.Scope = kir.Scope.CTA,
 ) -> None:
-    """Count an arrival of each thread, or (without `counts`) only expect bytes."""
+    """Count an arrival of each thread, or (without `counts`) only expect bytes.
+
+    With `raises`, the phase is first made to wait for one arrival more of each thread.
+    """
     phase = living(world, state, a, site, where, barrier.slots, k)
     if phase is None:
         return
     _in_phase(world, state, a, site, phase, where, k, "")
     remote = where[0] != a.kind.cta
-    if world.kernel.cluster > 1 and counts:
+    if world.follows_arrivals and counts:
         event = world.event(state, "arrive", where, site.index, a.kind.index, phase.parity)
-        state.own(a, event)
+        if releases < 0:
+            state.own(a, event)
         state.when[event] = k, site.index
         phase.coming = tuple(sorted({*phase.coming, event}))
         if remote:
@@ -142,6 +156,9 @@ def arrive(
     phase.nbytes += nbytes * a.kind.count
     phase.site = site.index
     world.checked += 1
+    if raises:
+        _announce(world, state, a, site, phase, where, k)
+        phase.pending += a.kind.count
     if counts:
         if phase.pending < a.kind.count:
             says = (
@@ -150,11 +167,26 @@ def arrive(
             )
             world.wrong(state, Rule.ARRIVALS, "arrivals", site, k, says)
         phase.pending = max(0, phase.pending - a.kind.count)
-        phase.before |= a.mine if releases < 0 else releases
+        released = a.mine if releases < 0 else releases
+        phase.before |= released
+        if not raises:
+            phase.announced = tuple(e for e in phase.announced if not released >> FACTS * e & 1)
     elif phase.pending == 0:
         says = "these bytes are expected when no arrival of the phase is missing any more"
         world.wrong(state, Rule.PHASE_EARLY, "bytes", site, k, says)
+    else:
+        _announce(world, state, a, site, phase, where, k)
     complete(world, state, phase, where, k)
+
+
+def _announce(
+    world: World, state: State, a: Agent, site: Site, phase: Phase, where: Where, k: int
+) -> None:
+    """Note that a phase has more to wait for, which an arrival of it has to come after."""
+    event = world.event(state, "announced", where, site.index, a.kind.index)
+    state.own(a, event)
+    state.when[event] = k, site.index
+    phase.announced = tuple(sorted({*phase.announced, event}))
 
 
 def deliver(
@@ -176,7 +208,7 @@ def deliver(
     _in_phase(world, state, a, site, phase, where, k, "the bytes of ")
     phase.nbytes -= nbytes
     phase.before |= facts
-    if world.kernel.cluster > 1:
+    if world.follows_arrivals:
         phase.coming = tuple(sorted({*phase.coming, end}))
     phase.site = phase.site if phase.site >= 0 else site.index
     complete(world, state, phase, where, k)
@@ -188,6 +220,17 @@ def complete(world: World, state: State, phase: Phase, where: Where, k: int) -> 
         return
     before = phase.before | phase.last
     world.checked += 1
+    for event in phase.announced:
+        when, number = state.when[event]
+        late = world.code.sites[number]
+        kind, what = "arrivals", "this arrival is"
+        if isinstance(late.stmt, kir.MBarrierExpectTx):
+            kind, what = "bytes", "these bytes are"
+        says = (
+            f"all arrivals of phase {phase.count} of {where[1]}[{where[2]}] may come before {what} "
+            "expected, and complete it without"
+        )
+        world.wrong(state, Rule.PHASE_EARLY, kind, late, when, says)
     for wait in phase.waiters:
         if not before >> FACTS * wait & 1:
             when, site = state.when[wait]
@@ -208,7 +251,7 @@ def complete(world: World, state: State, phase: Phase, where: Where, k: int) -> 
     phase.parity ^= 1
     phase.pending = phase.arrivals
     phase.before = 0
-    phase.waiters = ()
+    phase.waiters = phase.announced = ()
     phase.was_remote, phase.remote = phase.remote, False
     phase.came, phase.coming = phase.coming, ()
 
@@ -249,118 +292,4 @@ def wait(
     state.when[event] = k, site.index
     if event not in phase.waiters:
         phase.waiters = tuple(sorted((*phase.waiters, event)))
-    return True
-
-
-def block_sync(
-    world: World, state: State, a: Agent, site: Site, stmt: kir.BlockSync | kir.NamedArrive, k: int
-) -> bool:
-    """Reach a named barrier; the last thread to arrive lets all of them go on."""
-    return _reach(
-        world, state, a, site, (a.kind.cta, stmt.barrier), stmt.threads, k,
-        stays=isinstance(stmt, kir.BlockSync),
-    )  # fmt: skip
-
-
-def _reach(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    key: tuple[int, int],
-    threads: int,
-    k: int,
-    *,
-    stays: bool,
-) -> bool:
-    turn = state.turns.setdefault(key, Turn())
-    if turn.count == 0:
-        turn.threads = threads
-    name = f"barrier {key[1]}"
-    if turn.threads != threads:
-        says = f"{name} is used with {turn.threads} and with {threads} threads"
-        world.wrong(state, Rule.SYNC_COUNT, "collective", site, k, says)
-    world.checked += 1
-    if turn.last >= 0 and not a.mine >> FACTS * turn.last & 1:
-        says = f"nothing keeps it apart from the last turn of {name}"
-        earlier = world.code.sites[state.when[turn.last][1]]
-        world.wrong(state, Rule.SYNC_APART, "collective", site, k, says, earlier=earlier)
-    turn.count += a.kind.count
-    turn.before |= a.mine
-    if stays:
-        turn.waiting = (*turn.waiting, a.kind.index)
-        a.waiting = "sync"
-    if turn.count > turn.threads:
-        says = f"{turn.count} threads arrive at {name}, which takes {turn.threads}"
-        world.wrong(state, Rule.SYNC_COUNT, "collective", site, k, says)
-    if turn.count >= turn.threads:
-        end = world.event(state, "turn", key)
-        state.when[end] = k, site.index
-        _released(world, state, turn, end, k)
-        turn.last = end
-        turn.count, turn.before, turn.waiting = 0, 0, ()
-    return not stays
-
-
-def _released(world: World, state: State, turn: Turn, end: int, k: int) -> None:
-    """Let all threads that have met go on, knowing what each of them knew."""
-    facts = turn.before | 1 << FACTS * end if Rule.SYNC_JOINS not in world.off else 1 << FACTS * end
-    for index in turn.waiting:
-        other = state.agents[index]
-        state.learn(other, facts)
-        other.waiting = ""
-        other.at += 1
-
-
-def warp_sync(world: World, state: State, a: Agent) -> None:
-    """Reach a `WarpSync`: the two kinds of lanes of these warps go on together."""
-    mate = state.agents[a.kind.index ^ 1]
-    if mate.waiting != "warp":
-        a.waiting = "warp"
-        return
-    if Rule.WARP_JOINS not in world.off:
-        both, common = a.mine | mate.mine, a.all | mate.all
-        if len(a.kind.warps) == 1:
-            common = both
-        for one in (a, mate):
-            one.mine = one.warp = both
-            one.all = common
-    for one in (a, mate):
-        one.waiting = ""
-        one.at += 1
-
-
-def cluster_arrive(
-    world: World, state: State, a: Agent, site: Site, k: int, *, relaxed: bool
-) -> None:
-    """Arrive at the cluster's barrier."""
-    key = -1, 0
-    turn = state.turns.setdefault(key, Turn(world.kernel.threads * world.kernel.cluster))
-    world.checked += 1
-    if turn.count >= turn.threads or (turn.last >= 0 and not a.mine >> FACTS * turn.last & 1):
-        says = "arrives twice at the cluster's barrier without a wait between"
-        world.wrong(state, Rule.SYNC_APART, "collective", site, k, says)
-    turn.count += a.kind.count
-    turn.before |= a.fenced if relaxed else a.mine
-    a.registers |= 1 << 20
-    if turn.count >= turn.threads:
-        end = world.event(state, "turn", key)
-        state.when[end] = k, site.index
-        turn.last = end
-        state.turns[-1, 1] = Turn(before=turn.before | 1 << FACTS * end, last=end)
-        turn.count, turn.before = 0, 0
-
-
-def cluster_wait(world: World, state: State, a: Agent, site: Site, k: int) -> bool:
-    """Wait at the cluster's barrier; False until all threads of the cluster have arrived."""
-    if not a.registers >> 20 & 1:
-        says = "waits at the cluster's barrier without having arrived"
-        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-        return True
-    done = state.turns.get((-1, 1))
-    if done is None or a.mine >> FACTS * done.last & 1:
-        return False
-    a.registers &= ~(1 << 20)
-    facts = done.before if Rule.CLUSTER_JOINS not in world.off else 1 << FACTS * done.last
-    state.learn(a, facts)
     return True

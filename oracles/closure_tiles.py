@@ -33,7 +33,10 @@ class Meet(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a statement spreads a tile of a buffer over threads; `base` is their first."""
+    """How a statement spreads a tile of a buffer over threads; `base` is their first.
+
+    Buffers of one shape in one place go by one name: under one layout they are one to threads.
+    """
 
     buffer: str
     layout: kir.Layout
@@ -106,6 +109,11 @@ class Meetings:
             held = np.unique(owners(spread))
             self._touching[spread] = frozenset(self.of[held[held >= 0]].tolist())
         return self._touching[spread]
+
+    def holding(self, spread: Spread, rows: range) -> frozenset[int]:
+        """Return the kinds of threads (of CTA 0) that hold some elements of a slot."""
+        held = owners(spread)[rows.start : rows.stop]
+        return frozenset(self.of[held[held >= 0]].tolist())
 
     def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Meet]:
         """Return how kinds of threads of CTA 0 meet: (of `a`, of `b`) to the worst case."""

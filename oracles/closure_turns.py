@@ -13,12 +13,10 @@ from fuser import kernel_ir as kir
 from fuser.expr import Expr
 from oracles.closure_code import Do, Site
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, Agent, Semaphore, State, Turn
+from oracles.closure_state import FACTS, ONES, Agent, Semaphore, State, Turn
 from oracles.closure_world import World
 
 Key = tuple[str, Expr]
-_ONES = sum(1 << FACTS * i for i in range(4096))
-"""That an event happened, for every event there may be: fences do not reach another CTA."""
 
 
 def take_turn(
@@ -138,8 +136,8 @@ def release_turn(
         says = f"releases turn {turn} while turn {semaphore.value} is not its own"
         world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
     wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
-    covered = (a.mine if wide else a.fenced) & _ONES
-    state.lacking |= a.mine & ~covered & _ONES
+    covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
+    state.lacking |= a.mine & ~covered & ONES
     end = world.event(state, "gave", key, len(semaphore.past))
     state.when[end] = k, site.index
     semaphore.past = (*semaphore.past, (semaphore.value, end))

@@ -8,9 +8,10 @@ from itertools import product
 from fuser import kernel_ir as kir
 from fuser.expr import Var
 from oracles import closure
+from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter
 from oracles.closure_deadlock import waiting
-from oracles.closure_family import readings
+from oracles.closure_family import readings, single
 from oracles.closure_flow import ChoiceError, ForkError, settle
 from oracles.closure_nearest import nearest
 from oracles.closure_rules import Rule
@@ -45,7 +46,11 @@ def witness(kernel: kir.Kernel, *, policy: str) -> Witness | None:
         return None
     most = min(v.trips for v in closed.violations)
     for world in _worlds(kernel, policy, most):
-        trail = _followed(world)
+        try:
+            trail = _followed(world)
+        except UnsupportedError:
+            # A CTA with no place among those that take turns: one at each place is followed.
+            continue
         if trail is not None:
             return _told(world, trail)
     return None
@@ -53,12 +58,14 @@ def witness(kernel: kir.Kernel, *, policy: str) -> Witness | None:
 
 def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
     """Yield the kernel with all trip counts known, the smallest first."""
-    codes = [(r, closure.opened(kernel, r, policy=policy).code) for r in readings(kernel)]
+    whole = (*readings(kernel), *single(kernel))
+    codes = [(r, closure.opened(kernel, r, policy=policy).code) for r in whole]
     tried = 0
     names = max(len(code.counts) for _, code in codes)
     top = most if names < 2 else max(most, 2)
     choices = sorted(
-        product(range(top + 1), repeat=names), key=lambda c: (max(c, default=0), sum(c), c)
+        product(range(top + 1), repeat=names),
+        key=lambda c: (max(c, default=0), sum(c), [-n for n in c]),
     )
     for counts in choices:
         for reading, code in codes:
@@ -67,6 +74,7 @@ def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
                 return
             world = closure.opened(kernel, reading, policy=policy)
             world.pinned = dict(zip(sorted(code.counts), counts, strict=False))
+            world.follows_arrivals = True
             stands(world)
             if all(n >= world.least.get(atom, 0) for atom, n in world.pinned.items()):
                 yield world

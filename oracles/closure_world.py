@@ -10,7 +10,8 @@ from fuser import kernel_ir as kir
 from fuser.expr import variables
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_boxes import Region, Share, region, rolling, share
-from oracles.closure_code import Code, Do, Instruction, Site, shared_tensors
+from oracles.closure_code import Code, Do, Enter, Instruction, Site, shared_tensors
+from oracles.closure_linear import AtLeast
 from oracles.closure_rules import Rule
 from oracles.closure_spin import spin_of
 from oracles.closure_state import COPIES, FACTS, Agent, State, Where
@@ -62,11 +63,13 @@ class World:
         self.heads: dict[Where, tuple[int, int]] = {}
         self.overlaps: dict[Where, tuple[Where, ...]] = {}
         self.barrier_bytes: dict[tuple[str, int], tuple[Where, ...]] = {}
+        self.storage: dict[str, str] = {}
         self.touched: dict[int, frozenset[int]] = {}
         self.tracked = shared_tensors(code.kernel)
         self.ctas = code.kinds[-1].cta + 1
         self.sites_per_cta = len(code.kinds) // self.ctas
         self.follows_turns = False
+        self.follows_arrivals = code.kernel.cluster > 1
         turns = kir.BlockSerializeWait | kir.BlockSerializeRelease
         self.turns = any(isinstance(stmt, turns) for stmt in code.kernel.walk())
         self.doubt = ""
@@ -80,19 +83,30 @@ class World:
         self.spin = spin_of(code)
         self.pinned: dict[int, int] = {}
         self.least: dict[int, int] = {}
+        self.few: dict[int, int] = {}
         self.waiters: dict[tuple[int, str], tuple[int, ...]] = {}
+        self.comparisons: dict[int, tuple[tuple[int, AtLeast, frozenset[str], bool], ...]] = {}
         self.last_uses: dict[tuple[int, int], int] = {}
         mmas = [s for s in code.kernel.walk() if isinstance(s, kir.Wgmma)]
         self.fragments: frozenset[object] = frozenset(
             f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment)
         )
         self.spoken_for = speaks(code.sites)
+        waits = (s for s in code.kernel.walk() if isinstance(s, kir.MBarrierWaitParity) and s.retry)
+        self.waited = frozenset(wait.barrier.name for wait in waits)
+        self.awaits_copies = any(
+            isinstance(s, kir.AsyncAwait) and s.kind is kir.AsyncKind.CP_ASYNC
+            for s in code.kernel.walk()
+        )
+        self.last_deeds = tuple(last_deed(program) for program in code.programs)
         self.increases = tuple(most_registers(program) for program in code.programs)
         self._lay_out()
 
     def _lay_out(self) -> None:
         spans: dict[tuple[str, int], tuple[int, int]] = {}
+        first: dict[object, str] = {}
         for b in self.kernel.buffers:
+            self.storage[b.name] = first.setdefault((b.offset, b.dtype, b.shape), b.name)
             for slot in range(b.slots):
                 start = b.offset + slot * b.slot_nbytes
                 spans[b.name, slot] = start, start + b.slot_nbytes
@@ -196,11 +210,11 @@ class World:
         if site.index not in self.spreads:
             match site.stmt:
                 case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
-                    found = layout, buffer.name, buffer.shape
+                    found = layout, self.storage[buffer.name], buffer.shape
                 case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
-                    found = layout, buffer.name, buffer.shape
+                    found = layout, self.storage[buffer.name], buffer.shape
                 case kir.CpAsync(kir.Slot(buffer), _, layout):
-                    found = layout, buffer.name, buffer.shape
+                    found = layout, self.storage[buffer.name], buffer.shape
                 case kir.Load(kir.Fragment(_, _, layout), kir.Box(tensor, _, shape)):
                     found = layout, tensor.name, shape
                 case kir.Store(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
@@ -213,6 +227,15 @@ class World:
             layout, name, shape = found
             self.spreads[site.index] = Spread(name, layout, shape, site.place.first * kir.WARP)
         return self.spreads[site.index]
+
+    def covers(self, site: Site, agent: int, where: Where, bar: kir.MBarrier, slot: int) -> bool:
+        """Whether threads of a kind access the bytes of a barrier that a slot lies on."""
+        spread = self.spread(site)
+        buffer = next(b for b in self.kernel.buffers if b.name == where[1])
+        start = self.kernel.barrier_at(bar) + 8 * slot - self.heads[where][0]
+        size = buffer.dtype.nbytes
+        rows = range(max(start, 0) // size, -(-(start + 8) // size))
+        return spread is None or agent % self.sites_per_cta in self.meetings.holding(spread, rows)
 
     def meet(self, first: int, one: int, second: int, two: int) -> Meet:
         """Return how the accesses of two statements by two kinds of threads of one CTA meet."""
@@ -263,7 +286,8 @@ class World:
         if rule in self.off:
             return
         key = kind, later.index, earlier.index if earlier is not None else -1
-        if key not in self.violations:
+        known = self.violations.get(key)
+        if known is None or (known.severity, severity) == ("warning", "error"):
             trips = max(shown(state), *self.pinned.values(), 0)
             self.violations[key] = Violation(
                 rule, kind, later, earlier, k, trips, says, severity, event
@@ -284,13 +308,23 @@ class World:
 
 def speaks(sites: list[Site]) -> bool:
     """Whether one thread of a role that starts products arrives at a barrier for all of it."""
-    places = {(s.place.first, s.place.warps) for s in sites if isinstance(s.stmt, kir.Wgmma)}
+    places = [s.place for s in sites if isinstance(s.stmt, kir.Wgmma)]
     return any(
         isinstance(s.stmt, kir.MBarrierArrive)
-        and s.place.per in (kir.Per.ROLE, kir.Per.WARPGROUP)
-        and (s.place.first, s.place.warps) in places
+        and (s.place.per in (kir.Per.ROLE, kir.Per.WARPGROUP) or s.place.warps < 4)
+        and any(p.first <= s.place.first < p.first + p.warps for p in places)
         for s in sites
     )
+
+
+def last_deed(program: list[Instruction]) -> int:
+    """Return the last place of a program from which a statement may still be reached."""
+    ends = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
+    last = -1
+    for at, i in enumerate(program):
+        if isinstance(i, Do):
+            last = max(last, at, *(end - 1 for start, end in ends if start < at < end))
+    return last
 
 
 def most_registers(program: list[Instruction]) -> int:

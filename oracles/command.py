@@ -25,13 +25,14 @@ from oracles.launching import (
     explored,
     plans,
     replayed,
+    settings,
     simulated,
+    told,
     witnessed,
 )
 from oracles.prover import POLICIES
 from oracles.prover import prove as prove_kernel
 from oracles.target import Target, TargetError, load
-from oracles.trials import settings
 from oracles.verdict import Status, Verdict
 from oracles.witness import Witness
 
@@ -226,7 +227,7 @@ def _launched(
     for plan in chosen:
         start = time.perf_counter()
         answer = judge(plan)
-        name = f"{target.name}  {', then '.join(map(str, plan))}"
+        name = f"{target.name}  {', then '.join(map(told, plan))}"
         answers.verdict(out, name, answer, time.perf_counter() - start)
         found = show(plan) if answer.status is Status.FAIL else None
         answers.findings(out, single, answer.findings, drawn=found is not None)
@@ -246,7 +247,7 @@ def _launched(
 
 def _again(plan: Plan) -> str:
     """Return the options that ask for a plan; the kernels of a program find their grids alone."""
-    params = {name: value for trial in plan for name, value in trial.params.items()}
+    params = {name: value for launch in plan for name, value in launch.params.items()}
     return settings(plan[0].grid if len(plan) == 1 else None, params)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, fold, variables
-from oracles import launches, partition, shape, sites, tiles
+from oracles import partition, shape, sites, tiles
 from oracles.polynomial import natural, poly
+from oracles.preconditions import fixed_grid
 from oracles.premises import Known
 from oracles.sites import Site
 from oracles.verdict import Finding
@@ -80,7 +81,7 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
 
 def _one_launch(kernel: kir.Kernel, found: tuple[Site, ...]) -> bool:
     """Whether all launches access global memory in the same way: one grid, no parameter."""
-    if not isinstance(launches.fixed_grid(kernel), int) or tiles.left_out(kernel, found):
+    if not isinstance(fixed_grid(kernel), int) or tiles.left_out(kernel, found):
         return False
     if any(variables(e) for t in kernel.tensors if t.name in kernel.outputs for e in t.extents):
         return False
@@ -99,7 +100,7 @@ def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
     """Count the boxes of the only launch; None if there are other launches, or too many boxes."""
     if not _one_launch(kernel, found):
         return None
-    grid = launches.fixed_grid(kernel)
+    grid = fixed_grid(kernel)
     assert isinstance(grid, int), "the only launch has one grid"
     read = tiles.readings(found)
     try:

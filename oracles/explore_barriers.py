@@ -92,12 +92,15 @@ class Barriers:
         fields[BYTES_DUE] += step.flag * step.number
         fields[GIVEN_S] |= st.s[i]
         if Rule.MBARRIER_RELEASE not in self.plan.without:
-            if step.slot // self.plan.slots_per_cta == self.plan.agents[i].cta:
-                fields[GIVEN] |= st.g[i] | st.own[i]
+            agent, known = self.plan.agents[i], st.g[i] | st.own[i]
+            if not step.flag:
+                known |= self.plan.speaks(agent, known)
+            if step.slot // self.plan.slots_per_cta == agent.cta:
+                fields[GIVEN] |= known
                 fields[GIVEN_A] |= st.a[i]
             else:
                 wide = step.reach is not kir.Scope.CTA
-                fields[GIVEN_FAR] |= st.g[i] | st.own[i] if wide else st.near[i]
+                fields[GIVEN_FAR] |= known if wide else st.near[i]
                 fields[GIVEN_A] |= st.a[i] & self.plan.shared_bits
         self._arrive(st, fields, step.slot, step.number, step.where)
         self._complete(st, step.slot, fields, step.where)

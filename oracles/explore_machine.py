@@ -179,6 +179,11 @@ class Machine:
                 st.s[mate] |= step.grants
 
     def _pool(self, st: State, i: int, step: Step) -> None:
+        known = st.g[i] | st.own[i]
+        late = any(event & ~known for events in step.mates for event in events)
+        if late and Rule.REGISTER_POOL not in self.plan.without:
+            says = "nothing orders it after the change before of every warp of its warpgroup"
+            raise Defect(Rule.REGISTER_POOL, "registers", step.where, says)
         cta = self.plan.agents[i].cta
         st.pool[cta] = st.pool.get(cta, 0) - step.number
         if step.number > 0:

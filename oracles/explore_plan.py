@@ -65,6 +65,13 @@ class Plan:
     """What threads do to the shared memory and barriers of other CTAs."""
     wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
     wgmma_mates: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    spoken: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Per wgmma of a warpgroup, the event that speaks for all four warps."""
+    awaited: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    """Per warp, the event of its part of each wgmma, with the one that speaks for all parts."""
+
+    changes: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    """Per warpgroup, the events of each change of registers, one per warp."""
 
     def __post_init__(self) -> None:
         kernel = self.kernel
@@ -97,6 +104,14 @@ class Plan:
         """Return a new event."""
         self.events += 1
         return 1 << self.events
+
+    def speaks(self, agent: Agent, known: int) -> int:
+        """Return what an arrival of a warp tells of the wgmmas that it has awaited.
+
+        The default policy lets one arrival stand for the four warps of a warpgroup.
+        """
+        parts = self.awaited.get((agent.cta, agent.warp), {})
+        return sum(spoken for part, spoken in parts.items() if part & known)
 
     def slot(self, barrier: kir.MBarrier, index: int, cta: int, where: str) -> int:
         """Return the number of an mbarrier slot of a CTA of this unit."""

@@ -46,7 +46,7 @@ class Rule(Enum):
     EARLY = "an arrival or copy cannot land in the phase before its own"
     PHASE = "a wait sees the same phase in every interleaving"
     BYTES = "the bytes that a phase expects are the bytes that come"
-    GROUP = "what is awaited was committed"
+    GROUP = "what is issued is committed"
     INIT = "a barrier is used in its life, by threads that know of its begin"
     DEADLOCK = "some thread can go on, or all are done"
     COLLECTIVE = "a statement is executed by the threads that it needs"

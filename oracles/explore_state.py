@@ -91,8 +91,8 @@ class Access:
     where: str
     exact: bool = False
     barrier: bool = False
-    mates: list[int] = field(default_factory=list)
-    """The events of one wgmma, one for each warp of its warpgroup."""
+    spoken: int = 0
+    """Of a wgmma's read: the event that an arrival of any warp of its warpgroup tells of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -115,7 +115,8 @@ class Step:
     lands: tuple[tuple[int, int, int], ...] = ()
     """Of a TMA load: barrier slot, bytes and event in each CTA that it writes."""
     mates: tuple[list[int], ...] = ()
-    """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup."""
+    """Of an await of wgmmas: the events of each of them, one per warp of the warpgroup; of a change
+    of registers: those of the change before."""
 
 
 @dataclass(slots=True, eq=False)

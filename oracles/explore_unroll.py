@@ -213,6 +213,8 @@ class _Unroller(SyncUnroller):
         mates = plan.wgmma_mates.setdefault(group, [])
         if event not in mates:
             mates.append(event)
+        spoken = plan.spoken.setdefault(group, 0) or plan.event()
+        plan.spoken[group] = plan.awaited.setdefault(key[:2], {})[event] = spoken
         self.registers.wgmma(stmt, event, self.where)
         accesses = []
         for operand, rows in ((stmt.a, self.rows(stmt.acc.layout)), (stmt.b, 0)):
@@ -222,7 +224,7 @@ class _Unroller(SyncUnroller):
                     layout=None, first=self.first, rows=rows,
                 )  # fmt: skip
                 access.engine, access.bit, access.issue = True, event, event
-                access.mates = mates
+                access.spoken = spoken
                 plan.shared_bits |= event
                 accesses.append(access)
                 what = f"{access.what} being read by {self.where}"

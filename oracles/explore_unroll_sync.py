@@ -35,6 +35,8 @@ class SyncUnroller:
     joins: int = 0
     held: int = -1
     """Registers per thread now."""
+    changed: int = 0
+    """How often they were changed."""
     groups: dict[kir.AsyncKind, Groups] = field(
         default_factory=lambda: {kind: Groups() for kind in kir.AsyncKind}
     )
@@ -206,10 +208,6 @@ class SyncUnroller:
         """Append an await of groups."""
         kind, groups = stmt.kind, self.groups[stmt.kind]
         reads = stmt.read_only and kind is kir.AsyncKind.BULK
-        if groups.open and not stmt.keep and not any(groups.closed):
-            says = f"{len(groups.open)} operations of this thread are not committed"
-            if Rule.GROUP not in self.plan.without:
-                raise Defect(Rule.GROUP, "group", self.where, says)
         events = groups.done(stmt.keep, reads=reads)
         match kind:
             case kir.AsyncKind.BULK:
@@ -256,13 +254,19 @@ class SyncUnroller:
         self.collective(warpgroup=True)
         n, held = stmt.registers, self.held
         if Rule.REGISTER_POOL not in self.plan.without and (
-            not 24 <= n <= 256 or n % 8 or not held or (n <= held) == stmt.increase
+            not 24 <= n <= 256 or n % 8 or not held or (n < held if stmt.increase else n > held)
         ):
             says = f"from {held} to {n} registers: 24 to 256, in eights, and the other way round"
             raise Defect(Rule.REGISTER_POOL, "registers", self.where, says)
         self.join(stmt)
         if self.agent.index == self.agent.mates[0]:
-            self.step(Op.POOL, stmt, self.plan.event()).number = (n - held) * 32
+            event, changes = self.plan.event(), self.plan.changes
+            group = (self.agent.cta, self.agent.warp // 4)
+            step = self.step(Op.POOL, stmt, event)
+            step.number = (n - held) * 32
+            step.mates = (changes.setdefault((*group, self.changed - 1), []),)
+            changes.setdefault((*group, self.changed), []).append(event)
+            self.changed += 1
             self.join(stmt)
         else:
             self.join(stmt)

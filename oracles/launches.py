@@ -1,20 +1,19 @@
 """Small launches of a kernel: parameters, a grid, and the trip counts that they give its loops.
 
-They feed refutations (`tiles`), replays of a witness and the command line.  All are legal: what
-the kernel requires holds, and the last extents are multiples of what tensors are aligned to.
+They feed refutations (`tiles`), replays of a witness and the command line.  All are legal: they
+keep the `preconditions` of their kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import islice, product
-from math import lcm
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op, Var, substitute, variables
+from fuser.expr import Var, variables
 from oracles import sites
-from oracles.arithmetic import spell
+from oracles.launch_search import Launch, Search
+from oracles.preconditions import Values, required_grid
 
 LAUNCHES = 400
 """Launches that are tried at most; a few milliseconds."""
@@ -22,32 +21,12 @@ SOME = 12
 """Launches of all kinds that are tried beside those with a trip count that is asked for."""
 MOST = 9
 """Trip counts of all loops that are tried beside the one that is asked for."""
-LARGEST = 1 << 24
-"""Largest value that is tried for a parameter."""
-Values = Mapping[str, int]
-Function = Callable[[Values], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """A launch: CTAs, parameters by name, a CTA, and the trip counts of that CTA's loops."""
-
-    grid: int
-    params: Mapping[str, int]
-    block: int
-    trips: Mapping[str, int]
-
-
-def function(expr: Expr) -> Function:
-    """Return an expression over any variables as a function of their values by name."""
-    if isinstance(expr, int):
-        constant = expr
-        return lambda v: constant
-    spelt = {var: f"v[{var.name!r}]" for var in variables(expr)}
-    made: Function = eval(
-        f"lambda v: {spell(expr, spelt, checked=False)}", {"min": min, "max": max}
-    )
-    return made
+OTHERS = (0, 1, 2)
+"""Trip counts of all other loops beside one that has the count that is asked for, or more."""
+MORE = 3
+"""Trip counts, from the one that is asked for, of that loop."""
+GRIDS = 16
+"""CTAs that are tried for parameters that are given."""
 
 
 def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
@@ -65,15 +44,15 @@ def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
     Launch or None
         None if none was found; there may be one all the same.
     """
-    search = _Search(kernel)
-    stops = [stop for name, stop in search.stops if name in trips]
-    wanted = [trips[name] for name, _ in search.stops if name in trips]
-    values = search.reached(stops, wanted)
+    search = Search(kernel)
+    values = search.reached(search.wanted(trips))
     return None if values is None else search.launch(values)
 
 
 def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
     """Yield launches in which one loop after another has a trip count, then small ones.
+
+    Then one loop has that count or a few more, while all others have one small count.
 
     Parameters
     ----------
@@ -82,249 +61,81 @@ def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
     trips : int
         The trip count; other loops have whatever follows from it.
     """
-    search = _Search(kernel)
-    stops: list[Expr] = [stop for _, stop in search.stops if not isinstance(stop, int)]
-    for wanted in (stops, *([stop] for stop in stops)):
-        values = search.reached(wanted, [trips] * len(wanted))
+    search = Search(kernel)
+    ends = [(stop, trips) for _, stop in search.stops if not isinstance(stop, int)]
+    for wanted in (ends, *([end] for end in ends)):
+        values = search.reached(wanted)
         if values is not None:
             yield search.launch(values)
     yield from small(kernel, most=MOST)
+    stops = list(dict.fromkeys(stop for stop, _ in ends))
+    for one, other, more in product(stops if len(stops) > 1 else (), OTHERS, range(MORE)):
+        values = search.reached([(stop, trips + more if stop == one else other) for stop in stops])
+        if values is not None:
+            yield search.launch(values)
     for values in islice(some_launches(kernel), SOME):
         yield search.launch(values)
 
 
-def small(kernel: kir.Kernel, *, most: int = 3) -> list[Launch]:
+def small(kernel: kir.Kernel, *, most: int = 3, clusters: int = 1) -> list[Launch]:
     """Return a handful of small launches: trip counts 0 ... `most` for every loop that has a say.
 
-    All loops get the same count, then one at a time differs from the others; then parameters that
-    are no extent, such as the number of CTAs that share a tile, are 2 and 3.
+    All loops get the same count, or one after another where they cannot have it at once; then one
+    at a time differs from the others; then parameters that are no extent, such as the number of
+    CTAs that share a tile, are 2 and 3; then there are 2 ... `clusters` clusters.
     """
-    search = _Search(kernel)
+    search = Search(kernel)
     free = {name for name, stop in search.stops if not isinstance(stop, int)}
-    wanted: list[dict[str, int]] = [dict.fromkeys(free, n) for n in range(most + 1)]
-    if len(free) > 1:
-        wanted += [{**dict.fromkeys(free, 1), name: n} for name in sorted(free) for n in (2, 0)]
-    tries: list[tuple[dict[str, int], Values]] = [(trips, {}) for trips in wanted or [{}]]
-    shaping = {v for t in kernel.tensors for e in (*t.extents, *t.strides) for v in variables(e)}
-    others = [var.name for var in kernel.params if var not in shaping]
-    for name, n in ((name, n) for name in others for n in (2, 3)):
-        tries += [(dict.fromkeys(free, trips), {name: n}) for trips in (1, 2)]
     found: dict[tuple[object, ...], Launch] = {}
-    for trips, given in tries:
-        stops = [stop for name, stop in search.stops if name in trips]
-        counts = [trips[name] for name, _ in search.stops if name in trips]
-        values = search.reached(stops, counts, given)
+
+    def take(
+        trips: Mapping[str, int], given: Values | None = None, grid: int | None = None
+    ) -> bool:
+        values = search.reached(search.wanted(trips), given, grid)
         if values is not None:
             made = search.launch(values)
             found.setdefault((made.grid, made.block, *sorted(made.params.items())), made)
+        return values is not None
+
+    for count in range(most + 1) if free else [0]:
+        if not take(dict.fromkeys(free, count)):
+            for name in sorted(free):
+                take({name: count})
+    if len(free) > 1:
+        for name, count in product(sorted(free), (2, 0)):
+            take({**dict.fromkeys(free, 1), name: count})
+    shaping = {v for t in kernel.tensors for e in (*t.extents, *t.strides) for v in variables(e)}
+    others = [var.name for var in kernel.params if var not in shaping]
+    for name, value, count in product(others, (2, 3), (1, 2) if free else [0]):
+        take(dict.fromkeys(free, count), {name: value})
+    for many in range(2, clusters + 1):
+        take(dict.fromkeys(free, 1), grid=many * kernel.cluster)
     if not found:
         some = next(some_launches(kernel, (1, 2)), None)
         if some is not None:
-            made = search.launch({**some, kir.BLOCK.name: 0})
-            return [made]
+            return [search.launch({**some, kir.BLOCK.name: 0})]
     return list(found.values())
 
 
-class _Search:
-    """Find parameters by making one at a time large enough, all others being small."""
-
-    def __init__(self, kernel: kir.Kernel) -> None:
-        self.kernel = kernel
-        self.stops = _stops(kernel)
-        self.free = tuple(kernel.params)
-        self.units = _units(kernel)
-        self.grid = _grid(kernel)
-        self.requires = [function(expr) for expr in kernel.requires]
-
-    def launch(self, values: Values) -> Launch:
-        """Return a launch with the trip counts it gives; a stop that fails has none."""
-        params = {var.name: values[var.name] for var in self.kernel.params}
-        trips: dict[str, int] = {}
-        for name, stop in self.stops:
-            count = _at(stop, values)
-            if count is not None:
-                trips.setdefault(name, max(0, count))
-        return Launch(values[kir.GRID.name], params, values[kir.BLOCK.name], trips)
-
-    def completed(self, params: Values, block: int = 0, grid: int | None = None) -> Values | None:
-        """Add the grid and the CTA; None if that is no legal launch."""
-        if self.grid is not None:
-            try:
-                grid = self.grid(params)
-            except ZeroDivisionError:
-                return None
-        elif grid is None:
-            grid = self.kernel.cluster * (block // self.kernel.cluster + 1)
-        values = {**self._pitched(params), kir.GRID.name: grid, kir.BLOCK.name: block}
-        return values if block < grid and legal(self.kernel, self.requires, values) else None
-
-    def _pitched(self, params: Values) -> dict[str, int]:
-        """Make parameters that are strides and nothing else large enough for rows not to meet."""
-        out = dict(params)
-        extents = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
-        for t in self.kernel.tensors:
-            need = 1
-            for extent, stride in reversed(list(zip(t.extents, t.strides, strict=True))):
-                if isinstance(stride, Var) and stride not in extents:
-                    whole = -(-max(need, 1) // t.aligned) * t.aligned
-                    out[stride.name] = max(out[stride.name], whole)
-                step = _at(stride, out)
-                rows = _at(extent, out)
-                need = (step or 0) * max(rows or 0, 1)
-        return out
-
-    def reached(
-        self, stops: list[Expr], wanted: list[int], given: Values | None = None
-    ) -> Values | None:
-        """Return values, those given among them, at which the stops are what is wanted."""
-        for start in self._starts():
-            for block in (0, 1):
-                found = self._from({**start, **(given or {})}, block, stops, wanted)
-                if found is not None:
-                    return found
-        return None
-
-    def _starts(self) -> Iterator[dict[str, int]]:
-        """Yield first guesses: everything 1 (or its unit), then everything 0, 2, 3."""
-        for n in (1, 2, 0, 3):
-            yield {var.name: -(-n // self.units[var]) * self.units[var] for var in self.free}
-
-    def _from(
-        self, start: dict[str, int], block: int, stops: list[Expr], wanted: list[int]
-    ) -> Values | None:
-        params = dict(start)
-        for _ in range(2):
-            for stop, count in zip(stops, wanted, strict=True):
-                self._towards(params, block, stop, count)
-        values = self.completed(params, block)
-        if values is None:
-            return None
-        good = all(
-            at is not None and max(0, at) == count
-            for at, count in ((_at(s, values), n) for s, n in zip(stops, wanted, strict=True))
-        )
-        return values if good else None
-
-    def _towards(self, params: dict[str, int], block: int, stop: Expr, count: int) -> None:
-        """Set the one parameter that gives this trip count, if one does."""
-
-        def at(var: Var, units: int) -> int:
-            values = {**params, var.name: units * self.units[var]}
-            grid = block + 1
-            if self.grid is not None:
-                try:
-                    grid = self.grid(values)
-                except ZeroDivisionError:
-                    grid = 1
-            found = _at(stop, {**values, kir.GRID.name: grid, kir.BLOCK.name: block})
-            return -1 if found is None else max(0, found)
-
-        for var in self.free:
-            if var not in variables(stop):
-                continue
-            if at(var, params[var.name] // self.units[var]) == count:
-                return
-            low, high = 0, LARGEST // self.units[var]
-            while low < high:
-                middle = (low + high) // 2
-                if at(var, middle) < count:
-                    low = middle + 1
-                else:
-                    high = middle
-            if at(var, low) == count:
-                params[var.name] = low * self.units[var]
-                return
-
-
-def _at(expr: Expr, values: Values) -> int | None:
+def grids(kernel: kir.Kernel, params: Values) -> list[int]:
+    """Return the grids that come into question for given parameters, smallest first."""
+    grid = required_grid(kernel)
+    if grid is None:
+        return list(range(kernel.cluster, GRIDS + 1, kernel.cluster))
     try:
-        return function(expr)(values)
-    except (ZeroDivisionError, KeyError):
-        return None
-
-
-def _stops(kernel: kir.Kernel) -> list[tuple[str, Expr]]:
-    """Return the name and end of every loop, of those inside others as in the first turn."""
-    out: list[tuple[str, Expr]] = []
-    moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-
-    def body(stmts: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> None:
-        lets = dict(outer)
-        for stmt in stmts:
-            match stmt:
-                case kir.Let(var, value):
-                    lets[var] = sites.MOVING if var in moving else substitute(value, lets)
-                case kir.ForLoop(index, stop, inner):
-                    whole = substitute(stop, lets)
-                    if sites.MOVING not in variables(whole):
-                        out.append((index.name, whole))
-                    body(inner, {**lets, index: 0})
-                case _:
-                    for inner in kir.bodies(stmt):
-                        body(inner, lets)
-
-    body(kernel.body, {kir.RANK: kir.BLOCK % kernel.cluster if kernel.cluster > 1 else 0})
-    return out
-
-
-def _units(kernel: kir.Kernel) -> dict[Var, int]:
-    """Return for each parameter what a launch rounds it up to: the alignment of last extents."""
-    units = dict.fromkeys(kernel.params, 1)
-    for t in kernel.tensors:
-        for var in variables(t.extents[-1]):
-            units[var] = lcm(units.get(var, 1), _unit(t.extents[-1], var, t.aligned))
-    return units
-
-
-def _unit(extent: Expr, var: Var, aligned: int) -> int:
-    """Return the steps of a parameter in which an extent stays a multiple: 1 of `16 * n` for 8."""
-    at = function(extent)
-    others = dict.fromkeys((v.name for v in variables(extent)), 1)
-    for unit in (u for u in range(1, aligned) if aligned % u == 0):
-        try:
-            steps = [at({**others, var.name: unit * many}) for many in (1, 2, 3)]
-        except ZeroDivisionError:
-            return aligned
-        if all(step % aligned == 0 for step in steps):
-            return unit
-    return aligned
-
-
-def _grid(kernel: kir.Kernel) -> Function | None:
-    """Return the number of CTAs as a function of parameters, where it is required to be one."""
-    number = fixed_grid(kernel)
-    return None if number is None else function(number)
-
-
-def fixed_grid(kernel: kir.Kernel) -> Expr | None:
-    """Return what `Kernel.requires` says the number of CTAs is, if it says so."""
-    for condition in kernel.requires:
-        match condition:
-            case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
-                number = b if a == kir.GRID else a
-                if kir.GRID not in variables(number):
-                    return number
-            case _:
-                pass
-    return None
-
-
-def legal(kernel: kir.Kernel, requires: Iterable[Function], values: Values) -> bool:
-    """Whether a launch may be: what is required holds, and rows end where they are aligned."""
-    grid = values[kir.GRID.name]
-    if grid < 1 or grid % kernel.cluster or any(values[var.name] < 0 for var in kernel.params):
-        return False
-    try:
-        if not all(holds(values) for holds in requires):
-            return False
+        return [grid(params)]
     except ZeroDivisionError:
-        return False
-    return all(function(t.extents[-1])(values) % t.aligned == 0 for t in kernel.tensors)
+        return []
+
+
+def counted(kernel: kir.Kernel, grid: int, params: Values) -> Launch:
+    """Return a launch that is given, with the trip counts of its first CTA."""
+    return Search(kernel).launch({**params, kir.GRID.name: grid, kir.BLOCK.name: 0})
 
 
 def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Iterator[Values]:
     """Yield legal launches: extents around multiples of tiles, few CTAs; smallest first."""
-    search = _Search(kernel)
+    search = Search(kernel)
     used = {v for e in kernel.requires for v in variables(e)}
     sizes: dict[Var, int] = {}
     for site in sites.read(kernel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -10,14 +10,17 @@ from fuser import kernel_ir as kir
 from fuser.expr import Var
 from fuser.program import Program
 from oracles import explorer, launches, prover, simulator
+from oracles.launch_search import Launch
+from oracles.preconditions import broken
 from oracles.target import Subject, Target
-from oracles.trials import GRIDS, Trial, broken, settings, trials, trips
 from oracles.verdict import Status, Verdict
 from oracles.witness import Witness
 
 SMALL = 3
 """Trip counts up to this are tried where nothing is asked for, or just past the longest ring."""
-Plan = tuple[Trial, ...]
+CLUSTERS = 3
+"""Small launches have up to so many clusters: CTAs one by one, side by side, and more than two."""
+Plan = tuple[Launch, ...]
 """A launch for each kernel of what is judged."""
 SCHEDULES = 24
 """Schedules under which the simulator tries to replay what the prover refutes."""
@@ -46,6 +49,19 @@ class Asked:
     all_trips: bool = False
 
 
+def settings(grid: int | None, params: Mapping[str, int]) -> str:
+    """Write a launch as it is asked for on the command line."""
+    head = [] if grid is None else [f"--grid {grid}"]
+    return " ".join([*head, *(f"--set {n}={v}" for n, v in params.items())])
+
+
+def told(launch: Launch) -> str:
+    """Write a launch with how often its loops run."""
+    loops = ", ".join(f"{name} runs {count}x" for name, count in launch.trips.items())
+    where = f"in CTA {launch.block}, " if launch.block else ""
+    return settings(launch.grid, launch.params) + (f" ({where}{loops})" if loops else "")
+
+
 def plans(spec: str, target: Target, asked: Asked) -> list[Plan]:
     """Return what to launch: as `requested`, for a program with the same values in every kernel.
 
@@ -56,21 +72,21 @@ def plans(spec: str, target: Target, asked: Asked) -> list[Plan]:
     """
     first, *others = target.kernels
     if not others:
-        return [(trial,) for trial in requested(spec, first, asked)]
+        return [(launch,) for launch in requested(spec, first, asked)]
     names = {p.name for kernel in target.kernels for p in kernel.params}
     if asked.given:
         _params(spec, target.name, sorted(names), asked.given)
         return [tuple(_own(spec, kernel, _restricted(asked, kernel)) for kernel in target.kernels)]
     found = []
-    for trial in requested(spec, first, asked):
-        given = tuple(f"{name}={value}" for name, value in trial.params.items())
-        if names <= set(trial.params):
+    for launch in requested(spec, first, asked):
+        given = tuple(f"{name}={value}" for name, value in launch.params.items())
+        if names <= set(launch.params):
             rest = (_restricted(Asked(asked.grid, given), kernel) for kernel in others)
             try:
                 more = [_own(spec, k, a) for k, a in zip(others, rest, strict=True)]
             except LaunchError:
                 continue  # This launch of the first kernel is none of the others.
-            found.append((trial, *more))
+            found.append((launch, *more))
     if not found:
         needed = " ".join(f"--set {name}=N" for name in sorted(names))
         says = "no small launch of the first kernel settles those of the others"
@@ -84,7 +100,7 @@ def _restricted(asked: Asked, kernel: kir.Kernel) -> Asked:
     return Asked(asked.grid, given)
 
 
-def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Trial]:
+def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Launch]:
     """Return the one launch that was asked for, or small ones.
 
     Parameters
@@ -107,9 +123,9 @@ def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Trial]:
         return [_own(spec, kernel, asked)]
     stages = max([b.slots for b in kernel.buffers] + [m.slots for m in kernel.barriers], default=1)
     most = max(SMALL, 2 * stages + 2 if asked.all_trips else stages + 1)
-    found = trials(kernel, most)
+    found = _small(kernel, most)
     if asked.grid is not None:
-        found = [trial for trial in found if trial.grid == asked.grid]
+        found = [launch for launch in found if launch.grid == asked.grid]
     if not found:
         grid = "" if asked.grid is None else f" --grid {asked.grid}"
         names = " ".join(f"--set {p.name}=N" for p in kernel.params)
@@ -120,19 +136,26 @@ def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Trial]:
     return found
 
 
-def _own(spec: str, kernel: kir.Kernel, asked: Asked) -> Trial:
+def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
+    """Return small launches, each once whichever of its CTAs was looked at."""
+    found: dict[str, Launch] = {}
+    for one in launches.small(kernel, most=most, clusters=CLUSTERS):
+        found.setdefault(settings(one.grid, one.params), one)
+    return list(found.values())
+
+
+def _own(spec: str, kernel: kir.Kernel, asked: Asked) -> Launch:
     params = _params(spec, kernel.name, [p.name for p in kernel.params], asked.given)
-    grids = [asked.grid] if asked.grid is not None else list(range(1, GRIDS + 1))
-    wrong = ""
+    grids = launches.grids(kernel, params) if asked.grid is None else [asked.grid]
+    wrong = "" if grids else "the grid that it requires divides by 0"
     for grid in grids:
-        at = {**params, kir.GRID.name: grid, kir.BLOCK.name: 0, kir.RANK.name: 0}
-        says = broken(kernel, at)
+        says = broken(kernel, {**params, kir.GRID.name: grid})
         if not says:
-            return Trial(grid, params, trips(kernel, at))
+            return launches.counted(kernel, grid, params)
         wrong = wrong or says
     call = settings(asked.grid, params)
-    tried = "" if asked.grid is not None else f" (no grid of 1 to {GRIDS} fits)"
-    small = trials(kernel, 1)
+    tried = f" (no grid of {grids[0]} to {grids[-1]} fits)" if len(grids) > 1 else ""
+    small = _small(kernel, 1)
     out = f"try {settings(small[-1].grid, small[-1].params)}" if small else "change its values"
     raise LaunchError(f"{spec} {call}: {kernel.name} cannot be launched so: {wrong}{tried}; {out}")
 
@@ -203,7 +226,9 @@ def again(kernel: kir.Kernel, found: Witness, policy: str) -> Again:
     tried = [(likely, range(SCHEDULES))]
     if kernel.semaphores:
         # The trip counts alone do not say how many CTAs take turns.
-        several = [one for one in launches.small(kernel) if one.grid > likely.grid]
+        several = [
+            one for one in launches.small(kernel, clusters=CLUSTERS) if one.grid > likely.grid
+        ]
         tried += [(one, range(SCHEDULES // 4)) for one in several[:4]]
     for launch, seeds in tried:
         how = settings(launch.grid, launch.params)
@@ -218,7 +243,7 @@ def again(kernel: kir.Kernel, found: Witness, policy: str) -> Again:
     return Again("", 0, settings(likely.grid, likely.params))
 
 
-def _like(kernel: kir.Kernel, counts: dict[str, int]) -> launches.Launch | None:
+def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
     """Return a launch whose loops have these trip counts, or at least one of them."""
     wanted: dict[str, int] = {}
     for stmt in kernel.walk():
@@ -237,7 +262,7 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> launches.Launch | None:
 
 def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:
     """Run a launch under so many schedules."""
-    runs = [simulator.Launch(trial.grid, trial.params) for trial in plan]
+    runs = [simulator.Launch(one.grid, one.params) for one in plan]
     launch = runs if isinstance(subject, Program) else runs[0]
     return simulator.search(subject, launch, schedules=schedules, seed=seed, policy=policy)
 
@@ -258,6 +283,6 @@ def replayed(
 
 def explored(subject: Subject, plan: Plan, states: int, policy: str) -> Verdict:
     """Go through every interleaving of a launch."""
-    runs = tuple(explorer.Launch(trial.grid, trial.params) for trial in plan)
+    runs = tuple(explorer.Launch(one.grid, one.params) for one in plan)
     launch = runs if isinstance(subject, Program) else runs[0]
     return explorer.explore(subject, launch, policy=policy, states=states)

@@ -185,7 +185,7 @@ class Machine:
                 follow()
         parts = self.columns.parts
         parts.generic[by], parts.published[by] = generic, False
-        parts.cta[by], parts.far[by], parts.kin[by] = agent.cta, cta != agent.cta, 0
+        parts.cta[by], parts.far[by] = agent.cta, cta != agent.cta
         flight = Flight(by, base, event, agent.clock.copy(), agent, [], cta, agent.now)
         first = cta // self.kernel.cluster * self._reach if shared else 0
         last = first + self._reach if shared else len(self.agents)

@@ -34,11 +34,18 @@ SHARED_SEEN, SHARED_OWN = 2, 3
 accessing thread's own fence before it published them."""
 GLOBAL_SEEN = 4
 """Row: generic accesses of global memory that anyone's fence covered."""
-PUBLIC = 5
+SPOKEN = 5
+"""Row: parts of a wgmma that an arrival spoke for, by a warp that had waited for its own part."""
+PUBLIC = 6
 """Rows before it spread with every release and acquire."""
-GLOBAL_OWN = 5
+GLOBAL_OWN = 6
 """Row: what this thread's own fences of global memory covered; it does not spread."""
-ROWS = 6
+SISTERS = 7
+"""Row: parts of its sisters in the wgmmas that this warp has waited for; it does not spread.
+
+It becomes `SPOKEN` where this thread arrives on an mbarrier, and means nothing before that.
+"""
+ROWS = 8
 
 
 def fresh(components: int) -> Clock:
@@ -72,8 +79,6 @@ class Parts:
         Its CTA, counted among those that run together.
     far : array of bool
         Whether it is a copy into the shared memory of another CTA.
-    kin : array of int
-        Number of the wgmma of which it is one warp's part; 0 for anything else.
     """
 
     def __init__(self, components: int) -> None:
@@ -81,16 +86,14 @@ class Parts:
         self.published = np.zeros(components, np.bool_)
         self.cta = np.zeros(components, np.intp)
         self.far = np.zeros(components, np.bool_)
-        self.kin = np.zeros(components, np.int64)
 
     def grow(self, components: int) -> None:
         """Make room for more components."""
-        more = (0, components - self.kin.size)
+        more = (0, components - self.generic.size)
         self.generic = np.pad(self.generic, more, constant_values=True)
         self.published = np.pad(self.published, more)
         self.cta = np.pad(self.cta, more)
         self.far = np.pad(self.far, more)
-        self.kin = np.pad(self.kin, more)
 
     def kind(self, kind: str, other: int, by: int, when: int, clock: Clock) -> str:
         """Name a missing order: it may be one that does not reach the other CTA."""

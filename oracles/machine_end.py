@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser import kernel_ir as kir
-from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, place
+from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Groups, place
 from oracles.machine_meet import REGISTERS, TURN
 from oracles.machine_run import Run
 from oracles.verdict import Finding
@@ -65,9 +65,11 @@ def _in_flight(run: Run) -> None:
             case _:
                 owed, what = WRITE_DONE, "may still write shared memory"
         if seen[flight.cta][flight.by] < flight.base + owed:
-            says = f"nobody has awaited this copy at the exit of the CTA: it {what}"
+            lost = any(flight in g.open for g in _groups(flight.issuer))
+            why = "it was never committed" if lost else "nobody has awaited this copy"
+            says = f"{why} at the exit of the CTA: it {what}"
             where = place(flight.issuer.name, flight.event)
-            _error(run, run.blocks[flight.cta], "exit", where, says)
+            _error(run, run.blocks[flight.cta], "group" if lost else "exit", where, says)
             return
     for cta, by, at, event in machine.remote:
         run.checked += 1
@@ -75,6 +77,10 @@ def _in_flight(run: Run) -> None:
             says = f"CTA {run.blocks[cta]} may have ended when this reaches its shared memory"
             _error(run, run.blocks[cta], "exit", place(machine.agents[by].name, event), says)
             return
+
+
+def _groups(agent: Agent) -> tuple[Groups, ...]:
+    return agent.bulk, agent.copies, agent.team.groups
 
 
 def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:

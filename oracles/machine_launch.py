@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -119,10 +119,15 @@ def run_chain(
 ) -> Done:
     """Run launches in order under one schedule, up to the first error."""
     done = Done()
-    for stage in stages:
+    for place, stage in enumerate(stages):
         for name in stage.fresh:
             stage.tensors[name][...] = _poison(stage.tensors[name])
+        before = len(done.findings)
         _run_stage(stage, seed, schedule, done, strict=strict)
+        if len(stages) > 1:
+            at = f"launch {place} ({stage.prepared.kernel.name}), "
+            new = done.findings[before:]
+            done.findings[before:] = [replace(f, where=at + f.where) for f in new]
         if any(finding.severity == "error" for finding in done.findings):
             break
     return done

@@ -44,6 +44,7 @@ class Meetings:
         self.clusters = [ClusterBarrier(fresh(), fresh()) for _ in range(clusters)]
         self.counters: dict[tuple[str, int], Counter] = {}
         self.free = [0] * machine.ctas
+        self._changes: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for agent in machine.agents:
             agent.team.registers = machine.kernel.registers
         machine.followers.append(self._follow)
@@ -295,6 +296,7 @@ class Meetings:
             self.machine.block(agent, why)
             other.blocked = why
             return False
+        self._met_since(agent, other)
         self.free[agent.cta] -= more
         team.registers = new
         self.machine.wake(other, passed=True)
@@ -303,6 +305,22 @@ class Meetings:
                 if waiter.blocked.startswith(REGISTERS):
                     self.machine.wake(waiter, passed=False)
         return True
+
+    def _met_since(self, agent: Agent, other: Agent) -> None:
+        """Demand that the warps of the warpgroup have met since their last change of registers."""
+        four = kir.WARPGROUP // kir.WARP
+        first = agent.warp - agent.warp % four
+        warps = range(first, min(first + four, self.machine.kernel.threads // kir.WARP))
+        changes = {warp: self._changes.setdefault((agent.cta, warp), []) for warp in warps}
+        turn = len(changes[agent.warp])
+        for warp in warps if turn else ():
+            late = len(changes[warp]) < turn
+            by, at = (0, 0) if late else changes[warp][turn - 1]
+            if late or max(agent.clock[ORDER, by], other.clock[ORDER, by]) < at:
+                says = f"nothing orders this change after the one before of warp {warp}"
+                raise Violation("registers", says)
+        changes[agent.warp].append((agent.by, agent.now))
+        agent.tick()
 
 
 def whole_groups(event: Event, kernel: kir.Kernel, what: str, *, full: bool) -> None:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from fuser import kernel_ir as kir
 from oracles.machine import Machine
 from oracles.machine_agent import WRITE_DONE, Agent, Flight, Violation
 from oracles.machine_barrier import REACH, Barrier
-from oracles.machine_clock import CAUSE, ORDER, Clock, join, join_cause
+from oracles.machine_clock import CAUSE, ORDER, SISTERS, SPOKEN, Clock, join, join_cause
 from oracles.machine_unroll import Event
 
 
@@ -135,6 +137,7 @@ class Phases:
         b.pending -= agent.mult
         if agent.cta == b.cta:
             join(b.acc, agent.clock)
+            self._speak(agent, b.acc, nbytes)
         else:
             self.machine.remote.append((b.cta, agent.by, agent.now, event))
             join_cause(b.acc, agent.clock)
@@ -142,9 +145,22 @@ class Phases:
             seen = agent.clock if wide else agent.fences.get(kir.Scope.CLUSTER)
             if seen is not None:
                 join(b.far, seen)
+            if wide:
+                self._speak(agent, b.far, nbytes)
         b.parts.append((agent.by, agent.now))
         agent.tick()
         self._settle(b)
+
+    def _speak(self, agent: Agent, released: Clock, nbytes: int) -> None:
+        """Let an arrival tell of the parts that other warps have in wgmmas that this one awaited.
+
+        Notes
+        -----
+        The default policy tolerates one arrival per warpgroup on the barrier that frees a slot.
+        Who expects bytes fills a slot; nothing else than an arrival speaks for other warps.
+        """
+        if not nbytes:
+            np.maximum(released[SPOKEN], agent.clock[SISTERS], out=released[SPOKEN])
 
     def arrive_for(self, flight: Flight, b: Barrier, mult: int, copies: list[Flight]) -> None:
         """Count the arrivals that copies make by themselves when they are over."""

@@ -14,6 +14,7 @@ from oracles.machine_clock import (
     ORDER,
     SHARED_OWN,
     SHARED_SEEN,
+    SPOKEN,
     Clock,
     Index,
     Parts,
@@ -86,23 +87,14 @@ class SharedShadow:
         clock: Clock,
     ) -> Trouble:
         for row, other in np.argwhere(unread).tolist():
-            if not self._kin_known(reads[row], other, clock):
+            if clock[SPOKEN, other] < reads[row, other]:
                 says = "the earlier read is not ordered before this write"
                 kind = self.parts.kind("WAR", other, by, int(reads[row, other]), clock)
                 return Trouble(kind, says, other, where=int(atoms[row]))
         self.reads[atoms] = np.where(unread, 0, reads)
         row, other = np.argwhere(unread).tolist()[0]
         says = "one warp of the warpgroup says that its wgmma is over, for all four of them"
-        severity = "error" if self.strict else "warning"
-        return Trouble("WAR", says, other, where=int(atoms[row]), severity=severity)
-
-    def _kin_known(self, times: NDArray[np.int32], other: int, clock: Clock) -> bool:
-        """Whether the same wgmma is known to be over in another warp."""
-        kin = self.parts.kin[: times.size]
-        if not kin[other]:
-            return False
-        same = (kin == kin[other]) & (times > 0)
-        return bool((same & (clock[ORDER, : times.size] >= times)).any())
+        return Trouble("WAR", says, other, where=int(atoms[row]), severity="warning")
 
     def _crossing(
         self, atoms: Index, who: Index, when: NDArray[np.int32], clock: Clock
@@ -156,7 +148,7 @@ def shared_shadow(atoms: int, parts: Parts, *, strict: bool) -> SharedShadow:
         parts,
         np.zeros(atoms, np.intp),
         np.zeros(atoms, np.int32),
-        np.zeros((atoms, parts.kin.size), np.int32),
+        np.zeros((atoms, parts.generic.size), np.int32),
         strict,
     )
 

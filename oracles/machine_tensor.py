@@ -20,7 +20,7 @@ from oracles import machine_ops
 from oracles.machine import GROUPS, Machine
 from oracles.machine_access import check_slot
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation
-from oracles.machine_clock import Index, join, join_cause
+from oracles.machine_clock import SHARED_SEEN, SISTERS, Clock, Index, join, join_cause
 from oracles.machine_meet import Meetings, whole_groups
 from oracles.machine_memory import Memory, span
 from oracles.machine_ops import Array
@@ -110,8 +110,8 @@ class Tensorcores:
             agent, event, WRITE_DONE, generic=False, cta=agent.cta, shared=True
         )
         join(flight.start, other.clock)
+        flight.start[SHARED_SEEN] = _fenced_by_all(agent, other)
         flight.kin = self._number(agent, event)
-        self.machine.columns.parts.kin[flight.by] = flight.kin
         agent.team.groups.open.append(flight)
         buffer = stmt.b.buffer
         check_slot(stmt.b, event.other, OPERAND_NBYTES)
@@ -228,8 +228,9 @@ class Tensorcores:
             agent.sees(flight, WRITE_DONE)
             other.sees(flight, WRITE_DONE)
             for sibling in () if self._strict else self._kin_flights[flight.kin]:
-                join_cause(agent.clock, sibling.start)
-                join_cause(other.clock, sibling.start)
+                for waiting in (agent, other):
+                    join_cause(waiting.clock, sibling.start)
+                    waiting.clock[SISTERS, sibling.by] = sibling.base + READ_DONE
         groups.forget(keep, read_only=False)
         self.machine.wake(other, passed=True)
         return True
@@ -308,6 +309,18 @@ def _part(layout: kir.Layout, warp: int) -> Part:
 
 def _in_order(agent: Agent, other: Agent) -> tuple[Agent, Agent]:
     return (agent, other) if agent.lo < other.lo else (other, agent)
+
+
+def _fenced_by_all(agent: Agent, other: Agent) -> Clock:
+    """Return what is fenced for a wgmma: by every lane, as all of them issue it.
+
+    What a lane wrote itself, it alone has to fence.
+    """
+    seen: Clock = np.minimum(agent.clock[SHARED_SEEN], other.clock[SHARED_SEEN])
+    for lane in (agent, other):
+        own = [lane.by, *(f.by for f in lane.issued)]
+        seen[own] = lane.clock[SHARED_SEEN, own]
+    return seen
 
 
 def _held(agent: Agent, fragment: kir.Fragment, size: int) -> Array:

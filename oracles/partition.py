@@ -27,7 +27,7 @@ from itertools import product as combinations
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, eq, fold, variables
-from oracles import launches, sites
+from oracles import sites
 from oracles.arithmetic import replace_tree
 from oracles.places import (
     DEALT,
@@ -56,6 +56,7 @@ from oracles.polynomial import (
     tree,
     value,
 )
+from oracles.preconditions import fixed_grid
 from oracles.premises import Known
 from oracles.sites import Site
 
@@ -106,7 +107,7 @@ class _Partition:
         whole: bool,
     ) -> None:
         self.kernel, self.tensor, self.known = kernel, tensor, known
-        self.grid = launches.fixed_grid(kernel)
+        self.grid = fixed_grid(kernel)
         self.stores = [store(site, box, known) for site, box in found]
         self.sizes = self.stores[0].box.shape
         if any(s.box.shape != self.sizes for s in self.stores):

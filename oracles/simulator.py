@@ -223,7 +223,7 @@ def _judge(
             return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {stages}")
         return _search(stages, seeds, policy, schedule)
     except BadExpression as bad:
-        finding = Finding("expression", f"kernel {kernel.name}", str(bad))
+        finding = Finding("bounds", f"kernel {kernel.name}", str(bad))
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))
 
 

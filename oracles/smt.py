@@ -120,10 +120,11 @@ class Script:
     def ask(self, *questions: str, values: Iterable[str] = ()) -> Answer:
         """Ask whether the text and these constants of it can hold together."""
         status = str(self.solver.check(*(z3.Bool(name) for name in questions)))
-        if status != "sat":
+        names = tuple(values)
+        if status != "sat" or not names:
             return Answer(status, {})
         model = self.solver.model()
-        found = {name: model.eval(z3.Int(name), model_completion=True) for name in values}
+        found = {name: model.eval(z3.Int(name), model_completion=True) for name in names}
         return Answer(status, {name: value.as_long() for name, value in found.items()})
 
     def least(self, question: str, name: str, most: int) -> int:

@@ -8,19 +8,40 @@ from math import prod
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, variables
 from oracles import launches
-from oracles.launches import Function, Values, function
+from oracles.preconditions import Function, Values, function
 from oracles.sites import MOVING, Site, adds, touches, unknown, writes
 from oracles.verdict import Finding
 
-BOXES = 4000
-"""Boxes of one launch that are looked at; a launch with more is not judged."""
+TURNS = 4000
+"""Turns of loops around boxes that one launch may have; a launch with more is not judged."""
+ALL_TURNS = 60_000
+"""Turns of all launches of a search together; a second."""
 Span = list[tuple[int, int]]
 Wrong = tuple[str, str, str]
 """Kind of finding, place, and what goes wrong."""
 
 
 class TooManyError(Exception):
-    """A launch has more boxes than are looked at."""
+    """A launch has more turns than are looked at."""
+
+
+class Budget:
+    """The turns that may still be looked at, whether they show a box or not."""
+
+    def __init__(self, turns: int) -> None:
+        self.left = turns
+
+    def spend(self) -> None:
+        """Count a turn.
+
+        Raises
+        ------
+        TooManyError
+            If there is none left.
+        """
+        if self.left <= 0:
+            raise TooManyError
+        self.left -= 1
 
 
 class Reading:
@@ -35,9 +56,17 @@ class Reading:
         self.extents = [function(e) for e in box.tensor.extents]
         self.writes = writes(site.stmt) is not None
 
-    def boxes(self, values: Values) -> Iterator[tuple[Values, Span]]:
-        """Yield every box that is not empty, with the values of the loop indices."""
+    def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:
+        """Yield every box that is not empty, with the values of the loop indices.
+
+        Raises
+        ------
+        TooManyError
+            If there are more turns than a budget allows.
+        """
         for now in _turns(self.loops, values):
+            if budget is not None:
+                budget.spend()
             if not all(guard(now) for guard in self.guards):
                 continue
             spans = []
@@ -78,13 +107,17 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     stops = [turn.stop for turn in loops.values() if not isinstance(turn.stop, int)]
     closed = [function(s) for s in stops if MOVING not in variables(s) and _closed(kernel, s)]
     skipped = left_out(kernel, sites)
+    rest = ALL_TURNS
     for values in launches.some_launches(kernel):
+        budget = Budget(min(TURNS, rest))
+        rest -= budget.left
         try:
-            wrong = wrong_in(kernel, read, values, skipped)
+            wrong = wrong_in(kernel, read, values, skipped, budget)
         except ZeroDivisionError:
             wrong = ("bounds", kernel.name, "an index divides by 0")
         except TooManyError:
-            continue
+            wrong = None
+        rest += budget.left
         if wrong is not None:
             kind, where, says = wrong
             shown = {k: v for k, v in values.items() if k != kir.BLOCK.name}
@@ -124,19 +157,26 @@ def _count(stop: Function, values: Values) -> int:
 
 
 def wrong_in(
-    kernel: kir.Kernel, read: list[Reading], values: Values, skipped: frozenset[str]
+    kernel: kir.Kernel,
+    read: list[Reading],
+    values: Values,
+    skipped: frozenset[str],
+    budget: Budget | None = None,
 ) -> Wrong | None:
-    """Return what goes wrong in one launch, outputs in `skipped` aside."""
+    """Return what goes wrong in one launch, outputs in `skipped` aside.
+
+    Raises
+    ------
+    TooManyError
+        If the launch has more turns than the budget, or `TURNS`, allows.
+    """
     written: dict[str, list[Span]] = {}
-    seen = 0
+    budget = Budget(TURNS) if budget is None else budget
     for block in range(values[kir.GRID.name]):
         here = {**values, kir.BLOCK.name: block}
         for reading in read:
             extents = [extent(here) for extent in reading.extents]
-            for now, spans in reading.boxes(here):
-                seen += 1
-                if seen > BOXES:
-                    raise TooManyError
+            for now, spans in reading.boxes(here, budget):
                 for (start, end), extent in zip(spans, extents, strict=True):
                     if start < 0 or end > extent:
                         at = "".join(f", {t.name}={now[t.index.name]}" for t in reading.site.loops)

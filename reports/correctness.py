@@ -62,13 +62,13 @@ def headline(records: pd.DataFrame, runs: pd.DataFrame) -> Headline:
     blind = records[(records["oracle"] == "mutant") & (records["status"] == "fail")]
     drawn = cases["case"].nunique()
     if bad.empty and blind.empty and drawn:
-        status, says = "pass", f"{drawn:,} cases, no failure"
+        status, says = "pass", f"{_many(drawn, 'case')}, no failure"
     elif not drawn and blind.empty:
         status, says = "unknown", "No case was judged"
     else:
         status = "fail"
         says = f"{bad['case'].nunique():,} of {drawn:,} cases failed"
-        says += f", {len(blind):,} mutants survived a blind judge" if len(blind) else ""
+        says += f", {_many(len(blind), 'mutant')} survived a blind judge" if len(blind) else ""
     valid = cases[cases["oracle"] == "build"]["status"].ne("invalid")
     seconds = sum(float(facts.get("elapsed_s", 0)) for facts in runs["facts"])
     numbers = [("Claims and elements checked", f"{int(cases['checked'].sum()):,}")]
@@ -228,7 +228,8 @@ def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
         ["status", "oracle", "kind", "family", "cases", "case", "reason", "repro"]
     ].fillna("")
     says = (
-        f"{len(table)} kinds of failure in {rows['case'].nunique()} cases (shrinking included); "
+        f"{_many(len(table), 'kind')} of failure in {_many(rows['case'].nunique(), 'case')} "
+        "(shrinking included); "
         "python FILE replays one alone."
     )
     return Section("Failures", says, table, figure=drawings(first["witness"]))
@@ -293,7 +294,8 @@ def mutants(records: pd.DataFrame) -> Section:
     table.insert(1, "mutants", counts.sum(axis=1).to_numpy())
     killed, redundant, blind = (int(counts[name].sum()) for name in order[:3])
     says = (
-        f"{len(rows)} mutants: {killed} killed by both judges, {redundant} redundant syncs, "
+        f"{_many(len(rows), 'mutant')}: {killed} killed by both judges, "
+        f"{_many(redundant, 'redundant sync')}, "
         f"{blind} past a blind judge. A family without a row has no sync to break."
     )
     return Section("Mutants", says, table)
@@ -321,7 +323,7 @@ def environment(runs: pd.DataFrame) -> Section:
     """Show what each run was made with."""
     facts = pd.DataFrame(list(runs["facts"]), index=runs["run"]).T if len(runs) else pd.DataFrame()
     table = facts.rename_axis(index="fact", columns=None).reset_index().fillna("").astype(str)
-    return Section("Environment", f"{len(runs)} runs are in this report.", table)
+    return Section("Environment", f"{_many(len(runs), 'run')} in this report.", table)
 
 
 def _judged(records: pd.DataFrame) -> pd.DataFrame:
@@ -348,3 +350,8 @@ def _stage(name: object) -> str:
     if not isinstance(name, int):
         return str(name)
     return f"{name} stage" if name == 1 else f"{name} stages"
+
+
+def _many(count: int, what: str) -> str:
+    """Count things: `1 case`, `2 cases`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

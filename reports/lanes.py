@@ -11,6 +11,8 @@ from oracles.witness import Mark, Row, Witness
 
 WIDTH = 1136
 """Units of the drawing, one CSS pixel each on a full-width page."""
+_NARROW = 920
+"""CSS pixels to which a drawing of usual width shrinks at most; below, its text is too small."""
 _LEFT, _TOP, _LINE, _GAP = 56, 62, 16, 12
 _NOTE = 210
 """Width of the states at the right."""
@@ -94,12 +96,16 @@ def svg(witness: Witness) -> Markup:
     trips = ", ".join(f"{name}={count}" for name, count in witness.trips)
     title = f"{witness.kernel}: {witness.kind}" + (f" at {trips}" if trips else "")
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="lanes" viewBox="0 0 {width:.0f} '
-        f'{height:.0f}" role="img" aria-label="{escape(f"{title}: {witness.says}")}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lanes" role="img" '
+        f'style="min-width:{_NARROW * width / WIDTH:.0f}px" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" '
+        f'aria-label="{escape(f"{title}: {witness.says}")}">',
         f"<style>{_STYLE}</style>",
         _text(8, 22, title, "title"),
     ]
     parts += _frame(lanes, heads, at, bottom)
+    if any(isinstance(row, Row) and row.line for row in shown):
+        parts.append(_text(_LEFT - 14, _TOP - 2, "line", "soft", anchor="end"))
     if noted:
         parts.append(_text(width - _NOTE + 6, _TOP - 2, "state after it", "soft"))
     parts += _marks(placed, at, width, _CAPTIONS.get(witness.kind, "nothing orders this"))
@@ -123,7 +129,9 @@ def _placed(shown: list[Row | int], top: float, chars: int) -> list[_Placed]:
         # The arrow's caption stands above the later access.
         y += 2 * _LINE if len(hits) > 1 and i == hits[-1] else 0
         if isinstance(row, int):
-            placed.append(_Placed(row, y, (f"{row} more events, not drawn",), ()))
+            placed.append(
+                _Placed(row, y, (f"{row} more event{'' if row == 1 else 's'}, not drawn",), ())
+            )
             y += _LINE + _GAP
             continue
         said = tuple(folded(row.text, chars))

@@ -1,10 +1,10 @@
-"""The cases on which the rules of the engines are tried: litmus kernels, and a few of their own."""
+"""The cases on which the rules of the engines are tried: the litmus kernels."""
 
 from __future__ import annotations
 
 from litmus.parts import Litmus
+from litmus.rules_turns import shared
 from litmus.suite import LITMUS, kernels
-from litmus_rules import LITMUS as OWN
 
 from fuzz.rules_engines import Case
 from oracles.verdict import Status
@@ -18,6 +18,11 @@ def case(one: Litmus) -> Case:
     return Case(one.name, one.kernel, safe, (run.grid, dict(run.params)), one.expect.policy)
 
 
+APART = Case("sums_of_tiles_in_one_place", shared(part=0), safe=False, start=(4, {"s": 2, "t": 2}))
+"""Turns order the CTAs of one tile, not those of another; no litmus, for the prover leaves it open.
+"""
+
+
 def cases() -> tuple[Case, ...]:
-    """Return every litmus that judges are asked about."""
-    return tuple(case(one) for one in (*OWN, *LITMUS) if not one.refused)
+    """Return every litmus that judges are asked about, and `APART`."""
+    return (*(case(one) for one in LITMUS if not one.refused), APART)

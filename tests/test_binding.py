@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from fusions import DIRECT, PIPELINED, bias_relu, bias_specs, compiled, row_major
 from hypothesis import given, settings
+from sample import often
 
 from fuser.binding import Spec, bind, classify, extents_of
 from fuser.dtype import DType
@@ -142,7 +143,7 @@ def test_every_kernel_has_a_class_of_its_own() -> None:
     assert (first.elements("T1"), second.elements("T1")) == (8, 16)
 
 
-@settings(max_examples=150)
+@settings(max_examples=often(150, 60))
 @given(cases())
 def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
     """`Tensor.aligned` and the strides of copied tensors, for every kernel of every case."""

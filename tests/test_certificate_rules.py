@@ -7,6 +7,9 @@ from functools import cache
 
 import kernels as ks
 import pytest
+from litmus.parts import elect
+from litmus.rules_turns import shared, turns
+from litmus.turnstiles import TURNS, by_engine, turnstile
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
@@ -28,6 +31,7 @@ NEEDS: dict[Axiom, str] = {
     Axiom.CONVERGE: "wgmma_ring",
     Axiom.FINISH: "cp_async_mbarrier",
     Axiom.SIGNAL: "signalled",
+    Axiom.TAKEN: "split_k",
 }
 """A right kernel whose proof needs the axiom."""
 SPARE = {Axiom.SEQUENCE: "who arrives has waited for the phase before in every kernel of ours"}
@@ -145,6 +149,16 @@ def smuggled() -> kir.Kernel:
     return replace(ring, buffers=(s, note)).rewrite(tell)
 
 
+def unsignalled() -> kir.Kernel:
+    """Wait for a last tile that nobody signals."""
+    arrive = kir.NamedArrive(1, 2 * kir.WARP)
+
+    def early(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        return [kir.IfThenElse(k + 1 < trips, (stmt,))] if stmt == arrive else None
+
+    return signalled().rewrite(early)
+
+
 def crossed() -> kir.Kernel:
     """Two warps that wait for each other before they arrive."""
     ring = cookbook.store_ring()
@@ -181,13 +195,18 @@ WRONG: dict[Obligation, kir.Kernel] = {
     Obligation.REGISTERS: mutant("wgmma_ring", "swap line 27"),
     Obligation.FENCE: mutant("wgmma_ring", "drop line 20"),
     Obligation.COLLECTIVE: mutant("store_ring", "threads 96 line 11"),
+    Obligation.WHOLE: unsignalled(),
+    Obligation.TURNS: turns(elect(kir.BlockSerializeRelease(TURNS, 0, 0))),
+    Obligation.CLEAN: turnstile(to=kir.BLOCK + 1),
+    Obligation.RESIDENT: turnstile(residency="any"),
+    Obligation.REMOTE: by_engine(later="add commit done"),
+    Obligation.APART: shared(part=0),
 }
 """A wrong kernel that only this obligation sees."""
 
 
 KEPT = {
     Obligation.NOT_BEHIND: "specialized_ring",
-    Obligation.WHOLE: "specialized_ring",
     Obligation.WAW: "specialized_ring",
     Obligation.RETURN: "store_ring",
 }

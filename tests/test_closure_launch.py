@@ -66,6 +66,21 @@ def test_loops_of_different_length_under_one_name_have_launches() -> None:
     assert {f.kind for f in verdict.findings} & {"deadlock", "arrivals"}
 
 
+def test_a_loop_with_a_round_more_than_its_count_has_launches() -> None:
+    """What goes wrong in round 40 of `n + 1` needs an `n` of 40, and 41 rounds."""
+    late = kir.IfThenElse(k >= 40, (kir.MBarrierWaitParity(BAR, 0, 0),))
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
+        kir.BlockSync(0, 32),
+        kir.ForLoop(k, n + 1, (late,)),
+        *COPY,
+    )
+    made = kernel(body, barriers=(BAR,), tensors=(X1, Y1))
+    found = showing(made, 40, policy="default")
+    assert found is not None
+    assert found.trips == {"k": 41}
+
+
 def test_ctas_of_a_cluster_are_told_apart_by_their_block() -> None:
     """`BLOCK` is another number in each CTA of a cluster, not one for all."""
     bar = kir.MBarrier("bar", 1, 1)

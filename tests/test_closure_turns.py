@@ -30,16 +30,21 @@ def across(kernel: kir.Kernel) -> kir.Kernel:
     """Let `t` tiles share the grid the other way: CTAs of one tile are `t` apart."""
     tile, turn, count = kir.BLOCK % t, kir.BLOCK // t, (kir.BLOCK // t + 1) % s
 
+    def placed(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Load(_, kir.Box(tensor) as box) if tensor.name == "W":
+                return [replace(stmt, src=replace(box, origin=(tile * 8, 0)))]
+            case kir.Store(kir.Box(tensor) as box) if tensor.name in ("W", "Y"):
+                return [replace(stmt, dst=replace(box, origin=(tile * 8, 0)))]
+            case _:
+                return None
+
     def turned(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         match stmt:
             case kir.BlockSerializeWait():
                 return [replace(stmt, index=tile, turn=turn)]
             case kir.BlockSerializeRelease():
                 return [replace(stmt, index=tile, turn=count)]
-            case kir.Load(_, kir.Box(tensor) as box) if tensor.name == "W":
-                return [replace(stmt, src=replace(box, origin=(tile * 8, 0)))]
-            case kir.Store(kir.Box(tensor) as box) if tensor.name == "W":
-                return [replace(stmt, dst=replace(box, origin=(tile * 8, 0)))]
             case kir.IfThenElse(test) if test == eq(kir.BLOCK, 0):
                 return [replace(stmt, condition=eq(turn, 0))]
             case kir.IfThenElse():
@@ -48,7 +53,7 @@ def across(kernel: kir.Kernel) -> kir.Kernel:
                 return None
 
     return replace(
-        kernel.rewrite(turned),
+        kernel.rewrite(placed).rewrite(turned),
         params=(s, t),
         requires=(t >= 1, s >= 1, eq(kir.GRID, t * s)),
         semaphores=(kir.Semaphore("turns", t),),

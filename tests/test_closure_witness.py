@@ -226,6 +226,13 @@ def test_a_wait_for_a_turn_comes_after_what_gives_it() -> None:
     assert "turns give turn 1 is by lane 0 of warp 0" in found.nearest
 
 
+@pytest.mark.parametrize("kernel", [cookbook.split_k(), cookbook.split_k_tma()])
+def test_a_refuted_turnstile_has_a_witness(kernel: kir.Kernel) -> None:
+    """Its ring breaks within one CTA, whatever the place of that CTA among those in turn."""
+    syncs = [s for s in kernel.walk() if isinstance(s, kir.BlockSync | kir.AsyncAwait)]
+    told(kernel.rewrite(lambda stmt: [] if stmt is syncs[0] else None))
+
+
 def test_a_fence_is_missing_where_the_turn_is_taken() -> None:
     """Of two CTAs it is the later one that has to fence."""
     found = told(changed(cookbook.split_k_tma(), a(kir.FenceAsyncProxy), 1))

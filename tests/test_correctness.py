@@ -93,7 +93,7 @@ def test_the_mutant_table_says_who_killed() -> None:
     row = correctness.kills(SPLIT).table.iloc[0]
     assert (row["prover"], row["simulator"], row["status"]) == ("survived", "killed", "fail")
     says = correctness.mutants(SPLIT).says
-    assert says.startswith("1 mutants: 0 killed by both judges, 0 redundant syncs, 1 past a blind")
+    assert says.startswith("1 mutant: 0 killed by both judges, 0 redundant syncs, 1 past a blind")
 
 
 def test_times_give_median_and_claims_per_family() -> None:
@@ -158,7 +158,7 @@ def test_a_ledger_becomes_a_page(tmp_path: Path) -> None:
     assert json.dumps(runs["facts"].iloc[0]) == '{"seed": 3, "elapsed_s": 1.0}'
     assert main([str(path), "--run", "seed3"]) == 0
     html = (tmp_path / "index.html").read_text()
-    assert "2 of 4 cases failed, 1 mutants survived a blind judge" in html
+    assert "2 of 4 cases failed, 1 mutant survived a blind judge" in html
 
 
 def test_a_failure_that_carries_a_witness_is_drawn() -> None:

@@ -1,9 +1,20 @@
 """Who is right: the buckets of a crosscheck, with judges that are wrong on purpose."""
 
+from dataclasses import replace
+
 import pytest
 
 from fuser import kernel_ir as kir
-from fuzz.crosscheck_judge import Answer, Bucket, conclude, find, settle, witness_launches
+from fuzz.crosscheck_judge import (
+    HARD_SCHEDULES,
+    SCHEDULES,
+    Answer,
+    Bucket,
+    conclude,
+    find,
+    settle,
+    witness_launches,
+)
 from fuzz.skeletons import Skeleton
 from fuzz.skeletons_cookbook import recipe
 from fuzz.skeletons_tile import Start
@@ -118,6 +129,44 @@ def test_a_judge_that_raises_is_broken() -> None:
     outcome = settle("x", ring(), prover=fall, explorer=clear)
     assert outcome.bucket == Bucket.BROKEN.value
     assert outcome.prover.reason == "RuntimeError: fell over"
+
+
+def faulty(family: str = "tma_ring", operator: str = "drop") -> Skeleton:
+    """A kernel that calls itself a mutant."""
+    return replace(ring(), family=family, faults=(f"{operator}: line 3",))
+
+
+def test_the_simulator_judges_sync_mutants_of_the_seeds() -> None:
+    """The explorer's word alone is no second judge; it is asked hard where the explorer fails."""
+    asked: list[tuple[int, int]] = []
+
+    def blind(_: kir.Kernel, start: Start, schedules: int) -> Verdict:
+        asked.append((start[1]["R"], schedules))
+        return GOOD
+
+    one = settle("x", faulty(), prover=blame, explorer=break_at_2, search=blind)
+    assert one.simulator is not None
+    assert one.simulator.status == "pass"
+    assert asked[0] == (8, HARD_SCHEDULES)
+    assert {schedules for _, schedules in asked[1:]} == {SCHEDULES}
+    assert len({rows for rows, _ in asked}) == len(asked) == len(ring().launches)
+
+
+def test_the_simulator_is_not_asked_of_other_mutants() -> None:
+    """Where the explorer has an answer, and no claim rests on the simulator, time is saved."""
+
+    def never(_: kir.Kernel, __: Start, ___: int) -> Verdict:
+        raise AssertionError("nobody asks")
+
+    for skeleton in (faulty(operator="move"), faulty(family="cp_async_ring")):
+        done = settle("x", skeleton, prover=blame, explorer=break_at_2, search=never)
+        assert done.simulator is None
+
+
+def test_a_defect_that_the_explorer_passed_is_a_disagreement() -> None:
+    """It claims every interleaving; one schedule of the simulator contradicts."""
+    found = settle("x", faulty(), prover=praise, explorer=clear, search=lambda *_: bad())
+    assert found.bucket == Bucket.BLIND.value
 
 
 @pytest.mark.parametrize(

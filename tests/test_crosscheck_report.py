@@ -1,7 +1,7 @@
-"""What a crosscheck prints: every kernel counted once, every survivor named."""
+"""What a crosscheck prints: every kernel counted once, every disagreement named."""
 
 from fuzz.crosscheck_judge import Answer, Bucket, Outcome
-from fuzz.crosscheck_report import kill_lines, killers, lines
+from fuzz.crosscheck_report import lines
 
 PASS, FAIL = Answer("pass", states=7, seconds=0.01), Answer("fail", ("RAW",), "error: RAW")
 GONE = Answer("unsupported", (), "line 3: `x` is beyond 4")
@@ -39,19 +39,6 @@ def test_reasons_are_counted_without_their_numbers() -> None:
 def test_a_disagreement_is_named() -> None:
     """The reader must be able to replay it."""
     assert any("FALSE PROOF: mutant ring 2 2" in line for line in lines(SEEN))
-
-
-def test_a_mutant_is_killed_by_both_by_one_or_by_none() -> None:
-    """Open is not harmless."""
-    assert [killers(o) for o in SEEN] == ["both", "harmless", "explorer", "open"]
-
-
-def test_the_score_leaves_harmless_mutants_out_and_open_ones_in() -> None:
-    """A judge that withholds answers must not look better."""
-    said = list(kill_lines(SEEN))
-    assert any(line.split()[:3] == ["H05", "33.3", "%"] for line in said)
-    assert "survivors: 2 of 4" in said
-    assert any("harmless: mutant ring 2 1" in line for line in said)
 
 
 def test_no_kernel_at_all_is_told() -> None:

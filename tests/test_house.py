@@ -31,8 +31,9 @@ IR = {"fuser.kernel_ir", "fuser.kernel_text", "fuser.program", "fuser.expr", "fu
 PROVER = {
     f"oracles.{name}"
     for name in (
-        "agents", "arithmetic", "coverage", "launches", "partition", "places", "polynomial",
-        "premises", "prover", "shape", "sites", "smt", "tiles", "trace",
+        "agents", "arithmetic", "coverage", "launch_search", "launches", "partition", "places",
+        "polynomial", "preconditions", "premises", "prover", "shape", "sites", "smt", "tiles",
+        "trace",
     )
 }  # fmt: skip
 """The prover's files: they share nothing with the simulator's but the IR and the Verdict."""
@@ -50,7 +51,7 @@ COMMAND = {
     f"oracles.{name}"
     for name in (
         "__main__", "ablation", "advice", "answers", "command", "explanation", "launching",
-        "target", "trials",
+        "target",
     )
 }  # fmt: skip
 """The command line: asks the judges by their front doors, and nothing of their insides."""
@@ -93,7 +94,8 @@ def may_import(path: Path) -> set[str]:
         return {"oracles.witness"} - {name}
     if name in COMMAND:
         judges = {"oracles.prover", "oracles.simulator", "oracles.explorer", "oracles.lanes"}
-        shown = {"oracles.verdict", "oracles.witness", "oracles.launches"}
+        shown = {"oracles.verdict", "oracles.witness"}
+        shown |= {"oracles.launch_search", "oracles.launches", "oracles.preconditions"}
         return IR | COMMAND | judges | shown | {"fuser.errors", "fuser.validate"}
     return set()
 

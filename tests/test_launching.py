@@ -11,6 +11,7 @@ from fuser import kernel_ir as kir
 from fuser.cookbook import split_k, wgmma_ring
 from fuser.expr import eq
 from fuser.program import Program
+from oracles.launch_search import Launch
 from oracles.launching import (
     SCHEDULES,
     Asked,
@@ -20,11 +21,12 @@ from oracles.launching import (
     plans,
     replayed,
     requested,
+    settings,
     simulated,
+    told,
     witnessed,
 )
 from oracles.target import Target
-from oracles.trials import Trial
 from oracles.verdict import Status
 from oracles.witness import Mark, Witness
 
@@ -34,7 +36,7 @@ GIVEN = ("M=64", "N=8", "K=32")
 def test_a_given_launch_is_taken_with_the_smallest_grid_that_fits() -> None:
     """`requires` ties the grid to the extents; nobody wants to compute it."""
     assert requested("f.py", wgmma_ring(), Asked(None, ("M=65", "N=8", "K=32"))) == [
-        Trial(2, {"M": 65, "N": 8, "K": 32}, {"k": 2})
+        Launch(2, {"M": 65, "N": 8, "K": 32}, 0, {"k": 2})
     ]
 
 
@@ -99,13 +101,29 @@ def test_judges_are_asked_with_what_was_given() -> None:
     """The same kernel and launch for both, and the schedule that fails is shown."""
     kernel, plan = (
         ks.specialized(2, warp_sync=False),
-        (Trial(1, {"R": 12, "C": 4, "pitch": 4}, {}),),
+        (Launch(1, {"R": 12, "C": 4, "pitch": 4}, 0, {}),),
     )
     assert simulated(kernel, plan, 12, 0, "default").status is Status.FAIL
     assert explored(kernel, plan, 200_000, "default").status is Status.FAIL
     seen = replayed(kernel, plan, 12, 0, "default")
     assert seen is not None
     assert sum(row.mark is not Mark.NONE for row in seen.rows) == 2
+
+
+def test_a_launch_is_written_as_it_is_asked_for() -> None:
+    """A reader copies it."""
+    assert settings(2, {"M": 64, "K": 0}) == "--grid 2 --set M=64 --set K=0"
+    assert settings(None, {"M": 64}) == "--set M=64"
+
+
+def test_a_launch_is_told_with_how_often_its_loops_run() -> None:
+    """Of a CTA other than the first one it says which."""
+    assert (
+        told(Launch(1, {"R": 4}, 0, {"t": 1, "k": 2}))
+        == "--grid 1 --set R=4 (t runs 1x, k runs 2x)"
+    )
+    assert told(Launch(2, {"R": 4}, 1, {"k": 2})) == "--grid 2 --set R=4 (in CTA 1, k runs 2x)"
+    assert told(Launch(1, {}, 0, {})) == "--grid 1"
 
 
 PAIR = Program("pair", (ks.direct(), ks.staged(2)))
@@ -117,7 +135,7 @@ def test_kernels_of_a_program_share_the_values_of_their_parameters() -> None:
     assert found
     assert all(len(plan) == 2 and plan[0].params == plan[1].params for plan in found)
     (own,) = plans("f.py", Target("pair", PAIR), Asked(None, ("R=8", "C=4", "pitch=4")))
-    assert [trial.trips for trial in own] == [{"k": 2}, {"k": 2}]
+    assert [launch.trips for launch in own] == [{"k": 2}, {"k": 2}]
     with pytest.raises(LaunchError, match="pair has no parameter Q"):
         plans("f.py", Target("pair", PAIR), Asked(None, ("Q=8",)))
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ import pytest
 from litmus.parts import Expect, Litmus, Run
 from litmus.placements import TABLES, Placement, tables
 from litmus.suite import LITMUS, ROWS, by_name, kernels
+from sample import ALL
 
 from fuser import kernel_ir as kir
 from fuser.errors import ScheduleError
@@ -24,7 +24,6 @@ from fuser.validate import validate
 from oracles import explorer, prover, simulator
 from oracles.verdict import KINDS, Status, Verdict
 
-ALL = os.environ.get("LITMUS_ALL") == "1"
 SAMPLE = 40
 """Rows of the truth tables that are judged by default."""
 SCHEDULES = 24

@@ -217,6 +217,16 @@ def test_launches_in_a_row_share_memory() -> None:
         simulate(Program("two", (first, again)), launch)
 
 
+def test_a_defect_of_a_program_names_its_launch() -> None:
+    """Two launches of one kernel have the same lines; a reader must know which one fails."""
+    right = kernels.staged(2)
+    wrong = kernels.staged(2, ready_sync=False)
+    launch = Launch(1, {"R": 8, "C": 128, "pitch": 128})
+    verdict = search(Program("two", (right, wrong)), (launch, launch), schedules=6)
+    (error,) = [f for f in verdict.findings if f.severity == "error"]
+    assert error.where.startswith(f"launch 1 ({wrong.name}), CTA 0, ")
+
+
 # --- clusters -----------------------------------------------------------------------------------
 
 

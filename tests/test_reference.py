@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sample import often
 from torch.nn import functional
 
 from fuser.dtype import DType
@@ -258,7 +259,7 @@ def safe(fusion: Fusion) -> bool:
 def test_right_kernels_pass() -> None:
     """Correct must pass: f32 arithmetic of torch stays within the bound of every element."""
     decided = total = 0
-    for seed in range(1200):
+    for seed in range(often(1200, 400)):
         fusion, inputs = drawn(seed)
         if not safe(fusion):
             continue

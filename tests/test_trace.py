@@ -6,6 +6,7 @@ import kernels as ks
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample import often
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, fold
@@ -71,7 +72,7 @@ def controls(draw: st.DrawFn, depth: int = 3) -> Expr:
     return fold(kind, a, draw(controls(depth=depth - 1)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=often(300, 120))
 @given(controls())
 def test_drift_says_how_values_repeat(expr: Expr) -> None:
     """Every proof for all trip counts leans on it."""

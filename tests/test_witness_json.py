@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample import often
 from witnesses import RING
 
 from oracles.witness import Mark, Row, Witness
@@ -26,6 +27,7 @@ WITNESSES = st.builds(
 )
 
 
+@settings(max_examples=often(100, 30))
 @given(WITNESSES)
 def test_what_is_written_is_read_again(witness: Witness) -> None:
     """Marks and tuples included, so that it can be compared."""

@@ -51,10 +51,10 @@ def lives(sentence: str = LIVES) -> kir.Kernel:
     return single(body, buffers=(buffer,), barriers=(bar,), tensors=(X2, Y2))
 
 
-def reused(sentence: str) -> kir.Kernel:
-    """Store a tile over the bytes of a barrier that has done its duty."""
+def reused(sentence: str, *, lane: int = 0) -> kir.Kernel:
+    """Store a tile over the bytes of a barrier that has done its duty; they are `lane`'s."""
     a, b = slots("A"), slots("B", offset=NBYTES)
-    bar = kir.MBarrier("full", 1, 1, offset=NBYTES)
+    bar = kir.MBarrier("full", 1, 1, offset=NBYTES + 16 * lane)
     tile, other = fragment("x"), fragment("z", vector=1)
     words: dict[str, kir.Stmt] = {
         "clear": zero(tile),

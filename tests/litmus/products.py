@@ -198,6 +198,31 @@ def by_registers(loop: str, *, fragments: int = 1) -> kir.Kernel:
     return kernel(body, threads=128, buffers=(b,), barriers=(full,), tensors=(wide, first, OUT))
 
 
+def refilled(loop: str) -> kir.Kernel:
+    """Return a warpgroup whose first thread refills the one slot that it multiplies from."""
+    a, b = tiles(1)
+    full, empty = kir.MBarrier("full", 1, 1), kir.MBarrier("empty", 1, 1)
+    words: dict[str, kir.Stmt] = {
+        "fill": elect(
+            kir.MBarrierArriveExpectTx(full, 0, A_NBYTES + B_NBYTES),
+            kir.TmaLoad(kir.Slot(a, 0), a_box(), full, 0),
+            kir.TmaLoad(kir.Slot(b, 0), b_box(), full, 0),
+        ),
+        "wait": wait(full, 0, k),
+        "fence": kir.WgmmaFence(),
+        "mma": kir.Wgmma(ACC, kir.Slot(a, 0), kir.Slot(b, 0)),
+        "commit": kir.AsyncCommit(WGMMA),
+        "await": kir.AsyncAwait(WGMMA, 0),
+        "join": kir.BlockSync(1, 128),
+        "free": elect(kir.MBarrierArrive(empty, 0)),
+        "room": elect(wait(empty, 0, k)),
+    }
+    out = kir.Store(out_box(), ACC, 2)
+    multiply = (kir.Compute(ACC, "cast", (ZERO,)), kir.ForLoop(k, n, said(loop, words)), out)
+    body = (init(full, empty), kir.BlockSync(0, 128), *multiply)
+    return _kernel(body, (a, b), (full, empty), 128)
+
+
 def two_groups(loop: str) -> kir.Kernel:
     """Return two warpgroups that share both operands in one slot, refilled by the first thread."""
     a = kir.Buffer("SA", DType.BF16, (2 * ROWS, DEPTH), 1, 0)

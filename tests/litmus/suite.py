@@ -13,6 +13,7 @@ from litmus import (
     cp_async,
     destinations,
     distributed,
+    found,
     grid,
     lives,
     mbarriers,
@@ -21,6 +22,9 @@ from litmus import (
     phases,
     proxies,
     published,
+    rules,
+    rules_phases,
+    rules_turns,
     spaces,
     sums,
     threads,
@@ -30,27 +34,18 @@ from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs,
+    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs, found,
+    rules, rules_phases, rules_turns,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
 """Every litmus, group by group."""
 
+RECIPES = {one.name: one.kernel for one in LITMUS if not one.refused}
+"""What the file offers to `python -m oracles`, and to `python -m fuzz.crosscheck --of`."""
+
 _SPANS = (1, 17), (20, 27), (30, 35), (40, 46), (50, 55), (60, 65), (70, 76), (80, 84)
-ROWS = frozenset(
-    f"H{number:02}"
-    for first, last in (
-        (1, 17),
-        (20, 27),
-        (30, 35),
-        (40, 46),
-        (50, 55),
-        (60, 65),
-        (70, 76),
-        (80, 84),
-    )
-    for number in range(first, last + 1)
-)
+ROWS = frozenset(f"H{number:02}" for first, last in _SPANS for number in range(first, last + 1))
 """Rows of the table of hazards that a kernel can express."""
 
 

@@ -6,6 +6,7 @@ from litmus.parts import Litmus, broken, legal, trips
 from litmus.products import (
     by_registers,
     product,
+    refilled,
 )
 
 DEEP = "wait fence mma commit await_1 free_old"
@@ -94,6 +95,27 @@ LITMUS: tuple[Litmus, ...] = (
         product(loop="wait fence mma commit await join free_one", arrivals=1),
         "A barrier of the warpgroup collects its four warps, under any policy.",
         policy="strict",
+    ),
+    broken(
+        "slot_refilled_after_the_wait_of_one_warp",
+        "H06 H26",
+        refilled("fill wait fence mma commit await"),
+        "WAR",
+        "slot_refilled_after_a_barrier",
+        "The wait returns per warp; nothing tells the first thread of its three sister warps.",
+    ),
+    legal(
+        "slot_refilled_after_a_barrier",
+        "H06 H26",
+        refilled("fill wait fence mma commit await join"),
+        "A barrier of the warpgroup collects its four warps before the next copy.",
+    ),
+    legal(
+        "slot_refilled_after_one_arrival_is_a_warning",
+        "H06 H26",
+        refilled("fill wait fence mma commit await free room"),
+        "Only an arrival may stand for the four warps, even on a barrier of one's own.",
+        warns="WAR",
     ),
     broken(
         "fence_missing_after_clearing",

@@ -1,13 +1,15 @@
 """Litmus kernels that a single rule decides: without it an engine passes them, or refuses them.
 
-Each is as small as it can be, so that nothing but the rule in question has a say.  Some would be
-refused by validation; judges do not rely on it.
+Each is as small as it can be, so that nothing but the rule in question has a say.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from fuser import kernel_ir as kir
+from fuser.expr import Expr
+from litmus.named import handover
 from litmus.parts import (
     BULK,
     X1,
@@ -29,12 +31,7 @@ from litmus.parts import (
     store,
     trips,
 )
-from litmus_rules_phases import LITMUS as PHASES
-from litmus_rules_phases import TILE, S
-from litmus_rules_turns import LITMUS as TURNS
-
-from fuser import kernel_ir as kir
-from fuser.expr import Expr
+from litmus.rules_phases import TILE, S
 
 
 def looped(index: Expr) -> kir.Kernel:
@@ -68,12 +65,10 @@ def registers(first: int, *, increase: bool) -> kir.Kernel:
 
 
 LITMUS: tuple[Litmus, ...] = (
-    *PHASES,
-    *TURNS,
     legal("rule_slot_inside", "H01", looped(0 * k), "Slot 0 is the only one.", launches=trips(2)),
     broken(
         "rule_slot_outside",
-        "H01",
+        "H02",
         looped(k),
         "bounds",
         "rule_slot_inside",
@@ -82,13 +77,13 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "rule_read_after_a_store",
-        "H01",
+        "H70",
         read(load(TILE, box(X1)), store(kir.Slot(S, 0), TILE)),
         "The thread reads what it wrote.",
     ),
     broken(
         "rule_read_of_nothing",
-        "H01",
+        "H70",
         read(),
         "RAW",
         "rule_read_after_a_store",
@@ -96,31 +91,44 @@ LITMUS: tuple[Litmus, ...] = (
     ),
     legal(
         "rule_store_committed",
-        "H40",
+        "H42",
         sent("issue commit done"),
         "Committed, so the await covers it.",
     ),
     broken(
         "rule_store_never_committed",
-        "H40",
+        "H42",
         sent("issue done"),
         "group exit",
         "rule_store_committed",
         "An await covers committed groups only, so the copy is in flight at the end.",
     ),
+    broken(
+        "rule_last_tile_not_handed_over",
+        "H72",
+        handover(
+            "get put maybe free",
+            "wait read done out",
+            maybe=kir.IfThenElse(k + 1 < n, (kir.NamedArrive(1, 64),)),
+        ),
+        "deadlock collective arrivals",
+        "handover",
+        "The taker waits for a last arrival that never comes.",
+        launches=trips(1, 5),
+    ),
     legal(
         "rule_registers_given",
-        "H70",
+        "H75",
         registers(64, increase=False),
         "From 128 registers to 64.",
     ),
     broken(
         "rule_registers_given_by_asking",
-        "H70",
+        "H75",
         registers(64, increase=True),
         "registers",
         "rule_registers_given",
         "An increase from 128 to 64.",
     ),
 )
-"""Every litmus of rules."""
+"""Every litmus of this file."""

@@ -1,0 +1,120 @@
+"""The kernels that a Python file offers, with small launches, so that their mutants can be judged.
+
+Subjects are numbered through: 0 is the kernel itself, then come its mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from fuser import kernel_ir as kir
+from fuser.errors import ScheduleError
+from fuser.validate import validate
+from fuzz.mutate import Mutant, all_mutants
+from fuzz.mutate_number import LATE
+from fuzz.mutate_site import closed
+from fuzz.skeletons import Skeleton
+from fuzz.skeletons_tile import Start
+from oracles import launches
+from oracles.launch_search import Launch
+from oracles.target import load
+
+MOST = 4
+"""Largest trip count of the launches."""
+CTAS = 4
+"""Launches of more CTAs are left out; of several, where CTAs have nothing to say to each other."""
+SAME = 3
+"""Launches with one trip count that are looked at."""
+
+
+def names(spec: str) -> Iterator[str]:
+    """Yield `FILE.py:name` for every kernel that a file offers.
+
+    Parameters
+    ----------
+    spec : str
+        `FILE.py`, or `FILE.py:name` for one; programs of several launches are passed over.
+
+    Raises
+    ------
+    TargetError
+        If there is no such file or name, or a kernel is not well formed.
+    """
+    file = spec[: spec.rindex(".py") + 3]
+    for target in load(spec):
+        if isinstance(target.subject, kir.Kernel):
+            yield f"{file}:{target.name}"
+
+
+@cache
+def _kernel(name: str) -> tuple[kir.Kernel, tuple[Mutant, ...]]:
+    """Return a kernel and the mutants that validation lets through."""
+    (target,) = load(name)
+    assert isinstance(target.subject, kir.Kernel), "`names` gives kernels only"
+    return target.subject, tuple(m for m in all_mutants(target.subject) if _legal(m.kernel))
+
+
+def _legal(kernel: kir.Kernel) -> bool:
+    if not closed(kernel):
+        return False
+    try:
+        validate(kernel, final=True)
+    except ScheduleError:
+        return False
+    return True
+
+
+def subjects(spec: str) -> Iterator[tuple[str, int]]:
+    """Yield name and number of every kernel of a file and of every mutant."""
+    for name in names(spec):
+        for number in range(len(_kernel(name)[1]) + 1):
+            yield name, number
+
+
+def of_file(name: str, number: int) -> Skeleton:
+    """Return subject `number` of a kernel, with launches of few trips.
+
+    Parameters
+    ----------
+    name : str
+        `FILE.py:name`.
+    number : int
+        0 for the kernel itself, from 1 on for its mutants.
+    """
+    kernel, mutants = _kernel(name)
+    family = name.rpartition(":")[2]
+    if number == 0:
+        return _skeleton(kernel, family, (), ())
+    mutant = mutants[number - 1]
+    return _skeleton(
+        mutant.kernel, family, (f"{mutant.operator}: {mutant.change}",), mutant.hazards
+    )
+
+
+def _skeleton(
+    kernel: kir.Kernel, family: str, faults: tuple[str, ...], hazards: tuple[str, ...]
+) -> Skeleton:
+    def at(count: int) -> tuple[Start, ...]:
+        fitting = (one for one in _small(kernel, count) if count in one.trips.values())
+        return tuple((one.grid, one.params) for one in fitting)[:SAME]
+
+    starts: list[Start] = []
+    for one in _small(kernel, MOST):
+        if (one.grid, one.params) not in starts:
+            starts.append((one.grid, one.params))
+    if any(fault.startswith("stages") for fault in faults):
+        starts += at(LATE + MOST)
+    return Skeleton(kernel, family, faults, hazards, tuple(starts), at)
+
+
+def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
+    """Return small launches; those up to `MOST` trips all, of more only the few that have it."""
+    if most > MOST:
+        free = {n for one in _small(kernel, 1) for n in one.trips}
+        asked = [dict.fromkeys(free, most), *({name: most} for name in sorted(free))]
+        exact = [launches.example(kernel, trips) for trips in asked]
+        return [one for one in exact if one is not None and one.grid <= CTAS]
+    meet = kernel.semaphores or kernel.workspaces
+    found = launches.small(kernel, most=most, clusters=CTAS - 1 if meet else 1)
+    return [one for one in found if one.grid <= CTAS]

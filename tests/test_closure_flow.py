@@ -1,0 +1,52 @@
+"""Counts that several loops share are one number while small, and no verdict is lost by that."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser import cookbook
+from fuser import kernel_ir as kir
+from fuser.cookbook_ring import k, p, step, trips
+from fuser.cookbook_sum import sum_kernel
+from fuzz.mutate import drop_each_sync
+from oracles import closure
+from oracles.closure_family import readings
+from oracles.closure_flow import few
+from oracles.closure_world import World
+
+
+def _opened(kernel: kir.Kernel) -> World:
+    return closure.opened(kernel, next(iter(readings(kernel))), policy="default")
+
+
+def test_states_of_ping_pong_are_few_at_every_depth() -> None:
+    """Lengths of earlier tiles multiplied the states: 3049 at three stages, no end at five."""
+    found = {s: closure.judge(cookbook.ping_pong(stages=s)) for s in (2, 5, 8)}
+    assert all(not closed.reason and not closed.violations for closed in found.values())
+    assert found[8].states < 200
+    assert found[8].states < 4 * found[2].states
+
+
+def test_only_counts_with_several_uses_are_decided_at_once() -> None:
+    """The tiles of `ping_pong` are counted by one loop of a role, the steps anew in each tile."""
+    world = _opened(cookbook.ping_pong(stages=3))
+    assert [str(atom) for atom, n in world.code.atoms.found.items() if n in few(world.code)] == [
+        "((K + 15) // 16)"
+    ]
+    assert not few(_opened(cookbook.specialized_ring(3)).code)
+
+
+def test_no_verdict_depends_on_counts_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a small count goes wrong, a count for each use does too, and the other way round."""
+    kernels = [m.kernel for m in drop_each_sync(cookbook.persistent(2))]
+    shared = [bool(closure.judge(kernel).violations) for kernel in kernels]
+    monkeypatch.setattr(closure, "few", lambda _: {})
+    assert shared == [bool(closure.judge(kernel).violations) for kernel in kernels]
+    assert any(shared)
+
+
+def test_threads_with_nothing_left_to_do_are_done() -> None:
+    """Lanes that only count along keep nobody waiting and tell no states apart."""
+    body = (kir.Let(p, 0), kir.ForLoop(k, trips, (step(p),)))
+    world = _opened(sum_kernel("idle", body, (), (), 128))
+    assert closure.explore(world) == (0, "")

@@ -1,0 +1,50 @@
+"""The table of proof times has a row for every recipe, and says what was not proved."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fuser import cookbook
+from fuser import kernel_ir as kir
+from fuzz.proofs import CONSUMERS, MANY, STAGES, Timed, kernels, summary, table, timed
+from oracles.verdict import Status, Verdict
+
+
+def _row(first_ms: float, status: Status = Status.PASS) -> Timed:
+    return Timed("ping_pong", 2, 1, Verdict("prover", status, 7), first_ms, 0.5)
+
+
+def test_every_recipe_is_timed_at_every_depth() -> None:
+    """A recipe that is left out could get slow, or open, without anybody noticing."""
+    rows = [(name, stages, consumers) for name, stages, consumers, _ in kernels()]
+    assert len(rows) == len(set(rows)) == 112
+    for name in cookbook.RECIPES:
+        many = CONSUMERS if name in MANY else (1,)
+        assert {(s, c) for n, s, c in rows if n == name} == {(s, c) for s in STAGES for c in many}
+
+
+def test_deep_rings_in_turns_are_proved() -> None:
+    """The kernel that had too many states is a row like the others."""
+    build = partial(cookbook.ping_pong, stages=6)
+    row = timed("ping_pong", 6, 1, build, "default")
+    assert row.verdict.status is Status.PASS
+    assert row.again_ms < row.first_ms
+
+
+def test_what_is_not_proved_is_said() -> None:
+    """A row that is open counts as no proof, however fast."""
+    rows = [_row(1.0), _row(3.0, Status.UNKNOWN)]
+    assert summary(rows).startswith("1 of 2 proved")
+    assert list(table(rows).columns[2].cells) == ["unknown"]
+
+
+def test_a_refused_kernel_is_no_proof() -> None:
+    """The time of a refutation is no time of a proof."""
+
+    def build() -> kir.Kernel:
+        kernel = cookbook.specialized_ring(2)
+        return kernel.rewrite(lambda stmt: [] if isinstance(stmt, kir.WarpSync) else None)
+
+    row = timed("specialized_ring", 2, 1, build, "default")
+    assert row.verdict.status is Status.FAIL
+    assert summary([row]).startswith("0 of 1 proved")
