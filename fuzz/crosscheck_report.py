@@ -33,6 +33,9 @@ def lines(seen: Sequence[Outcome]) -> Iterator[str]:
     withheld = sum(Bucket(o.bucket) in OPEN for o in seen)
     out = sum("more than" in o.explorer.reason for o in seen)
     yield f"without an answer: {withheld} of {len(seen)}; explorer out of states: {out}"
+    for outcome in [o for o in seen if Bucket(o.bucket) in OPEN][:MOST]:
+        silent = outcome.prover if outcome.bucket == Bucket.PROVER_OPEN.value else outcome.explorer
+        yield f"  {outcome.bucket}: {outcome.subject} ({outcome.family}): {silent.reason[:160]}"
     wrong = [o for o in seen if Bucket(o.bucket) in (*DISAGREE, Bucket.BROKEN)]
     yield f"disagreements and broken judges: {len(wrong)} of {len(seen)}"
     for outcome in wrong[:MOST]:
@@ -47,7 +50,12 @@ def _table(title: str, seen: Sequence[Outcome], key: Callable[[Outcome], str]) -
     buckets = [bucket.value for bucket in Bucket]
     yield ""
     yield f"{title:24}" + "".join(f"{_short(name):>15}" for name in buckets) + f"{'sum':>8}"
-    for row in sorted(cells, key=lambda name: (name == "all", name)):
+    plain = {b.value for b in Bucket} - {b.value for b in (*DISAGREE, *OPEN, Bucket.BROKEN)}
+    agreed = [row for row in cells if row != "all" and set(cells[row]) <= plain]
+    if len(cells) > MOST:
+        for row in agreed:
+            cells["all that agree"].update(cells.pop(row))
+    for row in sorted(cells, key=lambda name: (name.startswith("all"), len(name), name)):
         numbers = "".join(f"{cells[row][name]:15}" for name in buckets)
         yield f"{row:24}{numbers}{cells[row].total():8}"
 

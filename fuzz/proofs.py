@@ -19,11 +19,15 @@ from rich.table import Table
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
+from fuzz.mutate import mutants
+from fuzz.mutate_number import LATE
 from oracles import prover
 from oracles.verdict import Status, Verdict
 
 STAGES = range(2, 9)
 CONSUMERS = (1, 2, 3)
+LATE_STAGES = 3
+"""Stages of the kernels that lack a sync."""
 MANY = ("specialized_ring", "wgmma_ring")
 """Recipes that take a number of consumers."""
 
@@ -62,6 +66,49 @@ def timed(
     prover.prove(same, policy=policy)
     end = time.perf_counter()
     return Timed(name, stages, consumers, verdict, 1e3 * (middle - start), 1e3 * (end - middle))
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Refutations of kernels that lack a sync: milliseconds from the start, and from `LATE` on."""
+
+    recipe: str
+    pairs: tuple[tuple[float, float], ...]
+
+
+def late(name: str, stages: int, policy: str) -> Late:
+    """Refute each kernel that lacks a sync of a loop, and each that lacks it late only."""
+    kernel = getattr(cookbook, name)(stages=stages)
+    always = {m.change.removeprefix("drop "): m for m in mutants(kernel, "drop")}
+    pairs = []
+    for mutant in mutants(kernel, "stages"):
+        same = always.get(mutant.change.removeprefix(f"not from {LATE} on "))
+        if same is not None:
+            one = timed(name, stages, 1, partial(_given, same.kernel), policy)
+            two = timed(name, stages, 1, partial(_given, mutant.kernel), policy)
+            if one.verdict.status is two.verdict.status is Status.FAIL:
+                pairs.append((one.first_ms, two.first_ms))
+    return Late(name, tuple(pairs))
+
+
+def _given(kernel: kir.Kernel) -> kir.Kernel:
+    return kernel
+
+
+def late_table(rows: list[Late]) -> Table:
+    """Return one line per recipe whose syncs stand in loops."""
+    out = Table(
+        title=f"a sync that is missing: milliseconds to the witness (median), {LATE_STAGES} stages"
+    )
+    out.add_column("recipe")
+    for words in ("syncs", "from k=0 on", f"from k={LATE} on", "slowest", f"slowest from k={LATE}"):
+        out.add_column(words, justify="right")
+    for row in rows:
+        if row.pairs:
+            first, then = zip(*row.pairs, strict=True)
+            times = (median(first), median(then), max(first), max(then))
+            out.add_row(row.recipe, str(len(row.pairs)), *(f"{ms:.0f}" for ms in times))
+    return out
 
 
 def summary(rows: list[Timed]) -> str:
@@ -112,6 +159,7 @@ def main(policy: str, only: str) -> None:
     console = Console(width=140)
     console.print(table(rows))
     console.print(summary(rows))
+    console.print(late_table([late(n, LATE_STAGES, policy) for n in cookbook.RECIPES if only in n]))
     if any(row.verdict.status is not Status.PASS for row in rows):
         raise SystemExit(1)
 

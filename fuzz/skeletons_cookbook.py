@@ -34,8 +34,8 @@ def _product(count: int) -> tuple[Start, ...]:
 
 
 def _tiles(count: int) -> tuple[Start, ...]:
-    """Few tiles of `count` steps, and `count` tiles of few steps."""
-    pairs = dict.fromkeys([(1, count), (2, count), (3, count), (count, 1)])
+    """Few tiles of `count` steps, and `count` tiles of one step and of none."""
+    pairs = dict.fromkeys([(1, count), (2, count), (3, count), (count, 1), (count, 0)])
     return tuple(
         (1, {"M": TILE_M * tiles, "N": TILE_N, "K": STEP * steps}) for tiles, steps in pairs
     )

@@ -12,7 +12,7 @@ from itertools import islice, product
 from fuser import kernel_ir as kir
 from fuser.expr import Var, variables
 from oracles import sites
-from oracles.launch_search import Launch, Search
+from oracles.launch_search import Launch, Search, Wanted
 from oracles.preconditions import Values, required_grid
 
 LAUNCHES = 400
@@ -86,21 +86,25 @@ def small(kernel: kir.Kernel, *, most: int = 3, clusters: int = 1) -> list[Launc
     """
     search = Search(kernel)
     free = {name for name, stop in search.stops if not isinstance(stop, int)}
+    ends = dict.fromkeys(stop for _, stop in search.stops if not isinstance(stop, int))
     found: dict[tuple[object, ...], Launch] = {}
 
-    def take(
-        trips: Mapping[str, int], given: Values | None = None, grid: int | None = None
-    ) -> bool:
-        values = search.reached(search.wanted(trips), given, grid)
+    def reach(wanted: list[Wanted], given: Values | None = None, grid: int | None = None) -> bool:
+        values = search.reached(wanted, given, grid)
         if values is not None:
             made = search.launch(values)
             found.setdefault((made.grid, made.block, *sorted(made.params.items())), made)
         return values is not None
 
+    def take(
+        trips: Mapping[str, int], given: Values | None = None, grid: int | None = None
+    ) -> bool:
+        return reach(search.wanted(trips), given, grid)
+
     for count in range(most + 1) if free else [0]:
         if not take(dict.fromkeys(free, count)):
-            for name in sorted(free):
-                take({name: count})
+            for end in ends:
+                reach([(end, count)])
     if len(free) > 1:
         for name, count in product(sorted(free), (2, 0)):
             take({**dict.fromkeys(free, 1), name: count})
