@@ -94,7 +94,7 @@ def _apart(kernel: kir.Kernel, site: Site, elect: kir.Elect) -> Iterator[Mutant]
 
 
 def _elsewhere(kernel: kir.Kernel, site: Site, own: kir.Role) -> Iterator[Mutant]:
-    """Give a sync to another role, at the ends of its loop or body."""
+    """Give a sync to another role, at every place of its loop or body."""
     between = site.parents[site.parents.index(own) + 1 :]
     moved = wrapped(site.stmt, between)
     for there in sites(kernel):
@@ -104,10 +104,12 @@ def _elsewhere(kernel: kir.Kernel, site: Site, own: kir.Role) -> Iterator[Mutant
         target: kir.ForLoop | kir.Role = other
         if site.loops:
             target = next((s for s in kir.walk(other.body) if isinstance(s, kir.ForLoop)), other)
-        for words, body in (("first", (moved, *target.body)), ("last", (*target.body, moved))):
+        for at in range(len(target.body) + 1):
+            body = (*target.body[:at], moved, *target.body[at:])
             put: Change = (target, (replace(target, body=body),))
             changed = edited(kernel, (site.stmt, ()), put)
-            change = f"{words} in role {other.name}, {site.words}"
+            where = {0: "first", len(target.body): "last"}.get(at, f"at place {at}")
+            change = f"{where} in role {other.name}, {site.words}"
             yield Mutant(change, changed, "role", ("H14", *rows(site.stmt)), site.stmt)
 
 

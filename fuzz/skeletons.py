@@ -18,6 +18,7 @@ from fuzz.mutate import OPERATORS, Mutant
 from fuzz.mutate_number import LATE
 from fuzz.mutate_site import closed
 from fuzz.skeletons_grid import cluster, turnstile
+from fuzz.skeletons_handed import handed
 from fuzz.skeletons_ring import chained, persistent, pipelined, specialized, store_ring
 from fuzz.skeletons_tile import Pattern, Start
 from fuzz.skeletons_warp import cp_async_mbarrier, cp_async_ring, named, wgmma
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Callable[[Random], Pattern]] = {
     "cp_async_mbarrier": cp_async_mbarrier,
     "wgmma": wgmma,
     "turnstile": turnstile,
+    "handed": handed,
     "named": named,
     "cluster": cluster,
 }
