@@ -6,7 +6,20 @@ from functools import partial
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
-from fuzz.proofs import CONSUMERS, MANY, STAGES, Timed, kernels, summary, table, timed
+from fuzz.proofs import (
+    CONSUMERS,
+    LATE_SYNCS,
+    MANY,
+    STAGES,
+    Late,
+    Timed,
+    kernels,
+    late,
+    late_table,
+    summary,
+    table,
+    timed,
+)
 from oracles.verdict import Status, Verdict
 
 
@@ -48,3 +61,13 @@ def test_a_refused_kernel_is_no_proof() -> None:
     row = timed("specialized_ring", 2, 1, build, "default")
     assert row.verdict.status is Status.FAIL
     assert summary([row]).startswith("0 of 1 proved")
+
+
+def test_a_late_fault_is_timed_beside_the_same_fault_from_the_start() -> None:
+    """Pairs of refutations; what either of them leaves open is no pair."""
+    row = late("store_ring", 2, "default")
+    assert 3 <= len(row.pairs) <= LATE_SYNCS
+    shown = late_table([row])
+    assert list(shown.columns[0].cells) == ["store_ring"]
+    assert list(shown.columns[1].cells) == [str(len(row.pairs))]
+    assert late_table([Late("none", ())]).row_count == 0
