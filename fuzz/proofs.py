@@ -82,7 +82,7 @@ def late(name: str, stages: int, policy: str) -> Late:
     """Refute kernels that lack a sync of a loop, and those that lack the same one late only."""
     kernel = getattr(cookbook, name)(stages=stages)
     always = {m.change.removeprefix("drop "): m for m in mutants(kernel, "drop")}
-    pairs = []
+    pairs: list[tuple[float, float]] = []
     for mutant in mutants(kernel, "stages"):
         same = always.get(mutant.change.removeprefix(f"not from {LATE} on "))
         if same is not None and len(pairs) < LATE_SYNCS:
