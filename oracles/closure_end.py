@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.closure_code import Do
+from oracles.closure_join import ARRIVED
 from oracles.closure_pool import contended
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, Agent, Phase, State, Where
@@ -24,6 +25,7 @@ def ended(world: World, state: State) -> None:
             says = f"{said(world, world.code.sites[site], k)} is still in flight when the CTA exits"
             world.wrong(state, Rule.EXIT, "exit", world.code.sites[site], k, says, event=event)
     _reached(world, state)
+    _met(world, state)
     for where, phase in state.phases.items():
         world.checked += 1
         _short(world, state, where, phase)
@@ -53,6 +55,15 @@ def _reached(world: World, state: State) -> None:
             name = f"barrier {number}" if cta >= 0 else "the cluster's barrier"
             says = f"{turn.count} of {turn.threads} threads have arrived at {name} at the end"
             at = next(s for s in world.code.sites if _is_of(s.stmt, cta, number))
+            world.wrong(state, Rule.SYNC_COUNT, "collective", at, -1, says)
+
+
+def _met(world: World, state: State) -> None:
+    """Check that who arrives at the cluster's barrier waits there, too."""
+    for a in state.agents:
+        if a.registers & ARRIVED:
+            at = next(s for s in world.code.sites if isinstance(s.stmt, kir.ClusterArrive))
+            says = f"{a.kind} has arrived at the cluster's barrier and never waits"
             world.wrong(state, Rule.SYNC_COUNT, "collective", at, -1, says)
 
 

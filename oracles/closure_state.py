@@ -85,6 +85,7 @@ class Agent:
     own: int = 0
     fenced: int = 0
     registers: int = 0
+    spoken: int = 0
 
     def copy(self) -> Agent:
         """Return an agent that goes its own way."""
@@ -92,7 +93,7 @@ class Agent:
             self.kind, self.at, dict(self.env), self.mine, self.warp, self.all, self.done,
             self.waiting, self.gate, self.loops, self.turns, self.bulk, self.bulk_open,
             self.copies, self.copies_open, self.mma, self.mma_open, self.clean,
-            self.own, self.fenced, self.registers,
+            self.own, self.fenced, self.registers, self.spoken,
         )  # fmt: skip
 
 
@@ -234,6 +235,7 @@ class State:
                 a.all &= keep
                 a.own &= keep
                 a.fenced &= keep
+                a.spoken &= keep
             for phase in self.phases.values():
                 phase.before &= keep
                 phase.last &= keep

@@ -101,8 +101,6 @@ def living(
 def _in_phase(
     world: World, state: State, a: Agent, site: Site, phase: Phase, where: Where, k: int, what: str
 ) -> None:
-    if where[1] not in world.waited:
-        return
     world.checked += 1
     if phase.end >= 0 and not a.mine >> FACTS * phase.end & 1:
         if phase.came and all(a.all >> FACTS * e & 1 for e in phase.came):
@@ -167,7 +165,7 @@ def arrive(
             )
             world.wrong(state, Rule.ARRIVALS, "arrivals", site, k, says)
         phase.pending = max(0, phase.pending - a.kind.count)
-        released = a.mine if releases < 0 else releases
+        released = a.mine | a.spoken if releases < 0 else releases
         phase.before |= released
         if not raises:
             phase.announced = tuple(e for e in phase.announced if not released >> FACTS * e & 1)

@@ -3,7 +3,8 @@
 A product runs when all four warps have started their part, so whoever has seen the end of it knows
 that the others have returned from their waits before it.  That says nothing of memory: each warp
 reads its rows of `a`, and `b`, for itself.  That one warp has seen the end of its part is noted all
-the same, at the fact `OWN` of the others' reads: one arrival for four warps is worth a warning.
+the same, at the fact `OWN` of the others' reads, for its arrivals to tell (`Agent.spoken`): one
+arrival for four warps is worth a warning.  For what it does itself it has to wait like any other.
 
 Source: PTX ISA, "wgmma.mma_async", "wgmma.wait_group".
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from oracles.closure_code import Site
 from oracles.closure_rules import Rule
-from oracles.closure_state import FACTS, OWN, Agent, State, Turn
+from oracles.closure_state import FACTS, ONES, OWN, Agent, State, Turn
 from oracles.closure_world import World
 
 AGES = 4
@@ -55,11 +56,13 @@ def learn_of_group(world: World, state: State, a: Agent) -> None:
     record = state.turns.get((key, age))
     if record is None or Rule.AWAIT_ORDERS in world.off:
         return
-    state.learn(a, record.before)
+    others = record.before & ONES << OWN
+    state.learn(a, record.before & ~others)
+    a.spoken |= others
     known = -1
     for b in state.agents:
         if _key(b) == key:
-            known &= b.all
+            known &= b.all | b.spoken
     for older in range(age, AGES):
         if (key, older) in state.turns:
             state.turns[key, older].before &= ~known
@@ -75,7 +78,7 @@ def told(state: State, key: int) -> int:
     known = -1
     for a in state.agents:
         if not a.done and _key(a) == key:
-            known &= a.all
+            known &= a.all | a.spoken
     return known
 
 

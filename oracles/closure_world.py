@@ -92,8 +92,6 @@ class World:
             f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment)
         )
         self.spoken_for = speaks(code.sites)
-        waits = (s for s in code.kernel.walk() if isinstance(s, kir.MBarrierWaitParity) and s.retry)
-        self.waited = frozenset(wait.barrier.name for wait in waits)
         self.awaits_copies = any(
             isinstance(s, kir.AsyncAwait) and s.kind is kir.AsyncKind.CP_ASYNC
             for s in code.kernel.walk()

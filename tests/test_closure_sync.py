@@ -119,10 +119,12 @@ def test_a_phase_with_other_threads_arrivals_is_not() -> None:
     assert not kinds(judge(arriving(bar, step, kir.WarpSync())))
 
 
-def test_phases_that_nobody_waits_for_need_not_be_told_apart() -> None:
-    """No waiter can be confused where there is none."""
+def test_phases_that_nobody_waits_for_are_told_apart_all_the_same() -> None:
+    """All judges agree on it: an arrival counts for its own phase, whoever looks."""
     bar = kir.MBarrier("bar", 32, 1)
-    assert not kinds(judge(arriving(bar, kir.MBarrierArrive(bar, 0), waits=False)))
+    step = kir.MBarrierArrive(bar, 0)
+    assert kinds(judge(arriving(bar, step, waits=False))) == {"parity"}
+    assert not kinds(judge(arriving(bar, step, kir.WarpSync(), waits=False)))
 
 
 def test_copies_that_arrive_at_a_barrier_stay_in_their_group() -> None:

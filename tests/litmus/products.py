@@ -217,6 +217,7 @@ def refilled(loop: str) -> kir.Kernel:
         "free": elect(kir.MBarrierArrive(empty, 0)),
         "room": elect(wait(empty, 0, k)),
     }
+    words["fill_by_other"] = kir.Role("other", 1, 1, (words["fill"],))
     out = kir.Store(out_box(), ACC, 2)
     multiply = (kir.Compute(ACC, "cast", (ZERO,)), kir.ForLoop(k, n, said(loop, words)), out)
     body = (init(full, empty), kir.BlockSync(0, 128), *multiply)

@@ -121,6 +121,26 @@ LITMUS: tuple[Litmus, ...] = (
         "A wait needs the arrival of its own thread before it.",
         launches=_PAIR,
     ),
+    broken(
+        "rule_pair_arrives_and_never_waits",
+        "H65",
+        meeting(kir.ClusterArrive()),
+        "collective",
+        "rule_pair_meets",
+        "Whoever arrives at the cluster's barrier waits there, too.",
+        launches=_PAIR,
+    ),
+    legal(
+        "rule_turn_at_cta_scope_that_tells_nothing",
+        "H80 H62",
+        turns(
+            kir.BlockSerializeWait(TURNS, 0, kir.BLOCK, kir.Scope.CTA),
+            kir.BlockSync(0, 64),
+            elect(kir.BlockSerializeRelease(TURNS, 0, (kir.BLOCK + 1) % kir.GRID)),
+        ),
+        "The turn comes all the same; nothing that the CTA before did is looked at.",
+        launches=_TWO,
+    ),
     legal(
         "rule_turn_taken_and_released",
         "H80",

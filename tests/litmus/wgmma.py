@@ -118,6 +118,16 @@ LITMUS: tuple[Litmus, ...] = (
         warns="WAR",
     ),
     broken(
+        "slot_refilled_by_a_warp_that_was_not_told",
+        "H06 H26",
+        refilled("fill_by_other wait fence mma commit await free room"),
+        "WAR",
+        "slot_refilled_after_one_arrival_is_a_warning",
+        "The first warp's arrival stands for all four, but another one refills and has not waited "
+        "for it.",
+        launches=trips(2, 5),
+    ),
+    broken(
         "fence_missing_after_clearing",
         "H20",
         product(loop="wait mma commit await free"),
