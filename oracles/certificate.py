@@ -55,12 +55,16 @@ ORACLE = "certificate"
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A claim that is not proved, or a rule that is broken; `trips` shows it in z3's model."""
+    """A claim that is not proved, or a rule that is broken; `trips` shows it in z3's model.
+
+    A `narrow` one is about what can be proved here, and not about the kernel.
+    """
 
     kind: str
     where: str
     says: str
     trips: int = 0
+    narrow: bool = False
 
 
 def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) -> Verdict:
@@ -208,14 +212,16 @@ def _proved(
     except (RegisterError, RefusedError) as error:
         return _doubt(one, error)
     wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
-    if wrong is not None:
-        claim, n = wrong
-        return Doubt(claim.kind, claim.step.where, claim.says, n)
-    if not claims.ordered and not claims.existing:
+    gap = None if wrong else questions.existing(claims.returning)
+    if (found := wrong or gap) is not None:
+        claim, n = found
+        return Doubt(claim.kind, claim.step.where, claim.says, n, narrow=wrong is None)
+    if not (claims.ordered or claims.existing or claims.returning):
         if skeleton.accesses or skeleton.phases or skeleton.groups:
             raise UndecidedError("vacuous: nothing is claimed")
         return checked
-    return checked + len(claims.existing) + len(claims.ordered) + len(skeleton.crosses)
+    asked_of = (claims.existing, claims.ordered, claims.returning, skeleton.crosses)
+    return checked + sum(map(len, asked_of))
 
 
 # --- refutation ---------------------------------------------------------------------------------
@@ -240,6 +246,8 @@ def _refuted(kernel: kir.Kernel, doubt: Doubt, policy: str) -> Verdict:
         trips = min(v.trips for v in violations)
         finding = Finding(doubt.kind, doubt.where, f"trips={trips}: {doubt.says}")
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))
+    if doubt.narrow:
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"{doubt.where}: {doubt.says}")
     warning = Finding(doubt.kind, doubt.where, f"trips={doubt.trips}: {doubt.says}", "warning")
     reason = f"refuted, not replayed: {doubt.kind} at {doubt.where}: {doubt.says}"
     return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
@@ -272,7 +280,11 @@ def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
             skeleton = Skeleton(trace, Footprints(trace))
             questions = Questions(skeleton, RLIMIT)
             found = Claims(skeleton, questions.times, policy)
-            wrong = questions.existing(found.existing) or questions.ordered(found.ordered)
+            wrong = (
+                questions.existing(found.existing)
+                or questions.ordered(found.ordered)
+                or questions.existing(found.returning)
+            )
             if wrong is not None:
                 raise UndecidedError(f"text({kernel.name}): not proved: {wrong[0].says}")
             out += [f"; {kernel.name}: {question}" for question in questions.proved]

@@ -1,7 +1,9 @@
 """What must hold of every iteration: one claim per obligation, as what z3 must not find.
 
 `ordered` are claims that one event precedes another, `existing` claims about which iterations run
-what.  See `certificate_skeleton` for the events and `certificate_window` for their order.
+what, and `returning` those without which the ordered ones are too few: a kernel that breaks none
+but these may be right.  See `certificate_skeleton` for the events and `certificate_window` for
+their order.
 
 Notes
 -----
@@ -11,7 +13,7 @@ follow b in its own thread; so one claim, for the first b after a, covers all di
 is the first is read off the schedule: if a is required by b, the schedule has a before b, so that
 every pair that can be proved at all is asked for the right way around; what cannot is refuted.
 Two things are claimed besides: that b, where it runs, ran one turn of the ring before, and that no
-b before the loop is forgotten.
+b is forgotten that begins before the loop, or some iterations late.
 """
 
 from __future__ import annotations
@@ -22,15 +24,18 @@ from dataclasses import dataclass
 from fuser import kernel_ir as kir
 from oracles.certificate_accounts import counted, paired, raised
 from oracles.certificate_collective import overlap
-from oracles.certificate_nodes import Access, Agency, Group, Phase, RefusedError, Thread
+from oracles.certificate_ends import finished, seen
+from oracles.certificate_nodes import Access, Agency, Phase, RefusedError, Thread
 from oracles.certificate_parametric import Bound, both, either, shift
-from oracles.certificate_rules import Axiom, Obligation
+from oracles.certificate_rules import Obligation
 from oracles.certificate_skeleton import Skeleton
 from oracles.certificate_window import FAR
 from oracles.trace import Step
 
 HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 """Name of the hazard by (earlier writes, later writes)."""
+SOON = 4
+"""Iterations that an access may begin late."""
 At = tuple[int, int]
 """A node and the offset of its iteration."""
 
@@ -80,12 +85,14 @@ class Claims:
         self.skeleton = skeleton
         self.times = times
         self.policy = policy
-        found = [*self._phases(), *self._signals(), *self._hazards()]
-        found = [claim for claim in found if claim.rule not in skeleton.without]
-        self.ordered = list({claim.key: claim for claim in found}.values())
-        held = [*self._accounts(), *self._paired(), *self._ends(), *self._turns(), *self._written()]
-        held = [claim for claim in held if claim.rule not in skeleton.without]
-        self.existing = list({claim.key: claim for claim in held}.values())
+        self.ordered = self._kept([*self._phases(), *self._signals(), *self._hazards()])
+        held = [*self._accounts(), *self._paired(), *self._ends(), *self._written()]
+        self.existing, self.returning = self._kept(held), self._kept(list(self._turns()))
+
+    def _kept(self, found: list[Claim]) -> list[Claim]:
+        """Return the claims of rules that are not left out, each once."""
+        kept = [claim for claim in found if claim.rule not in self.skeleton.without]
+        return list({claim.key: claim for claim in kept}.values())
 
     # --- phases ---------------------------------------------------------------------------------
 
@@ -130,16 +137,15 @@ class Claims:
                 yield Claim(rule, "collective", signal.arrive, says, when, first, node)
 
     def _paired(self) -> Iterator[Claim]:
-        """No turn of a named barrier is skipped, by neither side.
-
-        The last arrivals may stay without a wait, if they are those of one turn.
-        """
+        """No turn of a named barrier is skipped, by neither side."""
         for signal in self.skeleton.signals:
             here, there = signal.arrives.runs(signal.away), signal.waits.runs(0)
-            again = signal.arrives.runs(signal.away + 1)
-            says = "one side of the barrier comes where the other does not"
-            for parts in ([there, f"(not {here})"], [here, f"(not {there})", again]):
-                yield Claim(Obligation.WHOLE, "deadlock", signal.wait, says, both(parts))
+            for kind, *parts in (
+                ("deadlock", there, f"(not {here})"),
+                ("collective", here, f"(not {there})"),
+            ):
+                says = "one side of the barrier comes where the other does not"
+                yield Claim(Obligation.WHOLE, kind, signal.wait, says, both(parts))
             for step, place in ((signal.arrive, signal.arrives), (signal.wait, signal.waits)):
                 later = Bound(1, 0, -place.first - 1).text()
                 when = both([place.runs(0), later, f"(not {place.runs(-1)})"])
@@ -225,7 +231,7 @@ class Claims:
             )  # fmt: skip
             if fences:
                 yield self._fenced(a, b, away, when)
-            if a.place.low + away >= b.place.low:
+            if a.place.first + away >= _begins(b):
                 return
             away += turn
 
@@ -286,7 +292,7 @@ class Claims:
         """Claim that what touches a slot did so one turn of the ring before, if in the loop."""
         for a in self.skeleton.accesses:
             turn = a.walk.modulus
-            again = Bound(1, 0, -turn - a.place.low).text()
+            again = Bound(1, 0, -turn - _begins(a)).text()
             when = both([a.place.runs(0), again, f"(not {a.place.runs(-turn)})"])
             says = f"it runs where it did not run {turn} iterations before"
             yield Claim(Obligation.RETURN, "bounds", a.step, says, when)
@@ -317,60 +323,23 @@ class Claims:
         """Every copy in flight is waited for before the kernel ends."""
         for phase in self.skeleton.phases.values():
             for step, place, _, _ in phase.copies:
-                when = both([place.runs(0), f"(not {either(self._seen(phase, shift(place)))})"])
+                when = both([place.runs(0), f"(not {either(seen(phase, shift(place)))})"])
                 says = "is still in flight when the CTA exits"
                 yield Claim(Obligation.EXIT, "exit", step, says, when)
         for group in self.skeleton.groups:
             if group.kind is kir.AsyncKind.WGMMA:
                 continue
-            covered = [*self._awaited(group), *self._after(group), *self._published(group)]
-            when = both([group.place.runs(0), f"(not {either(covered)})"])
+            covered = either(list(finished(self.skeleton, group)))
+            when = both([group.place.runs(0), f"(not {covered})"])
             says = "is still in flight when the CTA exits"
             bulk = group.kind is kir.AsyncKind.BULK
             rule, kind = (Obligation.DRAIN, "drain") if bulk else (Obligation.EXIT, "exit")
             yield Claim(rule, kind, group.step, says, when)
 
-    def _seen(self, phase: Phase, ahead: int) -> list[str]:
-        """Return which waits for phase `k + ahead` run."""
-        return [place.runs(ahead - shift(place)) for _, place, _, _ in phase.waits]
 
-    def _awaited(self, group: Group) -> Iterator[str]:
-        """Yield which awaits of the loop cover a group."""
-        for step, place, thread, _, commits in self.skeleton.awaits:
-            assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
-            if self.skeleton.awaits_group(step.stmt.kind, thread, group):
-                back = max(0, -self.skeleton.behind(group, commits - step.stmt.keep))
-                yield from (place.runs(back + later) for later in range(1 - group.place.low))
-
-    def _published(self, group: Group) -> Iterator[str]:
-        """Yield which phases on which cp.async arrives are waited for."""
-        for phase in self.skeleton.phases.values():
-            for _, place, _, node in phase.arrivals:
-                for cross in self.skeleton.crosses:
-                    finish = cross.rule is Axiom.FINISH
-                    if finish and (cross.node, cross.cause) == (node, group.done):
-                        yield from (
-                            both([place.runs(-cross.shift), runs])
-                            for runs in self._seen(phase, shift(place) - cross.shift)
-                        )
-
-    def _after(self, group: Group) -> Iterator[str]:
-        """Yield which groups the awaits after the loop cover."""
-        many = self.skeleton.commits.get((group.thread, group.kind), 0)
-        more = 0
-        for step in self.skeleton.trace.programs[group.thread.agent].after:
-            if step.guard is not None:
-                continue
-            match step.stmt:
-                case kir.AsyncCommit(kind) if kind is group.kind:
-                    more += 1
-                case kir.AsyncAwait(kind, keep) if kind is group.kind and many:
-                    last = (more - keep - group.commits - 1) // many
-                    yield Bound(-1, 1, group.place.stop + last).text()
-                case kir.AsyncAwait(kind, keep) if kind is group.kind and more > keep:
-                    yield "true"
-                case _:
-                    pass
+def _begins(access: Access) -> int:
+    """Return the first iteration of an access; one that is far ahead is not looked for."""
+    return access.place.first if access.place.first <= SOON else access.place.low
 
 
 def _causes(phase: Phase, offset: int) -> tuple[At, ...]:

@@ -8,7 +8,7 @@ hands one element to many threads, different threads meet.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fuser import kernel_ir as kir
@@ -73,6 +73,11 @@ def touches(how: Access, agent: Agent) -> bool:
     return agent.base * kir.WARP + agent.thread - how.base < how.held
 
 
+def same_bytes(a: kir.Buffer, b: kir.Buffer) -> bool:
+    """Whether each element of one buffer lies where that of the other does."""
+    return replace(a, name=b.name) == b
+
+
 def holders(how: Access) -> list[frozenset[int]]:
     """Threads (counted in the CTA) that touch each element of a slot, in row-major order."""
     shape, tile = how.buffer.shape, how.layout.shape
@@ -104,12 +109,13 @@ def _dealt(layout: kir.Layout, element: int) -> Iterator[int]:
 
 def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
     """Return every pair of kinds of *different* threads that touch a common byte."""
-    plain = a.buffer == b.buffer and a.layout.shape == a.buffer.shape
+    alike = same_bytes(a.buffer, b.buffer)
+    plain = alike and a.layout.shape == a.buffer.shape
     if plain and a.layout == b.layout and a.base == b.base:
         return frozenset()
     kind = _kinds(trace)
     pairs: set[tuple[frozenset[int], frozenset[int]]] = set()
-    if a.buffer == b.buffer:
+    if alike:
         pairs = set(zip(holders(a), holders(b), strict=True))
     else:
         pairs = {

@@ -51,20 +51,26 @@ def initialised(trace: Trace) -> int:
 
 
 def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> None:
-    program = trace.programs[agent]
-    mine = [*program.before, *program.inside, *program.after]
+    """Check that who uses an mbarrier has met its maker since.
+
+    Where both meet in every iteration before the use, they have met in the first one.
+    """
+    mine, whole = (
+        [*program.before, *program.inside, *program.after]
+        for program in (trace.programs[agent], trace.programs[maker])
+    )
     at = mine.index(user)
     if agent == maker:
         if mine.index(made) < at:
             return
     else:
-        whole = [*trace.programs[maker].before]
-        for step in program.before[:at]:
+        for step in mine[:at]:
             lanes = isinstance(step.stmt, kir.WarpSync) and _one_warp(trace, maker, agent)
             joined = isinstance(step.stmt, kir.BlockSync) or lanes
             if (
                 joined
                 and step.guard is None
+                and (step.loop is None or user.loop is not None)
                 and step in whole
                 and whole.index(made) < whole.index(step)
             ):

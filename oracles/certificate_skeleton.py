@@ -14,10 +14,13 @@ behind one barrier looks like one with a single ring.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
 from oracles.certificate_collective import disjoint, joins, one_way, outside, overlap, signals
 from oracles.certificate_footprint import Footprints, Meeting
+from oracles.certificate_groups import covering, distances
 from oracles.certificate_nodes import (
     Access,
     Agency,
@@ -59,7 +62,7 @@ class Skeleton:
         self.accesses: list[Access] = []
         self.fences: list[tuple[Step, Place, Thread, int]] = []
         self.groups: list[Group] = []
-        self.commits: dict[tuple[Thread, kir.AsyncKind], int] = {}
+        self.commits: dict[tuple[Thread, kir.AsyncKind], list[Place]] = {}
         self.awaits: list[tuple[Step, Place, Thread, int, int]] = []
         self._shared: dict[tuple[object, ...], int] = {}
         self._converging: list[tuple[Step, Thread, int]] = []
@@ -138,10 +141,7 @@ class Skeleton:
             place = self.places.of[step.index]
             how = self._kind(step, thread)
             if isinstance(step.stmt, kir.AsyncCommit):
-                if place.guard:
-                    raise UnsupportedError(f"{step.where}: a commit inside an if")
-                key = thread, step.stmt.kind
-                self.commits[key] = self.commits.get(key, 0) + 1
+                self.commits.setdefault((thread, step.stmt.kind), []).append(place)
             if how == "":
                 continue
             merges = how == last and how in ("access", "issue")
@@ -239,7 +239,7 @@ class Skeleton:
             case kir.FenceAsyncProxy():
                 self.fences.append((step, place, thread, node))
             case kir.AsyncAwait(kind):
-                commits = self.commits.get((thread, kind), 0)
+                commits = len(self.commits.get((thread, kind), ()))
                 self.awaits.append((step, place, thread, node, commits))
             case _:
                 pass
@@ -248,7 +248,7 @@ class Skeleton:
         self, kind: kir.AsyncKind, step: Step, place: Place, thread: Thread, node: int
     ) -> int:
         """Add a copy to the open group of its thread; return the node at which it is done."""
-        commits = self.commits.get((thread, kind), 0)
+        commits = len(self.commits.get((thread, kind), ()))
         end = self._node("done", node, kind, commits)
         self._require(end, node, 0, Axiom.ISSUE)
         self.groups.append(Group(kind, step, place, end, thread, commits))
@@ -339,11 +339,11 @@ class Skeleton:
         for step, place, thread, node, commits in self.awaits:
             assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
             for group in self.groups:
-                if self.awaits_group(step.stmt.kind, thread, group):
-                    last = self.behind(group, commits - step.stmt.keep)
-                    for back in range(min(group.place.low, last), last + 1):
-                        # The first await also covers all that was issued ahead of the loop.
-                        self._require(node, group.done, back, Axiom.GROUP, place.guard, narrow=True)
+                if not self.awaits_group(step.stmt.kind, thread, group):
+                    continue
+                for back, when in self.covers(group, commits, step.stmt.keep):
+                    guard = (*place.guard, *when)
+                    self._require(node, group.done, -back, Axiom.GROUP, guard, narrow=True)
 
     def _finish(self, step: Step, thread: Thread, node: int) -> None:
         """Make an arrival of cp.async come after the copies that its thread has issued."""
@@ -364,12 +364,18 @@ class Skeleton:
         """Return what tells a thread's warp from others: the first of its role, and its own."""
         return self.trace.agents[thread.agent].base, thread.warp
 
-    def behind(self, group: Group, awaited: int) -> int:
-        """Return the latest iteration, relative to an await's, whose group it covers.
+    def covers(
+        self, group: Group, awaited: int, keep: int
+    ) -> Iterator[tuple[int, tuple[Bound, ...]]]:
+        """Yield how many iterations after a copy an await covers it, and on which conditions.
 
-        `awaited` is how many groups it waits for, less those committed in earlier iterations.
+        `awaited` is how many commits of its iteration precede the await; the conditions are on
+        that iteration.
         """
-        return (awaited - group.commits - 1) // self.commits[group.thread, group.kind]
+        commits = self.commits[group.thread, group.kind]
+        found = commits, group.commits, awaited, keep
+        for back in distances(*found, group.place.low):
+            yield from ((back, when) for when in covering(*found, back))
 
 
 def _buffer(step: Step) -> kir.Buffer | None:

@@ -233,7 +233,7 @@ class TurnClaims:
             yield TurnClaim(rule, "proxy", b.step, says, both([when, apart]))
 
     def _within(self, a: Touch, b: Touch) -> list[str]:
-        """Return which fences of the thread that accesses first stand before a copy."""
+        """Return which fences stand before a copy: of who accesses first, or of who issues it."""
         return [
             both([
                 self.events.runs(step, "k"),
@@ -241,7 +241,7 @@ class TurnClaims:
                 f"(< {node.at('k')} {b.start.at('k')})",
             ])
             for step, thread, node in self.events.of(kir.FenceAsyncProxy)
-            if thread == a.thread and _covers(step.stmt, shared=a.shared)
+            if thread in (a.thread, b.thread) and _covers(step.stmt, shared=a.shared)
         ]  # fmt: skip
 
     def _across(self, b: Touch) -> list[str]:

@@ -7,7 +7,7 @@ then, and a buffer that is only used by such numbers is as many buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from fuser import kernel_ir as kir
@@ -61,8 +61,18 @@ def _asked(loop: kir.ForLoop) -> Iterator[int]:
                 pass
 
     for stmt in kir.walk(loop.body):
-        if isinstance(stmt, kir.IfThenElse):
+        if isinstance(stmt, kir.IfThenElse) and not _alone((*stmt.then, *stmt.orelse)):
             yield from remainders(stmt.condition)
+
+
+def _alone(body: tuple[kir.Stmt, ...]) -> bool:
+    """Whether statements touch nothing that threads of a CTA share, so that any may be skipped."""
+    return all(
+        isinstance(s, kir.Compute | kir.Coordinate)
+        or (isinstance(s, kir.Load) and isinstance(s.src, kir.Box))
+        or (isinstance(s, kir.Store) and isinstance(s.dst, kir.Box))
+        for s in body
+    )
 
 
 class _Unrolled:
@@ -85,13 +95,12 @@ class _Unrolled:
         parted = {b for b in numbered if not slots[b] <= {0}}
 
         def apart(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-            match stmt:
-                case kir.Load(_, kir.Slot(buffer, int() as at) as slot) if buffer in parted:
-                    return [self._kept(stmt, replace(stmt, src=_own(slot, at)))]
-                case kir.Store(kir.Slot(buffer, int() as at) as slot) if buffer in parted:
-                    return [self._kept(stmt, replace(stmt, dst=_own(slot, at)))]
-                case _:
-                    return None
+            if not any(slot.buffer in parted for slot in _slots(stmt)):
+                return None
+            return [self._kept(stmt, _moved(stmt, own))]
+
+        def own(slot: kir.Slot) -> kir.Slot:
+            return _own(slot) if slot.buffer in parted else slot
 
         buffers: list[kir.Buffer] = []
         for buffer in kernel.buffers:
@@ -121,6 +130,9 @@ class _Unrolled:
             plain = replace_tree(plain, loop.stop, ROUNDS * self.by + self.rest)
             return substitute(plain, {loop.index: ROUND * self.by + part})
 
+        def slot(old: kir.Slot) -> kir.Slot:
+            return replace(old, index=expr(old.index))
+
         out: list[kir.Stmt] = []
         for stmt in body:
             match stmt:
@@ -133,24 +145,24 @@ class _Unrolled:
                         out.append(kir.IfThenElse(test, *ways))
                 case kir.Elect(per, inner):
                     out.append(kir.Elect(per, self._body(inner, loop, part)))
-                case kir.Load(_, kir.Slot() as slot):
-                    moved = replace(slot, index=expr(slot.index))
-                    out.append(self._kept(stmt, replace(stmt, src=moved)))
-                case kir.Store(kir.Slot() as slot):
-                    moved = replace(slot, index=expr(slot.index))
-                    out.append(self._kept(stmt, replace(stmt, dst=moved)))
                 case (
                     kir.Load()
                     | kir.Store()
+                    | kir.TmaStore()
+                    | kir.CpAsync()
+                    | kir.Wgmma()
                     | kir.Compute()
                     | kir.Coordinate()
                     | kir.BlockSync()
                     | kir.NamedArrive()
                     | kir.WarpSync()
+                    | kir.AsyncCommit()
+                    | kir.AsyncAwait()
                     | kir.FenceAsyncProxy()
+                    | kir.WgmmaFence()
                     | kir.ThreadFence()
                 ):
-                    out.append(self._kept(stmt, replace(stmt)))
+                    out.append(self._kept(stmt, _moved(stmt, slot)))
                 case _:
                     what = f"{type(stmt).__name__} in a loop that asks for k % {self.by}"
                     raise UnsupportedError(what)
@@ -164,11 +176,36 @@ class _Unrolled:
 
 
 def _slots(stmt: kir.Stmt) -> Iterator[kir.Slot]:
+    """Yield the slots of shared buffers that a statement uses."""
     match stmt:
-        case kir.Load(_, kir.Slot() as slot) | kir.Store(kir.Slot() as slot):
+        case (
+            kir.Load(_, kir.Slot() as slot)
+            | kir.Store(kir.Slot() as slot)
+            | kir.TmaLoad(slot)
+            | kir.TmaStore(_, slot)
+            | kir.TmaReduce(_, slot)
+            | kir.CpAsync(slot)
+        ):
             yield slot
+        case kir.Wgmma(_, a, b):
+            yield b
+            if isinstance(a, kir.Slot):
+                yield a
         case _:
             pass
+
+
+def _moved(stmt: kir.Stmt, to: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
+    """Return a statement of its own, with other slots."""
+    match stmt:
+        case kir.Load(_, kir.Slot() as slot) | kir.TmaStore(_, slot) | kir.TmaReduce(_, slot):
+            return replace(stmt, src=to(slot))
+        case kir.Store(kir.Slot() as slot) | kir.TmaLoad(slot) | kir.CpAsync(slot):
+            return replace(stmt, dst=to(slot))
+        case kir.Wgmma(_, a, b):
+            return replace(stmt, a=to(a) if isinstance(a, kir.Slot) else a, b=to(b))
+        case _:
+            return replace(stmt)
 
 
 def _part(buffer: kir.Buffer, at: int) -> kir.Buffer:
@@ -177,7 +214,8 @@ def _part(buffer: kir.Buffer, at: int) -> kir.Buffer:
     return replace(buffer, name=f"{buffer.name}[{at}]", slots=1, offset=offset)
 
 
-def _own(slot: kir.Slot, at: int) -> kir.Slot:
-    if at >= slot.buffer.slots:
-        raise UnsupportedError(f"slot {at} of {slot.buffer.name}, which has {slot.buffer.slots}")
-    return kir.Slot(_part(slot.buffer, at), 0)
+def _own(slot: kir.Slot) -> kir.Slot:
+    if not isinstance(slot.index, int) or slot.index >= slot.buffer.slots:
+        has = f"{slot.buffer.name}, which has {slot.buffer.slots}"
+        raise UnsupportedError(f"slot {slot.index} of {has}")
+    return kir.Slot(_part(slot.buffer, slot.index), 0)

@@ -11,6 +11,7 @@ from oracles.explore_state import (
     ALIVE,
     ARRIVED,
     BYTES_DUE,
+    COUNTED_S,
     DONE,
     DONE_A,
     DONE_FAR,
@@ -86,11 +87,12 @@ class Barriers:
                 fields[ARRIVED] += step.number
                 fields[PLEDGES] |= step.bit
                 st.slots[step.slot] = tuple(fields)
-            st.flight += ((step.slot, step.number, 0, step.grants, st.s[i]),)
+            st.flight += ((step.slot, step.number, 0, step.grants, st.s[i], step.flag),)
             return
         self._record(st, step.slot, step.bit, plain=not step.flag)
         fields[BYTES_DUE] += step.flag * step.number
         fields[GIVEN_S] |= st.s[i]
+        fields[COUNTED_S] |= st.s[i]
         if Rule.MBARRIER_RELEASE not in self.plan.without:
             agent, known = self.plan.agents[i], st.g[i] | st.own[i]
             if not step.flag:
@@ -107,7 +109,7 @@ class Barriers:
 
     def land(self, st: State, landing: tuple[int, ...]) -> None:
         """Count the end of an asynchronous operation on its barrier."""
-        slot, arrivals, nbytes, events, issued = landing
+        slot, arrivals, nbytes, events, issued, counted = landing
         fields = list(st.slots[slot])
         where = f"{self.plan.slot_name(slot)}: end of a copy"
         if not fields[ALIVE]:
@@ -116,6 +118,8 @@ class Barriers:
             raise Defect(Rule.INIT, "init", where, "the barrier is not alive any more")
         self._lands(st, slot, fields[PHASE], issued, where)
         fields[GIVEN_S] |= issued | events
+        if counted:
+            fields[COUNTED_S] |= issued | events
         rule = Rule.CP_ASYNC_ARRIVE if arrivals else Rule.COMPLETE_TX
         if rule not in self.plan.without:
             fields[GIVEN] |= events
@@ -130,19 +134,18 @@ class Barriers:
         st.arrivals[slot] = ((*running, (events, plain)), last)
 
     def _lands(self, st: State, slot: int, phase: int, knows: int, where: str) -> None:
-        """See whether it can land in the phase before (`explore_search`, 3)."""
-        if not phase or self._end(slot, phase - 1) & knows or self.plan.ignored(st, slot):
+        """See whether it can land in the phase before (`explore_search`, 5)."""
+        if not phase or self._end(slot, phase - 1) & knows:
             return
         last = st.arrivals.get(slot, ((), ()))[1]
         if last and all(plain and event & knows for event, plain in last):
             return
         says = f"it may come before phase {phase - 1} of {self.plan.slot_name(slot)} has ended"
-        st.early = st.early or (where, says)
+        st.early = st.early or ("parity", where, says)
         st.loose = st.loose or f"{where}: {says}"
 
     def _arrive(self, st: State, fields: list[int], slot: int, n: int, where: str) -> None:
-        more = n > fields[ARRIVED] and not self.plan.ignored(st, slot)
-        if more and Rule.ARRIVALS not in self.plan.without:
+        if n > fields[ARRIVED] and Rule.ARRIVALS not in self.plan.without:
             says = f"{n} arrivals on {self.plan.slot_name(slot)}, which misses {fields[ARRIVED]}"
             raise Defect(Rule.ARRIVALS, "arrivals", where, f"{says} in phase {fields[PHASE]}")
         fields[ARRIVED] -= n
@@ -152,14 +155,14 @@ class Barriers:
             given, phase = fields[GIVEN_S], fields[PHASE]
             if fields[WAITS] & ~given and not st.loose:
                 st.loose = f"{where}: phase {phase} may end before a wait for the one before passes"
-            if fields[PLEDGES] & ~given and not st.loose:
+            if fields[PLEDGES] & ~fields[COUNTED_S] and not st.loose:
                 st.loose = f"{where}: phase {phase} may end before all of it is announced"
             st.arrivals[slot] = ((), st.arrivals.get(slot, ((), ()))[0])
             fields[DONE] = fields[GIVEN]
             fields[DONE_FAR], fields[DONE_A] = fields[GIVEN_FAR], fields[GIVEN_A]
             fields[DONE_S] = given | self._end(slot, phase)
             fields[GIVEN] = fields[GIVEN_FAR] = fields[GIVEN_A] = fields[GIVEN_S] = 0
-            fields[WAITS] = fields[PLEDGES] = 0
+            fields[WAITS] = fields[PLEDGES] = fields[COUNTED_S] = 0
             fields[PHASE] += 1
             fields[ARRIVED] += self.plan.counts[slot % self.plan.slots_per_cta]
         st.slots[slot] = tuple(fields)
@@ -193,8 +196,10 @@ class Barriers:
         if count and promised != step.number and Rule.COLLECTIVE not in without:
             says = f"{step.number} threads at barrier {step.slot}, where others say {promised}"
             raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
-        if turn and not st.loose and not self._end(*key, turn - 1, "named") & st.s[i]:
-            st.loose = f"{step.where}: it may come in the turn before"
+        if turn and not self._end(*key, turn - 1, "named") & st.s[i]:
+            says = f"it may come before turn {turn - 1} of barrier {step.slot} is over"
+            st.early = st.early or ("collective", step.where, says)
+            st.loose = st.loose or f"{step.where}: {says}"
         count += agent.lanes
         if count > step.number and Rule.COLLECTIVE not in without:
             says = f"{count} threads arrive at barrier {step.slot}, made for {step.number}"
@@ -325,6 +330,11 @@ class Barriers:
                 says = f"{named[0]} of {named[1]} threads have arrived at the end"
                 where = f"barrier {barrier} of cta {self.plan.ctas[cta]}"
                 raise Defect(Rule.COLLECTIVE, "collective", where, says)
+        for group in st.cluster.values():
+            if group[7] and Rule.COLLECTIVE not in self.plan.without:
+                first = (group[7] & -group[7]).bit_length() - 1
+                says = "it has arrived at the cluster's barrier and never waits"
+                raise Defect(Rule.COLLECTIVE, "collective", self.plan.agents[first].name, says)
         for (name, index), turn in st.turns.items():
             if turn[0] and Rule.SEMAPHORE_ZERO not in self.plan.without:
                 says = f"it is {turn[0]} at the end of the launch, where 0 is expected next"

@@ -117,7 +117,7 @@ class Machine:
                 if Rule.INIT_FENCE not in self.plan.without:
                     st.fenced |= (st.g[i] | st.own[i]) & self.plan.init_bits
             case Op.TMA_LOAD:
-                issued = tuple((s, 0, n, bit, st.s[i]) for s, n, bit in step.lands)
+                issued = tuple((s, 0, n, bit, st.s[i], 0) for s, n, bit in step.lands)
                 st.flight += issued
             case Op.ARRIVE | Op.EXPECT | Op.CP_ARRIVE:
                 barriers.alive(st, i, step.slot, step)

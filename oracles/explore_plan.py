@@ -11,7 +11,7 @@ from fuser import kernel_ir as kir
 from fuser.expr import Var
 from oracles.explore_agents import agents, value
 from oracles.explore_rules import Defect, Rule
-from oracles.explore_state import EMPTY_SLOT, Access, Agent, Op, State
+from oracles.explore_state import EMPTY_SLOT, Access, Agent, State
 from oracles.explore_tiles import Shape, box_mask, box_masks, slot_masks, union
 
 
@@ -53,10 +53,6 @@ class Plan:
     written: frozenset[str] = frozenset()
     spaces: dict[str, int] = field(default_factory=dict)
     extents: dict[str, Shape] = field(default_factory=dict)
-    waits: dict[int, dict[int, int]] = field(default_factory=dict)
-    """Per mbarrier slot, the last step of each agent that waits on it."""
-    byte_slots: set[int] = field(default_factory=set)
-    """The mbarrier slots on which copies count bytes."""
     blank: set[int] = field(default_factory=set)
     """Tensors (spaces) that hold nothing when the launch begins."""
     results: set[int] = field(default_factory=set)
@@ -119,23 +115,6 @@ class Plan:
             says = f"{barrier.name}[{index}] of {barrier.slots} slots"
             raise Defect(Rule.BOUNDS, "bounds", where, says)
         return cta * self.slots_per_cta + self.first_slot[barrier.name] + index
-
-    def index(self) -> None:
-        """Find the waits and the bytes of every mbarrier slot, once all agents have their steps."""
-        for agent in self.agents:
-            for pc, step in enumerate(agent.steps):
-                if step.op is Op.WAIT:
-                    self.waits.setdefault(step.slot, {})[agent.index] = pc
-                elif step.op is Op.TMA_LOAD:
-                    self.byte_slots.update(slot for slot, _, _ in step.lands)
-                elif step.op in (Op.ARRIVE, Op.EXPECT) and step.flag:
-                    self.byte_slots.add(step.slot)
-
-    def ignored(self, st: State, slot: int) -> bool:
-        """Tell whether nobody will wait on an mbarrier slot any more, nor count bytes on it."""
-        waits = self.waits.get(slot, {})
-        late = any(st.pcs[agent] <= pc for agent, pc in waits.items())
-        return not late and slot not in self.byte_slots
 
     def slot_name(self, slot: int) -> str:
         """Return an mbarrier slot in words."""

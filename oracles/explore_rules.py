@@ -43,7 +43,7 @@ class Rule(Enum):
     WGMMA_FENCE = "a wgmma fence stands between other accesses of its registers and a wgmma"
     REGISTERS_IN_FLIGHT = "registers of a wgmma in flight are left alone"
     ARRIVALS = "an arrival finds one missing in the running phase"
-    EARLY = "an arrival or copy cannot land in the phase before its own"
+    EARLY = "an arrival or copy cannot land in the phase, or turn, before its own"
     PHASE = "a wait sees the same phase in every interleaving"
     BYTES = "the bytes that a phase expects are the bytes that come"
     GROUP = "what is issued is committed"

@@ -1,7 +1,7 @@
 """All interleavings of a unit: one, where it stands for all of them, else every one.
 
 Agents are deterministic sequences of steps, so an interleaving is settled by how the steps that
-meet at a counter are ordered.  Five facts keep the search small.
+meet at a counter are ordered.  Six facts keep the search small.
 
 1. *Local steps first.*  Accesses, fences, awaits and issues change nothing that another agent's
    step can see; and a race is found from what the later of two accesses knows, in either order
@@ -9,25 +9,38 @@ meet at a counter are ordered.  Five facts keep the search small.
    that meet, and warps that issue one wgmma before any of them has awaited it, wait for each other.
 2. *Ends of groups are no steps.*  Nobody but its awaiter learns of the end of a group, so an await
    passes at once and grants the events; in-flight until then, as late as possible.
-3. *One way for all.*  Let a way run to its end such that at every counter
-   (a) each arrival, byte and wait of phase j knows, in time, that phase j - 1 was over;
+3. *Which steps commute.*  Steps of two agents at different counters do.  Of steps at one counter:
+   two that count in the same phase (arrivals, bytes, announcements, arrivals at a named barrier),
+   if neither order ends the phase between them, since counts are sums and knowledge is a union; two
+   waits; and a wait with a step that counts, unless this ends a phase.  Nothing else: an arrival
+   does not commute with what raises the pending count (`expect_tx`, `cp.async.mbarrier.arrive`
+   without `noinc`) where it can be the last before it, nor with an arrival of the next phase, be
+   it of the same warp's other lanes, nor do a release of a semaphore and a wait for it.  Whether
+   anybody waits for the phase does not matter: an arrival too many is a defect by itself.
+4. *One way for all.*  Let a way run to its end such that at every counter
+   (a) each arrival, byte, announcement and wait of phase j knows, in time, that phase j - 1 was
+   over;
    (b) each phase ends after all waits that saw the phase before;
-   (c) all that a phase announces without arriving is followed by an arrival of that phase;
+   (c) what a phase announces without arriving is known, in time, to one of the arrivals that the
+   barrier's count was made for: those of threads, and of cp.async with `noinc`;
    (d) the same for turns of semaphores and of named barriers; and registers are not given back
    after some were taken.
    Then every interleaving is the same up to the order of steps that commute.  For take the first
    step of another interleaving that goes otherwise than in this one: everything before it has gone
-   alike, so at its counter there have been a part of the arrivals of this way, closed under what
-   they know.  By (a) none of a later phase is among them while an earlier one runs, by (c) a phase
-   cannot end on a part of its announcements, and by (a) and (b) a wait finds the phase that it saw,
+   alike, so at its counter there has been a part of what counts in this way, closed under what it
+   knows.  By (a) none of a later phase is in it while an earlier one runs.  A phase cannot end on a
+   proper part of its own: arrivals that raised the count themselves add nothing to it, so all those
+   that the count was made for are needed; by (c) the part then holds all announcements, hence
+   wants all bytes and all arrivals announced.  By (a) and (b) a wait finds the phase that it saw,
    or blocks: so it does not go otherwise.  Races, depending on what is known alone, are the same.
-   (a) is not asked of a slot without bytes on which nobody will wait any more, nor where all
-   arrivals of a phase without bytes are known: who knows them knows that it has ended.
+   (a) is met where all arrivals of phase j - 1 are known and none of them brought bytes: who knows
+   them knows that it has ended.
    `State.loose` tells the first place where (a) to (d) do not hold.
-4. *Arrivals have a phase.*  Where (a) does not hold for an arrival or a copy, what it knows can
-   happen alone, and then it lands in the phase before.  That is a defect (`Rule.EARLY`), whether a
-   waiter is confused by it or not; it is told last, after the ways that show what comes of it.
-5. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
+5. *Arrivals have a phase.*  Where (a) does not hold for an arrival, a copy, or an arrival at a
+   named barrier, what it knows can happen alone, and then it lands in the phase or turn before.
+   That is a defect (`Rule.EARLY`), whether a waiter is confused by it or not; it is told last,
+   after the ways that show what comes of it.
+6. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
    late or as early as can be, since the difference between late and early is where defects are
    found; then depth first over every choice, with a memory of states.
 """
@@ -65,7 +78,7 @@ class Search:
     limit : int
         States to look at, at most.
     reduce : bool
-        Whether one way may stand for all (fact 3).
+        Whether one way may stand for all (fact 4).
     """
 
     machine: Machine
@@ -73,7 +86,7 @@ class Search:
     reduce: bool = True
     states: int = 0
     loose: str = ""
-    early: tuple[str, str] | None = None
+    early: tuple[str, str, str] | None = None
     way: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -99,10 +112,10 @@ class Search:
         self._punctual()
 
     def _punctual(self) -> None:
-        """Demand that no arrival or copy was seen that can land in the phase before (fact 4)."""
+        """Demand that no arrival or copy was seen that can land in the phase before (fact 5)."""
         if self.early is not None and Rule.EARLY not in self.machine.plan.without:
             self.way = []
-            raise Defect(Rule.EARLY, "parity", *self.early)
+            raise Defect(Rule.EARLY, *self.early)
 
     def last(self) -> str:
         """Return the last steps of the way that was being taken."""

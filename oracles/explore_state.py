@@ -137,11 +137,12 @@ class Agent:
 ARRIVED, BYTES_DUE, PHASE = 0, 1, 2
 GIVEN, GIVEN_FAR, GIVEN_A, GIVEN_S = 3, 4, 5, 6
 DONE, DONE_FAR, DONE_A, DONE_S = 7, 8, 9, 10
-WAITS, PLEDGES, ALIVE = 11, 12, 13
+WAITS, PLEDGES, ALIVE, COUNTED_S = 11, 12, 13, 14
 """Fields of an mbarrier slot: missing arrivals and bytes, number of the running phase, what its
 arrivals handed over and what those of the phase before did, waits that passed in this phase, what
-an arrival still has to follow, and the event of its begin (0: not alive)."""
-EMPTY_SLOT = (0,) * 14
+an arrival still has to follow, the event of its begin (0: not alive), and what those arrivals of
+the running phase know that its count was made for."""
+EMPTY_SLOT = (0,) * 15
 
 
 @dataclass(slots=True)
@@ -170,7 +171,8 @@ class State:
     taken: int
     """Events of increases of registers."""
     flight: tuple[tuple[int, ...], ...]
-    """What will yet count on a barrier: slot, arrivals, bytes, event, `s` of its issue."""
+    """What will yet count on a barrier: slot, arrivals, bytes, event, `s` of its issue, and whether
+    the count of the barrier was made for its arrivals."""
     memory: dict[int, tuple[Access, ...]]
     asleep: int
     fenced: int
@@ -182,8 +184,9 @@ class State:
     arrivals: dict[int, tuple[tuple[tuple[int, bool], ...], tuple[tuple[int, bool], ...]]]
     """Per mbarrier slot, those of the running phase and of the one before: the arrival's event, and
     whether bytes have no part in it."""
-    early: tuple[str, str] | None = None
-    """The first arrival that another interleaving has in the phase before, and what is wrong."""
+    early: tuple[str, str, str] | None = None
+    """The first arrival that another interleaving has in the phase, or turn, before: kind of the
+    finding, statement, and what is wrong."""
     loose: str = ""
     """The first thing that another interleaving might do differently."""
 
@@ -203,5 +206,6 @@ class State:
             tuple(self.pcs), tuple(self.g), tuple(self.a), tuple(self.s), tuple(self.own),
             tuple(self.slots), tuple(self.named.items()), tuple(self.cluster.items()),
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
-            self.asleep,
+            self.asleep, tuple(self.near), tuple(self.far), self.fenced,
+            frozenset(self.issues.items()),
         )  # fmt: skip

@@ -40,7 +40,6 @@ def unroll(plan: Plan) -> None:
         reader = _Unroller(plan, agent, places, values, Registers(plan.without))
         reader.body(plan.kernel.body)
         reader.end()
-    plan.index()
 
 
 @dataclass(slots=True)

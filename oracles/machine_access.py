@@ -182,19 +182,22 @@ class Geometry:
             if isinstance(stmt, kir.Load | kir.TmaLoad | kir.CpAsync)
             and isinstance(stmt.src, kir.Box)
         }
-        self._flat: dict[tuple[int, int, int], Index] = {}
+        self._flat: dict[tuple[int, int, int, int], Index] = {}
 
     def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions, from the box's origin, of the elements those threads hold."""
-        key = (id(box), lo, hi)
+        """Flat positions, from the box's origin, of the elements those threads hold.
+
+        Box and layout are objects of the kernel, which lives as long as this does.
+        """
+        key = (id(box), id(layout), lo, hi)
         if key not in self._flat:
             steps = self.views[box.tensor.name].steps
             self._flat[key] = narrowed(tile(layout, (lo, hi)), box.shape, steps)
         return self._flat[key]
 
     def in_slot(self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int) -> Index:
-        """Flat positions within a slot of the elements those threads hold."""
-        key = (id(slot), lo, hi)
+        """Flat positions within a slot of the elements those threads hold; objects as above."""
+        key = (id(slot), id(layout), lo, hi)
         if key not in self._flat:
             shape = slot.buffer.shape
             self._flat[key] = narrowed(tile(layout, (lo, hi)), shape, row_major(shape))

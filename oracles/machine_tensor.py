@@ -203,7 +203,6 @@ class Tensorcores:
 
     def commit(self, agent: Agent, event: Event) -> bool:
         """Close the open group of a warp."""
-        whole_groups(event, self.machine.kernel, "wgmma.commit_group", full=True)
         other = self.meetings.converge(agent, event, "wgmma.commit_group")
         if other is None:
             return False
@@ -213,7 +212,6 @@ class Tensorcores:
 
     def await_groups(self, agent: Agent, event: Event, keep: int) -> bool:
         """Wait until all but the latest `keep` groups of a warp have finished."""
-        whole_groups(event, self.machine.kernel, "wgmma.wait_group", full=True)
         other = self.meetings.converge(agent, event, "wgmma.wait_group")
         if other is None:
             return False

@@ -23,6 +23,17 @@ from oracles.verdict import Status
 
 s, t = Var("s"), Var("t")
 
+
+def fenced(*, behind: bool, alone: bool) -> kir.Kernel:
+    """Return turns of engines whose sources are fenced behind the wait, or by one thread."""
+    made = by_engine()
+    at = next(i for i, s in enumerate(made.body) if isinstance(s, kir.BlockSerializeWait))
+    wait, fence = made.body[at], made.body[at - 1]
+    fence = elect(fence) if alone else fence
+    both = (wait, fence) if behind else (fence, wait)
+    return replace(made, body=(*made.body[: at - 1], *both, *made.body[at + 1 :]))
+
+
 RIGHT = {
     "split_k": cookbook.split_k(),
     "split_k with four stages": cookbook.split_k(4),
@@ -31,6 +42,8 @@ RIGHT = {
     "by engine": by_engine(),
     "several tiles": shared(),
     "a relaxed release behind a fence": turnstile("turn add join fenced"),
+    "sources fenced behind the wait": fenced(behind=True, alone=False),
+    "sources fenced by who sends them": fenced(behind=True, alone=True),
 }
 WRONG: dict[str, tuple[kir.Kernel, Rule | None]] = {
     "nothing collects the writers": (turnstile("turn add release"), None),
@@ -58,6 +71,10 @@ WRONG: dict[str, tuple[kir.Kernel, Rule | None]] = {
     ),
     "a fence behind the reduction": (by_engine(later="add fence commit done"), Obligation.REMOTE),
     "never committed": (by_engine("store done"), None),
+    "one thread fences before the others have met it": (
+        fenced(behind=False, alone=True),
+        Obligation.PROXY,
+    ),
     "all tiles in one place": (shared(part=0), Obligation.APART),
 }
 """Wrong kernels, with the one rule that sees it, where there is one."""

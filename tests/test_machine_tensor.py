@@ -131,6 +131,16 @@ def test_wgmma_is_for_whole_warpgroups(kernel: kir.Kernel) -> None:
     assert kinds(judge(kernel, rows)) == {"collective"}
 
 
+@pytest.mark.parametrize("lane", [True, False])
+def test_groups_are_awaited_by_whole_warps(lane: bool) -> None:
+    """A warp that has no wgmma in flight may commit and await nothing; one lane may not."""
+    nothing: tuple[kir.Stmt, ...] = (kir.AsyncCommit(WGMMA), kir.AsyncAwait(WGMMA, 0))
+    body = (kir.Elect(kir.Per.ROLE, nothing),) if lane else nothing
+    kernel = direct()
+    more = replace(kernel, body=(*kernel.body, kir.Role("one", 1, 1, body)))
+    assert kinds(judge(more)) == ({"collective"} if lane else set())
+
+
 @pytest.mark.parametrize("policy", ["default", "strict"])
 def test_one_arrival_for_four_warps_is_disputed(policy: str) -> None:
     """Shared memory is free when every warp has waited, unless one may speak for all."""

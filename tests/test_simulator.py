@@ -93,7 +93,7 @@ def test_each_sync_of_pipelined_is_needed(kernel: kir.Kernel, least: int, kind: 
         (kernels.specialized(3, nbytes=kernels.NBYTES // 2), 1, {"bytes"}),
         (kernels.specialized(3, nbytes=kernels.NBYTES * 2), 1, {"deadlock", "bytes"}),
         (kernels.specialized(3, arrivals=kernels.WARPS - 1), 1, {"arrivals", "WAR", "RAW"}),
-        (kernels.specialized(3, arrivals=kernels.WARPS + 1), 1, {"arrivals", "deadlock"}),
+        (kernels.specialized(3, arrivals=kernels.WARPS + 1), 4, {"deadlock"}),
         (kernels.specialized(3, extra_load=1), 0, {"exit"}),
     ],
 )

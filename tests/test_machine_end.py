@@ -1,0 +1,31 @@
+"""What is left when no thread can move any more."""
+
+from __future__ import annotations
+
+import kernels
+import pytest
+from kernels import T0, T1, WARPS, X, Y, add, box
+
+from fuser import kernel_ir as kir
+from oracles.simulator import Launch, search
+from oracles.verdict import Status
+
+LAUNCH = Launch(1, {"R": 4, "C": 64, "pitch": 64})
+
+
+@pytest.mark.parametrize(("arrivals", "warned"), [(1, {"arrivals"}), (2, set())])
+def test_a_phase_that_is_left_unfinished_is_a_warning(arrivals: int, warned: set[str]) -> None:
+    """Nobody waits for it any more, so nobody is confused; but it may be a count gone wrong."""
+    bar = kir.MBarrier("bar", 2, 1)
+    arrive = kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(bar, 0),))
+    body: list[kir.Stmt] = [
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(bar),)),
+        kir.BlockSync(0, 32 * WARPS),
+        *[arrive] * arrivals,
+        kir.Load(X, box(T0, 0), 4),
+        add(),
+        kir.Store(box(T1, 0), Y, 4),
+    ]
+    verdict = search(kernels.kernel("small", body, barriers=(bar,)), LAUNCH, schedules=6)
+    assert verdict.status is Status.PASS
+    assert {finding.kind for finding in verdict.findings} == warned
