@@ -51,8 +51,9 @@ def counted(count: int, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
     bar = replace(BAR, arrivals=count)
 
     def again(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        is_bar = isinstance(stmt, kir.MBarrierInit | kir.MBarrierArrive)
-        return [replace(stmt, barrier=bar)] if is_bar else None
+        if isinstance(stmt, kir.MBarrierInit | kir.MBarrierArrive):
+            return [replace(stmt, barrier=bar)]
+        return None
 
     return replace(roles(body).rewrite(again), barriers=(bar,))
 
