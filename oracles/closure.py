@@ -291,7 +291,9 @@ def _confirmed(
 ) -> bool:
     """Whether one length for each loop, the same in every round, shows a violation too."""
     shown = max(v.trips for v in world.violations.values() if v.severity == "error")
-    for trips in (*range(PINNED), *(n for n in (shown, shown + 1) if n >= PINNED)):
+    # what shows late is asked late first: the short lengths before it have shown nothing
+    late = (shown, shown + 1) if shown >= PINNED else ()
+    for trips in (*late, *range(PINNED)):
         again = opened(world.kernel, reading, policy=policy, without=without)
         inner = {
             i.atom

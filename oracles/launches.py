@@ -21,7 +21,7 @@ SOME = 12
 """Launches of all kinds that are tried beside those with a trip count that is asked for."""
 MOST = 9
 """Trip counts of all loops that are tried beside the one that is asked for."""
-OTHERS = (0, 1, 2)
+OTHERS = (1, 0, 2)
 """Trip counts of all other loops beside one that has the count that is asked for, or more."""
 MORE = 3
 """Trip counts, from the one that is asked for, of that loop."""
@@ -52,7 +52,8 @@ def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
 def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
     """Yield launches in which one loop after another has a trip count, then small ones.
 
-    Then one loop has that count or a few more, while all others have one small count.
+    Then one loop has that count or a few more, while all others have one small count; where the
+    count is large these come first, for all loops together would go round very often.
 
     Parameters
     ----------
@@ -63,18 +64,26 @@ def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
     """
     search = Search(kernel)
     ends = [(stop, trips) for _, stop in search.stops if not isinstance(stop, int)]
+    if trips > MOST:
+        yield from _one_long(search, trips)
     for wanted in (ends, *([end] for end in ends)):
         values = search.reached(wanted)
         if values is not None:
             yield search.launch(values)
     yield from small(kernel, most=MOST)
-    stops = list(dict.fromkeys(stop for stop, _ in ends))
-    for one, other, more in product(stops if len(stops) > 1 else (), OTHERS, range(MORE)):
+    if trips <= MOST:
+        yield from _one_long(search, trips)
+    for values in islice(some_launches(kernel), SOME):
+        yield search.launch(values)
+
+
+def _one_long(search: Search, trips: int) -> Iterator[Launch]:
+    """Yield launches in which one loop has a count or a few more, all others one small count."""
+    stops = list(dict.fromkeys(stop for _, stop in search.stops if not isinstance(stop, int)))
+    for other, more, one in product(OTHERS, range(MORE), stops if len(stops) > 1 else ()):
         values = search.reached([(stop, trips + more if stop == one else other) for stop in stops])
         if values is not None:
             yield search.launch(values)
-    for values in islice(some_launches(kernel), SOME):
-        yield search.launch(values)
 
 
 def small(kernel: kir.Kernel, *, most: int = 3, clusters: int = 1) -> list[Launch]:
