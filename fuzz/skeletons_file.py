@@ -41,8 +41,9 @@ def names(spec: str) -> Iterator[str]:
     TargetError
         If there is no such file or name, or a kernel is not well formed.
     """
+    offered = load(spec)
     file = spec[: spec.rindex(".py") + 3]
-    for target in load(spec):
+    for target in offered:
         if isinstance(target.subject, kir.Kernel):
             yield f"{file}:{target.name}"
 
