@@ -61,13 +61,16 @@ def timed(
 ) -> Timed:
     """Prove one kernel, and the same once more."""
     kernel, same = build(), build()
+    verdict, first_ms = clocked(kernel, policy)
+    return Timed(name, stages, consumers, verdict, first_ms, clocked(same, policy)[1])
+
+
+def clocked(kernel: kir.Kernel, policy: str) -> tuple[Verdict, float]:
+    """Prove a kernel; return the verdict and milliseconds."""
     gc.collect()
     start = time.perf_counter()
     verdict = prover.prove(kernel, policy=policy)
-    middle = time.perf_counter()
-    prover.prove(same, policy=policy)
-    end = time.perf_counter()
-    return Timed(name, stages, consumers, verdict, 1e3 * (middle - start), 1e3 * (end - middle))
+    return verdict, 1e3 * (time.perf_counter() - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +89,10 @@ def late(name: str, stages: int, policy: str) -> Late:
     for mutant in mutants(kernel, "stages"):
         same = always.get(mutant.change.removeprefix(f"not from {LATE} on "))
         if same is not None and len(pairs) < LATE_SYNCS:
-            one = timed(name, stages, 1, partial(_given, same.kernel), policy)
-            two = timed(name, stages, 1, partial(_given, mutant.kernel), policy)
-            if one.verdict.status is two.verdict.status is Status.FAIL:
-                pairs.append((one.first_ms, two.first_ms))
+            (one, first_ms), (two, late_ms) = (clocked(m.kernel, policy) for m in (same, mutant))
+            if one.status is two.status is Status.FAIL:
+                pairs.append((first_ms, late_ms))
     return Late(name, tuple(pairs))
-
-
-def _given(kernel: kir.Kernel) -> kir.Kernel:
-    return kernel
 
 
 def late_table(rows: list[Late]) -> Table:

@@ -99,14 +99,20 @@ def _accepted(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
     some = list(OPERATORS[operator](kernel))
     rng.shuffle(some)
     for mutant in some[:TRIES]:
-        if not closed(mutant.kernel) or text(mutant.kernel) == text(kernel):
-            continue
-        try:
-            validate(mutant.kernel, final=True)
-        except ScheduleError:
-            continue
-        return mutant
+        if text(mutant.kernel) != text(kernel) and accepted(mutant.kernel):
+            return mutant
     return None
+
+
+def accepted(kernel: kir.Kernel) -> bool:
+    """Tell whether validation lets a mutant through, so that it is for judges."""
+    if not closed(kernel):
+        return False
+    try:
+        validate(kernel, final=True)
+    except ScheduleError:
+        return False
+    return True
 
 
 def skeleton(

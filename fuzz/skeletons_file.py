@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from functools import cache
 
 from fuser import kernel_ir as kir
-from fuser.errors import ScheduleError
-from fuser.validate import validate
 from fuzz.mutate import Mutant, all_mutants
 from fuzz.mutate_number import LATE
-from fuzz.mutate_site import closed
-from fuzz.skeletons import Skeleton
+from fuzz.skeletons import Skeleton, accepted
 from fuzz.skeletons_tile import Start
 from oracles import launches
 from oracles.launch_search import Launch
@@ -53,17 +50,7 @@ def _kernel(name: str) -> tuple[kir.Kernel, tuple[Mutant, ...]]:
     """Return a kernel and the mutants that validation lets through."""
     (target,) = load(name)
     assert isinstance(target.subject, kir.Kernel), "`names` gives kernels only"
-    return target.subject, tuple(m for m in all_mutants(target.subject) if _legal(m.kernel))
-
-
-def _legal(kernel: kir.Kernel) -> bool:
-    if not closed(kernel):
-        return False
-    try:
-        validate(kernel, final=True)
-    except ScheduleError:
-        return False
-    return True
+    return target.subject, tuple(m for m in all_mutants(target.subject) if accepted(m.kernel))
 
 
 def subjects(spec: str) -> Iterator[tuple[str, int]]:

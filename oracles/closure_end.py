@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.closure_code import Do
-from oracles.closure_join import ARRIVED
 from oracles.closure_pool import contended
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, Agent, Phase, State, Where
@@ -61,7 +60,7 @@ def _reached(world: World, state: State) -> None:
 def _met(world: World, state: State) -> None:
     """Check that who arrives at the cluster's barrier waits there, too."""
     for a in state.agents:
-        if a.registers & ARRIVED:
+        if a.arrived:
             at = next(s for s in world.code.sites if isinstance(s.stmt, kir.ClusterArrive))
             says = f"{a.kind} has arrived at the cluster's barrier and never waits"
             world.wrong(state, Rule.SYNC_COUNT, "collective", at, -1, says)

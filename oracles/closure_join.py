@@ -13,9 +13,6 @@ from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, Agent, State, Turn
 from oracles.closure_world import World
 
-ARRIVED = 1 << 20
-"""The part of `Agent.registers` that says that they have arrived at the cluster's barrier."""
-
 
 def block_sync(
     world: World, state: State, a: Agent, site: Site, stmt: kir.BlockSync | kir.NamedArrive, k: int
@@ -108,7 +105,7 @@ def cluster_arrive(
         world.wrong(state, Rule.SYNC_APART, "collective", site, k, says)
     turn.count += a.kind.count
     turn.before |= a.fenced if relaxed else a.mine
-    a.registers |= ARRIVED
+    a.arrived = True
     if turn.count >= turn.threads:
         end = world.event(state, "turn", key)
         state.when[end] = k, site.index
@@ -119,14 +116,14 @@ def cluster_arrive(
 
 def cluster_wait(world: World, state: State, a: Agent, site: Site, k: int) -> bool:
     """Wait at the cluster's barrier; False until all threads of the cluster have arrived."""
-    if not a.registers & ARRIVED:
+    if not a.arrived:
         says = "waits at the cluster's barrier without having arrived"
         world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
         return True
     done = state.turns.get((-1, 1))
     if done is None or a.mine >> FACTS * done.last & 1:
         return False
-    a.registers &= ~ARRIVED
+    a.arrived = False
     facts = done.before if Rule.CLUSTER_JOINS not in world.off else 1 << FACTS * done.last
     state.learn(a, facts)
     return True

@@ -15,11 +15,6 @@ from oracles.closure_rules import Rule
 from oracles.closure_state import Agent, State
 from oracles.closure_world import World
 
-HELD = (1 << 20) - 1
-"""The part of `Agent.registers` that is their number; 0 is what the kernel begins with."""
-APART = 1 << 21
-"""The part of `Agent.registers` that says that their warps have not met since they changed it."""
-
 
 def granted(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> bool:
     """Whether these threads get their registers now; other kinds are asked for themselves."""
@@ -37,14 +32,16 @@ def granted(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> bool:
 def take(world: World, state: State, a: Agent, site: Site, stmt: kir.SetMaxNReg, k: int) -> None:
     """Give these threads their new number of registers."""
     world.checked += 1
-    if a.registers & APART:
+    if a.unmet:
         says = "the warps of its warpgroup have not met at a block_sync since the last one"
         world.wrong(state, Rule.COLLECTIVE, "registers", site, k, says)
-    a.registers = a.registers & ~HELD | stmt.registers | APART
+    a.registers, a.unmet = stmt.registers, True
 
 
 def met(state: State, threads: tuple[int, ...]) -> None:
     """Note that threads, by their kinds, have met: who met a whole warpgroup is together again."""
+    if not any(state.agents[index].unmet for index in threads):
+        return
     lanes: dict[tuple[int, int], int] = {}
     for index in threads:
         kind = state.agents[index].kind
@@ -54,7 +51,7 @@ def met(state: State, threads: tuple[int, ...]) -> None:
     for index in threads:
         a = state.agents[index]
         if all(lanes[a.kind.cta, warp // 4] == kir.WARPGROUP for warp in a.kind.warps):
-            a.registers &= ~APART
+            a.unmet = False
 
 
 def contended(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> None:
@@ -72,7 +69,7 @@ def contended(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> Non
 
 
 def _held(world: World, a: Agent) -> int:
-    return a.registers & HELD or world.kernel.registers
+    return a.registers or world.kernel.registers
 
 
 def _free(world: World, state: State, cta: int) -> int:

@@ -85,6 +85,8 @@ class Agent:
     own: int = 0
     fenced: int = 0
     registers: int = 0
+    arrived: bool = False
+    unmet: bool = False
     spoken: int = 0
 
     def copy(self) -> Agent:
@@ -93,7 +95,8 @@ class Agent:
             self.kind, self.at, dict(self.env), self.mine, self.warp, self.all, self.done,
             self.waiting, self.gate, self.loops, self.turns, self.bulk, self.bulk_open,
             self.copies, self.copies_open, self.mma, self.mma_open, self.clean,
-            self.own, self.fenced, self.registers, self.spoken,
+            self.own, self.fenced, self.registers,
+            self.arrived, self.unmet, self.spoken,
         )  # fmt: skip
 
 

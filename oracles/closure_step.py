@@ -190,17 +190,15 @@ def _slot(
         says = f"{buffer.name}[{index}] is outside its {buffer.slots} slots"
         world.wrong(state, Rule.BOUNDS, "bounds", site, k, says)
         return None
-    for m in world.kernel.barriers:
-        for slot in range(m.slots):
-            life = state.phases.get((cta, m.name, slot))
-            if (
-                life is not None
-                and (life.alive or not a.mine >> FACTS * life.end & 1)
-                and (0, buffer.name, index) in world.barrier_bytes[m.name, slot]
-                and world.covers(site, a.kind.index, (cta, buffer.name, index), m, slot)
-            ):
-                says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which may still be alive"
-                world.wrong(state, Rule.INIT, "init", site, k, says)
+    for m, slot in world.under.get((buffer.name, index), ()):
+        life = state.phases.get((cta, m.name, slot))
+        if (
+            life is not None
+            and (life.alive or not a.mine >> FACTS * life.end & 1)
+            and world.covers(site, a.kind.index, (cta, buffer.name, index), m, slot)
+        ):
+            says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which may still be alive"
+            world.wrong(state, Rule.INIT, "init", site, k, says)
     return cta, buffer.name, index
 
 

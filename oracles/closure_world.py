@@ -63,6 +63,7 @@ class World:
         self.heads: dict[Where, tuple[int, int]] = {}
         self.overlaps: dict[Where, tuple[Where, ...]] = {}
         self.barrier_bytes: dict[tuple[str, int], tuple[Where, ...]] = {}
+        self.under: dict[tuple[str, int], tuple[tuple[kir.MBarrier, int], ...]] = {}
         self.storage: dict[str, str] = {}
         self.touched: dict[int, frozenset[int]] = {}
         self.tracked = shared_tensors(code.kernel)
@@ -119,11 +120,10 @@ class World:
         for m in self.kernel.barriers:
             for slot in range(m.slots):
                 at = self.kernel.barrier_at(m) + 8 * slot
-                self.barrier_bytes[m.name, slot] = tuple(
-                    (0, *other)
-                    for other, (start, end) in spans.items()
-                    if start < at + 8 and at < end
-                )
+                on = [b for b, (start, end) in spans.items() if start < at + 8 and at < end]
+                self.barrier_bytes[m.name, slot] = tuple((0, *other) for other in on)
+                for other in on:
+                    self.under[other] = (*self.under.get(other, ()), (m, slot))
 
     def box(self, do: Do, a: Agent) -> Where:
         """Return the piece of global memory that a statement accesses now."""

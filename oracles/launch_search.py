@@ -68,6 +68,9 @@ class Search:
             for name, stop in _stops(kernel, turn=sites.MOVING)
             if not isinstance(stop, int)
         ]
+        self.ends = tuple(
+            dict.fromkeys(stop for _, stop in self.stops if not isinstance(stop, int))
+        )
         self.free = tuple(kernel.params)
         self.units = _units(kernel)
         self.grid = required_grid(kernel)

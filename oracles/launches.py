@@ -63,7 +63,7 @@ def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
         The trip count; other loops have whatever follows from it.
     """
     search = Search(kernel)
-    ends = [(stop, trips) for _, stop in search.stops if not isinstance(stop, int)]
+    ends = [(end, trips) for end in search.ends]
     if trips > MOST:
         yield from _one_long(search, trips)
     for wanted in (ends, *([end] for end in ends)):
@@ -79,9 +79,9 @@ def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
 
 def _one_long(search: Search, trips: int) -> Iterator[Launch]:
     """Yield launches in which one loop has a count or a few more, all others one small count."""
-    stops = list(dict.fromkeys(stop for _, stop in search.stops if not isinstance(stop, int)))
-    for other, more, one in product(OTHERS, range(MORE), stops if len(stops) > 1 else ()):
-        values = search.reached([(stop, trips + more if stop == one else other) for stop in stops])
+    ends = search.ends
+    for other, more, one in product(OTHERS, range(MORE), ends if len(ends) > 1 else ()):
+        values = search.reached([(end, trips + more if end == one else other) for end in ends])
         if values is not None:
             yield search.launch(values)
 
@@ -95,7 +95,6 @@ def small(kernel: kir.Kernel, *, most: int = 3, clusters: int = 1) -> list[Launc
     """
     search = Search(kernel)
     free = {name for name, stop in search.stops if not isinstance(stop, int)}
-    ends = dict.fromkeys(stop for _, stop in search.stops if not isinstance(stop, int))
     found: dict[tuple[object, ...], Launch] = {}
 
     def reach(wanted: list[Wanted], given: Values | None = None, grid: int | None = None) -> bool:
@@ -112,7 +111,7 @@ def small(kernel: kir.Kernel, *, most: int = 3, clusters: int = 1) -> list[Launc
 
     for count in range(most + 1) if free else [0]:
         if not take(dict.fromkeys(free, count)):
-            for end in ends:
+            for end in search.ends:
                 reach([(end, count)])
     if len(free) > 1:
         for name, count in product(sorted(free), (2, 0)):
