@@ -18,7 +18,7 @@ from reports.page import Headline, Section
 
 ABOUT = {
     "build": "Lowering, passes and CUDA text",
-    "prover": "z3: races and deadlocks, for every trip count",
+    "prover": "Races and deadlocks, for every trip count",
     "simulator": "Adversarial clocks, trip counts 0 to 2S + 1",
     "differential": "Simulated values against torch",
     "assembler": "The compile log as a witness",
