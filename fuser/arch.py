@@ -21,3 +21,11 @@ class Arch:
 
 SM_90A = Arch("sm_90a", smem_bytes=232_448, max_threads=1024, registers=65_536, sms=132)
 """Hopper (H100, H200 SXM).  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
+
+
+def launch_registers(threads: int) -> int:
+    """Return how many registers per thread a launch of so many threads may have.
+
+    Source: CUDA programming guide, "compute capabilities" (65536 per SM, in steps of 8).
+    """
+    return min(SM_90A.registers // threads // 8 * 8, 248)

@@ -1,52 +1,20 @@
 """Passes: how the end of every asynchronous copy is observed, by what the statements touch.
 
-`observe_copies` (RAW of loads), `free_slots` (WAR of loads between roles), `drain_stores` (groups
-of stores), `fence_proxies` (ordinary writes that an engine reads).  Joining is left to `sync`.
+`observe_copies` (RAW of loads), `drain_stores` (groups of stores), `fence_proxies` (ordinary writes
+that an engine reads).  Handing slots back is left to `free_slots`, joining to `sync`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import prod
 
 from fuser import kernel_ir as kir
 from fuser.effects import by_engine, drains, fills, reads, writes
 from fuser.expr import Expr
-
-Body = tuple[kir.Stmt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a body stands: the loop around it, whether one thread executes it, and its role."""
-
-    position: Expr = 0
-    elected: bool = False
-    role: kir.Role | None = None
-
-
-def _each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) -> Body:
-    """Apply `rule` to every body, innermost first."""
-    out: list[kir.Stmt] = []
-    for stmt in body:
-        match stmt:
-            case kir.ForLoop(index, _, inner):
-                new = _each_body(inner, rule, replace(place, position=index))
-                out.append(replace(stmt, body=new))
-            case kir.Elect(_, inner):
-                out.append(
-                    replace(stmt, body=_each_body(inner, rule, replace(place, elected=True)))
-                )
-            case kir.Role(_, _, _, inner):
-                out.append(replace(stmt, body=_each_body(inner, rule, replace(place, role=stmt))))
-            case kir.IfThenElse(_, then, orelse):
-                then, orelse = _each_body(then, rule, place), _each_body(orelse, rule, place)
-                out.append(replace(stmt, then=then, orelse=orelse))
-            case _:
-                out.append(stmt)
-    return rule(tuple(out), place)
+from fuser.rings import Body, Place, each_body, each_loop, wait_turn
 
 
 def _grouped(
@@ -71,25 +39,22 @@ def _one_thread(body: Body, place: Place) -> Body:
 def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     """Give every copy from global memory a barrier, and its readers a wait.
 
-    Copies issued together share one barrier per slot: one arrival that expects the summed bytes,
-    then the loads, by one thread.  Readers wait before their first read: iteration `i` fills its
-    slot for the `i // slots`-th time, so its phase has parity `(i // slots) % 2`.
+    Copies issued together share one barrier per slot.  By TMA: one arrival that expects the summed
+    bytes, then the loads, by one thread.  By cp.async, in a role of its own: the copies, then an
+    arrival of each thread that counts when its copies have landed; without roles there is no
+    barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
+    iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
+    `(i // slots) % 2`.
 
-    Source: PTX ISA, "mbarrier", phase completion; boxes count in full even out of bounds.
+    Source: PTX ISA, "mbarrier", phase completion; boxes count in full even out of bounds;
+    "cp.async.mbarrier.arrive.noinc".
     """
-    groups = sorted(
-        {
-            names
-            for body in _all_bodies(kernel.body)
-            for copies, run in _grouped(body, fills)
-            if copies and (names := _names(run, fills))
-        },
-        key=sorted,
-    )
     slots = {b.name: b.slots for b in kernel.buffers}
     full: dict[str, kir.MBarrier] = {}
-    for n, names in enumerate(groups):
-        barrier = kir.MBarrier(f"full{n}" if n else "full", 1, slots[min(names)])
+    numbers = iter(range(len(slots)))
+    for names, arrivals in sorted(_runs(kernel), key=lambda run: sorted(run[0])):
+        n = next(numbers)
+        barrier = kir.MBarrier(f"full{n}" if n else "full", arrivals, slots[min(names)])
         full.update(dict.fromkeys(names, barrier))
 
     def rule(body: Body, place: Place) -> Body:
@@ -97,25 +62,41 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
         waited: set[kir.MBarrier] = set()
         for copies, run in _grouped(body, fills):
             if copies:
-                out.extend(_one_thread(_issued(run, full), place))
+                out.extend(_issued(run, full, place))
                 continue
             for stmt in run:
                 out.extend(_waits(stmt, full, waited, place.position))
                 out.append(stmt)
         return tuple(out)
 
-    body = _each_body(kernel.body, rule, Place())
+    body = each_body(kernel.body, rule, Place())
     return replace(kernel, body=body, barriers=tuple(dict.fromkeys(full.values())))
 
 
-def _all_bodies(body: Body) -> Iterator[Body]:
-    yield body
-    for stmt in body:
-        for inner in kir.bodies(stmt):
-            yield from _all_bodies(inner)
+def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
+    """Return the buffers that are filled together through a barrier, and its arrivals."""
+    found: set[tuple[frozenset[str], int]] = set()
+
+    def rule(body: Body, place: Place) -> Body:
+        for copies, run in _grouped(body, fills):
+            names = _names(run, fills)
+            if copies and not _by_cp_async(run):
+                found.add((names, 1))
+            elif copies and place.role is not None:
+                found.add((names, place.role.warps * kir.WARP))
+        return body
+
+    each_body(kernel.body, rule, Place())
+    return found
 
 
-def _issued(run: Body, full: dict[str, kir.MBarrier]) -> Body:
+def _by_cp_async(run: Body) -> bool:
+    return all(isinstance(s, kir.Copy) and s.engine is kir.Engine.CP_ASYNC for s in run)
+
+
+def _issued(run: Body, full: dict[str, kir.MBarrier], place: Place) -> Body:
+    if _by_cp_async(run):
+        return _by_threads(run, full)
     loads: list[kir.Stmt] = []
     nbytes = 0
     for stmt in run:
@@ -127,7 +108,60 @@ def _issued(run: Body, full: dict[str, kir.MBarrier]) -> Body:
                 raise AssertionError("a run holds copies into slots only")
     first = loads[0]
     assert isinstance(first, kir.TmaLoad)
-    return (kir.MBarrierArriveExpectTx(first.barrier, first.slot, nbytes), *loads)
+    expect = kir.MBarrierArriveExpectTx(first.barrier, first.slot, nbytes)
+    return _one_thread((expect, *loads), place)
+
+
+def _by_threads(run: Body, full: dict[str, kir.MBarrier]) -> Body:
+    copies: list[kir.Stmt] = []
+    arrive: Body = ()
+    for stmt in run:
+        match stmt:
+            case kir.Copy(kir.Slot() as dst, kir.Box() as src, _, kir.Layout() as layout, width):
+                copies.append(kir.CpAsync(dst, src, layout, width))
+                if dst.buffer.name in full:
+                    barrier = full[dst.buffer.name]
+                    arrive = (kir.CpAsyncMBarrierArrive(barrier, dst.index, noinc=True),)
+            case _:
+                raise AssertionError("a copy by threads says who copies what")
+    return (*copies, *arrive)
+
+
+def group_copies(kernel: kir.Kernel) -> kir.Kernel:
+    """Commit copies by cp.async that no barrier tells of, and await what is to be read.
+
+    Every turn commits a group, with or without copies in it, so that counting groups is counting
+    turns.  Where copies run `prefetch` turns ahead, all but the latest `prefetch - 1` groups are
+    awaited before the next copies are issued; else all are, behind the copies.
+    """
+    observed = any(isinstance(stmt, kir.CpAsyncMBarrierArrive) for stmt in kernel.walk())
+    if observed or not any(isinstance(stmt, kir.CpAsync) for stmt in kernel.walk()):
+        return kernel
+
+    def rule(body: Body, loop: kir.ForLoop) -> Body:
+        last = max((n for n, stmt in enumerate(body) if _copies(stmt)), default=None)
+        if last is None or any(_commits_copies(stmt) for stmt in body):
+            return body
+        commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
+        issued = (*body[: last + 1], commit)
+        if loop.circular is None:  # the loop that runs ahead
+            return (*issued, *body[last + 1 :])
+        ahead = loop.circular.prefetch
+        wait = kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, max(ahead - 1, 0))
+        if ahead:
+            return (wait, *issued, *body[last + 1 :])
+        return (*issued, wait, *body[last + 1 :])
+
+    return replace(kernel, body=each_loop(kernel.body, rule))
+
+
+def _copies(stmt: kir.Stmt) -> bool:
+    return any(isinstance(inner, kir.CpAsync) for inner in kir.walk((stmt,)))
+
+
+def _commits_copies(stmt: kir.Stmt) -> bool:
+    commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
+    return any(inner == commit for inner in kir.walk((stmt,)))
 
 
 def _waits(
@@ -138,76 +172,7 @@ def _waits(
         barrier = full.get(slot.buffer.name)
         if barrier is not None and barrier not in waited:
             waited.add(barrier)
-            yield _wait(barrier, slot.index, position, turn=0)
-
-
-def _wait(barrier: kir.MBarrier, slot: Expr, position: Expr, *, turn: int) -> kir.Stmt:
-    return kir.MBarrierWaitParity(barrier, slot, (position // barrier.slots + turn) % 2)
-
-
-# --- WAR of loads between roles -----------------------------------------------------------------
-
-
-def free_slots(kernel: kir.Kernel) -> kir.Kernel:
-    """Let a role that refills slots wait until the role that reads them has let them go.
-
-    One barrier per slot counts an arrival of every reading warp: its lanes join after their last
-    read, then one of them arrives.  The first wait on a fresh slot passes at once (parity 1).
-    """
-    filler = _roles(kernel, writes)
-    reader = _roles(kernel, reads)
-    rings = [b for b in kernel.buffers if _crosses(filler.get(b.name), reader.get(b.name))]
-    if not rings:
-        return kernel
-    full = {s.dst.buffer.name: s.barrier for s in kernel.walk() if isinstance(s, kir.TmaLoad)}
-    empty: dict[str, kir.MBarrier] = {}
-    for b in rings:
-        role = reader[b.name]
-        assert role is not None
-        suffix = full[b.name].name.removeprefix("full")
-        empty[b.name] = kir.MBarrier(f"empty{suffix}", role.warps, b.slots)
-
-    def rule(body: Body, place: Place) -> Body:
-        out: list[kir.Stmt] = []
-        waited: set[kir.MBarrier] = set()
-        last = {
-            barrier: n
-            for n, stmt in enumerate(body)
-            for slot in reads(stmt)
-            if (barrier := empty.get(slot.buffer.name)) and place.role is not None
-        }
-        for n, stmt in enumerate(body):
-            if isinstance(stmt, kir.MBarrierArriveExpectTx):
-                for name, barrier in empty.items():
-                    if full[name] == stmt.barrier and barrier not in waited:
-                        waited.add(barrier)
-                        out.append(_wait(barrier, stmt.slot, place.position, turn=1))
-            out.append(stmt)
-            for slot in reads(stmt):
-                barrier_ = empty.get(slot.buffer.name)
-                if barrier_ is not None and last.get(barrier_) == n:
-                    arrive = kir.MBarrierArrive(barrier_, slot.index)
-                    out += [kir.WarpSync(), kir.Elect(kir.Per.WARP, (arrive,))]
-        return tuple(out)
-
-    body = _each_body(kernel.body, rule, Place())
-    barriers = (*kernel.barriers, *dict.fromkeys(empty.values()))
-    return replace(kernel, body=body, barriers=barriers)
-
-
-def _roles(
-    kernel: kir.Kernel, touched: Callable[[kir.Stmt], tuple[kir.Slot, ...]]
-) -> dict[str, kir.Role | None]:
-    found: dict[str, kir.Role | None] = {}
-    for top in kernel.body:
-        role = top if isinstance(top, kir.Role) else None
-        for stmt in kir.walk((top,)):
-            found.update({slot.buffer.name: role for slot in touched(stmt)})
-    return found
-
-
-def _crosses(filler: kir.Role | None, reader: kir.Role | None) -> bool:
-    return filler is not None and reader is not None and filler.name != reader.name
+            yield wait_turn(barrier, slot.index, position, turn=0)
 
 
 # --- groups of stores ---------------------------------------------------------------------------
@@ -216,9 +181,9 @@ def _crosses(filler: kir.Role | None, reader: kir.Role | None) -> bool:
 def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     """Put copies to global memory into groups, and await their reads where slots are reused.
 
-    One thread issues the copies of an iteration and commits them as one group.  The same thread
-    awaits, before the slots are written again, that all but the latest `slots - 1` groups have
-    read their sources, and at the end that all have.  A kernel boundary orders the writes.
+    One thread issues neighbouring copies and commits them as one group.  The same thread awaits,
+    before the slots are written again, that all but the latest `slots - 1` groups have read their
+    sources, and at the end that all have.  A kernel boundary orders the writes.
     """
 
     def rule(body: Body, place: Place) -> Body:
@@ -229,6 +194,7 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
             if copies:
                 group = (*map(_store, run), kir.AsyncCommit(kir.AsyncKind.BULK))
                 out.extend(_one_thread(group, place))
+                awaited = False
                 continue
             for stmt in run:
                 for slot in writes(stmt):
@@ -236,11 +202,18 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
                         awaited = True
                         out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
                 out.append(stmt)
-                if isinstance(stmt, kir.ForLoop) and _commits(stmt):
-                    out.extend(_one_thread((_await(0),), place))
         return tuple(out)
 
-    return replace(kernel, body=_each_body(kernel.body, rule, Place()))
+    def ended(body: Body) -> Body:
+        if not any(_commits(stmt) for stmt in body if not isinstance(stmt, kir.Role)):
+            return body
+        return (*body, *_one_thread((_await(0),), Place()))
+
+    body = tuple(
+        replace(stmt, body=ended(stmt.body)) if isinstance(stmt, kir.Role) else stmt
+        for stmt in each_body(kernel.body, rule, Place())
+    )
+    return replace(kernel, body=ended(body))
 
 
 def _store(stmt: kir.Stmt) -> kir.Stmt:
@@ -255,30 +228,36 @@ def _await(keep: int) -> kir.AsyncAwait:
     return kir.AsyncAwait(kir.AsyncKind.BULK, keep, read_only=True)
 
 
-def _commits(loop: kir.ForLoop) -> bool:
-    return any(isinstance(s, kir.AsyncCommit) for s in kir.walk(loop.body))
+def _commits(stmt: kir.Stmt) -> bool:
+    bulk = kir.AsyncCommit(kir.AsyncKind.BULK)
+    return any(inner == bulk for inner in kir.walk((stmt,)))
 
 
 # --- proxies ------------------------------------------------------------------------------------
 
 
 def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
-    """Fence ordinary writes of slots that an engine reads: every writer, after its last write.
+    """Fence ordinary writes of slots that an engine reads: by every writer, before that read.
 
     Source: PTX ISA, "Async proxy"; the writer fences before it signals.
     """
     read_by_engine = {slot.buffer.name for s in kernel.walk() if by_engine(s) for slot in reads(s)}
 
+    def writing(stmt: kir.Stmt) -> bool:
+        return not by_engine(stmt) and any(w.buffer.name in read_by_engine for w in writes(stmt))
+
+    def reading(stmt: kir.Stmt) -> bool:
+        return any(by_engine(inner) and bool(reads(inner)) for inner in kir.walk((stmt,)))
+
     def rule(body: Body, place: Place) -> Body:
         del place
-        written = [
-            n
-            for n, stmt in enumerate(body)
-            if not by_engine(stmt) and any(w.buffer.name in read_by_engine for w in writes(stmt))
-        ]
-        if not written:
-            return body
-        after = written[-1] + 1
-        return (*body[:after], kir.FenceAsyncProxy(kir.Space.SHARED), *body[after:])
+        out: list[kir.Stmt] = []
+        for n, stmt in enumerate(body):
+            out.append(stmt)
+            if writing(stmt):
+                after = next((s for s in body[n + 1 :] if writing(s) or reading(s)), None)
+                if after is None or not writing(after):
+                    out.append(kir.FenceAsyncProxy(kir.Space.SHARED))
+        return tuple(out)
 
-    return replace(kernel, body=_each_body(kernel.body, rule, Place()))
+    return replace(kernel, body=each_body(kernel.body, rule, Place()))

@@ -27,6 +27,7 @@ from fuser.expr import Expr, Var, ceildiv, eq
 M, N, K = Var("M"), Var("N"), Var("K")
 t, tiles = Var("t"), Var("tiles")
 TILE_M, TILE_N, STEP = 64, 8, 16
+SWIZZLE = STEP * 2
 A = kir.Tensor("A", DType.BF16, (M, K), (K, 1), 8)
 B = kir.Tensor("B", DType.BF16, (N, K), (K, 1), 8)
 D = kir.Tensor("D", DType.F32, (M, N), (N, 1), 4)
@@ -57,9 +58,9 @@ def d_box(tensor: kir.Tensor, number: Expr) -> kir.Box:
 
 
 def operands(stages: int) -> tuple[kir.Buffer, kir.Buffer]:
-    """Return rings of tiles of A and of B."""
-    a = kir.Buffer("SA", DType.BF16, (TILE_M, STEP), stages, 0)
-    return a, kir.Buffer("SB", DType.BF16, (TILE_N, STEP), stages, a.end)
+    """Return rings of tiles of A and of B, swizzled as tensor cores want rows of 32 bytes."""
+    a = kir.Buffer("SA", DType.BF16, (TILE_M, STEP), stages, 0, SWIZZLE)
+    return a, kir.Buffer("SB", DType.BF16, (TILE_N, STEP), stages, a.end, SWIZZLE)
 
 
 def zero(acc: kir.Fragment = ACC) -> kir.Compute:
@@ -160,7 +161,7 @@ def multiply(
 def double_wgmma(stages: int = 3) -> kir.Kernel:
     """Two matmuls share A in one loop: two wgmmas, one commit, one flush for both results."""
     (a, b), full = operands(stages), ring("full", 1, stages)
-    b2 = kir.Buffer("SB2", DType.BF16, (TILE_N, STEP), stages, b.end)
+    b2 = replace(b, name="SB2", offset=b.end)
     empty = ring("empty", 4, stages)
     gate = kir.Tensor("B2", DType.BF16, (N, K), (K, 1), 8)
     acc2 = kir.Fragment("acc2", DType.F32, STRIPS)

@@ -1,8 +1,9 @@
-"""The loop domain of a pointwise kernel: its axes, and how every tensor walks along them.
+"""The loop domain of a kernel: its axes, and how every tensor walks along them.
 
 Outputs whose axes match are computed by one kernel.  Its axes are those of the first of them; a
 tensor is reached by walking the definitions backwards, so that one input may be read in several
-ways (`x[:, None] + x[None, :]` reads x twice).  Neighbouring axes are then merged wherever every
+ways (`x[:, None] + x[None, :]` reads x twice).  Matrix products end the walk; the axes that they
+sum over are loop axes of their own.  Neighbouring axes are then merged wherever every
 tensor allows it, by what the definition promises about strides.
 """
 
@@ -11,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fuser.ops import producer_axes
+from fuser.mma_axes import roles
+from fuser.ops import OPS, Form, producer_axes
 from fuser.tensor_view import Extent, Fusion, IterType, TensorView
 
 Coords = tuple[int | None, ...]
 """Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
+Key = tuple[TensorView, Coords]
+"""A tensor, walked in one way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,16 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
+class Product:
+    """An `mma` of a kernel: where its result and its operands lie among the loop axes."""
+
+    tv: TensorView
+    coords: Coords
+    a: Access
+    b: Access
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """The loop axes of one kernel.
 
@@ -39,16 +53,20 @@ class Domain:
     ----------
     extents : tuple of Extent
         Loop axes before merging, slowest first; never empty (a scalar has one axis of extent 1).
+        Axes that products sum over come last.
     reads, writes : tuple of Access
-        Inputs as read, and outputs.
+        Inputs as read, operands of products among them, and outputs.
     merged : tuple of tuple of int
         Groups of neighbouring loop axes; each group is one axis of the kernel.
+    products : tuple of Product
+        In order of definition.
     """
 
     extents: tuple[Extent, ...]
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     merged: tuple[tuple[int, ...], ...]
+    products: tuple[Product, ...] = ()
 
 
 def domains(fusion: Fusion) -> list[Domain]:
@@ -66,11 +84,58 @@ def domains(fusion: Fusion) -> list[Domain]:
                 rest.append(tv)
             else:
                 writes.append(Access(tv, coords, tv.name))
-        reads = _reads(writes)
-        merged = _merge(len(extents), reads, writes)
-        out.append(Domain(extents or (1,), tuple(reads), tuple(writes), merged))
+        out.append(_domain(extents, writes))
         left = rest
     return out
+
+
+def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
+    inputs, products = _sources(writes)
+    operands, extents = _operands(products, extents)
+    reads = _named([*inputs, *(key for pair in operands for key in pair)])
+    by_key = {(access.tv, access.coords): access for access in reads}
+    merged = _merge(len(extents), reads, writes)
+    made = tuple(
+        Product(tv, coords, by_key[a], by_key[b])
+        for (tv, coords), (a, b) in zip(products, operands, strict=True)
+    )
+    return Domain(extents or (1,), tuple(reads), tuple(writes), merged, made)
+
+
+def _operands(
+    products: list[Key], extents: tuple[Extent, ...]
+) -> tuple[list[tuple[Key, Key]], tuple[Extent, ...]]:
+    """Return the operands of each product, and the loop axes with those that are summed over.
+
+    Products that sum over axes of the same extents share the loops of them.
+    """
+    out: list[tuple[Key, Key]] = []
+    summed: dict[tuple[tuple[Extent, ...], int], int] = {}
+    for tv, coords in products:
+        walked: list[int | None] = []
+        mine = tuple(axis.extent for axis in roles(tv) if axis.result is None)
+        turn = 0
+        for axis in roles(tv):
+            if axis.result is not None:
+                walked.append(coords[axis.result])
+                continue
+            key = (mine, turn)
+            turn += 1
+            if key not in summed:
+                summed[key] = len(extents)
+                extents = (*extents, axis.extent)
+            walked.append(summed[key])
+        pair: list[Key] = []
+        for n, arg in enumerate(tv.args):
+            assert isinstance(arg, TensorView), "operands of an mma are tensors"
+            own: list[int | None] = [None] * arg.rank
+            for axis, loop in zip(roles(tv), walked, strict=True):
+                source = axis.b if n else axis.a
+                if source is not None and arg.logical[source].iter_type is IterType.ITERATION:
+                    own[source] = loop
+            pair.append(_source(arg, tuple(own)))
+        out.append((pair[0], pair[1]))
+    return out, extents
 
 
 def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView, Coords]]:
@@ -121,10 +186,19 @@ def _match(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
     return None if free else tuple(coords)
 
 
-def _reads(writes: list[Access]) -> list[Access]:
-    seen: dict[tuple[TensorView, Coords], None] = {}
+def _source(tv: TensorView, coords: Coords) -> Key:
+    """Look through operations that move nothing."""
+    while tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
+        ((_, tv, coords),) = arguments(tv, coords)
+    return tv, coords
+
+
+def _sources(writes: list[Access]) -> tuple[list[Key], list[Key]]:
+    """Return the inputs and the products from which outputs are computed element by element."""
+    seen: dict[Key, None] = {}
     stack = [(access.tv, access.coords) for access in writes]
-    inputs: dict[tuple[TensorView, Coords], None] = {}
+    inputs: dict[Key, None] = {}
+    products: dict[Key, None] = {}
     while stack:
         key = stack.pop()
         if key in seen:
@@ -133,11 +207,21 @@ def _reads(writes: list[Access]) -> list[Access]:
         tv, coords = key
         if tv.op == "input":
             inputs[key] = None
+        if tv.op == "mma":
+            products[key] = None
+            continue
         stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
-    ordered = sorted(inputs, key=lambda key: (int(key[0].name[1:]), str(key[1])))
+    return sorted(inputs, key=_order), sorted(products, key=_order)
+
+
+def _order(key: Key) -> tuple[int, str]:
+    return key[0].number, str(key[1])
+
+
+def _named(keys: list[Key]) -> list[Access]:
     counts: dict[str, int] = {}
     out = []
-    for tv, coords in ordered:
+    for tv, coords in sorted(dict.fromkeys(keys), key=_order):
         turn = counts[tv.name] = counts.get(tv.name, -1) + 1
         out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
     return out
@@ -178,5 +262,7 @@ def _index_axes(writes: list[Access]) -> set[int]:
         tv, coords = key
         if tv.op == "iota" and coords[0] is not None:
             found.add(coords[0])
+        if tv.op == "mma":
+            continue
         stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from fuser import kernel_ir as kir
@@ -57,18 +58,56 @@ def drains(stmt: kir.Stmt) -> kir.Slot | None:
             return None
 
 
+def accumulates(stmt: kir.Stmt) -> str:
+    """Name of the fragment that tensor cores will write at some later time, else nothing."""
+    return stmt.acc.name if isinstance(stmt, kir.Wgmma) else ""
+
+
+def fragments(stmt: kir.Stmt) -> frozenset[str]:
+    """Names of the fragments that a statement reads or writes at once, by its threads."""
+    match stmt:
+        case kir.Load(dst) | kir.Coordinate(dst):
+            return frozenset({dst.name})
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            return frozenset({src.name})
+        case kir.Slice(dst, src):
+            return frozenset({dst.name, src.name})
+        case kir.Compute(dst, _, args):
+            return frozenset({dst.name, *(a.name for a in args if isinstance(a, kir.Fragment))})
+        case kir.Mma(acc, a, b):
+            return frozenset({acc.name, a.name, b.name})
+        case _:
+            return frozenset()
+
+
 def reslot(stmt: kir.Stmt, new: dict[str, kir.Slot]) -> kir.Stmt:
     """Return the statement with the slots of the named buffers replaced."""
+    return _moved(stmt, lambda slot: new.get(slot.buffer.name, slot))
 
-    def moved(ref: kir.Box | kir.Slot) -> kir.Box | kir.Slot:
-        return new.get(ref.buffer.name, ref) if isinstance(ref, kir.Slot) else ref
+
+def rebuffer(stmt: kir.Stmt, new: dict[str, kir.Buffer]) -> kir.Stmt:
+    """Return the statement with the named buffers replaced by others; slots keep their index."""
+
+    def moved(slot: kir.Slot) -> kir.Slot:
+        buffer = new.get(slot.buffer.name, slot.buffer)
+        return slot if buffer == slot.buffer else replace(slot, buffer=buffer)
+
+    return _moved(stmt, moved)
+
+
+def _moved(stmt: kir.Stmt, move: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
+    def ref(it: kir.Box | kir.Slot) -> kir.Box | kir.Slot:
+        return move(it) if isinstance(it, kir.Slot) else it
 
     match stmt:
         case kir.Copy(dst, src):
-            return replace(stmt, dst=moved(dst), src=moved(src))
+            return replace(stmt, dst=ref(dst), src=ref(src))
         case kir.Load(_, src):
-            return replace(stmt, src=moved(src))
+            return replace(stmt, src=ref(src))
         case kir.Store(dst):
-            return replace(stmt, dst=moved(dst))
+            return replace(stmt, dst=ref(dst))
+        case kir.Wgmma(_, a, b):
+            first = move(a) if isinstance(a, kir.Slot) else a
+            return replace(stmt, a=first, b=move(b))
         case _:
             return stmt

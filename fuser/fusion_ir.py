@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.ops import OPS, producer_axes
+from fuser.mma_ops import MmaOps
+from fuser.ops import METHODS, producer_axes
 from fuser.pointwise_ops import PointwiseOps
 from fuser.recorder import Recorder, axis_of, refuse, show
 from fuser.shape_ops import ShapeOps
@@ -59,15 +60,15 @@ SCALAR_DTYPES = (DType.F64, DType.F32, DType.I64, DType.I32, DType.BOOL)
 """Types of input scalars; a kernel parameter of 16 bits would only lose digits."""
 
 
-class Ops(PointwiseOps, ShapeOps):
-    """Every operation; one method per row of `fuser.ops.OPS`."""
+class Ops(PointwiseOps, ShapeOps, MmaOps):
+    """Every operation; the methods are those of `fuser.ops.METHODS`."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> None:
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise FusionError(f"ops.{name}: no such operation; use one of {', '.join(OPS)}")
+            raise FusionError(f"ops.{name}: no such operation; use one of {', '.join(METHODS)}")
 
 
 class FusionDefinition:

@@ -20,18 +20,22 @@ class Engine(Enum):
     """Who moves the bytes of a `Copy`."""
 
     TMA = "tma"
+    CP_ASYNC = "cp_async"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Move a tile by an asynchronous engine; how its end is observed is not yet derived.
 
-    Only before the sync passes; a finished kernel has none.
+    Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
+    elements each thread copies, `width` how many at a time.
     """
 
     dst: Slot | Box
     src: Box | Slot
     engine: Engine
+    layout: Layout | None = None
+    width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +108,16 @@ class Load:
 
     Elements past the box's limit are not read and become `fill`.  A buffer whose shape has 1
     along an axis gives all elements along it the one value.
+
+    With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
+    then holds it, so lanes of a warp are not told apart.
     """
 
     dst: Fragment
     src: Box | Slot
     width: int
     fill: int = 0
+    matrix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +125,15 @@ class Store:
     """Ordinary stores of a tile from registers, `width` elements per access.
 
     Elements past the box's limit are not written.  Values are rounded to the destination's dtype.
+
+    With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
+    holds it, so lanes of a warp are not told apart.
     """
 
     dst: Box | Slot
     src: Fragment
     width: int
+    matrix: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +153,9 @@ class Wgmma:
     """Start `acc = a @ b`, plus `acc` where `accumulate` is not 0, on each warpgroup's tensor core.
 
     `acc` is an (M, N) fragment in `Deal.STRIPS`, M a multiple of 64 per warpgroup; `a` an (M, K)
-    slot, or a fragment in `Deal.STRIPS`; `b` an (N, K) slot, or (K, N) where `b_transposed`.
-    A warpgroup reads its own rows of `a` and all of `b`.
+    slot, or (K, M) where `a_transposed`, or a fragment in `Deal.STRIPS`; `b` an (N, K) slot, or
+    (K, N) where `b_transposed`.  Axes of extent 1 before these two do not count.
+    A warpgroup reads its own rows of `a` (M of its strips) and all of `b`.
     Blocks: never.
     Orders: joins the open WGMMA group of each executing warp.  Until the group is awaited, `a` and
             `b` are being read (slots in the async proxy) and the registers of `acc` written;
@@ -158,6 +171,7 @@ class Wgmma:
     b: Slot
     accumulate: Expr = 1
     b_transposed: bool = False
+    a_transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +197,19 @@ class Compute:
     dst: Fragment
     op: str
     args: tuple[Fragment | Scalar | Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`dst` = columns `column` to `column` + those of `dst` of `src`, both in `Deal.STRIPS`.
+
+    Every lane holds the elements already, so that nothing moves between threads.
+    Needs:  rows and threads of both equal, `column` a multiple of 8.
+    """
+
+    dst: Fragment
+    src: Fragment
+    column: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ shared buffers, boxes of global tensors.  The IR holds physical facts only (whic
 barrier slot, which parity, how many arrivals); nothing says why a statement is safe.
 
 A kernel can be written by hand: build the frozen dataclasses below and call
-`fuser.validate.validate`.  `fuser.cookbook` holds ten examples.
+`fuser.validate.validate`.  `fuser.cookbook` holds twelve examples.
 
 Who executes.  The statements of `Kernel.body` are executed by all `Kernel.threads` threads, those
 inside a `Role` by the role's warps, those inside an `Elect` by one thread (of the role, or of each
@@ -32,6 +32,7 @@ from fuser.kernel_data import CpAsync as CpAsync
 from fuser.kernel_data import Engine as Engine
 from fuser.kernel_data import Load as Load
 from fuser.kernel_data import Mma as Mma
+from fuser.kernel_data import Slice as Slice
 from fuser.kernel_data import Store as Store
 from fuser.kernel_data import TmaLoad as TmaLoad
 from fuser.kernel_data import TmaReduce as TmaReduce
@@ -90,12 +91,38 @@ WARPGROUP = 128
 
 
 @dataclass(frozen=True, slots=True)
+class WarpSpecialized:
+    """A request of the schedule: a load role beside the computing warps.
+
+    `load_warps` are the warps of the load role.  With `ping_pong` two computing roles take the
+    turns of the loop around in turn.  `registers` of the load role and of the others, if any, are
+    set by `SetMaxNReg`.
+    """
+
+    load_warps: int = 1
+    ping_pong: bool = False
+    registers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CircularBuffer:
-    """A request of the schedule, on a loop: give the buffers it fills `stages` slots."""
+    """A request of the schedule, on a loop: give the buffers it fills `stages` slots.
+
+    `position` counts the turns over the whole life of the ring, once a pass has chosen it.
+    """
 
     stages: int
     prefetch: int
-    warp_specialized: bool
+    specialized: WarpSpecialized | None = None
+    position: Var | None = None
+
+    @property
+    def spare(self) -> int:
+        """Slots that are neither read nor being loaded: reads of so many turns may be unfinished.
+
+        The slot that a load overwrites was last read `stages - prefetch` turns before.
+        """
+        return self.stages - self.prefetch - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +212,7 @@ Data = (
     | Wgmma
     | Mma
     | Compute
+    | Slice
     | Coordinate
 )
 Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect

@@ -52,6 +52,15 @@ class Buffer:
 
     `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.  Buffers may
     share bytes; what then follows what is for the syncs to order.
+
+    With a `swizzle` of 32, 64 or 128 bytes (0: none) a tile is cut into panels of so many bytes
+    along its last axis, all rows of the first panel before those of the second.  Within a panel
+    the 16-byte chunk that would lie at byte x of the slot lies at the byte that has bits 4, 5 and 6
+    of x (of them as many as count chunks of a row) exchanged for their xor with bits 7, 8 and 9.
+    `offset` is then a multiple of 8 rows, and the bytes are shared with no other buffer: for
+    everything but addresses such a tile is as good as a row-major one.
+
+    Source: PTX ISA, "tensor swizzling modes"; "wgmma, shared memory matrix layout".
     """
 
     name: str
@@ -59,6 +68,7 @@ class Buffer:
     shape: tuple[int, ...]
     slots: int
     offset: int
+    swizzle: int = 0
 
     @property
     def slot_nbytes(self) -> int:
@@ -87,12 +97,13 @@ class Layout:
     `v = e // vector`, held by thread `v % threads` as register `(v // threads) * vector + e %
     vector`.  The last extent is a multiple of `vector`.
 
-    `Deal.STRIPS`: as tensor cores hold accumulators, and 16-bit A operands.  The tile is 2-D, a
-    multiple of 16 x 8, and `vector` is 2.  Strip `r // 16` of rows is held by warp
-    `(r // 16) % warps`, element (r, c) by its lane `(r % 8) * 4 + (c % 8) // 2`.
+    `Deal.STRIPS`: as tensor cores hold accumulators, and 16-bit A operands.  The tile has two axes
+    (others before them have extent 1), a multiple of 16 x 8, and `vector` is 2.  Strip `r // 16` of
+    rows is held by warp `(r // 16) % warps`, element (r, c) by its lane
+    `(r % 8) * 4 + (c % 8) // 2`.
 
-    `Deal.EACH_WARP`: as `Mma` holds B operands.  Every warp holds the whole 2-D tile, a multiple
-    of 8 x 8, element (r, c) in lane `(r % 8) * 4 + (c % 8) // 2`; `vector` is 2.
+    `Deal.EACH_WARP`: as `Mma` holds B operands.  Every warp holds the whole tile of two axes, a
+    multiple of 8 x 8, element (r, c) in lane `(r % 8) * 4 + (c % 8) // 2`; `vector` is 2.
 
     Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
     """
@@ -107,6 +118,9 @@ class Layout:
         """Elements that each thread holds (some threads may hold fewer valid ones)."""
         if self.deal is Deal.EACH_WARP:
             return prod(self.shape) // 32
+        if self.deal is Deal.STRIPS:
+            strips = -(-(prod(self.shape[:-1]) // 16) // (self.threads // 32))
+            return strips * self.shape[-1] // 2
         return -(-prod(self.shape) // (self.vector * self.threads)) * self.vector
 
 

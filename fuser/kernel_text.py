@@ -45,7 +45,8 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
         yield f"  scalar {s.name}: {s.dtype.name}"
     for b in kernel.buffers:
         shape = ", ".join(str(n) for n in b.shape)
-        yield f"  shared {b.name}: {b.dtype.name}[{shape}] slots={b.slots} at={b.offset}"
+        note = f" swizzle={b.swizzle}" if b.swizzle else ""
+        yield f"  shared {b.name}: {b.dtype.name}[{shape}] slots={b.slots} at={b.offset}{note}"
     for m in kernel.barriers:
         where = "" if m.offset is None else f" at={m.offset}"
         yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}{where}"
@@ -91,7 +92,7 @@ def line(stmt: kir.Stmt) -> str:
         case kir.Assign(var, value):
             return f"{var} = {value}"
         case kir.ForLoop(index, stop, _, circular):
-            note = f"  # {circular}" if circular else ""
+            note = f"  # {_request(circular)}" if circular else ""
             return f"for {index} in 0..{stop}{note}"
         case kir.IfThenElse(condition):
             return f"if {condition}"
@@ -112,24 +113,38 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
         case kir.AtomicAdd(dst, src):
             return f"{place(dst)} += atomic_add({src.name})"
-        case kir.Wgmma(acc, a, b, accumulate, transposed):
-            note = ", b_transposed" if transposed else ""
+        case kir.Wgmma(acc, a, b, accumulate, b_transposed, a_transposed):
+            note = ", a_transposed" if a_transposed else ""
+            note += ", b_transposed" if b_transposed else ""
             plus = "" if accumulate == 0 else f" + {acc.name}"
             plus += "" if isinstance(accumulate, int) else f" if {accumulate}"
             return f"{acc.name} <~ wgmma({place(a)}, {place(b)}{note}){plus}"
         case kir.Mma(acc, a, b):
             return f"{acc.name} = mma({a.name}, {b.name}) + {acc.name}"
-        case kir.Load(dst, src, width, fill):
+        case kir.Load(dst, src, width, fill, matrix):
             note = f", fill={fill}" if fill else ""
+            note += ", matrix" if matrix else ""
             return f"{dst.name} = load({place(src)}, width={width}{note})"
-        case kir.Store(dst, src, width):
-            return f"{place(dst)} = store({src.name}, width={width})"
+        case kir.Store(dst, src, width, matrix):
+            note = ", matrix" if matrix else ""
+            return f"{place(dst)} = store({src.name}, width={width}{note})"
         case kir.Compute(dst, op, args):
             return f"{dst.name} = {op}({', '.join(operand(a) for a in args)})"
+        case kir.Slice(dst, src, column):
+            return f"{dst.name} = slice({src.name}, column={column})"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:
             return _sync_line(stmt)
+
+
+def _request(asked: kir.CircularBuffer) -> str:
+    words = [f"ring of {asked.stages}, prefetch {asked.prefetch}"]
+    if asked.specialized is not None:
+        words.append("two computing roles in turn" if asked.specialized.ping_pong else "load role")
+    if asked.position is not None:
+        words.append(f"position {asked.position}")
+    return ", ".join(words)
 
 
 def _sync_line(stmt: kir.Sync) -> str:

@@ -21,6 +21,7 @@ from fuser.binding import Binding
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.nvrtc import Cubin
+from fuser.pipeline import Program
 from fuser.tensor_map import TensorMap
 from fuser.tensor_view import Fusion
 
@@ -62,6 +63,7 @@ class Call:
     fusion: Fusion
     kernels: list[BoundKernel]
     sizes: list[tuple[tuple[int, ...], torch.dtype]]
+    between: list[int]
     device: torch.device
 
     def allocate(self) -> list[torch.Tensor]:
@@ -71,20 +73,26 @@ class Call:
     def launch(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor]) -> None:
         """Launch every kernel on torch's current stream."""
         stream = torch.cuda.current_stream(self.device).cuda_stream
+        # Intermediates live as long as the call: torch gives their memory to later work of the
+        # same stream only.
+        scratch = [
+            torch.empty(nbytes, dtype=torch.uint8, device=self.device) for nbytes in self.between
+        ]
+        arguments = (*inputs, *outputs, *scratch)
         if torch.cuda.current_device() == (self.device.index or 0):
             for kernel in self.kernels:
-                kernel.launch(inputs, outputs, stream)
+                kernel.launch(arguments, stream)
             return
         with torch.cuda.device(self.device):
             for kernel in self.kernels:
-                kernel.launch(inputs, outputs, stream)
+                kernel.launch(arguments, stream)
 
 
 class BoundKernel:
     """One kernel with a block of argument values, in which a call changes addresses and numbers."""
 
     def __init__(
-        self, binding: Binding, function: cupy.cuda.function.Function, fusion: Fusion
+        self, binding: Binding, function: cupy.cuda.function.Function, program: Program
     ) -> None:
         kernel = binding.launch.kernel
         self._function = function.ptr
@@ -107,16 +115,14 @@ class BoundKernel:
         for param in kernel.params:
             wide = codegen.is_wide(kernel, param)
             self._write(param.name, "i8" if wide else "i4", binding.params[param.name])
-        where = {arg.name: n for n, arg in enumerate(fusion.inputs)}
-        made = {tv.name: n for n, tv in enumerate(fusion.outputs)}
-        self._tensors: list[tuple[int, int, bool]] = []
-        addresses = self._raw.view(np.uint64)
-        self._addresses = addresses
+        fusion = program.fusion
+        named = (*fusion.inputs, *fusion.outputs, *program.intermediates)
+        where = {arg.name: n for n, arg in enumerate(named)}
+        self._tensors: list[tuple[int, int]] = []
+        self._addresses = self._raw.view(np.uint64)
         for tensor in kernel.tensors:
             own = binding.launch.arguments[tensor.name]
-            is_output = tensor.name in kernel.outputs
-            position = made[own] if is_output else where[own]
-            self._tensors.append((offsets[tensor.name] // 8, position, is_output))
+            self._tensors.append((offsets[tensor.name] // 8, where[own]))
         self._source = dict(zip((t.name for t in kernel.tensors), self._tensors, strict=True))
         self._scalars = [
             (self._raw[offsets[s.name] : offsets[s.name] + 8].view(_NUMPY[s.dtype]), where[s.name])
@@ -127,18 +133,24 @@ class BoundKernel:
         start = self._offsets[name]
         self._raw[start : start + 8].view(dtype)[0] = value
 
-    def launch(
-        self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor], stream: int
-    ) -> None:
-        """Write this call's addresses and numbers, and launch."""
-        for word, position, is_output in self._tensors:
-            tensor = outputs[position] if is_output else inputs[position]
+    def launch(self, arguments: Sequence[Argument], stream: int) -> None:
+        """Write this call's addresses and numbers, and launch.
+
+        Parameters
+        ----------
+        arguments : sequence
+            Inputs, outputs and intermediates of the program, in this order.
+        stream : int
+            Where to launch.
+        """
+        for word, position in self._tensors:
+            tensor = arguments[position]
             assert isinstance(tensor, torch.Tensor), "checked when the call was prepared"
             self._addresses[word] = tensor.data_ptr()
         for view, position in self._scalars:
-            view[0] = inputs[position]
+            view[0] = arguments[position]
         for n, made in enumerate(self.maps):
-            word, position, is_output = self._source[made.tensor.name]
+            word, _ = self._source[made.tensor.name]
             address = int(self._addresses[word])
             encoded = self._encoded[n].get(address)
             if encoded is None:
@@ -170,7 +182,9 @@ class BoundKernel:
         nbytes = made.tensor.dtype.nbytes
         dims = tuple(extents[axis] for axis in made.axes)
         steps = tuple(strides[axis] * nbytes for axis in made.axes[1:])
-        return encode(made.tensor.name, made.tensor.dtype, address, dims, steps, made.box)
+        return encode(
+            made.tensor.name, made.tensor.dtype, address, dims, steps, made.box, made.swizzle
+        )
 
 
 _TMA_TYPE = {
@@ -183,6 +197,13 @@ _TMA_TYPE = {
     DType.BOOL: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
 }
 
+SWIZZLE = {
+    0: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+    32: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
+    64: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
+    128: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+}
+
 
 def encode(
     name: str,
@@ -191,6 +212,7 @@ def encode(
     dims: tuple[int, ...],
     strides: tuple[int, ...],
     box: tuple[int, ...],
+    swizzle_bytes: int = 0,
 ) -> bytes:
     """Return the 128 bytes of a tensor map, after checking it by our own rules.
 
@@ -201,7 +223,8 @@ def encode(
     ScheduleError
         If a rule is broken, or the driver refuses what our rules accept.
     """
-    tensor_map.check(f"call({name})", dtype, address, dims, strides, box)
+    what = f"call({name})"
+    tensor_map.check(what, dtype, address, dims, strides, box, swizzle_bytes=swizzle_bytes)
     error, made = driver.cuTensorMapEncodeTiled(
         _TMA_TYPE[dtype],
         len(dims),
@@ -211,13 +234,14 @@ def encode(
         [driver.cuuint32_t(n) for n in box],
         [driver.cuuint32_t(1) for _ in dims],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+        SWIZZLE[swizzle_bytes],
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if error != driver.CUresult.CUDA_SUCCESS:
         raise ScheduleError(
-            f"call({name}): the driver refused a tensor map of {dims} elements, strides {strides} "
-            f'bytes, box {box} ({error.name}); use load="direct"'
+            f"{what}: the driver refused a tensor map of {dims} elements, strides {strides} "
+            f"bytes, box {box}, swizzle of {swizzle_bytes} bytes ({error.name}); "
+            'use load="direct"'
         )
     return ctypes.string_at(int(made.getPtr()), 128)

@@ -9,19 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from fuser import kernel_ir as kir
-from fuser.domain import Access, Coords, arguments
-from fuser.dtype import DType
+from fuser.domain import Access
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv
-from fuser.ops import OPS, Form, operand_dtypes
+from fuser.lower_math import Arithmetic
 from fuser.params import PointwiseParams
 from fuser.scheduler import Tiling
 from fuser.shape_class import ShapeClass
-from fuser.tensor_view import Constant, Scalar, TensorView
+from fuser.tensor_view import TensorView
 
 TRIP, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
-
-Operand = kir.Fragment | kir.Scalar | kir.Literal
 
 
 def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> kir.Kernel:
@@ -57,8 +54,10 @@ class _Lowering:
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: list[kir.Buffer] = field(default_factory=list)
     copies: list[kir.Stmt] = field(default_factory=list)
-    math: list[kir.Stmt] = field(default_factory=list)
-    done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
+        self.math = Arithmetic(layout, self._position, scalars=self.scalars)
 
     def kernel(self) -> kir.Kernel:
         tiling = self.tiling
@@ -68,14 +67,13 @@ class _Lowering:
         by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
         for access in tiling.domain.reads:
             self._load(access, tma=access.name in by_tma)
-        results = [self._value(a.tv, a.coords) for a in tiling.domain.writes]
+        results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
         stores = self._stores(results)
         circular = None
         if self.params.load == "tma":
-            circular = kir.CircularBuffer(
-                self.params.stages, self.params.prefetch, self.params.warp_specialized
-            )
-        body = (*self._origins(), *self.copies, *self.math, *stores)
+            roles = kir.WarpSpecialized() if self.params.warp_specialized else None
+            circular = kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
+        body = (*self._origins(), *self.copies, *self.math.math, *stores)
         loop = kir.ForLoop(TRIP, TRIPS, body, circular)
         strides = [
             s
@@ -146,9 +144,15 @@ class _Lowering:
             tuple(self.extents[axis] if v else 1 for axis, v in enumerate(varies)),
         )
 
-    def _fragment(self, name: str, dtype: DType) -> kir.Fragment:
-        vector, threads = self.params.vector, kir.WARP * self.params.warps
-        return kir.Fragment(name, dtype, kir.Layout(self.tiling.tile, vector, threads))
+    def _position(self, tv: TensorView, axis: int) -> tuple[int, Expr] | None:
+        """Return the kernel's axis and first coordinate of a loop axis, for `iota`."""
+        found = next((n for n, g in enumerate(self.tiling.domain.merged) if axis in g), None)
+        if found is not None and self.tiling.split:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.params.tile}): {tv} = iota needs its axis unsplit; "
+                f"use tile=(1, {self.params.tile[1]})"
+            )
+        return None if found is None else (found, self._origin(found))
 
     def _width(self, access: Access) -> int:
         """Elements per access: neighbours in memory, aligned, 16 bytes at most."""
@@ -187,16 +191,16 @@ class _Lowering:
         return buffer
 
     def _load(self, access: Access, *, tma: bool) -> None:
-        frag = self._fragment(f"r_{access.name}", access.tv.dtype)
+        frag = self.math.fragment(f"r_{access.name}", access.tv.dtype)
         width = self._width(access)
         if tma:
             slot = kir.Slot(self._buffer(access), 0)
             self.copies.append(kir.Copy(slot, self._box(access), kir.Engine.TMA))
             width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
-            self.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
+            self.math.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
         else:
-            self.math.append(kir.Load(frag, self._box(access), width))
-        self.done[(access.tv, access.coords)] = frag
+            self.math.math.append(kir.Load(frag, self._box(access), width))
+        self.math.done[(access.tv, access.coords)] = frag
 
     def _stores(self, results: list[kir.Fragment]) -> list[kir.Stmt]:
         writes = self.tiling.domain.writes
@@ -212,94 +216,3 @@ class _Lowering:
             stores.append(kir.Store(slot, frag, width))
             copies.append(kir.Copy(self._box(access), replace(slot), kir.Engine.TMA))
         return stores + copies
-
-    # --- arithmetic -------------------------------------------------------------------------
-
-    def _value(self, tv: TensorView, coords: Coords) -> kir.Fragment:
-        """Compute `tv` where its axes walk the loop axes `coords`; once."""
-        for key in self._pending(tv, coords):
-            self.done[key] = self._define(*key)
-        return self.done[(tv, coords)]
-
-    def _pending(self, tv: TensorView, coords: Coords) -> list[tuple[TensorView, Coords]]:
-        """Return what must be computed first, arguments before users."""
-        found: set[tuple[TensorView, Coords]] = set()
-        stack = [(tv, coords)]
-        while stack:
-            key = stack.pop()
-            if key in self.done or key in found:
-                continue
-            found.add(key)
-            stack.extend((arg, walked) for _, arg, walked in arguments(*key))
-        return sorted(found, key=lambda key: (int(key[0].name[1:]), str(key[1])))
-
-    def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
-        spec = OPS[tv.op]
-        args = self._operands(tv, coords)
-        if spec.form is Form.SHAPE:
-            (moved,) = args
-            assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
-            return moved
-        name = f"r_{tv.name}"
-        taken = sum(1 for other, _ in self.done if other is tv)
-        frag = self._fragment(f"{name}_{taken}" if taken else name, tv.dtype)
-        if tv.op == "iota":
-            return self._iota(frag, tv, coords, args)
-        op = "promote" if tv.op == "full" else tv.op
-        self.math.append(kir.Compute(frag, op, tuple(args)))
-        return frag
-
-    def _iota(
-        self, frag: kir.Fragment, tv: TensorView, coords: Coords, args: list[Operand]
-    ) -> kir.Fragment:
-        """Start + step * coordinate, in i64 for integers, else in the type of the result."""
-        (axis,) = coords
-        kernel_axis = next(
-            (n for n, group in enumerate(self.tiling.domain.merged) if axis in group), None
-        )
-        if kernel_axis is None:  # one element
-            self.math.append(kir.Compute(frag, "promote", (args[0],)))
-            return frag
-        if self.tiling.split:
-            raise ScheduleError(
-                f"PointwiseParams(tile={self.params.tile}): {tv} = iota needs its axis unsplit; "
-                f"use tile=(1, {self.params.tile[1]})"
-            )
-        index = self._fragment(f"{frag.name}_i", DType.I64)
-        where = self._fragment(f"{frag.name}_x", tv.dtype)
-        step = self._fragment(f"{frag.name}_d", tv.dtype)
-        self.math += [
-            kir.Coordinate(index, kernel_axis, self._origin(kernel_axis)),
-            kir.Compute(where, "promote", (index,)),
-            kir.Compute(step, "mul", (where, args[1])),
-            kir.Compute(frag, "add", (step, args[0])),
-        ]
-        return frag
-
-    def _operands(self, tv: TensorView, coords: Coords) -> list[Operand]:
-        walked = {n: (arg, axes) for n, arg, axes in arguments(tv, coords)}
-        out: list[Operand] = []
-        for n, (arg, dtype) in enumerate(zip(tv.args, operand_dtypes(tv), strict=True)):
-            match arg:
-                case Constant(value):
-                    out.append(kir.Literal(value, dtype))
-                case Scalar(name, own):
-                    scalar = self.scalars.setdefault(name, kir.Scalar(name, own))
-                    out.append(scalar if own is dtype else self._promoted(scalar, dtype))
-                case TensorView():
-                    frag = self.done[walked[n]]
-                    shape_op = OPS[tv.op].form is Form.SHAPE
-                    same = shape_op or _register(frag.dtype) is _register(dtype)
-                    out.append(frag if same else self._promoted(frag, dtype))
-        return out
-
-    def _promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
-        count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
-        frag = self._fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)
-        self.math.append(kir.Compute(frag, "promote", (arg,)))
-        return frag
-
-
-def _register(dtype: DType) -> DType:
-    """Return the type in which a fragment of `dtype` holds its elements."""
-    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype

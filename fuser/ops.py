@@ -10,6 +10,14 @@ The numeric contract
 - add, sub, mul, div, sqrt and reciprocal round to nearest even; a product may be contracted into
   the add or sub that uses it (FMA).  Subnormals are kept.  The other float functions obey the
   error bounds that `oracles/reference.py` lists.
+- `mma` multiplies numbers of 16 bits: what was kept in f32 is rounded to the operand's type first.
+  A product of two is exact inside the range of f32.  K products are added in f32, 16 of them (8 of
+  tf32) at once, in any order; a step may lose 2 ulp (tensor cores align addends and cut), so the
+  sum is right to (K / 16 + 8) * 2**-22 times the sum of the magnitudes of the products.  A sum
+  that could not lose a bit in any order is exact; one that could overflow in some order may be
+  anything; inf and NaN are IEEE's.
+- f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, so each may be
+  off by 2**-10 of itself; what has at most 10 fraction bits is exact.
 - i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
   does a cast of a NaN or of a float out of range to an integer.
 - bool is exact: add is or, mul is and, maximum is or, minimum is and.
@@ -19,6 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.dtype import DType
+from fuser.mma_axes import roles
 from fuser.promotion import arithmetic, as_float, promote
 from fuser.tensor_view import TensorView
 
@@ -29,6 +38,7 @@ class Form(Enum):
     UNARY = "unary"
     BINARY = "binary"
     TERNARY = "ternary"
+    MMA = "mma"
     SHAPE = "shape"
     FACTORY = "factory"
 
@@ -59,6 +69,8 @@ INTS = frozenset({DType.I32, DType.I64})
 BOOL = frozenset({DType.BOOL})
 NUMBERS = FLOATS | INTS
 ALL = NUMBERS | BOOL
+MMA = frozenset({DType.F32, DType.F16, DType.BF16})
+"""Operand types of `mma`, and its result types: f32 or that of the operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class OpSpec:
     Parameters
     ----------
     name : str
-        As in ``fd.ops.<name>``.
+        As in ``fd.ops.<name>``; but `mma` is what three methods record, see `METHODS`.
     form : Form
         Which of its arguments are tensors, and how their axes relate to the result's.
     arity : int
@@ -118,6 +130,7 @@ def _rows() -> list[OpSpec]:
     add("lerp", Form.TERNARY, 3, Rule.PROMOTED, FLOATS)
     add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
 
+    add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
     add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, ALL)
     add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
     add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
@@ -126,6 +139,9 @@ def _rows() -> list[OpSpec]:
 
 OPS: dict[str, OpSpec] = {row.name: row for row in _rows()}
 """Every operation by name; ``"input"`` is not one.  `addcmul` carries `value` as its 4th arg."""
+
+METHODS = (*(op for op in OPS if op != "mma"), "fused_multiply_sum", "matmul", "linear")
+"""What ``fd.ops`` offers."""
 
 
 def result_dtype(spec: OpSpec, common: DType) -> DType:
@@ -143,12 +159,15 @@ def operand_dtypes(tv: TensorView) -> tuple[DType, ...]:
     """Return the type in which each argument of `tv` enters its operation.
 
     Lowering converts every argument to this type (a tensor of f16 or bf16 is already in f32,
-    see the contract above) and then computes in it; so f16 and bf16 never appear here.
+    see the contract above) and then computes in it; so f16 and bf16 appear here only for `mma`,
+    whose operands are rounded to them.
     """
     if tv.op == "input":
         return ()
     spec = OPS[tv.op]
     own = [arg.dtype for arg in tv.args]
+    if spec.form is Form.MMA:
+        return tuple(own)
     match spec.rule:
         case Rule.PROMOTED | Rule.FLOAT:
             types = [tv.dtype] * len(own)
@@ -177,7 +196,8 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
         One entry per axis of `tv`.  None where the argument has no such axis (broadcast), where
         its axis of extent 1 is stretched by `expand`, and everywhere for numbers and factories.
         In a pointwise operation the axis of an argument may be BROADCAST where that of `tv` is
-        not: look at ``arg.logical[axis].iter_type``.
+        not: look at ``arg.logical[axis].iter_type``.  The axes that `mma` sums over are axes of
+        no result: `fuser.mma_axes.roles` knows them.
     """
     arg = tv.args[arg_index]
     nowhere: tuple[int | None, ...] = (None,) * tv.rank
@@ -196,5 +216,8 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
             return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
         case "permute":
             return tuple(int(axis) for axis in attrs["dims"])
+        case "mma":
+            left = [axis for axis in roles(tv) if axis.result is not None]
+            return tuple(axis.b if arg_index else axis.a for axis in left)
         case _:
             return tuple(range(tv.rank))

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fuser import codegen
 from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
 from fuser.arch import SM_90A, Arch
-from fuser.async_copies import drain_stores, fence_proxies, free_slots, observe_copies
-from fuser.circular_buffer import circular_buffer
-from fuser.domain import domains
+from fuser.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
+from fuser.circular_buffer import circular_buffer, forget_requests
+from fuser.domain import Domain
 from fuser.errors import ScheduleError
+from fuser.free_slots import free_slots
 from fuser.kernel_text import text
 from fuser.lower import lower
+from fuser.lower_ampere import lower_ampere
+from fuser.lower_hopper import lower_hopper
+from fuser.matmul_heuristic import default_matmul_params
+from fuser.matmul_params import MatmulParams
+from fuser.matmul_scheduler import MatmulTiling, matmul_tiling
 from fuser.params import PointwiseParams
 from fuser.scheduler import Tiling, default_params, tiling
-from fuser.shape_class import ShapeClass
+from fuser.segment import Segment, intermediates, segments
+from fuser.shape_class import CallClass, Params
 from fuser.sync import init_barriers, sync_threads
-from fuser.tensor_view import Fusion
+from fuser.take_turns import take_turns
+from fuser.tensor_cores import flush_wgmma, group_wgmma
+from fuser.tensor_view import Fusion, TensorView
 from fuser.validate import validate
 from fuser.warp_specialize import warp_specialize
 
@@ -28,13 +38,22 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     circular_buffer,
     warp_specialize,
     observe_copies,
+    group_copies,
+    group_wgmma,
+    flush_wgmma,
     free_slots,
+    take_turns,
     drain_stores,
     fence_proxies,
+    forget_requests,
     init_barriers,
     sync_threads,
 )
 """Every pass, in order: each takes a valid Kernel and gives a valid Kernel."""
+
+
+Loops = Tiling | MatmulTiling
+"""The axes of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +64,10 @@ class Launch:
     ----------
     kernel : Kernel
         With every sync explicit.
-    tiling : Tiling
+    tiling : Tiling or MatmulTiling
         Where its axes come from.
+    params : PointwiseParams or MatmulParams
+        How it was scheduled.
     arguments : dict
         Name of a tensor of the kernel -> name of the fusion's tensor that it is a view of.
     source : str
@@ -54,25 +75,30 @@ class Launch:
     """
 
     kernel: kir.Kernel
-    tiling: Tiling
+    tiling: Loops
+    params: Params
     arguments: dict[str, str]
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A fusion, compiled to CUDA C++ for one class of shapes; needs no GPU to make."""
+    """A fusion, compiled to CUDA C++ for one class of calls; needs no GPU to make.
+
+    `intermediates` are written by one launch and read by later ones.
+    """
 
     fusion: Fusion
-    params: PointwiseParams
-    shapes: tuple[ShapeClass, ...]
+    params: Params | None
+    shapes: CallClass
     launches: tuple[Launch, ...]
+    intermediates: tuple[TensorView, ...] = ()
 
 
 def build(
     fusion: Fusion,
-    params: PointwiseParams | None,
-    shapes: tuple[ShapeClass, ...],
+    params: Params | None,
+    shapes: CallClass,
     *,
     arch: Arch = SM_90A,
 ) -> Program:
@@ -82,29 +108,66 @@ def build(
     ----------
     fusion : Fusion
         What to compute.
-    params : PointwiseParams or None
-        How; None takes the default heuristic.
-    shapes : tuple of ShapeClass
-        The class of shapes of each kernel, from `fuser.binding.classify`.
+    params : PointwiseParams, MatmulParams or None
+        How; kernels of another kind, and None, take the default heuristics.
+    shapes : CallClass
+        The class of the call, from `fuser.binding.classify`.
 
     Raises
     ------
     ScheduleError
         If the params cannot be met: no tensor that TMA can move, too much shared memory.
     """
-    params = params or default_params(fusion)
     _dump("fusion", str(fusion))
     launches = []
-    for n, (domain, shape_class) in enumerate(zip(domains(fusion), shapes, strict=True)):
-        tiles = tiling(domain, params)
-        kernel = run(lower(f"pointwise{n}", tiles, params, shape_class))
-        _check_fits(kernel, params, arch)
+    cut = segments(fusion, shapes.choices)
+    for n, (segment, shape_class, schedule) in enumerate(
+        zip(cut, shapes.kernels, shapes.schedules, strict=True)
+    ):
+        domain = segment.domain
+        tiles = tiled(domain, schedule)
+        match tiles, schedule:
+            case Tiling(), PointwiseParams():
+                kernel = run(lower(f"pointwise{n}", tiles, schedule, shape_class))
+            case MatmulTiling(), MatmulParams():
+                kernel = run(lower_hopper(f"matmul{n}", tiles, schedule, shape_class))
+            case MatmulTiling(), AmpereParams():
+                kernel = run(lower_ampere(f"matmul{n}", tiles, schedule, shape_class))
+            case _:
+                raise AssertionError("a tiling and its params are of one kind")
+        _check_fits(kernel, schedule, arch)
         source = codegen.source(kernel)
         _dump("cuda", source)
         accesses = (*domain.reads, *domain.writes)
         arguments = {access.name: access.tv.name for access in accesses}
-        launches.append(Launch(kernel, tiles, arguments, source))
-    return Program(fusion, params, shapes, tuple(launches))
+        launches.append(Launch(kernel, tiles, schedule, arguments, source))
+    return Program(fusion, params, shapes, tuple(launches), intermediates(fusion, cut))
+
+
+def chosen(segment: Segment, params: Params | None, loops: Sequence[int]) -> Params:
+    """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
+
+    Parameters
+    ----------
+    segment : Segment
+        What the kernel computes.
+    params : PointwiseParams, MatmulParams or None
+        What the user gave.
+    loops : sequence of int
+        Extents of the loop axes of its domain.
+    """
+    if segment.domain.products:
+        if isinstance(params, MatmulParams | AmpereParams):
+            return params
+        return default_matmul_params(segment.fusion, segment.domain, loops)
+    return params if isinstance(params, PointwiseParams) else default_params(segment.fusion)
+
+
+def tiled(domain: Domain, params: Params) -> Loops:
+    """Return the axes of a kernel."""
+    if isinstance(params, MatmulParams | AmpereParams):
+        return matmul_tiling(domain, params)
+    return tiling(domain, params)
 
 
 def run(kernel: kir.Kernel) -> kir.Kernel:
@@ -118,10 +181,11 @@ def run(kernel: kir.Kernel) -> kir.Kernel:
     return kernel
 
 
-def _check_fits(kernel: kir.Kernel, params: PointwiseParams, arch: Arch) -> None:
+def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
+    name = type(params).__name__
     if kernel.threads > arch.max_threads:
         raise ScheduleError(
-            f"PointwiseParams(warps={params.warps}): {kernel.threads} threads, {arch.name} has "
+            f"{name}({params.family}): {kernel.threads} threads, {arch.name} has "
             f"{arch.max_threads} per CTA; use fewer warps"
         )
     if kernel.smem_bytes > arch.smem_bytes:
@@ -130,7 +194,7 @@ def _check_fits(kernel: kir.Kernel, params: PointwiseParams, arch: Arch) -> None
         fit = max(0, (arch.smem_bytes - fixed - 128) // max(per_stage, 1))
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
         raise ScheduleError(
-            f"PointwiseParams(tile={params.tile}, stages={params.stages}): needs "
+            f"{name}(tile={params.tile}, stages={params.stages}): needs "
             f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}; "
             f"{way_out}"
         )

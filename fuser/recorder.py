@@ -38,8 +38,12 @@ def show(value: object) -> str:
         return str(value)
     if isinstance(value, bool | int | float):
         return literal(value)
-    if isinstance(value, str | list | tuple | Symbol | DType | None):
-        return str(list(map(str, value))) if isinstance(value, tuple) else repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(show, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, str | Symbol | DType | None):
+        return repr(value)
     return f"<{type(value).__name__}>"
 
 

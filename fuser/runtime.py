@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 import cupy
 import torch
 
-from fuser.binding import Binding, Spec, bind, classify, extents_of, shape_of
+from fuser.binding import Binding, bind
+from fuser.call import Spec, extents_of, intermediate_spec, shape_of
+from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import FusionError
 from fuser.launch import Argument, BoundKernel, Call, load_function
 from fuser.nvrtc import compile_cubin
-from fuser.params import PointwiseParams
 from fuser.pipeline import Program, build
-from fuser.shape_class import ShapeClass
+from fuser.shape_class import CallClass, Params
 from fuser.tensor_view import Fusion, Scalar, TensorView
 
 _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
@@ -45,8 +46,8 @@ class Executable:
     ----------
     fusion : Fusion
         What to compute.
-    params : PointwiseParams, optional
-        How; the default heuristic if left out.
+    params : PointwiseParams or MatmulParams, optional
+        How; kernels of another kind take the default heuristics, and all do if left out.
     poison : bool
         Compile kernels that fill their shared memory with NaNs first (for fuzzing).
 
@@ -57,12 +58,12 @@ class Executable:
     """
 
     def __init__(
-        self, fusion: Fusion, params: PointwiseParams | None = None, *, poison: bool = False
+        self, fusion: Fusion, params: Params | None = None, *, poison: bool = False
     ) -> None:
         self.fusion = fusion
         self.params = params
         self._defines = ("FUSER_POISON_SMEM",) if poison else ()
-        self._programs: dict[tuple[ShapeClass, ...], Program] = {}
+        self._programs: dict[CallClass, Program] = {}
         self._calls: dict[object, Call] = {}
         self._lock = threading.Lock()
 
@@ -152,9 +153,10 @@ class Executable:
             self._programs[shapes] = program
         sms = torch.cuda.get_device_properties(device).multi_processor_count
         bindings = bind(program, specs, sms=sms, free=extents)
-        kernels = [self._kernel(b, device) for b in bindings if b.grid]
+        kernels = [self._kernel(program, b, device) for b in bindings if b.grid]
         sizes = [(shape_of(tv, values), _TORCH[tv.dtype]) for tv in self.fusion.outputs]
-        return Call(self.fusion, kernels, sizes, device)
+        between = [intermediate_spec(tv, values).nbytes for tv in program.intermediates]
+        return Call(self.fusion, kernels, sizes, between, device)
 
     def _check_arguments(self, inputs: Sequence[Argument]) -> torch.device:
         want = self.fusion.inputs
@@ -193,11 +195,11 @@ class Executable:
             device = arg.device
         return device or torch.device("cuda", torch.cuda.current_device())
 
-    def _kernel(self, binding: Binding, device: torch.device) -> BoundKernel:
+    def _kernel(self, program: Program, binding: Binding, device: torch.device) -> BoundKernel:
         launch = binding.launch
         cubin = compile_cubin(launch.source, defines=self._defines)
         function = load_function(cubin, launch.kernel, device.index or 0)
-        return BoundKernel(binding, function, self.fusion)
+        return BoundKernel(binding, function, program)
 
 
 def _spec(tensor: torch.Tensor) -> Spec:

@@ -35,6 +35,21 @@ class Tiling:
         """Axes of the kernel."""
         return len(self.tile)
 
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Axes of the domain behind each axis of the kernel; one group stands for a split axis."""
+        return self.domain.merged
+
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """Axes of the kernel whose tiles make up the result: all of them."""
+        return tuple(range(self.rank))
+
+    def axes(self, access: Access) -> tuple[int, ...]:
+        """Axes of the kernel along which a tensor is seen, in its own order: all of them."""
+        del access
+        return tuple(range(self.rank))
+
     def varies(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's elements differ along a kernel axis."""
         if all(walked is None for walked in self.domain.writes[0].coords):  # one element in all

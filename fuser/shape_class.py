@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fuser.ampere_params import AmpereParams
+from fuser.matmul_params import MatmulParams
+from fuser.params import PointwiseParams
+
+Params = PointwiseParams | MatmulParams | AmpereParams
+"""How a kernel is computed; each kernel of a fusion takes those of its own kind."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeClass:
@@ -25,3 +32,34 @@ class ShapeClass:
     def elements(self, name: str) -> int:
         """Alignment of one tensor, in elements."""
         return dict(self.aligned)[name]
+
+
+NONE = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the shapes and addresses of a call ask of the cut into kernels.
+
+    Parameters
+    ----------
+    copied : frozenset of str
+        Operands of products, by name, that TMA cannot read where they lie: copied first.
+    apart : frozenset of str
+        Products that get a kernel of their own, because their axes suit no common tile.
+    empty : frozenset of str
+        Products that sum over nothing, and so are 0.
+    """
+
+    copied: frozenset[str] = NONE
+    apart: frozenset[str] = NONE
+    empty: frozenset[str] = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class CallClass:
+    """The class of a call: how its fusion is cut into kernels, and what each is compiled for."""
+
+    choices: Choices
+    kernels: tuple[ShapeClass, ...]
+    schedules: tuple[Params, ...]

@@ -30,12 +30,18 @@ class Open:
     written : buffers written by ordinary stores of many threads
     read : buffers read by ordinary loads of many threads
     awaited : buffers that the engine has finished reading, as one thread knows
+    copied : buffers that cp.async of many threads may still be filling; joining changes nothing
     """
 
     fresh: frozenset[str] = frozenset()
     written: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
     awaited: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
+
+    def joined(self) -> Open:
+        """Return what is still open after the threads have joined."""
+        return Open(copied=self.copied)
 
     def __or__(self, other: Open) -> Open:
         return Open(
@@ -43,6 +49,7 @@ class Open:
             self.written | other.written,
             self.read | other.read,
             self.awaited | other.awaited,
+            self.copied | other.copied,
         )
 
 
@@ -52,7 +59,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a use of a barrier after its initialisation by one thread;
     - a read of a slot (by an engine too) after ordinary writes by many threads;
     - a refill of a slot, issued in the same role, after ordinary reads by many threads;
-    - ordinary writes of a slot by many threads after one thread has awaited the engine's reads.
+    - ordinary writes of a slot by many threads after one thread has awaited the engine's reads;
+    - a read of a slot that cp.async of many threads filled, after each has awaited its own.
 
     Loops are walked until the state at their entry is stable, so what the previous iteration left
     open counts.  The join stands before the statement that needs it, outside of any `Elect`.
@@ -90,12 +98,19 @@ class _Joiner:
         for stmt in body:
             match stmt:
                 case kir.ForLoop(_, _, inner):
-                    if any(_uses(s) in state.fresh for s in kir.walk(inner)):
+                    new, after = self._loop(inner, state)
+                    alone, after_alone = self._loop(inner, state.joined())
+                    if _joins(new) > _joins(alone):
                         out.append(kir.BlockSync(self.barrier, self.threads))  # once, not per turn
-                        state = Open()
-                    new, state = self._loop(inner, state)
+                        new, after = alone, after_alone
+                    state = after
                     out.append(replace(stmt, body=new))
                 case kir.IfThenElse(_, then, orelse):
+                    if state.written and any(self._needs(s, state) for s in kir.walk((stmt,))):
+                        out.append(
+                            kir.BlockSync(self.barrier, self.threads)
+                        )  # for what follows too
+                        state = state.joined()
                     then, after_then = self.walk(then, state)
                     orelse, after_else = self.walk(orelse, state)
                     out.append(replace(stmt, then=then, orelse=orelse))
@@ -103,14 +118,14 @@ class _Joiner:
                 case kir.Elect(_, inner):
                     if any(self._needs(s, state) for s in kir.walk(inner)):
                         out.append(kir.BlockSync(self.barrier, self.threads))
-                        state = Open()
+                        state = state.joined()
                     for s in kir.walk(inner):
                         state = self._after(s, state, alone=True)
                     out.append(stmt)
                 case _:
                     if self._needs(stmt, state):
                         out.append(kir.BlockSync(self.barrier, self.threads))
-                        state = Open()
+                        state = state.joined()
                     state = self._after(stmt, state, alone=False)
                     out.append(stmt)
         return tuple(out), state
@@ -133,11 +148,18 @@ class _Joiner:
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:
             case kir.BlockSync():
-                return Open()
+                return state.joined()
+            case kir.CpAsync():
+                return replace(state, copied=state.copied | _touch(writes, stmt))
+            case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, keep):
+                left = state.copied if keep else frozenset[str]()
+                return replace(state, written=state.written | state.copied, copied=left)
             case kir.MBarrierInit(barrier):
                 return replace(state, fresh=state.fresh | {barrier.name})
             case kir.AsyncAwait(kir.AsyncKind.BULK) if alone:
                 return replace(state, awaited=state.awaited | self.drained)
+            case kir.Wgmma():
+                return replace(state, read=state.read | _touch(reads, stmt))
             case _ if by_engine(stmt):
                 return state
             case _:
@@ -146,6 +168,10 @@ class _Joiner:
                     written=state.written | _touch(writes, stmt),
                     read=state.read | _touch(reads, stmt),
                 )
+
+
+def _joins(body: Body) -> int:
+    return sum(isinstance(stmt, kir.BlockSync) for stmt in kir.walk(body))
 
 
 def _uses(stmt: kir.Stmt) -> str:

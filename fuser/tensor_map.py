@@ -8,11 +8,12 @@ Source: CUDA driver API, cuTensorMapEncodeTiled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.swizzle import panels
 
 MAX_STRIDE = 2**40
 MAX_EXTENT = 2**32
@@ -23,34 +24,64 @@ class TensorMap:
     """A parameter of a kernel: boxes of `box` elements of one tensor.
 
     `axes` are the axes of the kernel along which the tensor varies, innermost first; `box` has one
-    extent for each of them.
+    extent for each of them.  With a `swizzle` a box is one panel of a slot.
     """
 
     name: str
     tensor: kir.Tensor
     axes: tuple[int, ...]
     box: tuple[int, ...]
+    swizzle: int = 0
 
 
-def map_of(box: kir.Box) -> TensorMap:
-    """Return the map through which a box of global memory is copied."""
-    extents = box.tensor.extents
-    axes = tuple(axis for axis in reversed(range(len(extents))) if extents[axis] != 1)
-    sizes = tuple(box.shape[axis] for axis in axes)
-    name = f"{box.tensor.name}_map"
-    return TensorMap(name, box.tensor, axes, sizes)
+def map_of(kernel: kir.Kernel, box: kir.Box, slot: kir.Slot) -> TensorMap:
+    """Return the map through which a box of global memory is copied into or out of a slot.
+
+    Raises
+    ------
+    ScheduleError
+        If the slot is swizzled along an axis that the tensor does not have.
+    """
+    wanted = _unnamed(box, slot)
+    return next(m for m in maps_of(kernel) if replace(m, name="") == wanted)
 
 
 def maps_of(kernel: kir.Kernel) -> tuple[TensorMap, ...]:
-    """Return the maps of a kernel, in the order of its parameters."""
-    found: dict[str, TensorMap] = {}
+    """Return the maps of a kernel, in the order of its parameters.
+
+    A tensor that is copied by boxes of several shapes, or into different swizzles, has a map for
+    each: `T_map`, `T_map2`, ... in program order.
+    """
+    found: dict[TensorMap, TensorMap] = {}
+    count: dict[str, int] = {}
     for stmt in kernel.walk():
         match stmt:
-            case kir.TmaLoad(_, box) | kir.TmaStore(box):
-                found[map_of(box).name] = map_of(box)
+            case kir.TmaLoad(kir.Slot() as slot, box):
+                made = _unnamed(box, slot)
+            case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
+                made = _unnamed(box, slot)
             case _:
-                pass
-    return tuple(found[name] for name in sorted(found))
+                continue
+        if made not in found:
+            tensor = made.tensor.name
+            count[tensor] = count.get(tensor, 0) + 1
+            number = str(count[tensor]) if count[tensor] > 1 else ""
+            found[made] = replace(made, name=f"{tensor}_map{number}")
+    return tuple(sorted(found.values(), key=lambda m: m.name))
+
+
+def _unnamed(box: kir.Box, slot: kir.Slot) -> TensorMap:
+    extents, buffer = box.tensor.extents, slot.buffer
+    axes = tuple(axis for axis in reversed(range(len(extents))) if extents[axis] != 1)
+    sizes = tuple(box.shape[axis] for axis in axes)
+    if buffer.swizzle:
+        if not axes or axes[0] != len(extents) - 1:
+            raise ScheduleError(
+                f"Buffer({buffer.name}, swizzle={buffer.swizzle}): {box.tensor.name} has one "
+                "element along the last axis, which a swizzle cuts into panels; use swizzle=0"
+            )
+        sizes = (panels(buffer).cols, *sizes[1:])
+    return TensorMap("", box.tensor, axes, sizes, buffer.swizzle)
 
 
 def check(

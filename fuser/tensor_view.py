@@ -86,7 +86,9 @@ class TensorView:
     args : tuple
         What it is computed from.
     attrs : tuple of (str, value)
-        Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze and permute.
+        Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze and permute;
+        ``a_axes``, ``b_axes`` and ``reduced`` of mma, which `fuser.mma_axes.roles` reads: per axis
+        of the full output the operand's axis or -1, and which of them are summed away.
     contiguity : tuple of bool
         Per axis: its stride is the number of elements that all faster axes span together.
     stride_order : tuple of int
@@ -111,6 +113,11 @@ class TensorView:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.logical)
+
+    @property
+    def number(self) -> int:
+        """Place in the order of definition; intermediates have that of the tensor they hold."""
+        return int(self.name[1:].partition("_")[0])
 
     @property
     def is_row_major(self) -> bool:
@@ -168,7 +175,7 @@ def literal(value: bool | int | float) -> str:
 
 def call(tv: TensorView) -> str:
     """Write the operation that defines `tv` as a user would: ``add(T0, T1)``."""
-    words = [str(arg) for arg in tv.args]
+    name, words, attrs = tv.op, [str(arg) for arg in tv.args], tv.attrs
     match tv.op:
         case "input":
             if not tv.is_row_major:
@@ -183,10 +190,17 @@ def call(tv: TensorView) -> str:
         case "iota":
             extent = _entry(tv.logical[0].extent)
             words = [extent, f"start={words[0]}", f"step={words[1]}", f'dtype="{tv.dtype}"']
+        case "mma":
+            name, attrs = "fused_multiply_sum", ()
+            a_axes, b_axes, reduced = (list(value) for _, value in tv.attrs)
+            words += [f"axes={reduced}", f"axis_mapping=[{a_axes}, {b_axes}]"]
+            words.append(f'dtype="{tv.dtype}"')
+            if tv.args[0].dtype is DType.F32:
+                words.append('precision="tf32"')
         case _:
             pass
-    words += [f"{key}={list(value)}" for key, value in tv.attrs]
-    return f"{tv.op}({', '.join(words)})"
+    words += [f"{key}={list(value)}" for key, value in attrs]
+    return f"{name}({', '.join(words)})"
 
 
 def define(tv: TensorView) -> str:

@@ -18,6 +18,8 @@ ARRIVALS = 1 << 20
 """Arrivals and bytes of a phase are below it.  Source: PTX ISA, "mbarrier, contents"."""
 SLOT = 16
 """Copies move multiples of so many bytes."""
+SWIZZLES = (32, 64, 128)
+"""Spans of a swizzle in bytes.  Source: PTX ISA, "tensor swizzling modes"."""
 TMA_SHARED = 128
 """Alignment of a tile in shared memory, in bytes.  Source: PTX ISA, "cp.async.bulk.tensor"."""
 
@@ -139,6 +141,8 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
             )
         elif b.slots > 1 and b.slot_nbytes % SLOT:
             yield f"{b.name} has slots of {b.slot_nbytes} bytes; copies need multiples of {SLOT}"
+        elif b.swizzle:
+            yield from _swizzled(b, kernel)
     for m in kernel.barriers:
         if m.slots < 1 or not 1 <= m.arrivals < ARRIVALS:
             yield (
@@ -147,6 +151,26 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
             )
         if m.offset is not None and (m.offset < 0 or m.offset % 8):
             yield f"mbarrier {m.name} lies at byte {m.offset}; use a multiple of 8, or None"
+
+
+def _swizzled(b: kir.Buffer, kernel: kir.Kernel) -> Iterable[str]:
+    if b.swizzle not in SWIZZLES:
+        yield f"{b.name} has a swizzle of {b.swizzle} bytes; use one of {SWIZZLES}, or 0"
+        return
+    row = b.shape[-1] * b.dtype.nbytes
+    if row % b.swizzle:
+        yield (
+            f"{b.name} has rows of {row} bytes; a swizzle of {b.swizzle} cuts them into panels of "
+            "so many: use a multiple"
+        )
+    if b.offset % (8 * b.swizzle) or (b.slots > 1 and b.slot_nbytes % (8 * b.swizzle)):
+        yield (
+            f"{b.name} has slots of {b.slot_nbytes} bytes from byte {b.offset} on; a swizzle of "
+            f"{b.swizzle} repeats every {8 * b.swizzle}: use multiples of it"
+        )
+    for other in kernel.buffers:
+        if other != b and b.offset < other.end and other.offset < b.end:
+            yield f"{b.name} is swizzled and shares bytes with {other.name}; move one of them"
 
 
 def limits(kernel: kir.Kernel) -> Iterable[str]:

@@ -45,7 +45,8 @@ def mma(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     "use one number"
                 )
             yield from _types(stmt, acc, a.dtype, b.dtype)
-            yield from _shapes(stmt, acc.layout.shape, a.layout.shape, b.layout.shape)
+            shapes = (_axes(part.layout.shape) for part in (acc, a, b))
+            yield from _shapes(stmt, *shapes)
         case _:
             pass
 
@@ -81,15 +82,31 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
         if isinstance(slot, kir.Slot) and slot.cta is not None:
             yield f"`{line(stmt)}` reads slots of its own CTA; drop cta of {slot.buffer.name}"
     yield from _types(stmt, acc, dtype, b.buffer.dtype)
-    columns = tuple(reversed(b.buffer.shape)) if stmt.b_transposed else b.buffer.shape
-    yield from _shapes(stmt, acc.layout.shape, rows, columns)
-    if len(acc.layout.shape) == 2:
-        m, n = acc.layout.shape
+    if stmt.a_transposed and isinstance(a, kir.Fragment):
+        yield f"`{line(stmt)}`: {a.name} in registers is (M, K); drop a_transposed"
+        return
+    rows = _turned(_axes(rows), turned=stmt.a_transposed)
+    columns = _turned(_axes(b.buffer.shape), turned=stmt.b_transposed)
+    shape = _axes(acc.layout.shape)
+    yield from _shapes(stmt, shape, rows, columns)
+    if len(shape) == 2:
+        m, n = shape
         groups = place.warps // 4
         if m % (64 * groups):
             yield (f"`{line(stmt)}`: {m} rows for {groups} warpgroups; each takes a multiple of 64")
         if n % 8 or not 8 <= n <= 256:
             yield f"`{line(stmt)}`: {n} columns; use a multiple of 8 in 8..256"
+
+
+def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Drop the axes of extent 1 before the last two."""
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    return shape
+
+
+def _turned(shape: tuple[int, ...], *, turned: bool) -> tuple[int, ...]:
+    return tuple(reversed(shape)) if turned else shape
 
 
 def _strips(stmt: kir.Stmt, fragment: kir.Fragment) -> Iterable[str]:

@@ -47,8 +47,12 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from _cp_async(stmt, dst, src, layout, width)
         case kir.Load(dst, src, width):
             yield from _access(stmt, place, dst, src, width, whole=False)
+            if stmt.matrix:
+                yield from _matrix(stmt, place, dst, src)
         case kir.Store(dst, src, width):
             yield from _access(stmt, place, src, dst, width, whole=True)
+            if stmt.matrix:
+                yield from _matrix(stmt, place, src, dst)
             if isinstance(dst, kir.Box):
                 yield from _written(stmt, dst, kernel)
         case kir.AtomicAdd(dst, src):
@@ -57,6 +61,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.Compute(dst, _, args):
             yield from dealt(stmt, place, dst.layout)
             yield from _operands(stmt, kernel, dst, args)
+        case kir.Slice(dst, src, column):
+            yield from dealt(stmt, place, dst.layout)
+            yield from dealt(stmt, place, src.layout)
+            yield from _slice(stmt, dst, src, column)
         case kir.Coordinate(dst, axis):
             yield from dealt(stmt, place, dst.layout)
             rank = len(dst.layout.shape)
@@ -126,6 +134,46 @@ def _operands(
                 )
             case _:
                 pass
+
+
+def _slice(stmt: kir.Stmt, dst: kir.Fragment, src: kir.Fragment, column: int) -> Iterable[str]:
+    for part in (dst, src):
+        if part.layout.deal is not kir.Deal.STRIPS:
+            yield f"`{line(stmt)}` wants {part.name} in strips; give it Deal.STRIPS"
+            return
+    if dst.layout.shape[:-1] != src.layout.shape[:-1] or dst.layout.threads != src.layout.threads:
+        yield (
+            f"`{line(stmt)}`: {dst.layout.shape} by {dst.layout.threads} threads is no part of "
+            f"{src.layout.shape} by {src.layout.threads}; make rows and threads equal"
+        )
+    width, whole = dst.layout.shape[-1], src.layout.shape[-1]
+    if column % 8 or not 0 <= column <= whole - width:
+        yield (
+            f"`{line(stmt)}`: columns {column}..{column + width} of {whole}; "
+            "begin at a multiple of 8 and end inside"
+        )
+    if dst.dtype is not src.dtype:
+        yield f"`{line(stmt)}`: {src.dtype.name} into {dst.dtype.name}; make them the same"
+
+
+def _matrix(
+    stmt: kir.Stmt, place: Place, frag: kir.Fragment, ref: kir.Box | kir.Slot
+) -> Iterable[str]:
+    if place.elected:
+        yield (
+            f"`{line(stmt)}` stands inside an elect; whole warps must reach it: "
+            "move it out of the elect"
+        )
+    if isinstance(ref, kir.Box) or ref.cta is not None or ref.buffer.shape != frag.layout.shape:
+        yield (
+            f"`{line(stmt)}`: ldmatrix and stmatrix move whole tiles of the CTA's own shared "
+            "memory; drop matrix"
+        )
+    elif frag.layout.deal is kir.Deal.ROUND or ref.buffer.dtype.nbytes != 2:
+        yield (
+            f"`{line(stmt)}`: ldmatrix and stmatrix move 16-bit elements held by {frag.name} as "
+            "tensor cores hold them; drop matrix"
+        )
 
 
 def _multicast(stmt: kir.TmaLoad, kernel: kir.Kernel) -> Iterable[str]:
@@ -283,7 +331,8 @@ def dealt(stmt: kir.Stmt, place: Place, layout: kir.Layout) -> Iterable[str]:
                 )
         case kir.Deal.STRIPS | kir.Deal.EACH_WARP:
             rows = strips[layout.deal]
-            fits = len(layout.shape) == 2 and not (layout.shape[0] % rows or last % 8)
+            *outer, along, _ = (1, *layout.shape)
+            fits = len(layout.shape) > 1 and max(outer) == 1 and not (along % rows or last % 8)
             if not fits or layout.vector != 2 or layout.threads % kir.WARP:
                 yield (
                     f"`{line(stmt)}`: {layout.deal.value} hold tiles of multiples of {rows} x 8, "

@@ -8,11 +8,11 @@ from typing import Literal
 
 import torch
 
-from fuser.binding import Spec, output_spec
+from fuser.call import Spec, output_spec
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion, Scalar, Symbol, TensorView, to_python
 from fuser.ops import OPS, Form
-from fuser.params import PointwiseParams
+from fuser.shape_class import Params
 
 Kind = Literal["integers", "reals"]
 """Values of the inputs: small integers, for exact answers, or reals with a few special values."""
@@ -45,8 +45,8 @@ class Case:
     ----------
     fusion : Fusion
         What to compute.
-    params : PointwiseParams
-        How.
+    params : PointwiseParams or MatmulParams
+        How; kernels of the other kind take the default heuristics.
     extents : dict
         Value of every symbol of the fusion, by name.
     kind : {"integers", "reals"}
@@ -61,7 +61,7 @@ class Case:
     """
 
     fusion: Fusion
-    params: PointwiseParams
+    params: Params
     extents: dict[str, int]
     kind: Kind
     seed: int
@@ -84,7 +84,7 @@ def to_text(case: Case) -> str:
     first, rest = to_python(case.fusion).split("\n", 1)
     lines = [
         first,
-        "from fuser.params import PointwiseParams",
+        f"from {type(case.params).__module__} import {type(case.params).__name__}",
         "from fuzz.case import Case",
         rest,
         f"params = {case.params!r}",

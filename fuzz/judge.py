@@ -12,13 +12,13 @@ from functools import partial
 
 import torch
 
-from fuser import kernel_ir as kir
-from fuser.binding import bind, classify
+from fuser.binding import bind
+from fuser.classify import classify
 from fuser.nvrtc import compile_cubin
 from fuser.pipeline import Launch, Program, build
 from fuzz.case import Case, Value, from_text, inputs, specs, to_text
 from fuzz.clerk import Clerk
-from fuzz.launches import Call, calls, with_trips
+from fuzz.launches import Call, calls, trip_counts, with_trips
 from fuzz.record import Record
 from oracles import simulator
 from oracles.assembler import judge_log
@@ -94,7 +94,7 @@ def judge_kernel(clerk: Clerk, launch: Launch, wanted: frozenset[str], *, seed: 
         return
     said = sorted(witness_trips(proof)) if proof is not None else []
     seen: dict[int, Verdict] = {}
-    for trips in trip_counts(kernel):
+    for trips in trip_counts(launch):
         if trips not in said:
             verdict = _simulated(clerk, launch, trips, seed=seed + trips, schedules=1)
             seen |= {} if verdict is None else {trips: verdict}
@@ -129,19 +129,14 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
     return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
 
 
-def trip_counts(kernel: kir.Kernel) -> list[int]:
-    """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring."""
-    stages = max([buffer.slots for buffer in kernel.buffers], default=1)
-    return sorted({0, 1, stages - 1, stages, 2 * stages + 1})
-
-
 def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[str]) -> None:
     """Simulate the case's own launches in order and compare the outputs with the reference."""
     given = inputs(case)
     made: list[tuple[list[Call], list[torch.Tensor]]] = []
 
     def bound() -> Verdict:
-        made.append(calls(case, given, bind(program, specs(case), sms=1 + case.seed % 4)))
+        bindings = bind(program, specs(case), sms=1 + case.seed % 4)
+        made.append(calls(case, given, program, bindings))
         return Verdict("build", Status.PASS, 1)
 
     clerk.ask("build", "launch", bound)
@@ -161,14 +156,15 @@ def _run(clerk: Clerk, case: Case, call: Call, wanted: frozenset[str]) -> bool:
     if launch is None:
         return True
     before = len(clerk.records)
+    arrays = call.arrays()
     verdict = clerk.ask(
         "simulator",
         f"{kernel.name} own launch",
-        lambda: simulator.simulate(kernel, launch, call.arrays, call.scalars, seed=case.seed),
+        lambda: simulator.simulate(kernel, launch, arrays, call.scalars, seed=case.seed),
     )
     if "simulator" not in wanted:
         del clerk.records[before:]
-    call.store()
+    call.store(arrays)
     return verdict is not None and verdict.status is Status.PASS
 
 

@@ -12,9 +12,12 @@ import torch
 from fuser import kernel_ir as kir
 from fuser import pipeline
 from fuser.binding import Binding
+from fuser.call import intermediate_spec
 from fuser.dtype import DType
 from fuser.expr import Var
-from fuser.fusion_ir import Scalar
+from fuser.fusion_ir import Scalar, Symbol
+from fuser.matmul_params import MatmulParams
+from fuser.matmul_scheduler import MatmulTiling
 from fuzz.case import POISON, Case, Value, output_specs
 from oracles.simulator import Launch
 
@@ -35,28 +38,73 @@ class Call:
         What is launched.
     launch : Launch or None
         How; None where there is nothing to compute.
-    arrays : dict
-        Per tensor of the kernel a dense array in register form.
+    views : dict
+        Per tensor of the kernel the strided view of the tensor that it stands for.
     scalars : dict
         Per scalar its value.
-    targets : dict
-        Per output of the kernel the strided view of the fusion's output that it stands for.
     """
 
     kernel: kir.Kernel
     launch: Launch | None
-    arrays: dict[str, Array]
+    views: dict[str, torch.Tensor]
     scalars: dict[str, float]
-    targets: dict[str, torch.Tensor]
 
-    def store(self) -> None:
-        """Write what the simulator left in the arrays into the fusion's outputs."""
-        for name, target in self.targets.items():
-            if target.numel():
-                target.copy_(torch.from_numpy(self.arrays[name]))
+    def arrays(self) -> dict[str, Array]:
+        """Return dense arrays in register form, as earlier launches have left the tensors."""
+        dtypes = {tensor.name: tensor.dtype for tensor in self.kernel.tensors}
+        return {name: _register_form(seen, dtypes[name]) for name, seen in self.views.items()}
+
+    def store(self, arrays: dict[str, Array]) -> None:
+        """Write what the simulator left in the arrays into the tensors."""
+        for name in self.kernel.outputs:
+            if self.views[name].numel():
+                self.views[name].copy_(torch.from_numpy(arrays[name]))
+
+
+MATMUL_TILES = 3
+"""Tiles that a persistent CTA takes in a launch made up for a kernel with products."""
+
+
+def trip_counts(launch: pipeline.Launch) -> list[int]:
+    """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring.
+
+    A kernel with products is never launched for none.
+    """
+    stages = max([buffer.slots for buffer in launch.kernel.buffers], default=1)
+    counts = {0, 1, stages - 1, stages, 2 * stages + 1}
+    return sorted(counts - {0} if isinstance(launch.tiling, MatmulTiling) else counts)
 
 
 def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
+    """Return a launch in which every CTA runs its loops so often.
+
+    For a kernel with products these are steps along the summed axes, of each of a few tiles.
+    """
+    if isinstance(launch.tiling, MatmulTiling):
+        return _with_steps(launch, launch.tiling, max(trips, 1))
+    return _with_tiles(launch, trips)
+
+
+def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Launch:
+    """Leave tails along every axis, where the kernel's alignment allows it."""
+    kernel = launch.kernel
+    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    persistent = isinstance(launch.params, MatmulParams) and launch.params.persistent
+    counts = [1] * tiles.rank
+    counts[tiles.rows] = MATMUL_TILES if persistent else 1
+    for axis in range(tiles.outer + 2, tiles.rank):
+        counts[axis] = steps
+    extents = [
+        max(even, count * tile - even) if tile > 1 else count
+        for count, tile in zip(counts, tiles.tile, strict=True)
+    ]
+    params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
+    for tensor in kernel.tensors:
+        params |= _strides(tensor, params)
+    return Launch(1, params)
+
+
+def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     """Return a launch in which every CTA gets `trips` tiles; with 0, only the last CTA runs.
 
     Extents leave tails along every axis where the kernel's alignment allows it; tensors are dense,
@@ -84,7 +132,7 @@ def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
 
 
 def calls(
-    case: Case, given: list[Value], bindings: list[Binding]
+    case: Case, given: list[Value], program: pipeline.Program, bindings: list[Binding]
 ) -> tuple[list[Call], list[torch.Tensor]]:
     """Return the launches of a case, and its outputs, poisoned, that they write."""
     named = {arg.name: value for arg, value in zip(case.fusion.inputs, given, strict=True)}
@@ -93,6 +141,13 @@ def calls(
         shape = output_specs(case)[tv.name].shape
         outputs.append(torch.full(shape, POISON[tv.dtype], dtype=_TORCH[tv.dtype]))
         named[tv.name] = outputs[-1]
+    values = {Symbol(name): n for name, n in case.extents.items()}
+    for tv in program.intermediates:
+        spec = intermediate_spec(tv, values)
+        room = torch.full(
+            (spec.nbytes // tv.dtype.nbytes,), POISON[tv.dtype], dtype=_TORCH[tv.dtype]
+        )
+        named[tv.name] = room.as_strided(spec.shape, spec.strides)
     scalars = {
         arg.name: value
         for arg, value in zip(case.fusion.inputs, given, strict=True)
@@ -101,18 +156,15 @@ def calls(
     made = []
     for binding in bindings:
         kernel = binding.launch.kernel
-        arrays: dict[str, Array] = {}
-        targets: dict[str, torch.Tensor] = {}
+        views: dict[str, torch.Tensor] = {}
         for tensor in kernel.tensors:
             whole = named[binding.launch.arguments[tensor.name]]
             assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
-            seen = whole.as_strided(*binding.views[tensor.name], whole.storage_offset())
-            arrays[tensor.name] = _register_form(seen, tensor.dtype)
-            if tensor.name in kernel.outputs:
-                targets[tensor.name] = seen
+            view = binding.views[tensor.name]
+            views[tensor.name] = whole.as_strided(*view, whole.storage_offset())
         own = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None
-        made.append(Call(kernel, launch, arrays, own, targets))
+        made.append(Call(kernel, launch, views, own))
     return made, outputs
 
 

@@ -16,16 +16,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fuser.binding import classify
+from fuser.classify import classify
 from fuser.fusion_ir import Fusion, FusionDefinition
+from fuser.matmul_params import MatmulParams
 from fuser.params import PointwiseParams
 from fuser.pipeline import Launch, build
 from fuzz.case import Case, specs, to_text
 from fuzz.clerk import Clerk
 from fuzz.environment import machine, versions
-from fuzz.judge import trip_counts
-from fuzz.launches import with_trips
+from fuzz.launches import trip_counts, with_trips
 from fuzz.ledger import Ledger
+from fuzz.matmul_schedules import MATMUL_FAMILIES, SPLITS
 from fuzz.mutate import Mutant, drop_each_sync
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record
@@ -48,7 +49,12 @@ class Searched:
 
 
 def representative(family: str) -> Case:
-    """Return the case whose kernel stands for a schedule family: relu(x + y) in f32."""
+    """Return the case whose kernel stands for a schedule family.
+
+    That is relu(x + y) in f32, or relu(linear(x, w, bias)) in bf16.
+    """
+    if family in MATMUL_FAMILIES:
+        return _representative_product(family)
     loads, stores = family.split("/")
     specialized = loads == "tma-specialized"
     stages = 1 if loads == "direct" else 3
@@ -140,7 +146,7 @@ def conclude(proof: Verdict, found: Searched, needless: str) -> Verdict:
 def _searched(launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedules: int) -> Searched:
     """Try every trip count until one fails, those of the prover's witnesses first."""
     said = sorted(witness_trips(proof)) if proof is not None else []
-    trips = list(dict.fromkeys([*said, *reversed(trip_counts(launch.kernel))]))
+    trips = list(dict.fromkeys([*said, *reversed(trip_counts(launch))]))
     checked = 0
     for count in trips:
         verdict = simulator.search(mutant.kernel, with_trips(launch, count), schedules=schedules)
@@ -149,6 +155,26 @@ def _searched(launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedule
             return Searched(verdict, f"trips={count}")
     extent = f"{schedules} schedules at each of trips {', '.join(map(str, sorted(trips)))}"
     return Searched(Verdict(simulator.ORACLE, Status.PASS, checked, reason=extent), extent)
+
+
+def _representative_product(family: str) -> Case:
+    """Return a case of a small tile, a ring of three slots, and several tiles."""
+    split = SPLITS[family]
+    pairs = split == "ping_pong"
+    schedule = MatmulParams(
+        tile=(64, 32, 32),
+        warpgroups=2 if pairs else 1,
+        split=split,
+        stages=3,
+        prefetch=1,
+        persistent=pairs,
+        columns=32,
+    )
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    bias = fd.define_tensor([-1], "bf16")
+    fd.add_output(fd.ops.relu(fd.ops.linear(x, w, bias)))
+    return Case(fd.fusion(), schedule, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
 
 
 def _relu_of_sum() -> Fusion:

@@ -99,7 +99,7 @@ def _parities(site: Site, parity: Expr, lets: set[Var]) -> Iterator[tuple[str, E
 
 
 def index(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Use the next slot of a buffer or barrier, or load a tile without the prefetch distance."""
+    """Use the next slot, other columns, the sum of another step, or no prefetch distance."""
     for site in sites(kernel):
         stmt = site.stmt
         if kir.bodies(stmt):
@@ -128,6 +128,8 @@ def index(kernel: kir.Kernel) -> Iterator[Mutant]:
             case _:
                 pass
         yield from _no_prefetch(kernel, site)
+        yield from _other_columns(kernel, site)
+        yield from _other_sums(kernel, site)
 
 
 def _no_prefetch(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
@@ -140,6 +142,36 @@ def _no_prefetch(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
     if origin != stmt.src.origin:
         changed = edited(kernel, (stmt, (replace(stmt, src=replace(stmt.src, origin=origin)),)))
         yield Mutant(f"no prefetch distance {site.words}", changed, "index", (), stmt)
+
+
+def _other_columns(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
+    """Take the columns beside those that are meant: only values can tell."""
+    match site.stmt:
+        case kir.Slice(dst, src, column):
+            width = dst.layout.shape[-1]
+            for other in (column - width, column + width):
+                if 0 <= other <= src.layout.shape[-1] - width:
+                    changed = edited(kernel, (site.stmt, (replace(site.stmt, column=other),)))
+                    change = f"columns from {other} {site.words}"
+                    yield Mutant(change, changed, "index", (), site.stmt)
+        case _:
+            pass
+
+
+def _other_sums(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
+    """Begin a sum at another step, never, or in every step: mostly only values can tell."""
+    match site.stmt:
+        case kir.Wgmma(accumulate=since):
+            others: dict[str, Expr] = {"never": 0, "always": 1}
+            if isinstance(since, Op) and since.kind in (Kind.LT, Kind.LE):
+                others["a step later"] = Op(since.kind, since.a, since.b - 1)
+            for words, other in others.items():
+                if other != since:
+                    changed = edited(kernel, (site.stmt, (replace(site.stmt, accumulate=other),)))
+                    change = f"added up {words} {site.words}"
+                    yield Mutant(change, changed, "index", (), site.stmt)
+        case _:
+            pass
 
 
 def _without_distance(expr: Expr, k: Var) -> Expr:

@@ -37,6 +37,8 @@ def role(kernel: kir.Kernel) -> Iterator[Mutant]:
             yield from _elections(kernel, site, stmt)
         if isinstance(stmt, kir.Wgmma):
             yield from _part(kernel, site)
+        if isinstance(stmt, kir.Load | kir.Store):
+            yield from _lanes(kernel, site, stmt)
         if isinstance(stmt, kir.SYNCS) and site.elect is not None:
             yield from _apart(kernel, site, site.elect)
         if synchronises(stmt) and site.role is not None:
@@ -55,6 +57,14 @@ def _part(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
     some = kir.Role("part", first, warps - 1, (site.stmt,))
     changed = edited(kernel, (site.stmt, (some,)))
     yield Mutant(f"a warp stays away {site.words}", changed, "role", ("H27",), site.stmt)
+
+
+def _lanes(kernel: kir.Kernel, site: Site, stmt: kir.Load | kir.Store) -> Iterator[Mutant]:
+    """Let `ldmatrix` or `stmatrix` move a tile, by which any lane may touch any element."""
+    place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
+    if isinstance(place, kir.Slot) and not stmt.matrix:
+        changed = edited(kernel, (stmt, (replace(stmt, matrix=True),)))
+        yield Mutant(f"by any lane {site.words}", changed, "role", ("H70",), stmt)
 
 
 def _elections(kernel: kir.Kernel, site: Site, stmt: kir.Elect) -> Iterator[Mutant]:
@@ -114,14 +124,19 @@ def _elsewhere(kernel: kir.Kernel, site: Site, own: kir.Role) -> Iterator[Mutant
 
 
 def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Give two things the same bytes, or a ring fewer slots than its barriers have."""
+    """Give two things the same bytes, or a ring fewer slots than its barriers have.
+
+    What shares bytes is not swizzled: that would move elements to bytes that only addresses know.
+    """
     for one, other in combinations(kernel.buffers, 2):
-        moved = replace(other, offset=one.offset)
+        moved = replace(other, offset=one.offset, swizzle=0)
         changed = redeclared(kernel, other, moved)
+        changed = redeclared(changed, one, replace(one, swizzle=0))
         yield Mutant(f"{other.name} lies on {one.name}", changed, "alias", ("H74",))
     for barrier in kernel.barriers:
         for buffer in kernel.buffers:
             changed = redeclared(kernel, barrier, replace(barrier, offset=buffer.offset))
+            changed = redeclared(changed, buffer, replace(buffer, swizzle=0))
             yield Mutant(f"{barrier.name} lies on {buffer.name}", changed, "alias", ("H74", "H11"))
     for buffer in kernel.buffers:
         if buffer.slots > 1:

@@ -8,15 +8,17 @@ from math import prod
 from hypothesis import strategies as st
 
 from fuser.arch import SM_90A
-from fuser.binding import classify
+from fuser.classify import classify
 from fuser.domain import Access, Domain, domains
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
 from fuser.params import MAX_STAGES, PointwiseParams
 from fuser.scheduler import Tiling, tiling
 from fuzz.case import Case, specs, symbols
+from fuzz.draft import rarely
+from fuzz.matmul_schedules import MATMUL_FAMILIES
 
-FAMILIES = (
+POINTWISE_FAMILIES: tuple[str, ...] = (
     "direct/direct",
     "direct/tma",
     "tma-pipelined/direct",
@@ -24,7 +26,9 @@ FAMILIES = (
     "tma-specialized/direct",
     "tma-specialized/tma",
 )
-"""Every schedule family; the name of `PointwiseParams.family`."""
+"""Every schedule family without products; the name of `PointwiseParams.family`."""
+FAMILIES = POINTWISE_FAMILIES + MATMUL_FAMILIES
+"""Every schedule family."""
 
 MAX_ELEMENTS = 1 << 14
 """Elements of the loops of a case, so that its simulation stays short."""
@@ -81,7 +85,10 @@ def sizes(fusion: Fusion) -> Sizes:
 
 @st.composite
 def params(
-    draw: st.DrawFn, fusion: Fusion | None = None, *, families: tuple[str, ...] = FAMILIES
+    draw: st.DrawFn,
+    fusion: Fusion | None = None,
+    *,
+    families: tuple[str, ...] = POINTWISE_FAMILIES,
 ) -> PointwiseParams:
     """Schedules of these families that fit shared memory, for a fusion of two tensors if not given.
 
@@ -96,7 +103,7 @@ def params(
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
-    least = SLOT_BYTES if (load or store) and not _rarely(draw) else 1
+    least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
     stages = draw(st.integers(1, MAX_STAGES)) if load else 1
     need = sizes(fusion) if fusion is not None else Sizes(4, 4)
     per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
@@ -142,7 +149,7 @@ def extents(
     rows, cols = params.tile
     turns = [rows * params.stages, rows * (2 * params.stages + 1)]
     edges = [1, 2, 3, cols - 1, cols, cols + 1, rows + 1, 2 * cols + 3, 3 * cols, *turns, 0]
-    even = draw(st.booleans()) or ("tma" in params.family and not _rarely(draw))
+    even = draw(st.booleans()) or ("tma" in params.family and not rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found = {}
     for position, name in enumerate(symbols(fusion)):
@@ -162,7 +169,7 @@ def layouts(draw: st.DrawFn) -> tuple[int, int]:
 
     Shrinks towards no gap and no offset.
     """
-    odd = _rarely(draw)
+    odd = rarely(draw)
     gap = draw(st.sampled_from([0, 1, 3, 8, 5] if odd else [0, 16, 64]))
     return gap, draw(st.sampled_from([0, 1, 2, 4, 8] if odd else [0, 0, 16]))
 
@@ -170,7 +177,8 @@ def layouts(draw: st.DrawFn) -> tuple[int, int]:
 def trimmed(case: Case) -> Case:
     """Return the case with its largest extents halved until it has at most `MAX_TILES` tiles."""
     values = dict(case.extents)
-    found = [(domain, tiling(domain, case.params)) for domain in domains(case.fusion)]
+    schedule = _pointwise(case)
+    found = [(domain, tiling(domain, schedule)) for domain in domains(case.fusion)]
     while any(values.values()) and max(_tiles(*pair, values) for pair in found) > MAX_TILES:
         largest = max(values, key=lambda name: values[name])
         if values[largest] == 1:
@@ -181,8 +189,8 @@ def trimmed(case: Case) -> Case:
 
 def possible(case: Case) -> Case:
     """Return the case with direct loads or stores where TMA can move no tensor of a kernel."""
-    schedule = case.params
-    shapes = classify(case.fusion, schedule, specs(case))
+    schedule = _pointwise(case)
+    shapes = classify(case.fusion, schedule, specs(case)).kernels
     load, store = schedule.load, schedule.store
     for domain, shape_class in zip(domains(case.fusion), shapes, strict=True):
         tiles = tiling(domain, schedule)
@@ -203,12 +211,13 @@ def possible(case: Case) -> Case:
     return replace(case, params=schedule)
 
 
+def _pointwise(case: Case) -> PointwiseParams:
+    assert isinstance(case.params, PointwiseParams), "for fusions without products"
+    return case.params
+
+
 def _words(dtype: DType) -> int:
     return 2 if dtype.nbytes == 8 else 1
-
-
-def _rarely(draw: st.DrawFn) -> bool:
-    return draw(st.sampled_from([False, False, False, True]))
 
 
 def _splits_iota(fusion: Fusion) -> bool:

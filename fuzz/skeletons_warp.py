@@ -8,6 +8,7 @@ from fuser import kernel_ir as kir
 from fuser.cookbook_matmul import TILE_M, TILE_N, double_wgmma, wgmma_ring
 from fuser.cookbook_ring import CP_ASYNC, emptied, filled, k, q, ring, start, trips
 from fuser.expr import Expr, eq
+from fuzz.skeletons_product import product
 from fuzz.skeletons_ring import freed
 from fuzz.skeletons_tile import (
     Pattern,
@@ -84,7 +85,9 @@ def cp_async_mbarrier(rng: Random) -> Pattern:
 
 
 def wgmma(rng: Random) -> Pattern:
-    """Keep `depth` groups of wgmma in flight on a ring, or run two matmuls on one ring."""
+    """Keep groups of wgmma in flight on a ring, run two matmuls on one, or draw a whole kernel."""
+    if rng.random() < 0.4:
+        return product(rng)
     stages = rng.randint(1, 4)
     depth = rng.randint(0, stages - 1)
     kernel = double_wgmma(stages) if rng.random() < 0.2 else wgmma_ring(stages, depth)

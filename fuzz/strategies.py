@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from fuzz.case import Case, Kind
 from fuzz.fusion_strategies import fusions, single_op_fusions
-from fuzz.param_strategies import FAMILIES, extents, layouts, params, possible, trimmed
+from fuzz.matmul_schedules import MATMUL_FAMILIES, matmul_extents, matmul_params, suited
+from fuzz.matmul_strategies import product_fusions
+from fuzz.param_strategies import (
+    FAMILIES,
+    POINTWISE_FAMILIES,
+    extents,
+    layouts,
+    params,
+    possible,
+    trimmed,
+)
 
 
 @st.composite
@@ -17,11 +27,28 @@ def cases(
     kinds: tuple[Kind, ...] = ("integers", "reals"),
     max_ops: int = 8,
 ) -> Case:
-    """Cases over small and large fusions; one in three has a single operation.
+    """Cases over small and large fusions; one in two has products, where `families` have.
 
     Shrinks towards one `relu` of an f32 input of one element under direct/direct (or the first
-    of `families` that can be), integers, seed 0.
+    of `families` that can be), integers, seed 0; those with products towards one `matmul`.
     """
+    pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
+    matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
+    choices = [*[False] * bool(pointwise), *[True] * bool(matmul)]
+    if draw(st.sampled_from(choices)):
+        return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
+    return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
+
+
+@st.composite
+def pointwise_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = POINTWISE_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    max_ops: int = 8,
+) -> Case:
+    """Cases without products; one in three has a single operation."""
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
     fusion = draw(
@@ -38,3 +65,25 @@ def cases(
     gap, offset = draw(layouts())
     seed = draw(st.integers(0, 999))
     return possible(trimmed(Case(fusion, schedule, values, kind, seed, gap, offset)))
+
+
+@st.composite
+def product_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = MATMUL_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    max_ops: int = 4,
+) -> Case:
+    """Cases with products.
+
+    Shrinks towards one `matmul` of two bf16 matrices of 8 x 8 under the first of `families`.
+    """
+    kind: Kind = draw(st.sampled_from(kinds))
+    exact = kind == "integers"
+    fusion = draw(product_fusions(exact=exact, max_ops=max_ops))
+    schedule = draw(matmul_params(fusion, families=families))
+    values = draw(matmul_extents(fusion, schedule, exact=exact))
+    gap, offset = draw(layouts())
+    seed = draw(st.integers(0, 999))
+    return suited(Case(fusion, schedule, values, kind, seed, gap, offset))

@@ -196,7 +196,7 @@ class Claims:
                     yield from self._pair(a, b, tie=i < j)
 
     def _alone(self, a: Access) -> None:
-        if self.skeleton.footprints.meetings(a.step.index, a.step.index):
+        if self.skeleton.footprints.collides(a.step.index):
             raise RefusedError("WAW", a.step, "threads of one store share bytes")
 
     def _meet(self, a: Access, b: Access) -> bool:
@@ -217,6 +217,8 @@ class Claims:
         """Claim that a ends before the first b after it starts."""
         turn = a.walk.modulus
         away = self.first(a.start, b.start, turn, a.walk.shift - b.walk.shift, tie=tie)
+        if away == 0 and a.step is b.step and _matrix(a.step):
+            away = turn  # in one execution no two lanes of a warp touch an element
         kind = HAZARDS[a.writes or not b.writes, b.writes]
         says = f"nothing orders it after `{a.step.where}`"
         crosses = b.agency is Agency.ENGINE and a.agency is not Agency.ENGINE
@@ -340,6 +342,10 @@ class Claims:
 def _begins(access: Access) -> int:
     """Return the first iteration of an access; one that is far ahead is not looked for."""
     return access.place.first if access.place.first <= SOON else access.place.low
+
+
+def _matrix(step: Step) -> bool:
+    return isinstance(step.stmt, kir.Load | kir.Store) and step.stmt.matrix
 
 
 def _causes(phase: Phase, offset: int) -> tuple[At, ...]:

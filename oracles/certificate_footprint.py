@@ -2,12 +2,15 @@
 
 A tile statement is one access per thread that holds a part of the tile.  Two statements under the
 same layout touch each element from the same thread; under different layouts, or where a broadcast
-hands one element to many threads, different threads meet.
+hands one element to many threads, different threads meet.  By `ldmatrix` and `stmatrix` some lane
+of the warp that holds an element touches it: any lane may be the one.
+
+Source: PTX ISA, "ldmatrix", "stmatrix".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -21,23 +24,28 @@ from oracles.trace import Program, Step, Trace
 class Access:
     """How one generic statement spreads a slot of a buffer over the threads of `base`, `threads`.
 
-    `base` is the first thread of the executing role, `threads` how many it has.
+    `base` is the first thread of the executing role, `threads` how many it has; `matrix` is whether
+    lanes of a warp are not told apart.
     """
 
     buffer: kir.Buffer
     layout: kir.Layout
     base: int
     threads: int
+    matrix: bool = False
 
     @property
     def held(self) -> int:
         """Threads that hold a part of the tile."""
         match self.layout.deal:
             case kir.Deal.ROUND:
+                if self.matrix:
+                    raise UnsupportedError(f"{self.buffer.name}: ldmatrix or stmatrix in turn")
                 vectors = -(-prod(self.layout.shape) // self.layout.vector)
                 return min(vectors, self.layout.threads)
             case kir.Deal.STRIPS:
-                return min(self.layout.shape[0] // 16 * kir.WARP, self.layout.threads)
+                rows = prod(self.layout.shape[:-1])
+                return min(rows // 16 * kir.WARP, self.layout.threads)
             case kir.Deal.EACH_WARP:
                 return self.layout.threads
 
@@ -53,19 +61,20 @@ class Meeting:
 
 def access(trace: Trace, step: Step) -> Access | None:
     """Return how a generic statement, or a cp.async, touches shared memory, if it does."""
+    matrix = False
     match step.stmt:
         case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
-            pass
+            matrix = step.stmt.matrix
         case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
-            pass
+            matrix = step.stmt.matrix
         case kir.CpAsync(kir.Slot(buffer), _, layout):
             pass
         case _:
             return None
     agents = [trace.agents[i] for i in sorted(step.agents)]
     if step.role:
-        return Access(buffer, layout, agents[0].base * kir.WARP, agents[0].threads)
-    return Access(buffer, layout, 0, trace.kernel.threads)
+        return Access(buffer, layout, agents[0].base * kir.WARP, agents[0].threads, matrix)
+    return Access(buffer, layout, 0, trace.kernel.threads, matrix)
 
 
 def touches(how: Access, agent: Agent) -> bool:
@@ -111,7 +120,8 @@ def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
     """Return every pair of kinds of *different* threads that touch a common byte."""
     alike = same_bytes(a.buffer, b.buffer)
     plain = alike and a.layout.shape == a.buffer.shape
-    if plain and a.layout == b.layout and a.base == b.base:
+    exact = plain and not (a.matrix or b.matrix)
+    if exact and a.layout == b.layout and a.base == b.base:
         return frozenset()
     kind = _kinds(trace)
     pairs: set[tuple[frozenset[int], frozenset[int]]] = set()
@@ -125,12 +135,21 @@ def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
             )
         }
     found = set()
-    for left, right in pairs:
+    for one, two in pairs:
+        left, right = _lanes(one, a), _lanes(two, b)
         for x in left:
             for y in right:
                 if x != y:
                     found.add(Meeting(kind[x], kind[y], x // kir.WARP == y // kir.WARP))
     return frozenset(found)
+
+
+def _lanes(holders: frozenset[int], how: Access) -> Iterable[int]:
+    """Return the threads that may touch what these threads hold."""
+    if not how.matrix:
+        return holders
+    warps = {thread // kir.WARP * kir.WARP for thread in holders}
+    return [first + lane for first in sorted(warps) for lane in range(kir.WARP)]
 
 
 def _kinds(trace: Trace) -> dict[int, int]:
@@ -168,12 +187,19 @@ class Footprints:
         match step.stmt:
             case kir.Load() | kir.Store():
                 return self.accesses[step.index] is None
-            case kir.Compute() | kir.Coordinate() | kir.FenceMBarrierInit() | kir.ThreadFence():
+            case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma() | kir.WgmmaFence():
                 return True
-            case kir.Mma() | kir.WgmmaFence():
+            case kir.FenceMBarrierInit() | kir.ThreadFence():
                 return True
             case _:
                 return False
+
+    def collides(self, index: int) -> bool:
+        """Whether different threads touch one element in one execution of a generic access."""
+        how = self.accesses[index]
+        assert how is not None, "asked of generic accesses only"
+        once = replace(how, matrix=False)
+        return bool(meetings(self.trace, once, once))
 
     def meetings(self, first: int, second: int) -> frozenset[Meeting]:
         """Return how the generic accesses of two steps may meet."""

@@ -234,6 +234,7 @@ class _Merged:
                 kir.Load()
                 | kir.Store()
                 | kir.Compute()
+                | kir.Slice()
                 | kir.Coordinate()
                 | kir.Mma()
                 | kir.WarpSync()

@@ -205,6 +205,9 @@ def touched(stmt: kir.Stmt) -> Iterator[tuple[kir.Fragment, bool]]:
             yield src, False
         case kir.Coordinate(dst):
             yield dst, True
+        case kir.Slice(dst, src):
+            yield src, False
+            yield dst, True
         case kir.Compute(dst, _, args):
             for arg in args:
                 if isinstance(arg, kir.Fragment):

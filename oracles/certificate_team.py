@@ -164,7 +164,9 @@ def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier
             raise UnsupportedError("a turn is awaited behind the steps")
         for stmt in kir.walk((*member.before, *member.after)):
             match stmt:
-                case kir.Compute() | kir.Coordinate() | kir.WarpSync() | kir.Elect():
+                case kir.Compute() | kir.Slice() | kir.Coordinate():
+                    pass
+                case kir.WarpSync() | kir.Elect():
                     pass
                 case kir.MBarrierWaitParity() | kir.MBarrierArrive():
                     pass

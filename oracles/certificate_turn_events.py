@@ -161,7 +161,7 @@ class Events:
                 | kir.WarpSync()
             ):
                 return self.own(step, thread), False
-            case kir.Compute() | kir.Coordinate() | kir.Mma() | kir.WgmmaFence():
+            case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma() | kir.WgmmaFence():
                 return None, False
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a turn")

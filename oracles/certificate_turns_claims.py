@@ -258,7 +258,7 @@ class TurnClaims:
         ]  # fmt: skip
 
     def _alone(self, a: Touch) -> None:
-        if a.shared and self.footprints.meetings(a.step.index, a.step.index):
+        if a.shared and self.footprints.collides(a.step.index):
             raise RefusedError("WAW", a.step, "threads of one store share bytes")
 
     def _meet(self, a: Touch, b: Touch) -> bool:

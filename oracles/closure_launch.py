@@ -9,6 +9,7 @@ from __future__ import annotations
 from fuser import kernel_ir as kir
 from fuser.expr import Expr
 from oracles import closure, launches
+from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import CLUSTER, assemble
 from oracles.closure_linear import linear
 from oracles.closure_static import stands
@@ -54,12 +55,19 @@ def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
 
 
 def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
-    """Whether one of the first clusters of a launch goes wrong."""
+    """Whether one of the first clusters of a launch goes wrong.
+
+    A launch that cannot be followed, such as one without tiles that divides by their number, shows
+    nothing.
+    """
     for number in range(min(CTAS, launch.grid // kernel.cluster)):
         fixed: dict[Expr, int] = {var: launch.params[var.name] for var in kernel.params}
         fixed[kir.GRID] = launch.grid
         fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
-        code = assemble(kernel, kinds(kernel), fixed)
+        try:
+            code = assemble(kernel, kinds(kernel), fixed)
+        except UnsupportedError:
+            return False
         world = World(code, policy=policy, without=frozenset())
         stands(world)
         closure.explore(world)

@@ -56,7 +56,8 @@ def access(
             if not writes and not entry.writes:
                 continue
             world.checked += 1
-            level, sure = world.meet(entry.site, entry.agent, site.index, index), True
+            names = other[1], where[1]
+            level, sure = world.meet(entry.site, entry.agent, site.index, index, names), True
             if do is not None:
                 how = shared(world, state, do, a, where, other, entry)
                 if how is None:

@@ -128,6 +128,8 @@ def registers(world: World, state: State, a: Agent, site: Site, k: int) -> None:
             reads = tuple(arg for arg in args if isinstance(arg, kir.Fragment))
         case kir.Coordinate(dst) | kir.Load(dst):
             writes = (dst,)
+        case kir.Slice(dst, src):
+            writes, reads = (dst,), (src,)
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             reads = (src,)
         case kir.Mma(acc, left, right):

@@ -165,7 +165,7 @@ def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
             wide = scope is kir.Scope.CLUSTER and world.kernel.cluster > 1
             if wide or scope is kir.Scope.GPU:
                 a.fenced |= a.mine
-        case kir.WgmmaFence() | kir.Compute() | kir.Coordinate() | kir.Mma():
+        case kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma():
             registers(world, state, a, site, k)
         case kir.ClusterArrive(relaxed):
             cluster_arrive(world, state, a, site, k, relaxed=relaxed)
@@ -227,7 +227,7 @@ def _ordinary(world: World, state: State, a: Agent, do: Do, k: int) -> None:
     event = access(world, state, a, site, at, k, writes=writes)
     if cta != a.kind.cta:
         state.flying[event] = cta, site.index
-    if writes and world.meet(site.index, a.kind.index, site.index, a.kind.index) > 0:
+    if writes and world.collides(site, a.kind.index):
         says = "threads of one store share bytes"
         world.wrong(state, Rule.WAW, "WAW", site, k, says, earlier=site)
 

@@ -1,15 +1,18 @@
 """Which threads touch which element of a tile: how the ordinary accesses of two statements meet.
 
 Two accesses under one layout touch each element from one thread.  Otherwise the owners of every
-element are compared, and the least favourable pair of threads counts.
+element are compared, and the least favourable pair of threads counts.  By `ldmatrix` and `stmatrix`
+some lane of the warp that holds an element touches it: any lane may be the one.  A row of `a` is
+read by the warpgroup that has it in the result, by all of its warps, each by its first lane.
 
-Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
+Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16", "ldmatrix", "stmatrix".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -36,12 +39,17 @@ class Spread:
     """How a statement spreads a tile of a buffer over threads; `base` is their first.
 
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
+    `matrix` is whether lanes of a warp are not told apart; `operand` whether a wgmma reads it as
+    its `a`, for a result of this layout, and `turned` whether as (K, M).
     """
 
     buffer: str
     layout: kir.Layout
     shape: tuple[int, ...]
     base: int
+    matrix: bool = False
+    operand: bool = False
+    turned: bool = False
 
 
 def owners(spread: Spread) -> Owners:
@@ -50,6 +58,8 @@ def owners(spread: Spread) -> Owners:
     Rows are padded by repetition.
     """
     tile, shape = spread.layout.shape, spread.shape
+    if spread.operand:
+        return _readers(spread)
     if len(tile) != len(shape):
         raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
     element = np.arange(prod(tile)).reshape(tile)
@@ -75,6 +85,15 @@ def owners(spread: Spread) -> Owners:
     return np.asarray(padded, dtype=np.int64) + spread.base
 
 
+def _readers(spread: Spread) -> Owners:
+    element = np.arange(prod(spread.shape))
+    last = spread.shape[-1]
+    row = element % last if spread.turned else element // last
+    group = row // 16 % (spread.layout.threads // kir.WARP) // 4
+    first: Owners = spread.base + group * kir.WARPGROUP
+    return first[:, None] + np.arange(4) * kir.WARP
+
+
 def _held(layout: kir.Layout, element: Owners) -> Owners:
     match layout.deal:
         case kir.Deal.ROUND:
@@ -87,6 +106,17 @@ def _held(layout: kir.Layout, element: Owners) -> Owners:
             if layout.deal is kir.Deal.STRIPS:
                 return row // 16 % warps * kir.WARP + lane
             return lane[..., None] + np.arange(warps) * kir.WARP
+
+
+def _leaders(spread: Spread) -> Owners:
+    """Return the owners of each element; one for its warp where lanes are not told apart."""
+    found = owners(spread)
+    return np.where(found < 0, found, found // kir.WARP * kir.WARP) if spread.matrix else found
+
+
+def _lanes(spread: Spread, thread: int) -> range:
+    """Return the threads for which an owner stands."""
+    return range(thread, thread + (kir.WARP if spread.matrix else 1))
 
 
 class Meetings:
@@ -106,14 +136,19 @@ class Meetings:
     def touching(self, spread: Spread) -> frozenset[int]:
         """Return the kinds of threads (of CTA 0) that hold a part of the tile."""
         if spread not in self._touching:
-            held = np.unique(owners(spread))
-            self._touching[spread] = frozenset(self.of[held[held >= 0]].tolist())
+            self._touching[spread] = self.holding(spread, range(prod(spread.shape)))
         return self._touching[spread]
 
     def holding(self, spread: Spread, rows: range) -> frozenset[int]:
         """Return the kinds of threads (of CTA 0) that hold some elements of a slot."""
-        held = owners(spread)[rows.start : rows.stop]
-        return frozenset(self.of[held[held >= 0]].tolist())
+        found = np.unique(_leaders(spread)[rows.start : rows.stop])
+        held = (t for one in found[found >= 0].tolist() for t in _lanes(spread, one))
+        return frozenset(int(self.of[t]) for t in held)
+
+    def collide(self, spread: Spread, kind: int) -> bool:
+        """Whether threads of one kind touch an element together in one execution."""
+        once = replace(spread, matrix=False)
+        return self.between(once, once).get((kind, kind), Meet.NEVER) > Meet.THREAD
 
     def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Meet]:
         """Return how kinds of threads of CTA 0 meet: (of `a`, of `b`) to the worst case."""
@@ -124,17 +159,23 @@ class Meetings:
             for x in self.touching(a):
                 for y in self.touching(b):
                     found[x, y] = Meet.ANY
-        elif a == b and a.layout.shape == a.shape and a.layout.deal is not kir.Deal.EACH_WARP:
+        elif a == b and self._private(a):
             found = {(x, x): Meet.THREAD for x in self.touching(a)}
         else:
-            left, right = owners(a), owners(b)
+            left, right = _leaders(a), _leaders(b)
             many = len(self.of)
-            pairs = np.unique((left[:, :, None] * many + right[:, None, :]).reshape(-1))
-            for x, y in zip((pairs // many).tolist(), (pairs % many).tolist(), strict=True):
-                if x < 0 or y < 0:
-                    continue
-                how = Meet.ANY if x // 32 != y // 32 else Meet.WARP if x != y else Meet.THREAD
-                key = int(self.of[x]), int(self.of[y])
-                found[key] = max(found.get(key, how), how)
+            both = (left[:, :, None] >= 0) & (right[:, None, :] >= 0)
+            pairs = np.unique((left[:, :, None] * many + right[:, None, :])[both])
+            for one, two in zip((pairs // many).tolist(), (pairs % many).tolist(), strict=True):
+                for x, y in product(_lanes(a, one), _lanes(b, two)):
+                    how = Meet.ANY if x // 32 != y // 32 else Meet.WARP if x != y else Meet.THREAD
+                    key = int(self.of[x]), int(self.of[y])
+                    found[key] = max(found.get(key, how), how)
         self._known[a, b] = found
         return found
+
+    @staticmethod
+    def _private(spread: Spread) -> bool:
+        """Whether each element has one thread, the same one in every execution."""
+        one = spread.layout.shape == spread.shape and spread.layout.deal is not kir.Deal.EACH_WARP
+        return one and not (spread.matrix or spread.operand)

@@ -23,9 +23,9 @@ def operation(stmt: kir.Stmt) -> str:
         case kir.Wgmma():
             return "`wgmma`"
         case kir.Load():
-            return "the load"
+            return "the ldmatrix" if stmt.matrix else "the load"
         case kir.Store():
-            return "the store"
+            return "the stmatrix" if stmt.matrix else "the store"
         case kir.AtomicAdd():
             return "the atomic addition"
         case kir.BlockSerializeRelease():
@@ -135,11 +135,13 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
         case kir.CpAsync(dst, src):
             return f"{at(dst.buffer.name, 'slot')} <~ cp_async({src.tensor.name})"
         case kir.Load(dst, kir.Slot(buffer)):
-            return f"{dst.name} = load({at(buffer.name, 'slot')}{peer})"
+            how = "ldmatrix" if stmt.matrix else "load"
+            return f"{dst.name} = {how}({at(buffer.name, 'slot')}{peer})"
         case kir.Load(dst, kir.Box(tensor)):
             return f"{dst.name} = load({tensor.name})"
         case kir.Store(kir.Slot(buffer), value):
-            return f"{at(buffer.name, 'slot')}{peer} = store({value.name})"
+            how = "stmatrix" if stmt.matrix else "store"
+            return f"{at(buffer.name, 'slot')}{peer} = {how}({value.name})"
         case kir.Store(kir.Box(tensor), value):
             return f"{tensor.name} = store({value.name})"
         case kir.Wgmma(acc, a, b):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
+from math import prod
 from typing import Protocol
 
 from fuser import kernel_ir as kir
@@ -14,6 +15,7 @@ from oracles.closure_code import Code, Do, Enter, Instruction, Site, shared_tens
 from oracles.closure_linear import AtLeast
 from oracles.closure_rules import Rule
 from oracles.closure_spin import spin_of
+from oracles.closure_spread import each_by_one, operand, ordinary
 from oracles.closure_state import COPIES, FACTS, Agent, State, Where
 from oracles.closure_tiles import Meet, Meetings, Spread
 
@@ -56,8 +58,9 @@ class World:
         self.violations: dict[tuple[str, int, int], Violation] = {}
         self.checked = 0
         self.meetings = Meetings(code.kinds, code.kernel.threads)
-        self.meet_cache: dict[tuple[int, int], dict[tuple[int, int], Meet]] = {}
+        self.meet_cache: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Meet]] = {}
         self.spreads: dict[int, Spread | None] = {}
+        self.operands: dict[tuple[int, str], Spread] = {}
         self.events: dict[object, int] = {}
         self.access_bits = 0
         self.heads: dict[Where, tuple[int, int]] = {}
@@ -105,10 +108,14 @@ class World:
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         first: dict[object, str] = {}
         for b in self.kernel.buffers:
-            self.storage[b.name] = first.setdefault((b.offset, b.dtype, b.shape), b.name)
+            place = b.offset, b.dtype, b.shape, b.swizzle
+            self.storage[b.name] = first.setdefault(place, b.name)
             for slot in range(b.slots):
                 start = b.offset + slot * b.slot_nbytes
                 spans[b.name, slot] = start, start + b.slot_nbytes
+        for site in self.code.sites:
+            if (found := operand(site, self.storage)) is not None:
+                self.operands[site.index, found[0]] = found[1]
         for cta in range(self.ctas):
             for (name, slot), span in spans.items():
                 self.heads[cta, name, slot] = span
@@ -206,24 +213,7 @@ class World:
     def spread(self, site: Site) -> Spread | None:
         """Return how an ordinary access spreads its tile over threads."""
         if site.index not in self.spreads:
-            match site.stmt:
-                case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
-                    found = layout, self.storage[buffer.name], buffer.shape
-                case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
-                    found = layout, self.storage[buffer.name], buffer.shape
-                case kir.CpAsync(kir.Slot(buffer), _, layout):
-                    found = layout, self.storage[buffer.name], buffer.shape
-                case kir.Load(kir.Fragment(_, _, layout), kir.Box(tensor, _, shape)):
-                    found = layout, tensor.name, shape
-                case kir.Store(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
-                    found = layout, tensor.name, shape
-                case kir.AtomicAdd(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
-                    found = layout, tensor.name, shape
-                case _:
-                    self.spreads[site.index] = None
-                    return None
-            layout, name, shape = found
-            self.spreads[site.index] = Spread(name, layout, shape, site.place.first * kir.WARP)
+            self.spreads[site.index] = ordinary(site, self.storage)
         return self.spreads[site.index]
 
     def covers(self, site: Site, agent: int, where: Where, bar: kir.MBarrier, slot: int) -> bool:
@@ -233,21 +223,40 @@ class World:
         start = self.kernel.barrier_at(bar) + 8 * slot - self.heads[where][0]
         size = buffer.dtype.nbytes
         rows = range(max(start, 0) // size, -(-(start + 8) // size))
+        if buffer.swizzle:  # any element of the slot may lie there
+            rows = range(prod(buffer.shape))
         return spread is None or agent % self.sites_per_cta in self.meetings.holding(spread, rows)
 
-    def meet(self, first: int, one: int, second: int, two: int) -> Meet:
-        """Return how the accesses of two statements by two kinds of threads of one CTA meet."""
-        key = first, second
+    def meet(
+        self, first: int, one: int, second: int, two: int, names: tuple[str, str] = ("", "")
+    ) -> Meet:
+        """Return how the accesses of two statements by two kinds of threads of one CTA meet.
+
+        `names` are those of the buffers, of which a wgmma has two.
+        """
+        left, right = self.operands.get((first, names[0])), self.operands.get((second, names[1]))
+        key = first, second, left is not None, right is not None
         found = self.meet_cache.get(key)
         if found is None:
-            a, b = self.spread(self.code.sites[first]), self.spread(self.code.sites[second])
+            a = left or self.spread(self.code.sites[first])
+            b = right or self.spread(self.code.sites[second])
             if a is None or b is None:
                 return Meet.ANY
-            found = self.meet_cache[key] = self.meetings.between(a, b)
+            found = self.meetings.between(a, b)
+            if first == second and a.matrix:
+                found = each_by_one(found)
+            self.meet_cache[key] = found
         many = self.sites_per_cta
         if one // many != two // many:
             return Meet.ANY
         return found.get((one % many, two % many), Meet.NEVER)
+
+    def collides(self, site: Site, agent: int) -> bool:
+        """Whether threads of a kind touch one element together in one ordinary access."""
+        spread = self.spread(site)
+        if spread is None or not spread.matrix:
+            return self.meet(site.index, agent, site.index, agent) > Meet.THREAD
+        return self.meetings.collide(spread, agent % self.sites_per_cta)
 
     def touches(self, site: Site, agent: int) -> bool:
         """Whether threads of a kind hold a part of an ordinary access's tile."""

@@ -15,7 +15,7 @@ from oracles.explore_memory import Memory
 from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, Rule
 from oracles.explore_state import ALIVE, Op, State, Step
-from oracles.explore_unroll_sync import JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
+from oracles.explore_unroll_sync import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""
@@ -155,8 +155,13 @@ class Machine:
 
     def _join(self, st: State, i: int, step: Step) -> None:
         mates = self.plan.agents[i].mates
-        for access in step.accesses:
-            self.memory.touch(st, mates, access)
+        if step.flag == JOIN_ACCESS:
+            theirs = [self.next_step(st, mate) for mate in mates]
+            access, *others = (a for one in theirs if one is not None for a in one.accesses)
+            self.memory.touch(st, mates, access, tuple(others))
+        else:
+            for access in step.accesses:
+                self.memory.touch(st, mates, access)
         time = known = fenced = 0
         for mate in mates:
             time |= st.s[mate]
@@ -169,8 +174,10 @@ class Machine:
             st.issues[step.grants] = time
         joins = step.flag == JOIN_MEMORY and Rule.WARP_SYNC not in self.plan.without
         for mate in mates:
+            done = self.plan.agents[mate].steps[st.pcs[mate]].bit
             st.pcs[mate] += 1
-            st.s[mate] = time
+            st.own[mate] |= done
+            st.s[mate] = time | done
             if joins:
                 st.g[mate] |= known
                 st.a[mate] |= fenced

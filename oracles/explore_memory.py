@@ -27,8 +27,17 @@ class Memory:
     footprint: dict[int, list[Access]] = field(default_factory=dict)
     """Accesses of global memory, by tensor, for those of CTAs that never meet."""
 
-    def touch(self, st: State, agents: tuple[int, ...], new: Access) -> None:
-        """Check an access that these agents make together, and record it."""
+    def touch(
+        self,
+        st: State,
+        agents: tuple[int, ...],
+        new: Access,
+        others: tuple[Access, ...] = (),
+    ) -> None:
+        """Check an access that these agents make together, and record it.
+
+        `others` are the same access by the other agents, where any of them may have made it.
+        """
         g = a = -1
         for i in agents:
             g &= st.g[i]
@@ -39,14 +48,7 @@ class Memory:
                 kept.append(old)
                 continue
             if not (old.write or new.write):
-                if not (
-                    old.agent == new.agent
-                    and old.mask == new.mask
-                    and old.threads == new.threads
-                    and old.engine == new.engine
-                    and old.bit == old.issue
-                    and not (old.bit & st.a[old.agent])
-                ):
+                if not any(self._repeated(st, old, one) for one in (new, *others)):
                     kept.append(old)
                 continue
             self.checked += 1
@@ -74,7 +76,7 @@ class Memory:
                 raise Defect(Rule.RAW, "RAW", new.where, says)
         if new.barrier and new.adds:
             kept = [e for e in kept if not (e.barrier and e.adds and self._older(e, new))]
-        kept.append(new)
+        kept += [new, *others]
         st.memory[new.space] = tuple(kept)
         if self.plan.tracked and new.shared and not new.barrier:
             self._alive(st, new)
@@ -88,6 +90,17 @@ class Memory:
             says = f"{new.what} was written before, by {old.where}"
             raise Defect(Rule.COVERAGE, "coverage", new.where, says)
 
+    def _repeated(self, st: State, old: Access, new: Access) -> bool:
+        """Tell whether who knows of a read knows of an earlier one of the same threads."""
+        return (
+            old.agent == new.agent
+            and old.mask == new.mask
+            and old.threads == new.threads
+            and old.engine == new.engine
+            and old.bit == old.issue
+            and not (old.bit & st.a[old.agent])
+        )
+
     def _older(self, old: Access, new: Access) -> bool:
         return old.agent == new.agent and old.mask == new.mask and old.bit == old.issue
 
@@ -96,6 +109,8 @@ class Memory:
         if old.agent not in agents or Rule.SAME_THREAD in self.without:
             return False
         if not old.bit & (st.g[old.agent] | st.own[old.agent]):
+            return False
+        if new.any_lane and len(agents) > 1:
             return False
         if len(agents) > 1 or not old.threads or not new.threads:
             return True

@@ -10,9 +10,9 @@ from math import gcd
 from fuser import kernel_ir as kir
 from fuser.expr import Var
 from oracles.explore_agents import agents, value
-from oracles.explore_rules import Defect, Rule
+from oracles.explore_rules import Defect, NotModelled, Rule
 from oracles.explore_state import EMPTY_SLOT, Access, Agent, State
-from oracles.explore_tiles import Shape, box_mask, box_masks, slot_masks, union
+from oracles.explore_tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
 
 
 @dataclass(slots=True)
@@ -71,6 +71,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         kernel = self.kernel
+        self._unshared()
         self.agents = agents(kernel, self.ctas)
         for barrier in kernel.barriers:
             self.first_slot[barrier.name] = self.slots_per_cta
@@ -95,6 +96,20 @@ class Plan:
             if tensor.name in kernel.outputs:
                 self.results.add(len(self.ctas) + number)
             self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)
+
+    def _unshared(self) -> None:
+        """Demand that bytes which a swizzle moves are of one buffer: masks do not know where to."""
+        kernel = self.kernel
+        spans = [(b.name, b.offset, b.end) for b in kernel.buffers]
+        spans += [
+            (m.name, m.offset, m.offset + 8 * m.slots)
+            for m in kernel.barriers
+            if m.offset is not None
+        ]
+        for b in kernel.buffers:
+            for name, first, end in spans:
+                if b.swizzle and name != b.name and first < b.end and b.offset < end:
+                    raise NotModelled(f"{b.name} is swizzled and shares bytes with {name}")
 
     def event(self) -> int:
         """Return a new event."""
@@ -137,11 +152,14 @@ class Plan:
         *,
         layout: kir.Layout | None,
         first: int,
-        rows: int = 0,
+        lines: int = 0,
+        columns: bool = False,
+        any_lane: bool = False,
     ) -> Access:
         """Return the access of an agent to a slot; of an engine if there is no layout.
 
-        `rows` limits it to some rows (a mask), for an operand of which a warpgroup reads its own.
+        `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
+        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
         """
         buffer, index = slot.buffer, value(slot.index, values)
         if not 0 <= index < buffer.slots:
@@ -156,17 +174,17 @@ class Plan:
         threads: Shape = ()
         mask = (1 << length) - 1
         if layout is not None:
-            lane = (agent.warp - first) * 32 + agent.lane
-            threads = slot_masks(layout, buffer.shape, lane, agent.lanes, size)
+            warp = (agent.warp - first) * 32
+            start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
+            threads = slot_masks(layout, buffer.shape, start, lanes, size)
             mask = union(threads)
-        elif rows:
-            width = length // buffer.shape[0]
-            one = (1 << width) - 1
-            mask = union(one << r * width for r in range(buffer.shape[0]) if rows >> r & 1)
+            threads = (mask,) * agent.lanes if any_lane else threads
+        elif lines:
+            mask = band_mask(buffer.shape, lines, size, columns=columns)
         what = f"{buffer.name}[{index}]"
         return Access(
             cta, True, mask << base, base, base + length, False, False, 0, 0, 0, agent.index,
-            agent.cta, threads, base, what, where,
+            agent.cta, threads, base, what, where, any_lane=any_lane,
         )  # fmt: skip
 
     def in_box(

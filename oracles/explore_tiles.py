@@ -24,7 +24,7 @@ def elements(layout: kir.Layout, thread: int) -> tuple[int, ...]:
             return ()
         vectors = range(thread * layout.vector, count, layout.vector * layout.threads)
         return tuple(e for v in vectors for e in range(v, min(v + layout.vector, count)))
-    rows, cols = layout.shape
+    rows, cols = layout.shape[-2:]
     warp, lane = divmod(thread, 32)
     if layout.deal is kir.Deal.STRIPS:
         if thread >= layout.threads:
@@ -70,6 +70,27 @@ def slot_masks(layout: kir.Layout, shape: Shape, first: int, lanes: int, size: i
             mask |= one << (source[e] if source else e) * size
         out.append(mask)
     return tuple(out)
+
+
+@cache
+def band_mask(shape: Shape, lines: int, size: int, *, columns: bool) -> int:
+    """Return the granules of some rows of a slot, or of some columns.
+
+    Parameters
+    ----------
+    lines : int
+        Which rows or columns, as a mask.
+    size : int
+        Granules of an element.
+    """
+    rows, cols = shape[-2:]
+    width = cols * size
+    if not columns:
+        one = (1 << width) - 1
+        return union(one << r * width for r in range(rows) if lines >> r & 1)
+    one = (1 << size) - 1
+    row = union(one << c * size for c in range(cols) if lines >> c & 1)
+    return union(row << r * width for r in range(rows))
 
 
 @cache

@@ -16,7 +16,7 @@ from oracles.explore_groups import Registers, fragments
 from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, NotModelled, Rule
 from oracles.explore_state import Access, Op
-from oracles.explore_unroll_sync import SyncUnroller
+from oracles.explore_unroll_sync import JOIN_ACCESS, SyncUnroller
 
 STEPS = 50_000
 """Steps of one agent beyond which a launch is too long to be explored."""
@@ -85,9 +85,11 @@ class _Unroller(SyncUnroller):
                 self.cp_async(stmt)
             case kir.Wgmma():
                 self.wgmma(stmt)
+            case kir.Load(matrix=True) | kir.Store(matrix=True):
+                self.matrix(stmt)
             case kir.Load() | kir.Store() | kir.AtomicAdd():
                 self.move(stmt)
-            case kir.Mma() | kir.Compute() | kir.Coordinate():
+            case kir.Mma() | kir.Compute() | kir.Slice() | kir.Coordinate():
                 self.registers.touch(*fragments(stmt), self.where)
             case _:
                 self.sync(stmt)
@@ -109,6 +111,23 @@ class _Unroller(SyncUnroller):
             what = f"{access.what} {'written' if access.write else 'read'} by {self.where}"
             self.plan.leaving.append((access.space, event, what))
         self.step(Op.ACCESS, stmt, event, (access,))
+
+    def matrix(self, stmt: kir.Load | kir.Store) -> None:
+        self.collective()
+        self.registers.touch(*fragments(stmt), self.where)
+        fragment = stmt.dst if isinstance(stmt, kir.Load) else stmt.src
+        place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
+        if isinstance(place, kir.Box) or place.cta is not None:
+            says = "ldmatrix and stmatrix reach the shared memory of their own CTA only"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        access = self.plan.in_slot(
+            self.agent, place, self.values, self.where,
+            layout=fragment.layout, first=self.first, any_lane=True,
+        )  # fmt: skip
+        event = self.event(access)
+        access.bit = access.issue = event
+        access.write = isinstance(stmt, kir.Store)
+        self.join(stmt, (access,), JOIN_ACCESS).bit = event
 
     def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
@@ -204,6 +223,9 @@ class _Unroller(SyncUnroller):
     def wgmma(self, stmt: kir.Wgmma) -> None:
         self.collective(warpgroup=True)
         agent, plan = self.agent, self.plan
+        threads, dealt = 32 * self.warps, stmt.acc.layout.threads
+        if dealt != threads and Rule.COLLECTIVE not in plan.without:
+            self._collective(f"executed by {threads} threads, its result dealt to {dealt}")
         key = (agent.cta, agent.warp, self.wgmmas)
         self.wgmmas += 1
         event = plan.wgmma_events.setdefault(key, 0) or plan.event()
@@ -216,11 +238,11 @@ class _Unroller(SyncUnroller):
         plan.spoken[group] = plan.awaited.setdefault(key[:2], {})[event] = spoken
         self.registers.wgmma(stmt, event, self.where)
         accesses = []
-        for operand, rows in ((stmt.a, self.rows(stmt.acc.layout)), (stmt.b, 0)):
+        for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), (stmt.b, 0)):
             if isinstance(operand, kir.Slot):
                 access = plan.in_slot(
                     agent, operand, self.values, self.where,
-                    layout=None, first=self.first, rows=rows,
+                    layout=None, first=self.first, lines=lines, columns=stmt.a_transposed,
                 )  # fmt: skip
                 access.engine, access.bit, access.issue = True, event, event
                 access.spoken = spoken
@@ -232,9 +254,9 @@ class _Unroller(SyncUnroller):
         self.products.append((event, mates))
         self.join(stmt, tuple(accesses)).grants = event
 
-    def rows(self, layout: kir.Layout) -> int:
-        """Return the rows of A (a mask) that the executing warpgroup reads."""
+    def lines(self, layout: kir.Layout) -> int:
+        """Return the rows of A (a mask), or its columns if transposed, that a warpgroup reads."""
         group = (self.agent.warp - self.first) // 4
         warps = layout.threads // 32
-        rows = range(layout.shape[0])
+        rows = range(layout.shape[-2])
         return sum(1 << r for r in rows if r // 16 % warps // 4 == group)

@@ -11,8 +11,9 @@ from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, Rule
 from oracles.explore_state import Access, Agent, Op, Step
 
-JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT = 0, 1, 2
-"""What a meeting of the lanes of a warp does: join what they know, nothing more, or an await."""
+JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
+"""What a meeting of the lanes of a warp does: join what they know, nothing more, an await, or an
+access of which each lane may do any part."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice, product
 
 from fuser import kernel_ir as kir
-from fuser.expr import Var, variables
+from fuser.expr import Expr, Kind, Op, Var, variables
 from oracles import sites
 from oracles.launch_search import Launch, Search, Wanted
 from oracles.preconditions import Values, required_grid
@@ -158,7 +158,8 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
             used |= {v for e in places for v in variables(e)}
             for extent, size in zip(box.tensor.extents, box.shape, strict=True):
                 for var in variables(extent):
-                    sizes[var] = max(sizes.get(var, 1), size)
+                    cuts = (size, *(by for e in places for by in _cuts(e, var)))
+                    sizes[var] = max(sizes.get(var, 1), *cuts)
     choices = []
     for var in kernel.params:
         unit = search.units[var]
@@ -184,3 +185,14 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
             values = search.completed(params, 0, whole)
             if values is not None:
                 yield values
+
+
+def _cuts(expr: Expr, var: Var) -> Iterator[int]:
+    """Yield what a parameter is divided by: the size of a tile that several boxes make up."""
+    if isinstance(expr, Op):
+        match expr:
+            case Op(Kind.FLOORDIV, a, int(by)) if variables(a) == {var}:
+                yield by
+            case _:
+                yield from _cuts(expr.a, var)
+                yield from _cuts(expr.b, var)

@@ -17,9 +17,10 @@ from oracles.machine_access import check_chunks, check_copy, check_slot
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation
 from oracles.machine_clock import Index
 from oracles.machine_global import Act, Touch
-from oracles.machine_memory import Memory, span
+from oracles.machine_memory import Memory
 from oracles.machine_ops import Array
 from oracles.machine_phase import Phases
+from oracles.machine_registers import span
 from oracles.machine_unroll import Event
 
 

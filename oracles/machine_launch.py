@@ -11,9 +11,9 @@ from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from oracles.machine_access import Tensors, broken_precondition
 from oracles.machine_end import judge_end
-from oracles.machine_memory import number
 from oracles.machine_ops import REGISTER, Array, round_to
 from oracles.machine_prepare import Prepared, broken_requirement
+from oracles.machine_registers import number
 from oracles.machine_run import Run
 from oracles.verdict import Finding
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from fuser import kernel_ir as kir
-from fuser.dtype import DType
 from oracles import machine_ops
 from oracles.machine import Machine
 from oracles.machine_access import Tensors, check_slot, settle_box
@@ -18,10 +17,13 @@ from oracles.machine_agent import Agent, Flight, Step, Violation, Warn
 from oracles.machine_clock import Index, Trouble
 from oracles.machine_global import Act, Touch
 from oracles.machine_ops import Array
+from oracles.machine_registers import nothing, register, span
 from oracles.machine_shadow import LaneShadow, lane_shadow, shared_shadow
-from oracles.machine_tile import Deal, tile
+from oracles.machine_tile import Deal, tile, warp_of
 from oracles.machine_unroll import Event
 
+MATRIX_ROW = 16
+"""Bytes of a row of `ldmatrix`, and of its address a divisor."""
 BARRIER = -2
 """Stands for an mbarrier among the buffers through which bytes were last written."""
 
@@ -132,34 +134,41 @@ class Memory:
             np.add.at(added, index, kept)
             self.tensors.flat[name][index] = machine_ops.round_to(dtype, added[index])
 
-    def compute(self, agent: Agent, event: Event, stmt: kir.Compute) -> None:
-        """Apply an op to this thread's part."""
-        dst = stmt.dst
-        args: list[Array] = []
-        for arg in stmt.args:
-            match arg:
-                case kir.Fragment():
-                    if arg.layout != dst.layout:
-                        raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
-                    args.append(register(agent, arg))
-                case kir.Scalar(name):
-                    args.append(self.scalars[name])
-                case kir.Literal(value, dtype):
-                    args.append(number(value, dtype))
-        if any(arg.ndim and not arg.size for arg in args):
-            agent.registers[dst.name] = nothing(dst.dtype)
-            return
-        result = machine_ops.evaluate(stmt.op, dst.dtype, args)
-        if result.ndim == 0:
-            held = tile(dst.layout, span(agent, event)).elements.size
-            result = np.full(held, result, result.dtype)
-        agent.registers[dst.name] = result
+    def matrix(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Load | kir.Store) -> None:
+        """Move a tile by `ldmatrix` or `stmatrix`: each element by some lane of the warp.
 
-    def coordinate(self, agent: Agent, event: Event, stmt: kir.Coordinate) -> None:
-        """Fill a fragment with positions along an axis."""
-        part = tile(stmt.dst.layout, span(agent, event))
-        positions = part.coordinates[stmt.axis] + event.origin[0]
-        agent.registers[stmt.dst.name] = positions.astype(machine_ops.REGISTER[stmt.dst.dtype])
+        Notes
+        -----
+        Which lane's address an element is moved through is not the lane that holds it; so the
+        access is ordered with another one only if it would be for every lane.
+        """
+        writes = isinstance(stmt, kir.Store)
+        slot, fragment = (
+            (stmt.dst, stmt.src) if isinstance(stmt, kir.Store) else (stmt.src, stmt.dst)
+        )
+        if isinstance(slot, kir.Box) or slot.cta is not None:
+            raise Violation(
+                "bounds", "ldmatrix and stmatrix reach the CTA's own shared memory only"
+            )
+        agent, buffer, layout = pair[0], slot.buffer, fragment.layout
+        check_slot(slot, event.index, MATRIX_ROW)
+        warp = warp_of(span(agent, event))
+        atoms = self.geometry.atoms.of_tile(buffer, event.index, layout, warp)
+        atoms = atoms + agent.cta * self.atoms_each
+        self.checked += 1
+        lanes = [(part.by, part.now, part.clock) for part in pair]
+        self.report(self.shadow.by_lanes(atoms, lanes, writes=writes))
+        self.through(buffer, atoms, writes=writes)
+        memory = self.slots[agent.cta][buffer.name][event.index]
+        for part in pair:
+            if part.mult > 1:
+                self.between_lanes(part, event, buffer, layout, atoms, writes=writes, any_lane=True)
+            flat = self.geometry.in_slot(slot, layout, *span(part, event))
+            if isinstance(stmt, kir.Store):
+                memory[flat] = machine_ops.encode(buffer.dtype, register(part, fragment))
+            else:
+                part.registers[fragment.name] = machine_ops.decode(buffer.dtype, memory[flat])
+            self.log.append(Step(part.name, part.by, event, atoms, writes))
 
     # --- global memory --------------------------------------------------------------------------
 
@@ -283,15 +292,18 @@ class Memory:
         atoms: Index,
         *,
         writes: bool,
+        any_lane: bool = False,
     ) -> None:
         """Order between the lanes that one clock stands for."""
         lo, hi = span(agent, event)
-        deal = Deal(buffer, event.index, layout, lo, hi, event.first_warp)
+        deal = Deal(buffer, event.index, layout, lo, hi, event.first_warp, any_lane)
         how = self._deals.setdefault(deal, len(self._deals))
         if agent.by not in self._lanes:
             self._lanes[agent.by] = lane_shadow(self.atoms_each * self.machine.ctas)
-        found = self._lanes[agent.by].touch(atoms, how, agent.now, agent.joined, writes=writes)
-        deals = list(self._deals)
+        found = self._lanes[agent.by].touch(
+            atoms, how, agent.now, agent.joined, writes=writes, alike=not any_lane
+        )
+        deals = list(self._deals) if found else []
         for kind, other, atom in found:
             if self.geometry.atoms.lanes_differ(deals[other], deal):
                 says = "two lanes of one warp touch these bytes, and no barrier joins the lanes"
@@ -330,26 +342,3 @@ class Memory:
             elif step.writes == trouble.other_writes and trouble.where in step.atoms:
                 return step
         return fallback
-
-
-def span(agent: Agent, event: Event) -> tuple[int, int]:
-    """Return the threads of an agent, counted in the role of a statement."""
-    first = kir.WARP * event.team.first
-    return agent.lo - first, agent.hi - first
-
-
-def register(agent: Agent, fragment: kir.Fragment) -> Array:
-    """Return a thread's part of a fragment."""
-    if fragment.name not in agent.registers:
-        raise Violation("RAW", f"register {fragment.name} was never written")
-    return agent.registers[fragment.name]
-
-
-def nothing(dtype: DType) -> Array:
-    """Return the registers of a thread that holds no element."""
-    return np.empty(0, machine_ops.REGISTER[dtype])
-
-
-def number(value: float, dtype: DType) -> Array:
-    """Return a number in register form."""
-    return np.asarray(value).astype(machine_ops.REGISTER[dtype])

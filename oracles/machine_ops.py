@@ -56,8 +56,10 @@ def bf16_bits(x: Array) -> Array:
     """
     bits = np.asarray(x, np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet = (bits >> np.uint32(16)) | np.uint32(0x40)
-    return np.where(np.isnan(x), quiet, rounded).astype(np.uint16)
+    nans = np.isnan(x)
+    if nans.any():
+        rounded = np.where(nans, (bits >> np.uint32(16)) | np.uint32(0x40), rounded)
+    return rounded.astype(np.uint16)
 
 
 def encode(dtype: DType, x: Array) -> Array:

@@ -29,6 +29,16 @@ def unsupported(kernel: kir.Kernel) -> str:
         unknown = isinstance(stmt, kir.Compute) and not machine_ops.known(stmt.op)
         if unknown or isinstance(stmt, kir.Copy):
             return f"`{line(stmt)}` ({type(stmt).__name__})"
+    for b in kernel.buffers:
+        others = [(o.name, o.offset, o.end) for o in kernel.buffers if o != b]
+        others += [
+            (m.name, m.offset, m.offset + 8 * m.slots)
+            for m in kernel.barriers
+            if m.offset is not None
+        ]
+        shared = [name for name, first, end in others if b.offset < end and first < b.end]
+        if b.swizzle and shared:
+            return f"{b.name} is swizzled and shares bytes with {shared[0]}"
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fuser import kernel_ir as kir
-from oracles import machine_fence
+from oracles import machine_fence, machine_registers
 from oracles.machine import GROUPS, Machine
 from oracles.machine_access import Tensors
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, Step, Violation
@@ -156,7 +156,12 @@ class Run:
         """Execute one statement; False where the agent is blocked, or was moved on by another."""
         machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
         match stmt:
-            case kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate():
+            case kir.Load(matrix=True) | kir.Store(matrix=True):
+                return self._matrix(agent, event, stmt)
+            case (
+                kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
+                | kir.Slice()
+            ):  # fmt: skip
                 self._data(agent, event, stmt)
             case kir.MBarrierWaitParity(ring, _, _, scope, retry):
                 barrier = phases.barrier(ring, event.slot, agent.cta)
@@ -255,13 +260,13 @@ class Run:
         self,
         agent: Agent,
         event: Event,
-        stmt: kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate,
+        stmt: kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice,
     ) -> None:
         if self._multiplies:
             self.cores.access(agent, stmt)
         match stmt:
             case kir.Compute():
-                self.memory.compute(agent, event, stmt)
+                machine_registers.compute(agent, event, stmt, self.memory.scalars)
             case kir.Load():
                 self.memory.load(agent, event, stmt)
             case kir.Store():
@@ -269,7 +274,21 @@ class Run:
             case kir.AtomicAdd():
                 self.memory.atomic_add(agent, event, stmt)
             case kir.Coordinate():
-                self.memory.coordinate(agent, event, stmt)
+                machine_registers.coordinate(agent, event, stmt)
+            case kir.Slice():
+                machine_registers.slice_columns(agent, event, stmt)
+
+    def _matrix(self, agent: Agent, event: Event, stmt: kir.Load | kir.Store) -> bool:
+        """Move a tile by a warp that executes `ldmatrix` or `stmatrix` in step."""
+        what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+        other = self.meetings.converge(agent, event, what)
+        if other is None:
+            return False
+        if self._multiplies:
+            self.cores.access(agent, stmt)
+        self.memory.matrix((agent, other), event, stmt)
+        self.machine.wake(other, passed=True)
+        return True
 
     def _commit(self, agent: Agent, event: Event, kind: kir.AsyncKind) -> bool:
         match kind:

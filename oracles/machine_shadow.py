@@ -5,6 +5,7 @@ It knows nothing of statements or schedules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ from oracles.machine_clock import (
     Trouble,
 )
 
+Writers = tuple[Index, NDArray[np.int32]]
+"""Per atom a component that wrote it, and its time."""
+
 
 @dataclass(slots=True)
 class SharedShadow:
@@ -34,6 +38,9 @@ class SharedShadow:
         What the components are.
     write_by, write_at : array of int, one per atom
         Component and time of the last write; time 0 is "never written".
+    also_by, also_at : array of int, one per atom
+        The same of another component that may have made that write as well; `paired` tells
+        whether there has been any.
     reads : array of int, atoms x components
         Time of each component's last read; grows with the clocks.
     strict : bool
@@ -43,40 +50,82 @@ class SharedShadow:
     parts: Parts
     write_by: Index
     write_at: NDArray[np.int32]
+    also_by: Index
+    also_at: NDArray[np.int32]
     reads: NDArray[np.int32]
     strict: bool
+    paired: bool = False
 
     def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
         """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
-        who, when = self.write_by[atoms], self.write_at[atoms]
+        writers = self._writers(atoms)
+        when = writers[0][1]
         if not when.all():
             where = int(atoms[int(when.argmin())])
             return Trouble("RAW", "no write of these bytes came before", where=where)
-        late = clock[ORDER][who] < when
-        if late.any():
-            says = "the write is not ordered before the read"
-            return self._meets("RAW", says, late, atoms, by, clock)
+        for who, when in writers:
+            late = clock[ORDER][who] < when
+            if late.any():
+                says = "the write is not ordered before the read"
+                return self._meets("RAW", says, late, atoms, by, clock, who, when)
         if by >= self.reads.shape[1]:
             more = clock.shape[1] - self.reads.shape[1]
             self.reads = np.pad(self.reads, ((0, 0), (0, more)))
         self.reads[atoms, by] = at
-        return None if self.parts.generic[by] else self._crossing(atoms, who, when, clock)
+        return None if self.parts.generic[by] else self._crossing(atoms, writers, clock)
 
-    def write(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
-        """Check a write of `atoms` by component `by` at its time `at`, and remember it."""
-        who, when = self.write_by[atoms], self.write_at[atoms]
-        late = clock[ORDER][who] < when
-        if late.any():
-            says = "the earlier write is not ordered before this one"
-            return self._meets("WAW", says, late, atoms, by, clock)
+    def write(
+        self,
+        atoms: Index,
+        by: int,
+        at: int,
+        clock: Clock,
+        also: tuple[int, int] | None = None,
+    ) -> Trouble | None:
+        """Check a write of `atoms` by component `by` at its time `at`, and remember it.
+
+        Parameters
+        ----------
+        also : (int, int), optional
+            Another component that may make this write as well, and its time.
+        """
+        writers = self._writers(atoms)
+        for who, when in writers:
+            late = clock[ORDER][who] < when
+            if late.any():
+                says = "the earlier write is not ordered before this one"
+                return self._meets("WAW", says, late, atoms, by, clock, who, when)
         reads = self.reads[atoms]
         unread = reads > clock[ORDER, : reads.shape[1]]
         found = self._unread(atoms, reads, unread, by, clock) if unread.any() else None
         if found is None and not self.parts.generic[by]:
-            found = self._crossing(atoms, who, when, clock) or self._refill(atoms, reads, clock)
-        self.write_by[atoms] = by
-        self.write_at[atoms] = at
+            found = self._crossing(atoms, writers, clock) or self._refill(atoms, reads, clock)
+        self.write_by[atoms], self.write_at[atoms] = by, at
+        if also is not None:
+            self.paired = True
+        if self.paired:
+            self.also_by[atoms], self.also_at[atoms] = also or (0, 0)
         return found
+
+    def by_lanes(
+        self, atoms: Index, lanes: Sequence[tuple[int, int, Clock]], *, writes: bool
+    ) -> Trouble | None:
+        """Check an access of which nobody knows by which of two components, and remember it.
+
+        Parameters
+        ----------
+        lanes : sequence of (by, at, Clock)
+            Either component, its time and what it knows.
+        """
+        if not writes:
+            found = [self.read(atoms, by, at, clock) for by, at, clock in lanes]
+            return found[0] or found[1]
+        (by, at, clock), (other, then, its_clock) = lanes
+        return self.write(atoms, by, at, np.minimum(clock, its_clock), (other, then))
+
+    def _writers(self, atoms: Index) -> list[Writers]:
+        first = self.write_by[atoms], self.write_at[atoms]
+        return [first, (self.also_by[atoms], self.also_at[atoms])] if self.paired else [first]
 
     def _unread(
         self,
@@ -96,22 +145,23 @@ class SharedShadow:
         says = "one warp of the warpgroup says that its wgmma is over, for all four of them"
         return Trouble("WAR", says, other, where=int(atoms[row]), severity="warning")
 
-    def _crossing(
-        self, atoms: Index, who: Index, when: NDArray[np.int32], clock: Clock
-    ) -> Trouble | None:
+    def _crossing(self, atoms: Index, writers: list[Writers], clock: Clock) -> Trouble | None:
         """Look for generic writes that reach an access of the async proxy without a fence."""
-        generic = self.parts.generic[who] & (when > 0)
-        if not generic.any():
-            return None
-        bare = generic & (clock[SHARED_SEEN][who] < when)
-        if bare.any():
-            says = "ordered, but no fence_async_proxy stands between the generic write and this"
-            return self._first("proxy", says, bare, atoms)
-        late = generic & (clock[SHARED_OWN][who] < when) & ~self.parts.published[who]
-        if late.any():
-            says = "fenced by an observer after the wait, not by the writing thread before it"
-            return self._first("proxy", says, late, atoms, "error" if self.strict else "warning")
-        return None
+        found = None
+        for who, when in writers:
+            generic = self.parts.generic[who] & (when > 0)
+            if not generic.any():
+                continue
+            bare = generic & (clock[SHARED_SEEN][who] < when)
+            if bare.any():
+                says = "ordered, but no fence_async_proxy stands between the generic write and this"
+                return self._first("proxy", says, bare, atoms, who)
+            late = generic & (clock[SHARED_OWN][who] < when) & ~self.parts.published[who]
+            if late.any():
+                says = "fenced by an observer after the wait, not by the writing thread before it"
+                severity = "error" if self.strict else "warning"
+                found = found or self._first("proxy", says, late, atoms, who, severity)
+        return found
 
     def _refill(self, atoms: Index, reads: NDArray[np.int32], clock: Clock) -> Trouble | None:
         n = reads.shape[1]
@@ -124,11 +174,19 @@ class SharedShadow:
         return Trouble("proxy", says, other, where=int(atoms[row]), severity=severity)
 
     def _meets(
-        self, kind: str, says: str, bad: NDArray[np.bool_], atoms: Index, by: int, clock: Clock
+        self,
+        kind: str,
+        says: str,
+        bad: NDArray[np.bool_],
+        atoms: Index,
+        by: int,
+        clock: Clock,
+        who: Index,
+        when: NDArray[np.int32],
     ) -> Trouble:
-        where = int(atoms[int(bad.argmax())])
-        other, when = int(self.write_by[where]), int(self.write_at[where])
-        return Trouble(self.parts.kind(kind, other, by, when, clock), says, other, True, where)
+        first = int(bad.argmax())
+        where, other, at = int(atoms[first]), int(who[first]), int(when[first])
+        return Trouble(self.parts.kind(kind, other, by, at, clock), says, other, True, where)
 
     def _first(
         self,
@@ -136,16 +194,19 @@ class SharedShadow:
         says: str,
         bad: NDArray[np.bool_],
         atoms: Index,
+        who: Index,
         severity: str = "error",
     ) -> Trouble:
-        where = int(atoms[int(bad.argmax())])
-        return Trouble(kind, says, int(self.write_by[where]), True, where, severity)
+        first = int(bad.argmax())
+        return Trouble(kind, says, int(who[first]), True, int(atoms[first]), severity)
 
 
 def shared_shadow(atoms: int, parts: Parts, *, strict: bool) -> SharedShadow:
     """Return the shadow of memory that nobody has touched."""
     return SharedShadow(
         parts,
+        np.zeros(atoms, np.intp),
+        np.zeros(atoms, np.int32),
         np.zeros(atoms, np.intp),
         np.zeros(atoms, np.int32),
         np.zeros((atoms, parts.generic.size), np.int32),
@@ -174,7 +235,7 @@ class LaneShadow:
     read_at: NDArray[np.int32]
 
     def touch(
-        self, atoms: Index, how: int, at: int, joined: int, *, writes: bool
+        self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
     ) -> list[tuple[str, int, int]]:
         """Remember an access; return the earlier ones under other deals, not yet joined.
 
@@ -182,6 +243,8 @@ class LaneShadow:
         ----------
         joined : int
             Accesses up to this time are ordered before this one in every lane.
+        alike : bool
+            Whether two accesses under this deal are by the same lanes.
 
         Returns
         -------
@@ -189,9 +252,10 @@ class LaneShadow:
             One per earlier deal; deals that agree on who holds the bytes are for the caller to
             sort out.
         """
-        out = self._apart(self.write_how, self.write_at, atoms, how, joined, _KINDS[writes])
+        same = how if alike else -1
+        out = self._apart(self.write_how, self.write_at, atoms, same, joined, _KINDS[writes])
         if writes:
-            out += self._apart(self.read_how, self.read_at, atoms, how, joined, "WAR")
+            out += self._apart(self.read_how, self.read_at, atoms, same, joined, "WAR")
             self.write_how[atoms], self.write_at[atoms] = how, at
         else:
             self.read_how[atoms], self.read_at[atoms] = how, at

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from oracles.machine_access import check_slot
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation
 from oracles.machine_clock import SHARED_SEEN, SISTERS, Clock, Index, join, join_cause
 from oracles.machine_meet import Meetings, whole_groups
-from oracles.machine_memory import Memory, span
+from oracles.machine_memory import Memory
 from oracles.machine_ops import Array
-from oracles.machine_tile import STRIP, halves, rows_of, tile, warpgroup
+from oracles.machine_registers import span
+from oracles.machine_tile import STRIP, halves, left_operand, tile, warpgroup
 from oracles.machine_unroll import Event
 
 OPERAND_NBYTES = 16
@@ -102,6 +104,7 @@ class Tensorcores:
     def wgmma(self, agent: Agent, event: Event, stmt: kir.Wgmma) -> bool:
         """Start this warp's part of a wgmma."""
         whole_groups(event, self.machine.kernel, "wgmma", full=True)
+        _dealt_to_all(event, stmt.acc)
         other = self.meetings.converge(agent, event, "wgmma")
         if other is None:
             return False
@@ -122,7 +125,7 @@ class Tensorcores:
         )
         if isinstance(stmt.a, kir.Slot):
             check_slot(stmt.a, event.index, OPERAND_NBYTES)
-            layout = self._layouts.setdefault(id(stmt), rows_of(stmt.acc.layout, stmt.a.buffer))
+            layout = self._layouts.setdefault(id(stmt), left_operand(stmt, stmt.a.buffer))
             mine = warpgroup(span(agent, event))
             touched = atoms.of_tile(stmt.a.buffer, event.index, layout, mine)
             self.memory.engine(flight, stmt.a.buffer, touched + shift, READ_DONE, writes=False)
@@ -241,12 +244,12 @@ class Tensorcores:
         if other is None:
             return False
         pair = _in_order(agent, other)
-        b = np.zeros(stmt.b.layout.shape[0] * stmt.b.layout.shape[1], np.float32)
+        b = np.zeros(prod(stmt.b.layout.shape), np.float32)
         for part in pair:
             held = tile(stmt.b.layout, span(part, event)).elements
             b[held] = _held(part, stmt.b, held.size)
         a = self._rows(pair, event, stmt.a)
-        self._add(pair, event, stmt.acc, a @ b.reshape(stmt.b.layout.shape).T, plus=True)
+        self._add(pair, event, stmt.acc, a @ b.reshape(stmt.b.layout.shape[-2:]).T, plus=True)
         self.machine.wake(other, passed=True)
         return True
 
@@ -256,12 +259,13 @@ class Tensorcores:
         part = _part(stmt.acc.layout, pair[0].warp - event.team.first)
         if isinstance(stmt.a, kir.Slot):
             buffer = stmt.a.buffer
-            raw = slots[buffer.name][event.index].reshape(buffer.shape)[part.rows]
+            raw = slots[buffer.name][event.index].reshape(buffer.shape[-2:])
+            raw = raw[:, part.rows].T if stmt.a_transposed else raw[part.rows]
             a = machine_ops.decode(buffer.dtype, raw)
         else:
             a = self._rows(pair, event, stmt.a)
         buffer = stmt.b.buffer
-        raw = slots[buffer.name][event.other].reshape(buffer.shape)
+        raw = slots[buffer.name][event.other].reshape(buffer.shape[-2:])
         b = machine_ops.decode(buffer.dtype, raw)
         product = a @ (b if stmt.b_transposed else b.T)
         self._add(pair, event, stmt.acc, product, plus=event.extra != 0)
@@ -293,16 +297,24 @@ class Tensorcores:
 @lru_cache(maxsize=1024)
 def _part(layout: kir.Layout, warp: int) -> Part:
     """Return how a warp, counted in its role, holds a tile."""
-    rows, columns = layout.shape
+    rows, columns = layout.shape[-2:]
     every = np.arange(rows)
     mine = every[(every // STRIP) % (layout.threads // kir.WARP) == warp]
     local = np.full(rows, -1)
     local[mine] = np.arange(mine.size)
     places = []
     for threads in halves(warp):
-        x, y = tile(layout, threads).coordinates
+        x, y = tile(layout, threads).coordinates[-2:]
         places.append(np.asarray(local[x] * columns + y, np.intp))
     return Part(mine, columns, (places[0], places[1]))
+
+
+def _dealt_to_all(event: Event, acc: kir.Fragment) -> None:
+    """Refuse an accumulator of which some warps of the role hold nothing."""
+    threads = kir.WARP * event.team.warps
+    if acc.layout.threads != threads:
+        says = f"{acc.name} is dealt to {acc.layout.threads} threads, {threads} execute the wgmma"
+        raise Violation("collective", says)
 
 
 def _in_order(agent: Agent, other: Agent) -> tuple[Agent, Agent]:
@@ -339,6 +351,8 @@ def _registers(
             return (src,), ()
         case kir.Compute(dst, _, args):
             return tuple(a for a in args if isinstance(a, kir.Fragment)), (dst,)
+        case kir.Slice(dst, src):
+            return (src,), (dst,)
         case kir.Mma(acc, a, b):
             return (acc, a, b), (acc,)
         case _:

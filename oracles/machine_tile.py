@@ -17,6 +17,8 @@ import numpy as np
 from fuser import kernel_ir as kir
 from oracles.machine_clock import Index
 
+BAND = 64
+"""Rows of a left operand that one warpgroup reads together."""
 STRIP = 16
 """Rows of a tensor-core tile that one warp holds together."""
 Threads = tuple[int, int]
@@ -60,11 +62,11 @@ def holders(layout: kir.Layout, warp: int) -> Index:
         case kir.Deal.ROUND:
             return (every // layout.vector) % layout.threads
         case kir.Deal.STRIPS:
-            rows, columns = every // layout.shape[1], every % layout.shape[1]
+            rows, columns = every // layout.shape[-1], every % layout.shape[-1]
             warps = layout.threads // kir.WARP
             return kir.WARP * ((rows // STRIP) % warps) + lane_of(rows, columns)
         case kir.Deal.EACH_WARP:
-            rows, columns = every // layout.shape[1], every % layout.shape[1]
+            rows, columns = every // layout.shape[-1], every % layout.shape[-1]
             held = kir.WARP * warp + lane_of(rows, columns)
             return held if kir.WARP * (warp + 1) <= layout.threads else np.full_like(held, -1)
 
@@ -93,19 +95,50 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def halves(warp: int) -> tuple[Threads, Threads]:
     """Return the two thread ranges by which a warp is modelled."""
-    first = kir.WARP * warp
-    return (first, first + 1), (first + 1, first + kir.WARP)
+    first, last = warp_of((kir.WARP * warp, 0))
+    return (first, first + 1), (first + 1, last)
 
 
-def rows_of(layout: kir.Layout, slot: kir.Buffer) -> kir.Layout:
-    """Return how the warps that hold an accumulator share the rows of its left operand."""
-    return kir.Layout(slot.shape, 2, layout.threads, kir.Deal.STRIPS)
+def left_operand(stmt: kir.Wgmma, slot: kir.Buffer) -> kir.Layout:
+    """Return how warpgroups share a left operand: dealt to each as if it were one thread.
+
+    Notes
+    -----
+    Of 64 rows (columns where it is transposed) after the other, each reads the next.
+    """
+    vector = BAND if stmt.a_transposed else BAND * slot.shape[-1]
+    groups = max(stmt.acc.layout.threads // kir.WARPGROUP, 1)
+    return kir.Layout(slot.shape, vector, groups)
 
 
 def warpgroup(threads: Threads) -> Threads:
-    """Return the threads of the warpgroup of these threads, counted in the role."""
-    first = threads[0] // kir.WARPGROUP * kir.WARPGROUP
-    return first, first + kir.WARPGROUP
+    """Return the warpgroup of these threads, counted in the role, as a range of one."""
+    group = threads[0] // kir.WARPGROUP
+    return group, group + 1
+
+
+def warp_of(threads: Threads) -> Threads:
+    """Return the threads of the warp of these threads."""
+    first = threads[0] // kir.WARP * kir.WARP
+    return first, first + kir.WARP
+
+
+@lru_cache(maxsize=4096)
+def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Threads) -> Index:
+    """Return where registers of `part` stand among those of `whole` that these threads hold.
+
+    Parameters
+    ----------
+    column : int
+        First column of the part; an element that another thread holds gets -1.
+    """
+    held, wanted = tile(whole, threads).elements, tile(part, threads).elements
+    width, inner = whole.shape[-1], part.shape[-1]
+    same = wanted // inner * width + wanted % inner + column
+    if not held.size:
+        return np.full(wanted.size, -1, np.intp)
+    at = np.minimum(np.searchsorted(held, same), held.size - 1)
+    return np.asarray(np.where(held[at] == same, at, -1), np.intp)
 
 
 def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Threads]]:
@@ -118,8 +151,8 @@ def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Thre
                 layout = fragment.layout
             case kir.CpAsync(kir.Slot(buffer), _, layout):
                 pass
-            case kir.Wgmma(acc, kir.Slot(buffer)):
-                layout = rows_of(acc.layout, buffer)
+            case kir.Wgmma(_, kir.Slot(buffer)):
+                layout = left_operand(stmt, buffer)
                 spans = [warpgroup((kir.WARP * warp, 0)) for warp in range(0, warps, 4)]
             case _:
                 continue
@@ -141,6 +174,10 @@ def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
                 pass
 
 
+def _by_matrix(stmt: kir.Stmt) -> bool:
+    return isinstance(stmt, kir.Load | kir.Store) and stmt.matrix
+
+
 def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.Stmt]]:
     """Every statement, with how many warps its innermost role has."""
     for stmt in body:
@@ -152,7 +189,10 @@ def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.S
 
 @dataclass(frozen=True, slots=True)
 class Deal:
-    """A slot, dealt out to the lanes of one warp by a layout."""
+    """A slot, dealt out to the lanes of one warp by a layout.
+
+    With `any_lane` each element may be any lane's, which only the hardware knows.
+    """
 
     buffer: kir.Buffer
     slot: int
@@ -160,6 +200,7 @@ class Deal:
     lo: int
     hi: int
     first_warp: int
+    any_lane: bool = False
 
 
 class Atoms:
@@ -177,6 +218,7 @@ class Atoms:
         patterns = list(_patterns(kernel))
         layouts = set(_dealt(kernel))
         self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
+        self.mixed = self.mixed or any(_by_matrix(stmt) for stmt in kernel.walk())
         """Whether one byte may be dealt to different lanes by different statements."""
         ends = sorted((b.offset, b.offset + b.slots * b.slot_nbytes) for b in kernel.buffers)
         self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
@@ -246,6 +288,8 @@ class Atoms:
 
     def lanes_differ(self, a: Deal, b: Deal) -> bool:
         """Whether some byte is touched by one lane under `a` and by another under `b`."""
+        if a.any_lane or b.any_lane:
+            return True
         key = (a, b)
         if key not in self._differ:
             ours, theirs = self.holders(a), self.holders(b)

@@ -17,12 +17,14 @@ A *place* is what tells the boxes of one statement apart: `BLOCK`, and for each 
    With `c * size >= extent`, boxes `[i * size, i * size + size)`, cut at the extent, partition
    [0, extent); those that begin past it are empty.
 
-Whatever does not fit leaves the question open; `tiles` may refute it.
+Where that does not go through, the origins are written in other words (`restated`) and asked of
+again.  Whatever does not fit leaves the question open; `tiles` may refute it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import product as combinations
 
 from fuser import kernel_ir as kir
@@ -58,6 +60,7 @@ from oracles.polynomial import (
 )
 from oracles.preconditions import fixed_grid
 from oracles.premises import Known
+from oracles.restated import Stores, restated
 from oracles.sites import Site
 
 NUMBER = Var("number of the tile")
@@ -76,13 +79,24 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
         return f"{tensor.name}: written through a tensor that is not declared so"
-    copies = [copy for s, b in found for copy in written_out(s, b)]
     first = ""
-    for stores, whole in ((found, True), (copies, True), (found, False)):
-        if whole and first and len(copies) == len(found):
+    for stores in restated(Stores(kernel, found, known)):
+        says = _open(stores, tensor)
+        if not says:
+            return ""
+        first = first or says
+    return first
+
+
+def _open(stores: Stores, tensor: kir.Tensor) -> str:
+    """Say why no proof was found, if none was."""
+    copies = [copy for s, b in stores.found for copy in written_out(s, b)]
+    first = ""
+    for found, whole in ((stores.found, True), (copies, True), (stores.found, False)):
+        if whole and first and len(copies) == len(stores.found):
             continue
         try:
-            _Partition(kernel, stores, tensor, known, whole=whole)
+            _Partition(replace(stores, found=found), tensor, whole=whole)
         except OpenError as error:
             first = first or str(error)
         else:
@@ -97,18 +111,11 @@ def _added(site: Site) -> kir.Box | None:
 class _Partition:
     """The proof for one output; raises `OpenError` where it does not go through."""
 
-    def __init__(
-        self,
-        kernel: kir.Kernel,
-        found: list[tuple[Site, kir.Box]],
-        tensor: kir.Tensor,
-        known: Known,
-        *,
-        whole: bool,
-    ) -> None:
-        self.kernel, self.tensor, self.known = kernel, tensor, known
-        self.grid = fixed_grid(kernel)
-        self.stores = [store(site, box, known) for site, box in found]
+    def __init__(self, given: Stores, tensor: kir.Tensor, *, whole: bool) -> None:
+        self.given, self.tensor = given, tensor
+        self.kernel, self.known = given.kernel, given.known
+        self.grid = fixed_grid(self.kernel)
+        self.stores = [store(site, box, self.known) for site, box in given.found]
         self.sizes = self.stores[0].box.shape
         if any(s.box.shape != self.sizes for s in self.stores):
             raise OpenError(f"{tensor.name}: boxes of different shapes")
@@ -287,7 +294,7 @@ class _Partition:
             total = chained(chain)
             if total is None:
                 raise OpenError(f"{self.tensor.name}: axis {axis} skips or repeats tiles")
-            count = value(total)
+            count = value(self.given.whole(total))
             tiles = ceildiv(extent, size)
             if poly(count) != poly(tiles) and not self.known.at_most(extent, count * size):
                 raise OpenError(

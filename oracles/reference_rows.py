@@ -25,6 +25,7 @@ from oracles.estimate import (
     unsure,
     wrap,
 )
+from oracles.reference_mma import multiply_sum
 
 ULPS: dict[str, tuple[float, float]] = {
     "exp": (3, 3),
@@ -388,6 +389,7 @@ ROWS: dict[str, Row] = {
     "clamp": _clamp,
     "lerp": _lerp,
     "addcmul": _addcmul,
+    "mma": multiply_sum,
     "broadcast": _reshapes(lambda tv, x, shape: x.reshape(shape)),
     "expand": _reshapes(lambda tv, x, shape: x.expand(shape)),
     "squeeze": _reshapes(lambda tv, x, shape: x.reshape(shape)),

@@ -18,6 +18,8 @@ from oracles.verdict import Finding
 
 TMA_SHARED = 128
 """Alignment of a bulk tensor copy's shared address, in bytes; PTX ISA, "cp.async.bulk.tensor"."""
+SWIZZLE_ROWS = 8
+"""Rows after which a swizzle repeats, which a slot starts at; PTX ISA, "tensor swizzling modes"."""
 TMA_ROW = 16
 """Rows of a box are multiples of so many bytes; PTX ISA, "tensor map".  That the address and the
 strides of the tensor are, the driver checks when it encodes the map: a launch that is refused."""
@@ -76,12 +78,17 @@ def _wrong(site: Site) -> list[Claim]:
                 if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
                     raise UnsupportedError(f"{site.where}: its fragments differ in layout")
             return [_executed(site, dst.layout, dst.name)]
+        case kir.Slice(dst, src, column):
+            parts = [_executed(site, part.layout, part.name) for part in (dst, src)]
+            return [*parts, *_columns(dst.layout, src.layout, column)]
         case kir.Coordinate(dst):
             return [_executed(site, dst.layout, dst.name)]
-        case kir.Wgmma(acc):
-            return [_executed(site, acc.layout, acc.name)]
+        case kir.Wgmma(acc, a, b, _, b_transposed, a_transposed):
+            shapes = _tile(a, turned=a_transposed), _tile(b, turned=b_transposed)
+            return [_executed(site, acc.layout, acc.name), _multiplied(_tile(acc), *shapes)]
         case kir.Mma(acc, a, b):
-            return [_executed(site, part.layout, part.name) for part in (acc, a, b)]
+            executed = [_executed(site, part.layout, part.name) for part in (acc, a, b)]
+            return [*executed, _multiplied(_tile(acc), _tile(a), _tile(b))]
         case _:
             return []
 
@@ -97,7 +104,8 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
     nbytes = tensor.dtype.nbytes
     row = box.shape[-1] * nbytes
     places = [buffer.offset + i * buffer.slot_nbytes for i in range(buffer.slots)]
-    odd = [place for place in places if place % TMA_SHARED]
+    unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
+    odd = [place for place in places if place % unit]
     return [
         ("bounds", "" if box.limit == tensor.extents else "the engine clips at the extents only"),
         (
@@ -109,11 +117,37 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
         ("bounds", "" if max(box.shape) <= TMA_BOX else f"more than {TMA_BOX} elements an axis"),
         (
             "bounds",
-            f"a slot starts at byte {odd[0]}, no multiple of {TMA_SHARED}" if odd else "",
+            f"a slot starts at byte {odd[0]}, no multiple of {unit}" if odd else "",
         ),
         ("bounds", "" if row % TMA_ROW == 0 else f"rows of {row} bytes"),
         ("bounds", "" if tensor.strides[-1] == 1 else "the last stride is not the literal 1"),
     ]
+
+
+def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
+    """Claim that every lane holds the columns already, and that they lie inside."""
+    strips = {dst.deal, src.deal} == {kir.Deal.STRIPS}
+    rows = (dst.shape[:-1], dst.threads) == (src.shape[:-1], src.threads)
+    wrong = f"{dst.shape} by {dst.threads} threads, {src.shape} by {src.threads}: values would move"
+    end, whole = column + dst.shape[-1], src.shape[-1]
+    return [
+        ("coverage", "" if strips and rows and column % 8 == 0 else wrong),
+        ("bounds", "" if column >= 0 and end <= whole else f"columns {column}..{end} of {whole}"),
+    ]
+
+
+def _tile(operand: kir.Fragment | kir.Slot, *, turned: bool = False) -> tuple[int, ...]:
+    """Return the extents of an operand, its rows or columns of the result before those of K."""
+    shape = operand.buffer.shape if isinstance(operand, kir.Slot) else operand.layout.shape
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    return tuple(reversed(shape)) if turned else shape
+
+
+def _multiplied(acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> Claim:
+    """Claim that (M, K) and (N, K) operands make an (M, N) result."""
+    fits = len(acc) == len(a) == len(b) == 2 and (a[0], b[0], a[1]) == (*acc, b[1])
+    return "bounds", "" if fits else f"operands of {a} and {b} for a result of {acc}"
 
 
 def _whole_chunks(tensor: kir.Tensor) -> Claim:
@@ -213,6 +247,8 @@ def _fragments(stmt: kir.Stmt) -> tuple[list[str], list[str]]:
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return [], [dst.name]
+        case kir.Slice(dst, src):
+            return [src.name], [dst.name]
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             return [src.name], []
         case kir.Compute(dst, _, args):

@@ -28,6 +28,7 @@ _DATA = (
     | kir.Wgmma
     | kir.Mma
     | kir.Compute
+    | kir.Slice
     | kir.Coordinate
 )
 

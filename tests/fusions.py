@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fuser.binding import Spec, classify
+from fuser.call import Spec
+from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams

@@ -7,7 +7,9 @@ from fusions import DIRECT, PIPELINED, bias_relu, bias_specs, compiled, row_majo
 from hypothesis import given, settings
 from sample import often
 
-from fuser.binding import Spec, bind, classify, extents_of
+from fuser.binding import bind
+from fuser.call import Spec, extents_of
+from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import FusionDefinition
@@ -86,7 +88,7 @@ def test_alignment_classes(
     """Address, row pitch and row length decide the width of accesses, pitch and address TMA."""
     fusion = unary([-1, -1], contiguity=[False, True])
     spec = Spec(shape, strides, address, DType.BF16)
-    (shapes,) = classify(fusion, PIPELINED, {"T0": spec})
+    (shapes,) = classify(fusion, PIPELINED, {"T0": spec}).kernels
     assert shapes.elements("T0") == aligned
     assert ("T0" in shapes.tma) is tma
 
@@ -139,7 +141,7 @@ def test_every_kernel_has_a_class_of_its_own() -> None:
         "T0": row_major((64, 3, 8), DType.BF16),
         "T1": Spec((64, 1, 8), (8, 8, 1), 1024, DType.BOOL),
     }
-    first, second = classify(fusion, DIRECT, specs)
+    first, second = classify(fusion, DIRECT, specs).kernels
     assert (first.elements("T1"), second.elements("T1")) == (8, 16)
 
 

@@ -93,3 +93,33 @@ def test_a_register_operand_may_not_change_in_flight() -> None:
         check(kernel.rewrite(rule))
     assert caught.value.kind == "WAR"
     assert check(with_keep(kernel, 1, 0).rewrite(rule)) > 0
+
+
+def test_a_slice_reads_the_accumulator_and_writes_its_own() -> None:
+    """Taken while a group is in flight it is refused, and so is one into an operand in flight."""
+    part = replace(ACC, name="part")
+    taken, given = kir.Slice(part, ACC, 0), kir.Slice(ACC, part, 0)
+
+    def after(depth: int, one: kir.Stmt) -> kir.Kernel:
+        def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+            return [stmt, one] if stmt == kir.AsyncAwait(WGMMA, depth) else None
+
+        return cookbook.wgmma_ring(3, depth).rewrite(rule)
+
+    assert check(after(0, taken))
+    for one, kind in ((taken, "RAW"), (given, "WAW")):
+        with pytest.raises(RegisterError) as caught:
+            check(after(1, one))
+        assert caught.value.kind == kind
+
+
+def test_a_slice_of_the_accumulator_dirties_it() -> None:
+    """An ordinary access, so that the next wgmma needs a fence."""
+    part = replace(ACC, name="part")
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        return [stmt, kir.Slice(part, ACC, 0)] if isinstance(stmt, kir.WgmmaFence) else None
+
+    with pytest.raises(RegisterError) as caught:
+        check(cookbook.wgmma_ring(3, 0).rewrite(rule))
+    assert caught.value.kind == "fence"

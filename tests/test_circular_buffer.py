@@ -4,8 +4,8 @@ import pytest
 from fusions import bias_relu, bias_specs
 
 from fuser import kernel_ir as kir
-from fuser.binding import classify
 from fuser.circular_buffer import circular_buffer
+from fuser.classify import classify
 from fuser.domain import domains
 from fuser.lower import lower
 from fuser.params import PointwiseParams
@@ -18,7 +18,7 @@ def buffered(stages: int, prefetch: int, *, specialized: bool = False) -> kir.Ke
     params = PointwiseParams((4, 128), 8, 2, 2, "tma", "tma", stages, prefetch, specialized)
     fusion = bias_relu()
     (domain,) = domains(fusion)
-    (shapes,) = classify(fusion, params, bias_specs())
+    (shapes,) = classify(fusion, params, bias_specs()).kernels
     kernel = circular_buffer(lower("k", tiling(domain, params), params, shapes))
     validate(kernel)
     return kernel

@@ -105,3 +105,16 @@ def test_a_number_without_a_value_is_not_followed() -> None:
     """A statement moved out of its loop asks for an index that no thread has there."""
     with pytest.raises(UnsupportedError, match="k has no value here"):
         judge(stuck_if(k < 1))
+
+
+def test_a_launch_that_divides_by_nothing_is_passed_over() -> None:
+    """Without tiles a tile has no number; launches with tiles show what goes wrong."""
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
+        kir.BlockSync(0, 32),
+        kir.ForLoop(k, n, (kir.IfThenElse(eq(k // n, 0), (kir.MBarrierWaitParity(BAR, 0, 0),)),)),
+        *COPY,
+    )
+    found = showing(kernel(body, barriers=(BAR,), tensors=(X1, Y1)), 0, policy="default")
+    assert found is not None
+    assert found.params == {"n": 1}

@@ -238,3 +238,20 @@ def test_a_fence_is_missing_where_the_turn_is_taken() -> None:
     found = told(changed(cookbook.split_k_tma(), a(kir.FenceAsyncProxy), 1))
     assert found.kind == "proxy"
     assert "missing is a fence_async_proxy by lane 0 of warp 0 of CTA 1" in found.nearest
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("part_taken_before_the_wait", "using acc", "left = slice(acc, column=0)"),
+        ("matrix_round_trip_not_joined", "S[0] = stmatrix(x)", "x = ldmatrix(S[0])"),
+        ("slice_without_a_register_fence", "half = slice(given, column=16)", "acc <~ wgmma(half"),
+    ],
+)
+def test_matmul_statements_are_called_by_their_names(name: str, first: str, second: str) -> None:
+    """Both sides of what goes wrong are shown, as the hardware's instructions are called."""
+    one = next(one for one in LITMUS if one.name == name)
+    assert isinstance(one.kernel, kir.Kernel)
+    found = told(one.kernel)
+    assert first in marked(found, Mark.FIRST).text
+    assert second in marked(found, Mark.SECOND).text

@@ -1,6 +1,10 @@
 """Groups of asynchronous work, as one thread counts them."""
 
+import pytest
+from matmuls import SLICED, sliced
+
 from oracles.explore_groups import Groups
+from oracles.explorer import Launch, explore
 
 
 def committed(count: int) -> Groups:
@@ -30,3 +34,10 @@ def test_an_await_finishes_all_but_the_groups_it_keeps() -> None:
 def test_an_await_of_reads_knows_nothing_of_writes() -> None:
     """The source may be overwritten, the target may not yet be read."""
     assert committed(2).done(0, reads=True) == 0b1010
+
+
+@pytest.mark.parametrize(("how", "found"), SLICED.items())
+def test_a_slice_uses_an_accumulator_as_any_statement_does(how: str, found: set[str]) -> None:
+    """Not while a wgmma is in flight; and a fence is due before the next one."""
+    verdict = explore(sliced(how), Launch(1, {"M": 64, "N": 8, "K": 16 * 3}))
+    assert {f.kind for f in verdict.findings if f.severity == "error"} == found

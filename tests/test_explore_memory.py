@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from litmus.parts import X1, Y1, box, fragment, load, single, slots, store, tensor
+from matrices import CASES
 
 from fuser import kernel_ir as kir
 from fuser.expr import eq
 from oracles.explorer import Launch, Rule, explore
+from oracles.verdict import Status
 
 TILE = fragment("x")
 W = tensor("W")
@@ -98,3 +101,12 @@ def test_a_cta_stays_while_a_peer_reads_its_shared_memory() -> None:
     assert kinds(pair(), 2) == {"exit"}
     assert kinds(pair(*relaxed), 2) == {"exit"}
     assert kinds(pair(kir.ThreadFence(kir.Scope.CLUSTER), *relaxed), 2) == set()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lanes_of_a_matrix_access_are_not_told_apart(name: str) -> None:
+    """What one lane did before is ordered by a sync of its warp, or a wider one."""
+    expected, subject = CASES[name]
+    verdict = explore(subject, Launch(1, {}))
+    assert {f.kind for f in verdict.findings if f.severity == "error"} == {expected} - {""}
+    assert verdict.status is (Status.FAIL if expected else Status.PASS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuser import expr
-from fuser.codegen import _c
+from fuser.codegen_expr import spell as _c
 from fuser.expr import Expr, Kind, Op, Var
 
 LEAVES: list[Expr] = [0, 1, 2, 5, Var("a"), Var("b"), Var("n")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fuser.errors import FusionError
 from fuser.fusion_ir import Fusion, FusionDefinition, IterType, Ops, Symbol, TensorView, to_python
-from fuser.ops import OPS
+from fuser.ops import METHODS, OPS
 
 DTYPES = ("f64", "f32", "f16", "bf16", "i32", "i64", "bool")
 
@@ -119,6 +119,12 @@ def _applied(draw: st.DrawFn, ops: Ops, op: str, args: list[Any]) -> TensorView:
             return ops.iota(draw(ENTRIES), a, b, "f32")
         case "full":
             return ops.full([draw(ENTRIES), 2], a, draw(st.sampled_from(DTYPES)))
+        case "matmul" | "linear" | "fused_multiply_sum":
+            kind = draw(st.sampled_from(["bf16", "f16", "f32"]))
+            precision = "tf32" if kind == "f32" else None
+            factors = ops.cast(x, kind), ops.cast(a, kind)
+            product: TensorView = getattr(ops, op)(*factors, precision=precision)
+            return product
         case _:
             result: TensorView = getattr(ops, op)(*args[: OPS[op].arity])
             return result
@@ -142,7 +148,7 @@ def fusions(draw: st.DrawFn) -> Fusion:
         live.append(fd.define_tensor(shape, dtype, contiguity=flags, stride_order=order))
         numbers.append(fd.define_scalar(draw(st.sampled_from(["f64", "f32", "i64", "bool"]))))
     fd.add_output(fd.ops.abs(fd.ops.cast(live[0], "f32")))
-    for op in draw(st.lists(st.sampled_from(sorted(OPS)), max_size=8)):
+    for op in draw(st.lists(st.sampled_from(sorted(METHODS)), max_size=8)):
         x = draw(st.sampled_from(live))
         a, b = (draw(st.sampled_from([*live, *numbers])) for _ in range(2))
         try:
@@ -289,8 +295,9 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
         except FusionError as error:
             refusals.append(str(error))
 
-    for name, spec in OPS.items():
-        arity = {"cast": 2, "iota": 4, "full": 3}.get(name, spec.arity)
+    most = {"cast": 2, "iota": 4, "full": 3, "fused_multiply_sum": 6, "matmul": 3, "linear": 4}
+    for name in METHODS:
+        arity = most[name] if name in most else OPS[name].arity
         arity = 2 if name in ("broadcast", "expand", "squeeze", "permute") else arity
         for bad, place in itertools.product(garbage, range(arity)):
             fd = FusionDefinition()
@@ -301,5 +308,5 @@ def test_garbage_in_every_place_is_refused_properly() -> None:
         arguments: list[Any] = [[4], "f32", [True], [0]]
         arguments[place] = bad
         attempt(FusionDefinition().define_tensor, arguments)
-    assert len(refusals) > 700
+    assert len(refusals) > 800
     assert all(": " in text and "; " in text for text in refusals)

@@ -16,14 +16,17 @@ FILES = sorted(
 )
 
 ORDER = (
-    "errors", "dtype", "arch", "expr", "tensor_view", "promotion", "ops", "extents", "recorder",
-    "pointwise_ops", "shape_ops", "fusion_ir", "kernel_memory", "kernel_sync", "kernel_data",
-    "kernel_ir", "kernel_text", "program", "validate_place", "validate_kernel", "validate_sync",
-    "validate_tile", "validate_mma", "validate_registers", "validate", "cookbook_ring",
-    "cookbook_sum", "cookbook_matmul", "cookbook_grid", "cookbook", "params", "shape_class",
-    "domain", "scheduler", "lower", "effects", "circular_buffer", "warp_specialize",
-    "async_copies", "sync", "tensor_map", "codegen", "pipeline", "binding", "nvrtc", "launch",
-    "runtime",
+    "errors", "dtype", "arch", "expr", "tensor_view", "mma_axes", "promotion", "ops", "extents",
+    "recorder", "pointwise_ops", "shape_ops", "mma_ops", "fusion_ir", "kernel_memory",
+    "kernel_sync", "kernel_data", "kernel_ir", "kernel_text", "program", "validate_place",
+    "validate_kernel", "validate_sync", "validate_tile", "validate_mma", "validate_registers",
+    "validate", "cookbook_ring", "cookbook_sum", "cookbook_matmul", "cookbook_grid", "cookbook",
+    "params", "matmul_params", "ampere_params", "shape_class", "domain", "segment", "scheduler",
+    "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_product", "lower_hopper", "lower_ampere", "effects",
+    "circular_buffer", "warp_specialize", "rings", "async_copies", "tensor_cores", "free_slots",
+    "take_turns", "sync", "swizzle", "tensor_map", "codegen_expr", "codegen_registers",
+    "codegen_sync", "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify",
+    "binding", "nvrtc", "launch", "kernel_launch", "runtime",
 )  # fmt: skip
 """The compiler in reading order, which is import order: a file sees only those before it."""
 
@@ -32,8 +35,8 @@ PROVER = {
     f"oracles.{name}"
     for name in (
         "agents", "arithmetic", "coverage", "launch_search", "launches", "partition", "places",
-        "polynomial", "preconditions", "premises", "prover", "shape", "sites", "smt", "tiles",
-        "trace",
+        "polynomial", "preconditions", "premises", "prover", "restated", "shape", "sites", "smt",
+        "tiles", "trace",
     )
 }  # fmt: skip
 """The prover's files: they share nothing with the simulator's but the IR and the Verdict."""
@@ -44,7 +47,10 @@ SIMULATOR = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("machine*.py")
 }
 EXPLORER = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("explore*.py")}
 """The exhaustive reading: shares nothing with prover or simulator either."""
-REFERENCE = {f"oracles.{name}" for name in ("division", "estimate", "expected", "reference_rows")}
+REFERENCE = {
+    f"oracles.{name}"
+    for name in ("division", "estimate", "expected", "reference_mma", "reference_rows")
+}
 DRAWING = {"oracles.lanes", "oracles.witness", "oracles.witness_json"}
 """Witnesses as data, text and JSON: no judge among them, so reports may use them."""
 COMMAND = {

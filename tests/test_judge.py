@@ -1,13 +1,15 @@
 """One case through every oracle, and prover against simulator."""
 
+from dataclasses import replace
+
 import pytest
 
-from fuser.binding import classify
+from fuser.classify import classify
 from fuser.pipeline import build
 from fuzz.case import Case, specs, to_text
 from fuzz.clerk import Clerk
-from fuzz.judge import CPU_ORACLES, agreement, judge, judge_kernel, trip_counts
-from fuzz.launches import with_trips
+from fuzz.judge import CPU_ORACLES, agreement, judge, judge_kernel
+from fuzz.launches import trip_counts, with_trips
 from fuzz.mutants import representative
 from fuzz.param_strategies import FAMILIES
 from oracles.simulator import simulate
@@ -53,7 +55,7 @@ def test_trip_counts_follow_the_ring() -> None:
     """0, 1, S - 1, S and 2 S + 1 are where pipelines break."""
     case = representative("tma-specialized/direct")
     program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
-    assert trip_counts(program.launches[0].kernel) == [0, 1, 2, 3, 7]
+    assert trip_counts(program.launches[0]) == [0, 1, 2, 3, 7]
 
 
 def test_an_exception_in_an_oracle_is_a_record() -> None:
@@ -100,7 +102,7 @@ def test_a_broken_kernel_is_refuted_and_replayed() -> None:
     waits = [s for s in launch.kernel.walk() if type(s).__name__ == "MBarrierWaitParity"]
     broken = launch.kernel.rewrite(lambda stmt: [] if stmt is waits[0] else None)
     clerk = Clerk(case, to_text(case))
-    changed = type(launch)(broken, launch.tiling, launch.arguments, launch.source)
+    changed = replace(launch, kernel=broken)
     judge_kernel(clerk, changed, frozenset(CPU_ORACLES), seed=0)
     by_oracle = {r.oracle: r.status for r in clerk.records if r.oracle != "simulator"}
     assert by_oracle == {"prover": "fail", "agreement": "pass"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import kernels as ks
+import orders
 import pytest
 from litmus.parts import XN, YN, box, fragment, k, load, m, n, store
 from litmus.parts import kernel as litmus_kernel
+from stores import COLS
 
 from fuser import kernel_ir as kir
 from fuser.cookbook import RECIPES, cluster_multicast, persistent, split_k, tma_ring
@@ -133,3 +135,10 @@ def test_a_kernel_that_nothing_satisfies_gets_none() -> None:
     """The caller says so instead of judging nothing."""
     assert launches.small(replace(ks.direct(), requires=(eq(ks.R + 1, 0),))) == []
     assert launches.small(replace(ks.direct(), requires=(eq(ks.R, 10**6),))) == []
+
+
+def test_a_tile_of_several_boxes_is_filled() -> None:
+    """What a parameter is divided by is the size of a tile, whatever a store takes of it."""
+    parts = orders.kernel(orders.Order(chunks=4))
+    columns = {values["N"] for values in launches.some_launches(parts)}
+    assert max(columns) >= 2 * 4 * COLS

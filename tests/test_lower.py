@@ -5,7 +5,7 @@ from conftest import Golden
 from fusions import DIRECT, FAMILIES, PIPELINED, bias_relu, bias_specs, compiled, row_major
 
 from fuser import kernel_ir as kir
-from fuser.binding import classify
+from fuser.classify import classify
 from fuser.domain import domains
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -21,7 +21,7 @@ def lowered(params: PointwiseParams) -> kir.Kernel:
     """`bias_relu` lowered, before any pass."""
     fusion = bias_relu()
     (domain,) = domains(fusion)
-    (shapes,) = classify(fusion, params, bias_specs())
+    (shapes,) = classify(fusion, params, bias_specs()).kernels
     return lower("pointwise", tiling(domain, params), params, shapes)
 
 

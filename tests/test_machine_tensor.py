@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ import pytest
 from fuser import kernel_ir as kir
 from fuser.cookbook import double_wgmma, wgmma_ring
 from fuser.dtype import DType
-from fuser.expr import Var
+from fuser.expr import Expr, Var
+from fuser.validate import validate
 from oracles.simulator import Launch, search, simulate
 from oracles.verdict import Status, Verdict
 
 M, N, K = Var("M"), Var("N"), Var("K")
 WGMMA = kir.AsyncKind.WGMMA
+T = TypeVar("T")
 RNG = np.random.default_rng(0)
 
 
@@ -29,6 +32,8 @@ def direct(
     *,
     registers: bool = False,
     transposed: bool = False,
+    a_transposed: bool = False,
+    batch: bool = False,
     proxy_fence: bool = True,
     fence: bool = True,
     late_write: bool = False,
@@ -38,24 +43,27 @@ def direct(
 ) -> kir.Kernel:
     """D = A @ B^T for one tile of `rows` x 8 x 16, staged through shared memory by threads.
 
-    With `registers`, A is a fragment; with `late_write` it is written again before the await.
+    With `registers`, A is a fragment; with `late_write` it is written again before the await; with
+    `batch` everything has an axis of extent 1 in front.
     """
     threads = 2 * rows
     warps = threads // 32
     strips = kir.Deal.STRIPS
-    acc = kir.Fragment("acc", DType.F32, kir.Layout((rows, 8), 2, threads, strips))
-    ra = kir.Fragment("ra", DType.BF16, kir.Layout((rows, 16), 2, threads, strips))
-    shape_b = (16, 8) if transposed else (8, 16)
+    shape_a = batched(batch, *((16, rows) if a_transposed else (rows, 16)))
+    shape_b = batched(batch, *((16, 8) if transposed else (8, 16)))
+    shape_d = batched(batch, rows, 8)
+    acc = kir.Fragment("acc", DType.F32, kir.Layout(shape_d, 2, threads, strips))
+    held = kir.Layout(shape_a, 2, threads) if a_transposed else None
+    ra = kir.Fragment("ra", DType.BF16, held or kir.Layout(shape_a, 2, threads, strips))
     rb = kir.Fragment("rb", DType.BF16, kir.Layout(shape_b, 1, 128))
-    a = kir.Tensor("A", DType.BF16, (M, K), (K, 1), 8)
-    b = kir.Tensor(
-        "B", DType.BF16, (K, N) if transposed else (N, K), (N if transposed else K, 1), 8
-    )
-    d = kir.Tensor("D", DType.F32, (M, N), (N, 1), 4)
-    sa = kir.Buffer("SA", DType.BF16, (rows, 16), 1, 0)
+    a = dense("A", DType.BF16, *batched(batch, *((K, M) if a_transposed else (M, K))))
+    b = dense("B", DType.BF16, *batched(batch, *((K, N) if transposed else (N, K))))
+    d = dense("D", DType.F32, *batched(batch, M, N))
+    origin = (0,) * len(shape_d)
+    sa = kir.Buffer("SA", DType.BF16, shape_a, 1, 0)
     sb = kir.Buffer("SB", DType.BF16, shape_b, 1, sa.end)
-    whole_b = kir.Box(b, (0, 0), shape_b, (K, N) if transposed else (N, K))
-    load_a = kir.Load(ra, kir.Box(a, (0, 0), (rows, 16), (M, K)), 2)
+    whole_b = kir.Box(b, origin, shape_b, b.extents)
+    load_a = kir.Load(ra, kir.Box(a, origin, shape_a, a.extents), 2)
     stage: list[kir.Stmt] = [load_a, kir.Load(rb, whole_b, 1), kir.Store(kir.Slot(sb, 0), rb, 1)]
     if not registers:
         stage.append(kir.Store(kir.Slot(sa, 0), ra, 2))
@@ -63,12 +71,12 @@ def direct(
     stage += [kir.BlockSync(0, threads)] * sync
     multiply: list[kir.Stmt] = [kir.WgmmaFence()] * fence
     left: kir.Slot | kir.Fragment = ra if registers else kir.Slot(sa, 0)
-    multiply.append(kir.Wgmma(acc, left, kir.Slot(sb, 0), 0, transposed))
+    multiply.append(kir.Wgmma(acc, left, kir.Slot(sb, 0), 0, transposed, a_transposed))
     multiply.append(kir.AsyncCommit(WGMMA))
     if late_write:
         multiply.append(kir.Compute(ra, "cast", (kir.Literal(0.0, DType.F32),)))
     multiply.append(kir.AsyncAwait(WGMMA, 0))
-    store = kir.Store(kir.Box(d, (0, 0), (rows, 8), (M, N)), acc, 2)
+    store = kir.Store(kir.Box(d, origin, shape_d, d.extents), acc, 2)
     body: tuple[kir.Stmt, ...] = (*multiply, store)
     if elect:
         body = (kir.Elect(kir.Per.WARP, body),)
@@ -79,15 +87,30 @@ def direct(
     )
 
 
+def batched(batch: bool, *shape: T) -> tuple[T | int, ...]:
+    """Put an axis of extent 1 in front, where there is a batch."""
+    return (1, *shape) if batch else shape
+
+
+def dense(name: str, dtype: DType, *extents: Expr) -> kir.Tensor:
+    """Return a matrix, or a batch of one."""
+    ones = (0,) * (len(extents) - 2)
+    return kir.Tensor(name, dtype, extents, (*ones, extents[-1], 1), 4)
+
+
 def judge(kernel: kir.Kernel, rows: int = 64, *, policy: str = "default") -> Verdict:
     """Run a kernel on one tile and compare its values where it passes."""
-    transposed = any(isinstance(s, kir.Wgmma) and s.b_transposed for s in kernel.walk())
+    (wgmma,) = {s for s in kernel.walk() if isinstance(s, kir.Wgmma)}
     a, b = (RNG.integers(-4, 5, (n, 16)).astype(np.float32) for n in (rows, 8))
-    given = np.ascontiguousarray(b.T) if transposed else b
+    left, right = a.T if wgmma.a_transposed else a, b.T if wgmma.b_transposed else b
+    ones = (1,) * (len(wgmma.acc.layout.shape) - 2)
     verdict = None
     for seed in range(6):
         d = np.full((rows, 8), np.nan, np.float32)
-        tensors = {"A": a, "B": given, "D": d}
+        tensors = {
+            n: x.reshape(*ones, *x.shape) for n, x in zip("ABD", (left, right, d), strict=True)
+        }
+        tensors = {n: np.ascontiguousarray(x) for n, x in tensors.items()}
         launch = Launch(1, {"M": rows, "N": 8, "K": 16})
         verdict = simulate(kernel, launch, tensors, seed=seed, policy=policy)
         if verdict.status is not Status.PASS:
@@ -99,10 +122,18 @@ def judge(kernel: kir.Kernel, rows: int = 64, *, policy: str = "default") -> Ver
 
 @pytest.mark.parametrize("rows", [64, 128])
 @pytest.mark.parametrize("transposed", [True, False])
-@pytest.mark.parametrize("registers", [True, False])
-def test_products_are_right(rows: int, registers: bool, transposed: bool) -> None:
-    """From shared memory or registers, either order of B, one or two warpgroups."""
-    kernel = direct(rows, registers=registers, transposed=transposed)
+@pytest.mark.parametrize("a", ["rows", "columns", "registers"])
+@pytest.mark.parametrize("batch", [True, False])
+def test_products_are_right(rows: int, a: str, transposed: bool, batch: bool) -> None:
+    """From shared memory or registers, operands in either order, one or two warpgroups."""
+    kernel = direct(
+        rows,
+        registers=a == "registers",
+        a_transposed=a == "columns",
+        transposed=transposed,
+        batch=batch,
+    )
+    validate(kernel, final=True)
     verdict = judge(kernel, rows)
     assert verdict.status is Status.PASS, verdict
 

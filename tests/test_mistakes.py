@@ -12,7 +12,8 @@ import torch
 from fusions import DIRECT, PIPELINED, STORED, bias_relu, bias_specs, compiled, row_major
 
 from fuser import runtime
-from fuser.binding import Spec, bind
+from fuser.binding import bind
+from fuser.call import Spec
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import FusionDefinition
@@ -211,7 +212,7 @@ def tensor_for_a_number() -> None:
 
 def prepared() -> Call:
     """A call of `relu` of 2 x 8, as it would be on a GPU."""
-    return Call(relu(), [], [((2, 8), torch.bfloat16)], torch.device("cpu"))
+    return Call(relu(), [], [((2, 8), torch.bfloat16)], [], torch.device("cpu"))
 
 
 def output_over_an_input() -> None:

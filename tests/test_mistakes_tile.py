@@ -233,7 +233,7 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         alone(zero(shaped(ACC, 24, 8))),
     ),
     "vector of strips": ("by 4 and 128 threads", alone(zero(shaped(ACC, 64, 8, vector=4)))),
-    "axes of strips": ("this one is", alone(zero(shaped(ACC, 1, 64, 8)))),
+    "axes of strips": ("this one is", alone(zero(shaped(ACC, 2, 64, 8)))),
     "each warp": (
         r"each_warp hold tiles of multiples of 8 x 8, .* this one is \(12, 16\)",
         alone(zero(shaped(FRAG_B, 12, 16))),

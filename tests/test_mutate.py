@@ -8,7 +8,7 @@ import pytest
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
-from fuser.binding import classify
+from fuser.classify import classify
 from fuser.kernel_text import text
 from fuser.pipeline import build
 from fuzz.case import specs

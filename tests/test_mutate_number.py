@@ -6,6 +6,7 @@ from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
 from fuzz.mutate import mutants
+from fuzz.skeletons_product import Matmul, matmul
 from oracles import simulator
 from oracles.verdict import Status
 
@@ -58,6 +59,29 @@ def test_the_prefetch_distance_is_forgotten_in_the_coordinate_only() -> None:
     assert mutant.hazards == ()
     launch = simulator.Launch(1, {"R": 24, "C": 64})
     assert simulator.search(mutant.kernel, launch, schedules=6).status is Status.PASS
+
+
+def test_a_chunk_of_columns_is_taken_beside_the_one_that_is_meant() -> None:
+    """Inside the accumulator; only values can tell."""
+    kernel = matmul(Matmul((64, 32, 16), 2, 1, 16, 1, pooled=False))
+    found = [m for m in mutants(kernel, "index") if m.change.startswith("columns")]
+    assert [m.change.split()[2] for m in found] == ["16", "0"]
+    assert {m.hazards for m in found} == {()}
+    launch = simulator.Launch(1, {"M": 64, "N": 32, "K": 16})
+    for mutant in found:
+        assert simulator.search(mutant.kernel, launch, schedules=1).status is Status.PASS
+
+
+def test_a_sum_begins_never_at_once_or_a_step_late() -> None:
+    """The step at which an accumulator starts again."""
+    kernel = matmul(Matmul((64, 8, 16), 2, 1, 8, 1, pooled=False))
+    found = {c: t for c, t in texts(kernel, "index").items() if c.startswith("added up")}
+    assert [c.split(" line")[0].removeprefix("added up ") for c in found] == [
+        "never",
+        "always",
+        "a step later",
+    ]
+    assert "if (1 <= (k - 1))" in found[next(c for c in found if "later" in c)]
 
 
 def test_a_loop_runs_once_more_or_misses_an_end() -> None:

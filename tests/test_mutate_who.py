@@ -6,6 +6,8 @@ from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
 from fuzz.mutate import mutants
+from fuzz.skeletons import accepted
+from fuzz.skeletons_product import Matmul, matmul
 
 
 def texts(kernel: kir.Kernel, operator: str) -> dict[str, str]:
@@ -64,3 +66,20 @@ def test_a_semaphore_is_left_dirty() -> None:
     silent = [c for c in found if c.startswith("the last one is silent")]
     assert len(silent) == 1
     assert found[silent[0]].count("if ((turn + 1) < splits)") == 2
+
+
+def test_lanes_that_move_a_tile_by_matrix_are_not_the_ones_that_hold_it() -> None:
+    """Where each thread read its own, a warp has to be joined; where a block sync stands, not."""
+    found = texts(cookbook.cp_async_ring(), "role")
+    by_matrix = [change for change in found if change.startswith("by any lane")]
+    assert len(by_matrix) == 2
+    assert all("matrix)" in found[change] for change in by_matrix)
+
+
+def test_what_shares_bytes_is_not_swizzled() -> None:
+    """Validation refuses it, and a refused mutant tests no judge."""
+    kernel = matmul(Matmul((64, 16, 16), 2, 1, 8, 1, pooled=False))
+    assert all(buffer.swizzle for buffer in kernel.buffers[:2])
+    for mutant in mutants(kernel, "alias"):
+        if " lies on " in mutant.change:
+            assert accepted(mutant.kernel), mutant.change

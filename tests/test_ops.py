@@ -7,7 +7,7 @@ import torch
 
 from fuser.dtype import DType
 from fuser.fusion_ir import FusionDefinition, IterType, TensorView
-from fuser.ops import FLOATS, OPS, Form, Rule, operand_dtypes, producer_axes
+from fuser.ops import FLOATS, METHODS, OPS, Form, Rule, operand_dtypes, producer_axes
 from fuser.promotion import promote
 
 TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
@@ -29,10 +29,11 @@ def torch_function(op: str) -> object:
 
 
 def test_every_row_has_a_method_and_every_method_a_row() -> None:
-    """The table is the single source."""
+    """The table is the single source; three methods share the row of mma."""
     ops = FusionDefinition().ops
     methods = {name for name in dir(type(ops)) if not name.startswith("_")}
-    assert methods == set(OPS)
+    assert methods == set(METHODS)
+    assert set(METHODS) - {"fused_multiply_sum", "matmul", "linear"} == set(OPS) - {"mma"}
 
 
 def test_promotion_of_two_tensors_is_torchs() -> None:
@@ -88,6 +89,24 @@ def test_sixteen_bit_operands_are_computed_in_f32() -> None:
     assert operand_dtypes(fd.ops.iota(4)) == (DType.I64, DType.I64)
 
 
+def test_operands_of_products_keep_their_sixteen_bits() -> None:
+    """Tensor cores take 16 bits, so that is what a prologue kept in f32 is rounded to."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, 4], "bf16")
+    assert operand_dtypes(fd.ops.matmul(fd.ops.exp(x), x)) == (DType.BF16, DType.BF16)
+
+
+def test_producer_axes_of_products() -> None:
+    """An operand has no place for the axes of the other, and the result none for K."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor([-1, -1, -1], "bf16"), fd.define_tensor([-1, -1], "bf16")
+    product = fd.ops.linear(x, w)
+    assert producer_axes(product, 0) == (0, 1, None)
+    assert producer_axes(product, 1) == (None, None, 0)
+    square = fd.ops.matmul(w, fd.ops.permute(w, [1, 0]))
+    assert [producer_axes(square, n) for n in (0, 1)] == [(0, None), (None, 1)]
+
+
 def test_producer_axes_of_shape_operations() -> None:
     """Lowering finds every index through this map."""
     fd = FusionDefinition()
@@ -117,4 +136,4 @@ def test_the_table_is_consistent() -> None:
         assert spec.name == name
         assert spec.allowed
         assert (spec.rule is Rule.KEEP) == (spec.form is Form.SHAPE)
-        assert spec.allowed >= FLOATS or name.startswith("bitwise")
+        assert spec.allowed >= FLOATS or name.startswith("bitwise") or spec.form is Form.MMA

@@ -58,3 +58,88 @@ def test_a_bulk_store_by_many_threads_is_a_finding() -> None:
 
     found = covered(persistent().rewrite(rule), rlimit=RLIMIT).findings
     assert any("128 threads each issue this copy" in f.witness for f in found)
+
+
+WIDE = kir.Fragment("acc", DType.F32, kir.Layout((64, 32), 2, 128, kir.Deal.STRIPS))
+
+
+def part(columns: int, rows: int = 64, deal: kir.Deal = kir.Deal.STRIPS) -> kir.Fragment:
+    """Return a fragment that columns of `WIDE` may go to."""
+    return kir.Fragment("part", DType.F32, kir.Layout((rows, columns), 2, 128, deal))
+
+
+@pytest.mark.parametrize(
+    ("dst", "column", "says"),
+    [
+        (part(8), 24, ""),
+        (part(32), 0, ""),
+        (part(8), 25, "values would move"),
+        (part(8), 4, "values would move"),
+        (part(16), 24, "columns 24..40 of 32"),
+        (part(8), -8, "columns -8..0 of 32"),
+        (part(8, rows=128), 0, "values would move"),
+        (part(8, deal=kir.Deal.ROUND), 0, "values would move"),
+    ],
+)
+def test_a_slice_takes_what_each_lane_holds(dst: kir.Fragment, column: int, says: str) -> None:
+    """Columns in steps of 8, of the same rows, inside."""
+    y = kir.Tensor("Y", DType.F32, (64, 32), (32, 1), 4)
+    body: tuple[kir.Stmt, ...] = (
+        kir.Compute(WIDE, "cast", (kir.Literal(0.0, DType.F32),)),
+        kir.Slice(dst, WIDE, column),
+        kir.Store(kir.Box(y, (0, 0), (64, 32), (64, 32)), WIDE, 2),
+    )
+    found = [f.witness for f in covered(kernel(body, y, 128), rlimit=RLIMIT).findings]
+    assert any(says in one for one in found) if says else not found
+
+
+def test_a_slice_of_nothing_is_a_finding() -> None:
+    """Its source has to have a value."""
+    y = kir.Tensor("Y", DType.F32, (64, 32), (32, 1), 4)
+    body = (
+        kir.Slice(part(32), WIDE, 0),
+        kir.Store(kir.Box(y, (0, 0), (64, 32), (64, 32)), part(32), 2),
+    )
+    findings = covered(kernel(body, y, 128), rlimit=RLIMIT).findings
+    assert ["acc has no value yet" in f.witness for f in findings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "turned", "fits"),
+    [
+        ((64, 16), (32, 16), (False, False), True),
+        ((16, 64), (32, 16), (True, False), True),
+        ((64, 16), (16, 32), (False, True), True),
+        ((1, 16, 64), (1, 32, 16), (True, False), True),
+        ((16, 64), (32, 16), (False, False), False),
+        ((64, 16), (32, 16), (True, False), False),
+        ((64, 16), (32, 32), (False, False), False),
+        ((2, 64, 16), (32, 16), (False, False), False),
+    ],
+)
+def test_operands_make_their_result(
+    a: tuple[int, ...], b: tuple[int, ...], turned: tuple[bool, bool], *, fits: bool
+) -> None:
+    """(M, K) and (N, K), each the other way around where it says so; leading ones do not count."""
+    first = kir.Buffer("SA", DType.BF16, a, 1, 0)
+    second = kir.Buffer("SB", DType.BF16, b, 1, first.end)
+    y = kir.Tensor("Y", DType.F32, (64, 32), (32, 1), 4)
+    a_turned, b_turned = turned
+    body = (
+        kir.Wgmma(WIDE, kir.Slot(first, 0), kir.Slot(second, 0), 0, b_turned, a_turned),
+        kir.Store(kir.Box(y, (0, 0), (64, 32), (64, 32)), WIDE, 2),
+    )
+    findings = covered(kernel(body, y, 128), rlimit=RLIMIT).findings
+    assert [f.kind for f in findings] == ([] if fits else ["bounds"])
+
+
+@pytest.mark.parametrize(("swizzle", "offset", "fits"), [(0, 128, True), (32, 128, False)])
+def test_a_swizzled_slot_starts_where_its_pattern_does(
+    swizzle: int, offset: int, *, fits: bool
+) -> None:
+    """The engine swizzles by address: eight rows are one turn."""
+    buffer = kir.Buffer("S", DType.F32, (8, 8), 1, offset, swizzle)
+    y = kir.Tensor("Y", DType.F32, (8, 8), (8, 1), 4)
+    copy = kir.TmaStore(kir.Box(y, (0, 0), (8, 8), y.extents), kir.Slot(buffer, 0))
+    findings = covered(kernel((kir.Elect(kir.Per.ROLE, (copy,)),), y, 32), rlimit=RLIMIT).findings
+    assert [f.kind for f in findings] == ([] if fits else ["bounds"])

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from fuser import kernel_ir as kir
 from fuser.kernel_text import text
 from fuser.validate import validate
 from fuzz.mutate_number import LATE
@@ -75,6 +76,19 @@ def test_families_draw_many_variants() -> None:
     """One kernel judged a thousand times is one kernel."""
     texts = {text(drawn_once(i).kernel) for i in range(6 * len(FAMILIES))}
     assert len(texts) > 55
+
+
+def test_whole_matmuls_are_drawn_with_all_that_they_have() -> None:
+    """What is not drawn is never judged: parts, matrix accesses, operands along M, batches."""
+    drawn = [FAMILIES["wgmma"](Random(seed)).kernel for seed in range(40)]
+    every = [stmt for kernel in drawn for stmt in kernel.walk()]
+    moves = [s for s in every if isinstance(s, kir.Load | kir.Store)]
+    products = [s for s in every if isinstance(s, kir.Wgmma)]
+    assert any(isinstance(s, kir.Slice) for s in every)
+    assert {s.matrix for s in moves} == {s.a_transposed for s in products} == {True, False}
+    assert {s.b_transposed for s in products} == {True, False}
+    assert {len(s.acc.layout.shape) for s in products} == {2, 3}
+    assert {buffer.swizzle for kernel in drawn for buffer in kernel.buffers} >= {0, 32, 128}
 
 
 def test_launches_cover_the_trip_counts_where_compilers_break() -> None:

@@ -5,9 +5,12 @@ import torch
 from cuda.bindings import driver
 from fusions import SPECIALIZED, compiled
 
+from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.tensor_map import check, maps_of
+from fuser.expr import Var
+from fuser.launch import SWIZZLE
+from fuser.tensor_map import check, map_of, maps_of
 
 GOOD: dict[str, object] = {
     "dtype": DType.BF16,
@@ -59,6 +62,50 @@ def test_maps_of_a_kernel_are_its_copied_tensors() -> None:
     ]
 
 
+M, N = Var("M"), Var("N")
+X = kir.Tensor("X", DType.BF16, (M, N), (N, 1), 8)
+BAR = kir.MBarrier("bar", 1, 1)
+
+
+def slot(rows: int, cols: int, swizzle: int) -> kir.Slot:
+    """A slot of bf16."""
+    return kir.Slot(kir.Buffer(f"S{rows}", DType.BF16, (rows, cols), 1, 0, swizzle), 0)
+
+
+def test_a_map_is_one_panel_of_a_swizzled_slot() -> None:
+    """The driver takes no box wider than the swizzle."""
+    box = kir.Box(X, (0, 0), (64, 256), (M, N))
+    load = kir.TmaLoad(slot(64, 256, 128), box, BAR, 0)
+    (made,) = maps_of(kir.Kernel("k", (M, N), (X,), (), (), (BAR,), 32, (load,)))
+    assert (made.name, made.box, made.swizzle) == ("X_map", (64, 64), 128)
+
+
+def test_a_tensor_copied_in_two_ways_has_two_maps() -> None:
+    """By other boxes, or into another swizzle; the same way again is the same map."""
+    loads = [
+        kir.TmaLoad(slot(rows, 64, swizzle), kir.Box(X, (0, 0), (rows, 64), (M, N)), BAR, 0)
+        for rows, swizzle in ((64, 128), (32, 128), (64, 64), (64, 128))
+    ]
+    kernel = kir.Kernel("k", (M, N), (X,), (), (), (BAR,), 32, tuple(loads))
+    made = [(m.name, m.box, m.swizzle) for m in maps_of(kernel)]
+    assert made == [
+        ("X_map", (64, 64), 128),
+        ("X_map2", (64, 32), 128),
+        ("X_map3", (32, 64), 64),
+    ]
+    names = [map_of(kernel, stmt.src, stmt.dst).name for stmt in loads]
+    assert names == ["X_map", "X_map2", "X_map3", "X_map"]
+
+
+def test_a_tensor_without_the_last_axis_has_no_panels() -> None:
+    """A swizzle cuts rows; there is one element in each."""
+    column = kir.Tensor("V", DType.BF16, (M, 1), (1, 0), 8)
+    box = kir.Box(column, (0, 0), (64, 1), (M, 1))
+    load = kir.TmaLoad(slot(64, 64, 128), box, BAR, 0)
+    with pytest.raises(ScheduleError, match="one element along the last axis.*use swizzle=0"):
+        maps_of(kir.Kernel("k", (M,), (column,), (), (), (BAR,), 32, (load,)))
+
+
 def accepted_by_the_driver(**change: object) -> bool:
     """Ask the driver itself, past our rules."""
     fields = GOOD | change
@@ -66,6 +113,8 @@ def accepted_by_the_driver(**change: object) -> bool:
     assert isinstance(dims, tuple)
     assert isinstance(strides, tuple)
     assert isinstance(box, tuple)
+    swizzle = fields.get("swizzle_bytes", 0)
+    assert isinstance(swizzle, int)
     error, _ = driver.cuTensorMapEncodeTiled(
         driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         len(dims),
@@ -75,7 +124,7 @@ def accepted_by_the_driver(**change: object) -> bool:
         [driver.cuuint32_t(n) for n in box],
         [driver.cuuint32_t(1) for _ in dims],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+        SWIZZLE[swizzle],
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
@@ -100,6 +149,9 @@ def accepted_by_the_driver(**change: object) -> bool:
         {"dims": (1 << 32, 32)},
         {"dims": ((1 << 32) + 1, 32)},
         {"dims": (63, 31)},
+        {"swizzle_bytes": 128},
+        {"swizzle_bytes": 64},
+        {"swizzle_bytes": 32, "box": (16, 8)},
         {"dims": (64,) * 5, "strides": (128, 256, 512, 1024), "box": (64, 1, 1, 1, 1)},
     ],
     ids=str,

@@ -129,7 +129,7 @@ def test_a_copy_without_observation_is_not_final() -> None:
 
 def test_a_left_over_request_is_not_final() -> None:
     """A pass that ignored the schedule is noticed."""
-    request = kir.CircularBuffer(2, 1, warp_specialized=False)
+    request = kir.CircularBuffer(2, 1)
     kernel = kernel_of(kir.ForLoop(Var("i"), 3, (), request))
     with pytest.raises(ScheduleError, match="still asks for circular buffering"):
         validate(kernel, final=True)

@@ -10,6 +10,5 @@ __device__ __forceinline__ void mbarrier_init() { asm volatile("fence.mbarrier_i
 __device__ __forceinline__ void thread_cta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 __device__ __forceinline__ void thread_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 __device__ __forceinline__ void thread_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
-__device__ __forceinline__ void wgmma() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 }  // namespace fence

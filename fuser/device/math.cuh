@@ -49,6 +49,14 @@ template <> __device__ __forceinline__ float round_to_f16<int>(int x) { return r
 
 // --- integers of indices -------------------------------------------------------------------------
 
+// Operands are never negative: a power of two costs one instruction.
+__device__ __forceinline__ int quotient(int a, int b) { return int(uint32(a) / uint32(b)); }
+__device__ __forceinline__ int modulo(int a, int b) { return int(uint32(a) % uint32(b)); }
+__device__ __forceinline__ int64 quotient(int64 a, int64 b) { return int64(uint64(a) / uint64(b)); }
+__device__ __forceinline__ int64 modulo(int64 a, int64 b) { return int64(uint64(a) % uint64(b)); }
+__device__ __forceinline__ int64 quotient(int64 a, int b) { return quotient(a, int64(b)); }
+__device__ __forceinline__ int64 modulo(int64 a, int b) { return modulo(a, int64(b)); }
+
 __device__ __forceinline__ int minimum(int a, int b) { return a < b ? a : b; }
 __device__ __forceinline__ int maximum(int a, int b) { return a > b ? a : b; }
 __device__ __forceinline__ int64 minimum(int64 a, int64 b) { return a < b ? a : b; }
@@ -159,8 +167,6 @@ FUSER_FLOAT_FUNCTION(sin, sinf(x), ::sin(x))
 FUSER_FLOAT_FUNCTION(cos, cosf(x), ::cos(x))
 FUSER_FLOAT_FUNCTION(tanh, tanhf(x), ::tanh(x))
 FUSER_FLOAT_FUNCTION(erf, erff(x), ::erf(x))
-FUSER_FLOAT_FUNCTION(sigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + ::exp(-x)))
-FUSER_FLOAT_FUNCTION(silu, x / (1.0f + expf(-x)), x / (1.0 + ::exp(-x)))
 #undef FUSER_FLOAT_FUNCTION
 
 __device__ __forceinline__ float ex2_approx(float x) {
@@ -173,6 +179,12 @@ __device__ __forceinline__ float rcp_approx(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
+// A division would cost four times as much as all the rest; the reciprocal is off by one ulp.
+__device__ __forceinline__ float sigmoid(float x) { return rcp_approx(1.0f + expf(-x)); }
+__device__ __forceinline__ double sigmoid(double x) { return 1.0 / (1.0 + ::exp(-x)); }
+__device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
+__device__ __forceinline__ double silu(double x) { return x / (1.0 + ::exp(-x)); }
 
 // gelu(x) = max(x, 0) - |x|/2 erfc(|x|/sqrt 2), and erfc(a/sqrt 2) = 2^(-a P(a)) with P of degree 6,
 // fitted on [0, 6] and constant beyond.  Absolute error below 2e-7 |x|; one MUFU, no branch.

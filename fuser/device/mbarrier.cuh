@@ -59,6 +59,18 @@ __device__ __forceinline__ void wait_parity_cluster(uint64* barrier, int parity)
       "  @!p bra again;\n"
       "}" ::"r"(address(barrier)), "r"(parity) : "memory");
 }
+// A single try, which may give up.
+__device__ __forceinline__ void try_parity_cta(uint64* barrier, int parity) {
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%0], %1; }"
+               ::"r"(address(barrier)), "r"(parity) : "memory");
+}
+__device__ __forceinline__ void try_parity_cluster(uint64* barrier, int parity) {
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1; }"
+               ::"r"(address(barrier)), "r"(parity) : "memory");
+}
+// Nobody outside the cluster reaches a barrier, so that its scope is as good as the GPU's.
+__device__ __forceinline__ void arrive_gpu(uint64* barrier) { arrive_cluster(barrier); }
 __device__ __forceinline__ void wait_parity_gpu(uint64* barrier, int parity) { wait_parity_cluster(barrier, parity); }
+__device__ __forceinline__ void try_parity_gpu(uint64* barrier, int parity) { try_parity_cluster(barrier, parity); }
 
 }  // namespace mbarrier

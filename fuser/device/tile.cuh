@@ -1,12 +1,9 @@
 // Tiles: how a thread set holds one in registers, and how it is loaded and stored.
 #pragma once
+#include "slot.cuh"
 #include "types.cuh"
 
 namespace tile {
-
-template <class T> __device__ __forceinline__ T* shared(unsigned char* bytes) {
-  return reinterpret_cast<T*>(bytes);
-}
 
 // Row-major element e of a ROWS x COLS tile lies in vector e / VEC; thread t holds vectors
 // t, t + THREADS, t + 2 THREADS, ...
@@ -22,25 +19,52 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Layout {
   __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || first(v, tid) < kElements; }
 };
 
+// As tensor cores hold accumulators and 16-bit A operands: strips of 16 rows are dealt to warps in
+// turn.  Vectors of 2 lie in 8 x 8 matrices: down two of them, then to the right.
+// Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
+template <int ROWS, int COLS, int THREADS> struct Strips {
+  static constexpr int kVec = 2;
+  static constexpr int kCols = COLS;
+  static constexpr int kWarps = THREADS / 32;
+  static constexpr int kPerStrip = COLS / 4;
+  static constexpr int kWalk = kPerStrip;
+  static constexpr int kStrips = (ROWS / 16 + kWarps - 1) / kWarps;
+  static constexpr int kVectors = kStrips * kPerStrip;
+  static constexpr int kRegisters = kVectors * kVec;
+  static constexpr bool kExact = ROWS / 16 % kWarps == 0;
+  __device__ static __forceinline__ int strip(int v, int tid) { return v / kPerStrip * kWarps + uint32(tid) / 32; }
+  __device__ static __forceinline__ int corner_row(int v, int tid) { return 16 * strip(v, tid) + 8 * (uint32(v) % 2); }
+  __device__ static __forceinline__ int corner_col(int v) { return 8 * (uint32(v) % kPerStrip / 2); }
+  __device__ static __forceinline__ int row(int v, int tid) { return corner_row(v, tid) + uint32(tid) % 32 / 4; }
+  __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + 2 * (uint32(tid) % 4); }
+  __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || strip(v, tid) < ROWS / 16; }
+};
+
+// As mma holds B operands: every warp has the whole tile, its 8 x 8 matrices to the right, then down.
+template <int ROWS, int COLS> struct EachWarp {
+  static constexpr int kVec = 2;
+  static constexpr int kPerStrip = COLS / 8;
+  static constexpr int kVectors = ROWS / 8 * kPerStrip;
+  static constexpr int kWalk = kVectors;
+  static constexpr int kRegisters = kVectors * kVec;
+  __device__ static __forceinline__ int corner_row(int v, int) { return 8 * (uint32(v) / kPerStrip); }
+  __device__ static __forceinline__ int corner_col(int v) { return 8 * (uint32(v) % kPerStrip); }
+  __device__ static __forceinline__ int row(int v, int tid) { return corner_row(v, tid) + uint32(tid) % 32 / 4; }
+  __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + 2 * (uint32(tid) % 4); }
+  __device__ static __forceinline__ bool holds(int, int) { return true; }
+};
+
 // A tile of global memory; UNIT: neighbours along a row are neighbours in memory.
 template <class T, bool UNIT> struct Box {
   T* base;
   int row, col, row_limit, col_limit;
   int64 row_stride, col_stride;
-  static constexpr bool kGlobal = true;
+  // Where T is const nobody writes the tensor while the kernel runs: the read-only path is legal.
+  static constexpr bool kReadOnly = types::IsConst<T>::value;
   __device__ __forceinline__ bool inside(int r, int c) const { return r < row_limit && c < col_limit; }
   __device__ __forceinline__ T* at(int r, int c) const {
     return base + int64(r) * row_stride + (UNIT ? int64(c) : int64(c) * col_stride);
   }
-};
-
-// A tile of shared memory, row after row.
-template <class T, int PITCH> struct Slot {
-  T* base;
-  static constexpr int row = 0, col = 0;
-  static constexpr bool kGlobal = false;
-  __device__ __forceinline__ bool inside(int, int) const { return true; }
-  __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
 };
 
 // One memory access.
@@ -94,9 +118,9 @@ __device__ __forceinline__ void load(R (&dst)[L::kRegisters], const S src, typen
         ok[n] = L::holds(v, tid) && src.inside(r, c + p * WIDTH);
         typedef typename Word<T, WIDTH>::Raw Raw;
         const Raw* from = reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
-        if constexpr (S::kGlobal) {
-          // Inputs are not written while the kernel runs, so the read-only path is legal.  No hint:
-          // L1::no_allocate and evict-first stores each cost 4 % on an H200 (see README, notes).
+        if constexpr (S::kReadOnly) {
+          // No hint: L1::no_allocate and evict-first stores each cost 4 % on an H200 (see README,
+          // notes).
           if (ok[n]) words[n].raw = __ldg(from);
         } else {
           if (ok[n]) words[n].raw = *from;
@@ -140,9 +164,79 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
   }
 }
 
+// The same into registers that hold two 16-bit elements of type T each.
+template <class T, class L, int WIDTH, bool ROWS, bool COLS, class S>
+__device__ __forceinline__ void load_packed(uint32 (&dst)[L::kRegisters / 2], const S src, float fill, int tid) {
+  using M = typename types::Plain<decltype(*src.base)>::type;
+  if constexpr (types::Same<T, M>::value && COLS && WIDTH >= 2) {
+    constexpr int kParts = L::kVec / WIDTH;
+    const uint32 none = types::Packs<T>::pack(fill, fill);
+#pragma unroll
+    for (int v = 0; v < L::kVectors; ++v) {
+      const int r = ROWS ? src.row + L::row(v, tid) : 0;
+      const int c = src.col + L::col(v, tid);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        const bool ok = L::holds(v, tid) && src.inside(r, c + p * WIDTH);
+        Word<T, WIDTH> word;
+        typedef typename Word<T, WIDTH>::Raw Raw;
+        if (ok) word.raw = *reinterpret_cast<const Raw*>(src.at(r, c + p * WIDTH));
+#pragma unroll
+        for (int e = 0; e < WIDTH / 2; ++e) dst[(v * kParts + p) * (WIDTH / 2) + e] = ok ? word.pair[e] : none;
+      }
+    }
+  } else {
+    float wide[L::kRegisters];
+    load<L, WIDTH, ROWS, COLS>(wide, src, fill, tid);
+#pragma unroll
+    for (int i = 0; i < L::kRegisters / 2; ++i) dst[i] = types::Packs<T>::pack(wide[2 * i], wide[2 * i + 1]);
+  }
+}
+
+// From registers that hold two elements of type T each, into memory of type T.
+template <class T, class L, int WIDTH, bool ROWS, bool COLS, class D>
+__device__ __forceinline__ void store_packed(const D dst, const uint32 (&src)[L::kRegisters / 2], int tid) {
+  if constexpr (WIDTH >= 2) {
+    constexpr int kParts = L::kVec / WIDTH;
+#pragma unroll
+    for (int v = 0; v < L::kVectors; ++v) {
+      const int r = dst.row + L::row(v, tid);
+      const int c = dst.col + L::col(v, tid);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) {
+        Word<T, WIDTH> word;
+#pragma unroll
+        for (int e = 0; e < WIDTH / 2; ++e) word.pair[e] = src[(v * kParts + p) * (WIDTH / 2) + e];
+        typedef typename Word<T, WIDTH>::Raw Raw;
+        if (L::holds(v, tid) && dst.inside(r, c + p * WIDTH))
+          *reinterpret_cast<Raw*>(dst.at(r, c + p * WIDTH)) = word.raw;
+      }
+    }
+  } else {
+    float wide[L::kRegisters];
+#pragma unroll
+    for (int i = 0; i < L::kRegisters; ++i)
+      wide[i] = i % 2 ? types::Packs<T>::high(src[i / 2]) : types::Packs<T>::low(src[i / 2]);
+    store<L, WIDTH, ROWS, COLS>(dst, wide, tid);
+  }
+}
+
 template <class R, int N, class F> __device__ __forceinline__ void map(R (&dst)[N], F op) {
 #pragma unroll
   for (int i = 0; i < N; ++i) dst[i] = op(i);
+}
+
+template <class T, int N, class F> __device__ __forceinline__ void map_packed(uint32 (&dst)[N], F op) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) dst[i] = types::Packs<T>::pack(op(2 * i), op(2 * i + 1));
+}
+
+// Columns COLUMN, COLUMN + 1, ... of a tile in strips.
+template <class D, class S, int COLUMN, class R>
+__device__ __forceinline__ void slice(R (&dst)[D::kRegisters], const R (&src)[S::kRegisters]) {
+#pragma unroll
+  for (int i = 0; i < D::kRegisters; ++i)
+    dst[i] = src[i / (D::kCols / 2) * (S::kCols / 2) + COLUMN / 2 + i % (D::kCols / 2)];
 }
 
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.

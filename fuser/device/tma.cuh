@@ -1,5 +1,5 @@
-// Bulk tensor copies and asynchronous groups.  Coordinates are in elements, innermost first.
-// Source: PTX ISA, "cp.async.bulk.tensor", "cp.async.bulk.commit_group", "cp.async.bulk.wait_group".
+// Bulk tensor copies and their groups.  Coordinates are in elements, innermost first.
+// Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async.bulk.wait_group".
 #pragma once
 #include "mbarrier.cuh"
 #include "types.cuh"
@@ -8,63 +8,74 @@ namespace tma {
 
 __device__ __forceinline__ uint32 address(const void* slot) { return uint32(__cvta_generic_to_shared(slot)); }
 
-__device__ __forceinline__ void load(void* dst, const TensorMap* map, int c0, uint64* barrier) {
-  asm volatile("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3}], [%2];"
-               ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)), "r"(c0) : "memory");
+// The four copies of one rank.  AT_n: the coordinates where they are operands n, n + 1, ... of asm.
+#define FUSER_TMA(RANK, AT_2, AT_3, AT_4, INPUTS, ...)                                                          \
+  __device__ __forceinline__ void load(void* dst, const TensorMap* map, uint64* barrier, __VA_ARGS__) {         \
+    asm volatile("cp.async.bulk.tensor." RANK ".shared::cluster.global.mbarrier::complete_tx::bytes"            \
+                 " [%0], [%1, " AT_3 "], [%2];"                                                                 \
+                 ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)), INPUTS : "memory");            \
+  }                                                                                                             \
+  __device__ __forceinline__ void multicast(void* dst, const TensorMap* map, uint64* barrier, int ctas, __VA_ARGS__) { \
+    asm volatile("cp.async.bulk.tensor." RANK ".shared::cluster.global.mbarrier::complete_tx::bytes"            \
+                 ".multicast::cluster [%0], [%1, " AT_4 "], [%2], %3;"                                          \
+                 ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)),                                \
+                   "h"(static_cast<unsigned short>(ctas)), INPUTS : "memory");                                  \
+  }                                                                                                             \
+  __device__ __forceinline__ void store(const void* src, const TensorMap* map, __VA_ARGS__) {                   \
+    asm volatile("cp.async.bulk.tensor." RANK ".global.shared::cta.bulk_group [%0, " AT_2 "], [%1];"            \
+                 ::"l"(map), "r"(address(src)), INPUTS : "memory");                                             \
+  }                                                                                                             \
+  __device__ __forceinline__ void reduce(const void* src, const TensorMap* map, __VA_ARGS__) {                  \
+    asm volatile("cp.reduce.async.bulk.tensor." RANK ".global.shared::cta.add.bulk_group [%0, " AT_2 "], [%1];" \
+                 ::"l"(map), "r"(address(src)), INPUTS : "memory");                                             \
+  }
+#define FUSER_1 "r"(c0)
+#define FUSER_2 FUSER_1, "r"(c1)
+#define FUSER_3 FUSER_2, "r"(c2)
+#define FUSER_4 FUSER_3, "r"(c3)
+#define FUSER_5 FUSER_4, "r"(c4)
+FUSER_TMA("1d", "{%2}", "{%3}", "{%4}", FUSER_1, int c0)
+FUSER_TMA("2d", "{%2, %3}", "{%3, %4}", "{%4, %5}", FUSER_2, int c0, int c1)
+FUSER_TMA("3d", "{%2, %3, %4}", "{%3, %4, %5}", "{%4, %5, %6}", FUSER_3, int c0, int c1, int c2)
+FUSER_TMA("4d", "{%2, %3, %4, %5}", "{%3, %4, %5, %6}", "{%4, %5, %6, %7}", FUSER_4, int c0, int c1, int c2, int c3)
+FUSER_TMA("5d", "{%2, %3, %4, %5, %6}", "{%3, %4, %5, %6, %7}", "{%4, %5, %6, %7, %8}", FUSER_5,
+          int c0, int c1, int c2, int c3, int c4)
+#undef FUSER_TMA
+#undef FUSER_1
+#undef FUSER_2
+#undef FUSER_3
+#undef FUSER_4
+#undef FUSER_5
+
+// Slots of PANELS panels of NBYTES each, COLS elements wide: one copy for each.
+template <int PANELS, int NBYTES, int COLS, class... C>
+__device__ __forceinline__ void load(void* dst, const TensorMap* map, uint64* barrier, int c0, C... rest) {
+#pragma unroll
+  for (int p = 0; p < PANELS; ++p) load(static_cast<char*>(dst) + p * NBYTES, map, barrier, c0 + p * COLS, rest...);
 }
-__device__ __forceinline__ void load(void* dst, const TensorMap* map, int c0, int c1, uint64* barrier) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
-               ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)), "r"(c0), "r"(c1) : "memory");
+template <int PANELS, int NBYTES, int COLS, class... C>
+__device__ __forceinline__ void multicast(void* dst, const TensorMap* map, uint64* barrier, int ctas, int c0, C... rest) {
+#pragma unroll
+  for (int p = 0; p < PANELS; ++p)
+    multicast(static_cast<char*>(dst) + p * NBYTES, map, barrier, ctas, c0 + p * COLS, rest...);
 }
-__device__ __forceinline__ void load(void* dst, const TensorMap* map, int c0, int c1, int c2, uint64* barrier) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-               ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)), "r"(c0), "r"(c1), "r"(c2) : "memory");
+template <int PANELS, int NBYTES, int COLS, class... C>
+__device__ __forceinline__ void store(const void* src, const TensorMap* map, int c0, C... rest) {
+#pragma unroll
+  for (int p = 0; p < PANELS; ++p) store(static_cast<const char*>(src) + p * NBYTES, map, c0 + p * COLS, rest...);
 }
-__device__ __forceinline__ void load(void* dst, const TensorMap* map, int c0, int c1, int c2, int c3, uint64* barrier) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
-               ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
-}
-__device__ __forceinline__ void load(void* dst, const TensorMap* map, int c0, int c1, int c2, int c3, int c4, uint64* barrier) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];"
-               ::"r"(address(dst)), "l"(map), "r"(mbarrier::address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory");
+template <int PANELS, int NBYTES, int COLS, class... C>
+__device__ __forceinline__ void reduce(const void* src, const TensorMap* map, int c0, C... rest) {
+#pragma unroll
+  for (int p = 0; p < PANELS; ++p) reduce(static_cast<const char*>(src) + p * NBYTES, map, c0 + p * COLS, rest...);
 }
 
-__device__ __forceinline__ void store(const TensorMap* map, int c0, const void* src) {
-  asm volatile("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%0, {%2}], [%1];"
-               ::"l"(map), "r"(address(src)), "r"(c0) : "memory");
-}
-__device__ __forceinline__ void store(const TensorMap* map, int c0, int c1, const void* src) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
-               ::"l"(map), "r"(address(src)), "r"(c0), "r"(c1) : "memory");
-}
-__device__ __forceinline__ void store(const TensorMap* map, int c0, int c1, int c2, const void* src) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
-               ::"l"(map), "r"(address(src)), "r"(c0), "r"(c1), "r"(c2) : "memory");
-}
-__device__ __forceinline__ void store(const TensorMap* map, int c0, int c1, int c2, int c3, const void* src) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
-               ::"l"(map), "r"(address(src)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
-}
-__device__ __forceinline__ void store(const TensorMap* map, int c0, int c1, int c2, int c3, int c4, const void* src) {
-  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
-               ::"l"(map), "r"(address(src)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4) : "memory");
-}
-
-__device__ __forceinline__ void async_commit_bulk() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void async_commit_cp_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void async_commit_wgmma() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-
-template <int KEEP> __device__ __forceinline__ void async_await_bulk() {
+__device__ __forceinline__ void commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+template <int KEEP> __device__ __forceinline__ void await() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(KEEP) : "memory");
 }
-template <int KEEP> __device__ __forceinline__ void async_await_bulk_read() {
+template <int KEEP> __device__ __forceinline__ void await_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(KEEP) : "memory");
-}
-template <int KEEP> __device__ __forceinline__ void async_await_cp_async() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(KEEP) : "memory");
-}
-template <int KEEP> __device__ __forceinline__ void async_await_wgmma() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(KEEP) : "memory");
 }
 
 }  // namespace tma

@@ -19,6 +19,9 @@ template <class T> struct Plain { typedef T type; };
 template <class T> struct Plain<T&> { typedef typename Plain<T>::type type; };
 template <class T> struct Plain<const T> { typedef T type; };
 
+template <class T> struct IsConst { static constexpr bool value = false; };
+template <class T> struct IsConst<const T> { static constexpr bool value = true; };
+
 template <class A, class B> struct Same { static constexpr bool value = false; };
 template <class A> struct Same<A, A> { static constexpr bool value = true; };
 
@@ -56,6 +59,8 @@ template <> struct Packs<bf16> {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
   }
+  static __device__ __forceinline__ float low(uint32 x) { return __uint_as_float(x << 16); }
+  static __device__ __forceinline__ float high(uint32 x) { return __uint_as_float(x & 0xffff0000u); }
 };
 template <> struct Packs<f16> {
   static constexpr bool value = true;
@@ -63,6 +68,17 @@ template <> struct Packs<f16> {
     uint32 y;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
+  }
+  static __device__ __forceinline__ float low(uint32 x) { return to_register(f16{static_cast<unsigned short>(x)}); }
+  static __device__ __forceinline__ float high(uint32 x) { return to_register(f16{static_cast<unsigned short>(x >> 16)}); }
+};
+
+// The same numbers as pairs of 16-bit elements, rounded.
+template <class T, int N> struct Pairs {
+  uint32 at[N];
+  __device__ __forceinline__ explicit Pairs(const float (&x)[2 * N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) at[i] = Packs<T>::pack(x[2 * i], x[2 * i + 1]);
   }
 };
 

@@ -16,6 +16,7 @@ from litmus import (
     found,
     grid,
     lives,
+    matmul,
     mbarriers,
     named,
     operands,
@@ -35,7 +36,7 @@ from litmus.parts import Litmus
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
     cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs, found,
-    rules, rules_phases, rules_turns,
+    rules, rules_phases, rules_turns, matmul,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

@@ -2,7 +2,8 @@
 
 import sys
 
-from fuser.binding import Spec, classify
+from fuser.call import Spec
+from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import FusionDefinition

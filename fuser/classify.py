@@ -1,0 +1,161 @@
+"""From the shapes and addresses of a call to its class: which kernels, compiled for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import gcd
+
+from fuser.ampere_params import AmpereParams
+from fuser.call import (
+    Spec,
+    extents_of,
+    intermediate_spec,
+    kernel_extents,
+    loops_of,
+    output_spec,
+    strides_of,
+)
+from fuser.domain import Access
+from fuser.lower_ampere import copy_refusal
+from fuser.matmul_scheduler import MatmulTiling, strangers, summed
+from fuser.mma_axes import Role, roles
+from fuser.pipeline import chosen, tiled
+from fuser.segment import Segment, intermediates, segments
+from fuser.shape_class import CallClass, Choices, Params, ShapeClass
+from fuser.tensor_view import Extent, Fusion, Symbol, TensorView
+
+
+def classify(
+    fusion: Fusion,
+    params: Params | None,
+    specs: Mapping[str, Spec],
+    free: Mapping[str, int] | None = None,
+) -> CallClass:
+    """Return the class of a call (outputs may be missing in `specs`).
+
+    One class of shapes per kernel: kernels of one fusion merge their axes in ways of their own, so
+    that one tensor may allow 16-byte accesses in one of them only.
+    """
+    values = extents_of(fusion, specs, free)
+    choices = Choices(empty=_empty(fusion, values))
+    while True:
+        cut = segments(fusion, choices)
+        known = _known(fusion, cut, specs, values)
+        asked = choices
+        for segment in cut:
+            asked = _asked(segment, params, known, values, asked)
+        if asked == choices:
+            break
+        choices = asked
+    schedules = tuple(_chosen(segment, params, values) for segment in cut)
+    made = zip(cut, schedules, strict=True)
+    kernels = tuple(_class(segment, schedule, known, values) for segment, schedule in made)
+    return CallClass(choices, kernels, schedules)
+
+
+def _chosen(segment: Segment, params: Params | None, values: Mapping[Symbol, int]) -> Params:
+    return chosen(segment, params, loops_of(segment.domain, values))
+
+
+def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
+    """Products that sum over no element."""
+
+    def none(extent: Extent) -> bool:
+        return (values[extent] if isinstance(extent, Symbol) else extent) == 0
+
+    return frozenset(
+        tv.name
+        for tv in fusion.tensors
+        if tv.op == "mma" and any(none(a.extent) for a in roles(tv) if a.role is Role.K)
+    )
+
+
+def _known(
+    fusion: Fusion,
+    cut: tuple[Segment, ...],
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+) -> dict[str, Spec]:
+    """Return the specs of inputs, outputs and intermediates."""
+    made = {tv.name: output_spec(tv, values) for tv in fusion.outputs}
+    between = {tv.name: intermediate_spec(tv, values) for tv in intermediates(fusion, cut)}
+    return {**made, **specs, **between}
+
+
+def _asked(
+    segment: Segment,
+    params: Params | None,
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+    choices: Choices,
+) -> Choices:
+    """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
+    domain = segment.domain
+    if not domain.products:
+        return choices
+    apart = frozenset(product.tv.name for product in strangers(domain))
+    if apart:
+        return replace(choices, apart=choices.apart | apart)
+    copied = {
+        arg.name
+        for product in domain.products
+        if len(summed(domain, product)) != 1
+        for arg in product.tv.args
+        if isinstance(arg, TensorView)
+    }
+    if copied <= choices.copied:
+        schedule = _chosen(segment, params, values)
+        tiles = tiled(domain, schedule)
+        shapes = _class(segment, schedule, specs, values)
+        assert isinstance(tiles, MatmulTiling), "a domain with products"
+        for product in domain.products:
+            for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
+                assert isinstance(arg, TensorView), "operands of an mma are tensors"
+                if _refusal(tiles, access, schedule, shapes) is not None:
+                    copied.add(arg.name)
+    return replace(choices, copied=choices.copied | copied)
+
+
+def _refusal(
+    tiles: MatmulTiling, access: Access, schedule: Params, shapes: ShapeClass
+) -> str | None:
+    """Say why the copies of a schedule cannot read an operand where it lies."""
+    operand = tiles.operand(access)
+    assert operand is not None, "asked of operands only"
+    if isinstance(schedule, AmpereParams):
+        return copy_refusal(operand, shapes)
+    if access.name not in shapes.tma:
+        return "not aligned to 16 bytes"
+    return tiles.tma_refusal(access)
+
+
+def _class(
+    segment: Segment,
+    schedule: Params,
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+) -> ShapeClass:
+    domain = segment.domain
+    aligned: dict[str, int] = {}
+    tma: set[str] = set()
+    tiles = tiled(domain, schedule)
+    extents = kernel_extents(tiles, schedule, values)
+    for access in (*domain.reads, *domain.writes):
+        spec = specs[access.tv.name]
+        strides = strides_of(tiles, access, spec, extents)
+        axes = tiles.axes(access)
+        steps = [
+            stride
+            for axis, stride in zip(axes, strides, strict=True)
+            if extents[axis] > 1 and tiles.varies(access, axis) and not tiles.unit(access, axis)
+        ]
+        nbytes = spec.dtype.nbytes
+        common = gcd(16, spec.address, *(s * nbytes for s in steps))
+        loads = common == 16
+        if tiles.varies(access, axes[-1]):
+            common = gcd(common, extents[axes[-1]] * nbytes)
+        if common == 16 or (loads and access in domain.reads):
+            tma.add(access.name)
+        aligned[access.name] = max(1, common // nbytes)
+    return ShapeClass(tuple(aligned.items()), frozenset(tma))

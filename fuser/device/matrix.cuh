@@ -1,0 +1,91 @@
+// Tiles by 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8,
+// and holds elements 2 (l % 4) and the next of row l / 4 of each.
+// Source: PTX ISA, "ldmatrix", "stmatrix".
+#pragma once
+#include "tile.cuh"
+
+namespace tile {
+
+// Four matrices from vector V on, or two.
+template <class L, class S> __device__ __forceinline__ uint32 matrix_row(const S slot, int first, int tid) {
+  const int lane = uint32(tid) % 32;
+  const int v = first + lane / 8;
+  return uint32(__cvta_generic_to_shared(slot.at(L::corner_row(v, tid) + lane % 8, L::corner_col(v))));
+}
+template <class L, class S> __device__ __forceinline__ uint32 matrix_row_of_two(const S slot, int first, int tid) {
+  const int lane = uint32(tid) % 32;
+  const int v = first + lane / 8 % 2;
+  return uint32(__cvta_generic_to_shared(slot.at(L::corner_row(v, tid) + lane % 8, L::corner_col(v))));
+}
+__device__ __forceinline__ void ldmatrix(uint32 at, uint32& a) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(a) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void ldmatrix(uint32 at, uint32& a, uint32& b, uint32& c, uint32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void stmatrix(uint32 at, uint32 a) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], {%1};" ::"r"(at), "r"(a) : "memory");
+}
+__device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(at), "r"(a), "r"(b) : "memory");
+}
+__device__ __forceinline__ void stmatrix(uint32 at, uint32 a, uint32 b, uint32 c, uint32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+// Calls `four(v)`, `two(v)` or `one(v)` for the vectors in turn: as many fours of a strip as fit.
+template <class L, class F4, class F2, class F1>
+__device__ __forceinline__ void each_matrix(int tid, F4 four, F2 two, F1 one) {
+  constexpr int kFours = L::kWalk / 4, kLeft = L::kWalk % 4;
+#pragma unroll
+  for (int strip = 0; strip < L::kVectors / L::kWalk; ++strip) {
+    const int first = strip * L::kWalk;
+    if (!L::holds(first, tid)) continue;
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) four(first + 4 * i);
+    if constexpr (kLeft >= 2) two(first + 4 * kFours);
+    if constexpr (kLeft % 2 == 1) one(first + L::kWalk - 1);
+  }
+}
+
+template <class L, class S>
+__device__ __forceinline__ void load_matrix_packed(uint32 (&dst)[L::kRegisters / 2], const S src, int tid) {
+  each_matrix<L>(
+      tid,
+      [&](int v) { ldmatrix(matrix_row<L>(src, v, tid), dst[v], dst[v + 1], dst[v + 2], dst[v + 3]); },
+      [&](int v) { ldmatrix(matrix_row_of_two<L>(src, v, tid), dst[v], dst[v + 1]); },
+      [&](int v) { ldmatrix(matrix_row_of_two<L>(src, v, tid), dst[v]); });
+}
+template <class T, class L, class S>
+__device__ __forceinline__ void load_matrix(float (&dst)[L::kRegisters], const S src, int tid) {
+  uint32 packed[L::kRegisters / 2];
+  load_matrix_packed<L>(packed, src, tid);
+#pragma unroll
+  for (int i = 0; i < L::kRegisters / 2; ++i) {
+    dst[2 * i] = types::Packs<T>::low(packed[i]);
+    dst[2 * i + 1] = types::Packs<T>::high(packed[i]);
+  }
+}
+template <class L, class D>
+__device__ __forceinline__ void store_matrix_packed(const D dst, const uint32 (&src)[L::kRegisters / 2], int tid) {
+  each_matrix<L>(
+      tid,
+      [&](int v) { stmatrix(matrix_row<L>(dst, v, tid), src[v], src[v + 1], src[v + 2], src[v + 3]); },
+      [&](int v) { stmatrix(matrix_row_of_two<L>(dst, v, tid), src[v], src[v + 1]); },
+      [&](int v) { stmatrix(matrix_row_of_two<L>(dst, v, tid), src[v]); });
+}
+template <class T, class L, class D, class R>
+__device__ __forceinline__ void store_matrix(const D dst, const R (&src)[L::kRegisters], int tid) {
+  uint32 packed[L::kRegisters / 2];
+#pragma unroll
+  for (int i = 0; i < L::kRegisters / 2; ++i)
+    packed[i] = types::Packs<T>::pack(float(src[2 * i]), float(src[2 * i + 1]));
+  store_matrix_packed<L>(dst, packed, tid);
+}
+
+}  // namespace tile

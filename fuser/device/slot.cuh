@@ -1,0 +1,44 @@
+// Slots: tiles of shared memory, row after row or swizzled.
+// Source: PTX ISA, "tensor swizzling modes", "mapa".
+#pragma once
+#include "types.cuh"
+
+namespace tile {
+
+template <class T> __device__ __forceinline__ T* shared(unsigned char* bytes) {
+  return reinterpret_cast<T*>(bytes);
+}
+
+// The same place in the shared memory of another CTA of the cluster.
+template <class T> __device__ __forceinline__ T* of_cta(T* slot, int cta) {
+  uint64 there;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(slot), "r"(cta));
+  return reinterpret_cast<T*>(there);
+}
+
+// Row after row.
+template <class T, int PITCH> struct Slot {
+  T* base;
+  static constexpr int row = 0, col = 0;
+  static constexpr bool kReadOnly = false;
+  __device__ __forceinline__ bool inside(int, int) const { return true; }
+  __device__ __forceinline__ T* at(int r, int c) const { return base + r * PITCH + c; }
+};
+
+// Panels of BYTES along a row, one below the other; in each, 16-byte chunks of a row change places
+// with the row.  The lines of 128 bytes repeat every 8, so that the number of the line within the
+// slot does for that within the atom.
+template <class T, int ROWS, int BYTES> struct Swizzled {
+  T* base;
+  static constexpr int row = 0, col = 0;
+  static constexpr bool kReadOnly = false;
+  static constexpr int kRow = BYTES / int(sizeof(T)), kChunk = 16 / int(sizeof(T));
+  __device__ __forceinline__ bool inside(int, int) const { return true; }
+  __device__ __forceinline__ T* at(int r, int c) const {
+    const uint32 line = uint32(uint32(c) / kRow * ROWS + r), within = uint32(c) % kRow;
+    const uint32 chunk = (within / kChunk) ^ (line * BYTES / 128 % (BYTES / 16));
+    return base + (line * kRow + chunk * kChunk + within % kChunk);
+  }
+};
+
+}  // namespace tile

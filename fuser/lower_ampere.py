@@ -1,0 +1,110 @@
+"""Products by mma.sync from tiles that cp.async brings, without a single sync."""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
+from fuser.domain import Product
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Var
+from fuser.lower_product import Pairs, ProductLowering
+from fuser.matmul_scheduler import MatmulTiling, Operand
+from fuser.shape_class import ShapeClass
+
+LOAD_WARPS = 2
+"""Warps of a load role, which copy by all their threads."""
+
+
+def lower_ampere(
+    name: str, tiling: MatmulTiling, params: AmpereParams, shapes: ShapeClass
+) -> kir.Kernel:
+    """Return the kernel of one domain with products, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : MatmulTiling
+        Axes and tile.
+    params : AmpereParams
+        Threads and rings.
+    shapes : ShapeClass
+        Alignments; operands whose rows are not aligned to 4 bytes are refused.
+
+    Raises
+    ------
+    ScheduleError
+        If cp.async or ldmatrix cannot move an operand.
+    """
+    lowering = _Ampere(name, tiling, params, shapes, kir.WARP * params.warps, by_tma=False)
+    lowering.schedule = params
+    return lowering.kernel()
+
+
+class _Ampere(ProductLowering):
+    schedule: AmpereParams
+
+    def request(self) -> kir.CircularBuffer:
+        params = self.schedule
+        roles = kir.WarpSpecialized(LOAD_WARPS) if params.observe == "mbarriers" else None
+        return kir.CircularBuffer(params.stages, params.prefetch, roles)
+
+    def before(self, product: Product) -> list[kir.Stmt]:
+        """Clear the sums, to which every step adds."""
+        zero = kir.Literal(0.0, DType.F32)
+        return [kir.Compute(self.accumulator(product), "promote", (zero,))]
+
+    def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
+        """Load each operand's fragment once, then multiply."""
+        loads: list[kir.Stmt] = []
+        products: list[kir.Stmt] = []
+        made: dict[str, kir.Fragment] = {}
+        for product, (a, b) in pairs:
+            for operand, deal in ((a, kir.Deal.STRIPS), (b, kir.Deal.EACH_WARP)):
+                name = operand.access.name
+                if name not in made:
+                    made[name] = self._fragment(operand, deal)
+                    copies.append(self._copy(operand, step))
+                    slot = kir.Slot(self.buffers[f"S_{name}"], 0)
+                    loads.append(kir.Load(made[name], slot, 2, matrix=True))
+            parts = (made[a.access.name], made[b.access.name])
+            products.append(kir.Mma(self.accumulator(product), *parts))
+        return [*loads, *products]
+
+    def _fragment(self, operand: Operand, deal: kir.Deal) -> kir.Fragment:
+        access = operand.access
+        layout = kir.Layout(self.tiling.shape(access), 2, self.threads, deal)
+        return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
+
+    def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
+        access = operand.access
+        reason = copy_refusal(operand, self.shapes)
+        if reason is not None:
+            raise ScheduleError(
+                f"AmpereParams({self.params.family}): cp.async cannot move an operand of "
+                f"{self.name}: {reason}; pass a contiguous, padded tensor"
+            )
+        shape = self.tiling.shape(access)
+        nbytes = access.tv.dtype.nbytes
+        buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+        width = min(self.shapes.elements(access.name), 16 // nbytes)
+        threads = self.threads
+        if self.schedule.observe == "mbarriers":
+            threads = kir.WARP * LOAD_WARPS
+        layout = kir.Layout(shape, 16 // nbytes, threads)
+        box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
+        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.CP_ASYNC, layout, width)
+
+
+def copy_refusal(operand: Operand, shapes: ShapeClass) -> str | None:
+    """Say why cp.async cannot move an operand's tiles, if it cannot.
+
+    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+    """
+    tv = operand.access.tv
+    if operand.transposed:
+        return f"{tv} is not contiguous along the axis that is summed over"
+    if shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:
+        return f"address, strides or rows of {tv} are not multiples of 4 bytes"
+    return None

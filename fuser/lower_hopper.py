@@ -1,0 +1,98 @@
+"""Products by wgmma from tiles that TMA brings, without a single sync."""
+
+from __future__ import annotations
+
+from fuser import kernel_ir as kir
+from fuser.domain import Product
+from fuser.errors import ScheduleError
+from fuser.expr import Var
+from fuser.lower_product import Pairs, ProductLowering
+from fuser.matmul_params import MatmulParams
+from fuser.matmul_scheduler import MatmulTiling, Operand
+from fuser.shape_class import ShapeClass
+
+
+def lower_hopper(
+    name: str, tiling: MatmulTiling, params: MatmulParams, shapes: ShapeClass
+) -> kir.Kernel:
+    """Return the kernel of one domain with products, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : MatmulTiling
+        Axes and tile.
+    params : MatmulParams
+        Mechanisms, threads and rings.
+    shapes : ShapeClass
+        Alignments; operands outside `shapes.tma` are refused.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA cannot move an operand, or the tile suits no swizzle.
+    """
+    groups = 1 if params.split == "ping_pong" else params.warpgroups
+    by_tma = params.store == "tma"
+    lowering = _Hopper(name, tiling, params, shapes, kir.WARPGROUP * groups, by_tma)
+    lowering.schedule = params
+    return lowering.kernel()
+
+
+class _Hopper(ProductLowering):
+    schedule: MatmulParams
+
+    def request(self) -> kir.CircularBuffer:
+        params = self.schedule
+        roles = None
+        if params.split != "pipelined":
+            roles = kir.WarpSpecialized(4, params.split == "ping_pong", params.registers)
+        return kir.CircularBuffer(params.stages, params.prefetch, roles)
+
+    def before(self, product: Product) -> list[kir.Stmt]:
+        return []
+
+    def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
+        """Issue one wgmma a product; the first step of a loop forgets what was summed before."""
+        out: list[kir.Stmt] = []
+        for product, (a, b) in pairs:
+            first, second = (self._slot(operand, copies, step) for operand in (a, b))
+            out.append(
+                kir.Wgmma(
+                    self.accumulator(product),
+                    first,
+                    second,
+                    accumulate=step >= 1,
+                    a_transposed=a.transposed,
+                    b_transposed=b.transposed,
+                )
+            )
+        return out
+
+    def _slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
+        """Return the slot of an operand; the first that asks for it adds its copy."""
+        name = f"S_{operand.access.name}"
+        if name not in self.buffers:
+            copies.append(self._copy(operand, step))
+        return kir.Slot(self.buffers[name], 0)
+
+    def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
+        access = operand.access
+        reason = self.tiling.tma_refusal(access)
+        if reason is None and access.name not in self.shapes.tma:
+            reason = f"address or strides of {access.tv} are not multiples of 16 bytes"
+        if reason is not None:
+            raise ScheduleError(
+                f"MatmulParams({self.params.family}): TMA cannot move an operand of {self.name}: "
+                f"{reason}; pass a contiguous, padded tensor"
+            )
+        shape = self.tiling.shape(access)
+        buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+        if not buffer.swizzle:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.params.tile}): rows of {shape[-1]} elements of "
+                f"{access.tv} suit no swizzle; use multiples of {32 // access.tv.dtype.nbytes}"
+            )
+        box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
+        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA)

@@ -1,0 +1,131 @@
+"""From the operations of a fusion to Compute statements, on tiles that are dealt to threads alike.
+
+For lowerings, which say how tiles are dealt, where they begin and what is known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fuser import kernel_ir as kir
+from fuser.domain import Coords, arguments
+from fuser.dtype import DType
+from fuser.expr import Expr
+from fuser.ops import OPS, Form, operand_dtypes
+from fuser.tensor_view import Constant, Scalar, TensorView
+
+Operand = kir.Fragment | kir.Scalar | kir.Literal
+
+
+@dataclass
+class Arithmetic:
+    """Computes tensors of a fusion on one tile, each once.
+
+    Parameters
+    ----------
+    layout : Layout
+        How every tile is dealt.
+    position : callable
+        Axis of a tile and its first coordinate, for a loop axis; raises if it has none.
+    done : dict
+        What is known: a tensor as walked, and the fragment that holds it.
+    math : list of Stmt
+        The statements so far.
+    scalars : dict
+        Scalars used, by name.
+    """
+
+    layout: kir.Layout
+    position: Callable[[TensorView, int], tuple[int, Expr] | None]
+    done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
+    math: list[kir.Stmt] = field(default_factory=list)
+    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+
+    def fragment(self, name: str, dtype: DType) -> kir.Fragment:
+        """Return a tile in registers."""
+        return kir.Fragment(name, dtype, self.layout)
+
+    def value(self, tv: TensorView, coords: Coords) -> kir.Fragment:
+        """Compute `tv` where its axes walk the loop axes `coords`; once."""
+        for key in self._pending(tv, coords):
+            self.done[key] = self._define(*key)
+        return self.done[(tv, coords)]
+
+    def _pending(self, tv: TensorView, coords: Coords) -> list[tuple[TensorView, Coords]]:
+        """Return what must be computed first, arguments before users."""
+        found: set[tuple[TensorView, Coords]] = set()
+        stack = [(tv, coords)]
+        while stack:
+            key = stack.pop()
+            if key in self.done or key in found:
+                continue
+            found.add(key)
+            stack.extend((arg, walked) for _, arg, walked in arguments(*key))
+        # An intermediate has the number of what it holds, and a name that is longer.
+        return sorted(found, key=lambda key: (key[0].number, key[0].name, str(key[1])))
+
+    def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
+        spec = OPS[tv.op]
+        args = self._operands(tv, coords)
+        if spec.form is Form.SHAPE:
+            (moved,) = args
+            assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
+            return moved
+        name = f"r_{tv.name}"
+        taken = sum(1 for other, _ in self.done if other is tv)
+        frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype)
+        if tv.op == "iota":
+            return self._iota(frag, tv, coords, args)
+        op = "promote" if tv.op == "full" else tv.op
+        self.math.append(kir.Compute(frag, op, tuple(args)))
+        return frag
+
+    def _iota(
+        self, frag: kir.Fragment, tv: TensorView, coords: Coords, args: list[Operand]
+    ) -> kir.Fragment:
+        """Start + step * coordinate, in i64 for integers, else in the type of the result."""
+        (axis,) = coords
+        where_ = None if axis is None else self.position(tv, axis)
+        if where_ is None:  # one element
+            self.math.append(kir.Compute(frag, "promote", (args[0],)))
+            return frag
+        kernel_axis, origin = where_
+        index = self.fragment(f"{frag.name}_i", DType.I64)
+        where = self.fragment(f"{frag.name}_x", tv.dtype)
+        step = self.fragment(f"{frag.name}_d", tv.dtype)
+        self.math += [
+            kir.Coordinate(index, kernel_axis, origin),
+            kir.Compute(where, "promote", (index,)),
+            kir.Compute(step, "mul", (where, args[1])),
+            kir.Compute(frag, "add", (step, args[0])),
+        ]
+        return frag
+
+    def _operands(self, tv: TensorView, coords: Coords) -> list[Operand]:
+        walked = {n: (arg, axes) for n, arg, axes in arguments(tv, coords)}
+        out: list[Operand] = []
+        for n, (arg, dtype) in enumerate(zip(tv.args, operand_dtypes(tv), strict=True)):
+            match arg:
+                case Constant(value):
+                    out.append(kir.Literal(value, dtype))
+                case Scalar(name, own):
+                    scalar = self.scalars.setdefault(name, kir.Scalar(name, own))
+                    out.append(scalar if own is dtype else self._promoted(scalar, dtype))
+                case TensorView():
+                    frag = self.done[walked[n]]
+                    shape_op = OPS[tv.op].form is Form.SHAPE
+                    same = shape_op or _register(frag.dtype) is _register(dtype)
+                    out.append(frag if same else self._promoted(frag, dtype))
+        return out
+
+    def _promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
+        count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
+        frag = self.fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)
+        self.math.append(kir.Compute(frag, "promote", (arg,)))
+        return frag
+
+
+def _register(dtype: DType) -> DType:
+    """Return the type in which a fragment of `dtype` holds its elements."""
+    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype

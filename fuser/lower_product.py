@@ -1,0 +1,277 @@
+"""What all kernels with products have: tiles in an order that suits the L2, and an epilogue.
+
+A CTA multiplies in steps along the summed axes, then computes the rest of the fusion on its tile, a
+few columns at a time.  How it multiplies is said by `lower_hopper` and `lower_ampere`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd, prod
+
+from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
+from fuser.domain import Access, Product
+from fuser.dtype import DType
+from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.lower_math import Arithmetic
+from fuser.matmul_params import MatmulParams
+from fuser.matmul_scheduler import MatmulTiling, Operand
+from fuser.shape_class import ShapeClass
+
+Pairs = list[tuple[Product, tuple[Operand, Operand]]]
+"""Products with their operands."""
+TURN, TILES, TILE, RASTER = Var("t"), Var("tiles"), Var("tile"), Var("raster")
+STEP = Var("k")
+SPAN = 128
+"""Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
+
+
+@dataclass
+class ProductLowering:
+    """The lowering of one domain with products; subclasses add the loops that multiply.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : MatmulTiling
+        Axes and tile.
+    params : MatmulParams or AmpereParams
+        Order of tiles, columns of the epilogue.
+    shapes : ShapeClass
+        Alignments.
+    threads : int
+        Threads that share a tile.
+    by_tma : bool
+        Whether outputs that TMA can write are written by it.
+    """
+
+    name: str
+    tiling: MatmulTiling
+    params: MatmulParams | AmpereParams
+    shapes: ShapeClass
+    threads: int
+    by_tma: bool
+    tensors: dict[str, kir.Tensor] = field(default_factory=dict)
+    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    buffers: dict[str, kir.Buffer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+
+    def kernel(self) -> kir.Kernel:
+        """Return the kernel, without any sync."""
+        tiling, params = self.tiling, self.params
+        for access in (*tiling.domain.reads, *tiling.domain.writes):
+            self.tensors[access.name] = self._tensor(access)
+        body: tuple[kir.Stmt, ...] = (
+            *self._origins(),
+            *self._loops(),
+            *self._epilogue(),
+        )
+        grid: tuple[Expr, ...] = ()
+        if params.persistent:
+            trips = kir.Let(TILES, ceildiv(self._count() - kir.BLOCK, kir.GRID))
+            body = (trips, kir.ForLoop(TURN, TILES, body, kir.CircularBuffer(1, 0)))
+        else:
+            grid = (eq(kir.GRID, self._count()),)
+        strides = [
+            s
+            for t in self.tensors.values()
+            for s in t.strides
+            if isinstance(s, Var) and s not in self.extents
+        ]
+        sums = self.extents[tiling.outer + 2 :]
+        return kir.Kernel(
+            name=self.name,
+            params=(*self.extents, *strides, RASTER),
+            tensors=tuple(self.tensors.values()),
+            scalars=tuple(self.scalars.values()),
+            buffers=tuple(self.buffers.values()),
+            barriers=(),
+            threads=self.threads,
+            body=body,
+            outputs=tuple(access.name for access in tiling.domain.writes),
+            requires=(
+                *(n >= 1 for n in sums),
+                RASTER >= 1,
+                eq(self._tiles_along(tiling.rows) % RASTER, 0),
+                *grid,
+            ),
+        )
+
+    def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
+        """Append the copies of a step's operands, and return what multiplies them."""
+        raise NotImplementedError
+
+    def before(self, product: Product) -> list[kir.Stmt]:
+        """Return what must be done to an accumulator before its loop."""
+        raise NotImplementedError
+
+    def request(self) -> kir.CircularBuffer:
+        """Return what is asked of the passes for every loop that multiplies."""
+        raise NotImplementedError
+
+    def _loops(self) -> list[kir.Stmt]:
+        """Multiply: one loop for all products that sum over the same axis."""
+        tiling = self.tiling
+        pairs = list(zip(tiling.domain.products, tiling.operands, strict=True))
+        out: list[kir.Stmt] = []
+        for axis in range(tiling.outer + 2, tiling.rank):
+            mine = [(product, pair) for product, pair in pairs if pair[0].summed == axis]
+            step = STEP if axis == tiling.outer + 2 else Var(f"{STEP.name}{axis}")
+            copies: list[kir.Stmt] = []
+            products = self.multiply(copies, step, mine)
+            out += [stmt for product, _ in mine for stmt in self.before(product)]
+            body = (*copies, *products)
+            out.append(kir.ForLoop(step, self._tiles_along(axis), body, self.request()))
+        return out
+
+    # --- tensors and tiles ------------------------------------------------------------------
+
+    def _tensor(self, access: Access) -> kir.Tensor:
+        extents: list[Expr] = []
+        strides: list[Expr] = []
+        for axis in self.tiling.axes(access):
+            varies = self.tiling.varies(access, axis)
+            extents.append(self.extents[axis] if varies else 1)
+            if not varies:
+                strides.append(0)
+            elif self.tiling.unit(access, axis):
+                strides.append(1)
+            else:
+                strides.append(Var(f"{access.name}_s{axis}"))
+        aligned = self.shapes.elements(access.name)
+        return kir.Tensor(access.name, access.tv.dtype, tuple(extents), tuple(strides), aligned)
+
+    def _tiles_along(self, axis: int) -> Expr:
+        return ceildiv(self.extents[axis], self.tiling.tile[axis])
+
+    def _count(self) -> Expr:
+        total: Expr = 1
+        for axis in self.tiling.walked:
+            total = total * self._tiles_along(axis)
+        return total
+
+    @staticmethod
+    def _origin(axis: int) -> Var:
+        return Var(f"c{axis}")
+
+    def _origins(self) -> list[kir.Stmt]:
+        """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column."""
+        tiling = self.tiling
+        number = kir.BLOCK + TURN * kir.GRID if self.params.persistent else kir.BLOCK
+        lets: list[kir.Stmt] = [kir.Let(TILE, number)]
+        down, across = self._tiles_along(tiling.rows), self._tiles_along(tiling.cols)
+        m, n = tiling.tile[tiling.rows], tiling.tile[tiling.cols]
+        rest: Expr = TILE
+        for axis in range(tiling.outer):
+            inner: Expr = down * across
+            for later in range(axis + 1, tiling.outer):
+                inner = self._tiles_along(later) * inner
+            lets.append(kir.Let(self._origin(axis), rest // inner))
+            rest = rest % inner
+        row = rest // (RASTER * across) * RASTER + rest % RASTER
+        lets.append(kir.Let(self._origin(tiling.rows), row * m))
+        lets.append(kir.Let(self._origin(tiling.cols), rest // RASTER % across * n))
+        return lets
+
+    def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
+        """Return a part of a tensor: at the tile's origin, but for some axes of the kernel."""
+        axes = self.tiling.axes(access)
+        varies = [self.tiling.varies(access, axis) for axis in axes]
+        return kir.Box(
+            self.tensors[access.name],
+            tuple(
+                origins.get(a, self._origin(a)) if v else 0
+                for a, v in zip(axes, varies, strict=True)
+            ),
+            shape,
+            tuple(self.extents[a] if v else 1 for a, v in zip(axes, varies, strict=True)),
+        )
+
+    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
+        """Return a new buffer, with the widest swizzle that suits its rows."""
+        swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
+        end = max((b.end for b in self.buffers.values()), default=0)
+        offset = -(-end // (8 * SPAN)) * 8 * SPAN
+        buffer = kir.Buffer(name, dtype, shape, 1, offset, swizzle if swizzle >= 32 else 0)
+        self.buffers[name] = buffer
+        return buffer
+
+    def accumulator(self, product: Product) -> kir.Fragment:
+        """Return the sums of a product."""
+        n = self.tiling.domain.products.index(product)
+        shape = (1,) * self.tiling.outer + self.params.tile[:2]
+        layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
+        return kir.Fragment(f"acc{n}" if n else "acc", DType.F32, layout)
+
+    # --- epilogue ---------------------------------------------------------------------------
+
+    def _epilogue(self) -> list[kir.Stmt]:
+        """Compute the rest of the fusion, `params.columns` at a time, and store it."""
+        out: list[kir.Stmt] = []
+        for first in range(0, self.params.tile[1], self.params.columns):
+            out += self._columns(first)
+        return out
+
+    def _columns(self, first: int) -> list[kir.Stmt]:
+        tiling, width = self.tiling, self.params.columns
+        shape = (*(1,) * tiling.outer, self.params.tile[0], width)
+        layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
+        math = Arithmetic(
+            layout, lambda tv, axis: self._position(axis, first), scalars=self.scalars
+        )
+        for product in tiling.domain.products:
+            part = whole = self.accumulator(product)
+            if width != self.params.tile[1]:
+                part = kir.Fragment(f"{whole.name}_part", DType.F32, layout)
+                math.math.append(kir.Slice(part, whole, first))
+            math.done[(product.tv, product.coords)] = part
+        for access in tiling.domain.reads:
+            if tiling.operand(access) is None:
+                frag = math.fragment(f"r_{access.name}", access.tv.dtype)
+                box = self.box(access, self._at(first), self._shape(access))
+                math.math.append(kir.Load(frag, box, self._width(access)))
+                math.done[(access.tv, access.coords)] = frag
+        stores: list[kir.Stmt] = []
+        copies: list[kir.Stmt] = []
+        for access in tiling.domain.writes:
+            frag = math.value(access.tv, access.coords)
+            box = self.box(access, self._at(first), self._shape(access))
+            if not self._by_tma(access):
+                stores.append(kir.Store(box, frag, self._width(access)))
+                continue
+            name = f"S_{access.name}"
+            buffer = self.buffers.get(name) or self.buffer(name, access.tv.dtype, shape)
+            stores.append(kir.Store(kir.Slot(buffer, 0), frag, 2))
+            copies.append(kir.Copy(box, kir.Slot(buffer, 0), kir.Engine.TMA))
+        return [*math.math, *stores, *copies]
+
+    def _position(self, axis: int, first: int) -> tuple[int, Expr] | None:
+        found = next((n for n, group in enumerate(self.tiling.groups) if axis in group), None)
+        return None if found is None else (found, self._at(first).get(found, self._origin(found)))
+
+    def _at(self, first: int) -> dict[int, Expr]:
+        return {self.tiling.cols: self._origin(self.tiling.cols) + first}
+
+    def _shape(self, access: Access) -> tuple[int, ...]:
+        """Part of a tensor's tile that the epilogue takes at a time."""
+        tile = (*self.tiling.tile[: self.tiling.cols], self.params.columns)
+        axes = self.tiling.axes(access)
+        return tuple(tile[a] if self.tiling.varies(access, a) else 1 for a in axes)
+
+    def _width(self, access: Access) -> int:
+        """Elements per access: two neighbours where they are aligned."""
+        if not self.tiling.unit(access, self.tiling.cols):
+            return 1
+        return min(2, self.tensors[access.name].aligned)
+
+    def _by_tma(self, access: Access) -> bool:
+        """Whether TMA is asked to write an output, and can."""
+        if not self.by_tma or access.name not in self.shapes.tma:
+            return False
+        row = self.params.columns * access.tv.dtype.nbytes
+        tile = prod(self._shape(access)) * access.tv.dtype.nbytes
+        return self.tiling.tma_refusal(access) is None and row % 16 == 0 and tile % 128 == 0

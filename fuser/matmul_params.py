@@ -1,0 +1,209 @@
+"""How to compute a fusion with matrix products, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fuser.arch import launch_registers
+from fuser.errors import ScheduleError
+from fuser.params import MAX_STAGES, Mechanism
+
+Split = Literal["pipelined", "cooperative", "ping_pong"]
+"""Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
+load role beside two warpgroups that take whole tiles in turn."""
+
+WARPGROUP_ROWS = 64
+"""Rows of an accumulator that one wgmma takes.  Source: PTX ISA, "wgmma.mma_async"."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulParams:
+    """Schedule of a fusion with matrix products on Hopper's tensor cores.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows (M), columns (N) and depth (K) of a CTA's tile: 64..256 in steps of 64 rows for each
+        warpgroup, 8..256 in steps of 8, and one swizzle span of 128 bytes or several.
+    warpgroups : int
+        Computing warpgroups, 1..3; rows are dealt to them (`ping_pong`: each takes all rows).
+    split : {"pipelined", "cooperative", "ping_pong"}
+        Who loads and who multiplies.
+    stages : int
+        Slots of the operand rings, 1..8; shared memory grows by that factor.
+    prefetch : int
+        K tiles that are loaded while one is multiplied, 0..stages-1.  The other slots belong to
+        multiplications in flight: `stages - prefetch - 1` groups of them stay unfinished.
+    persistent : bool
+        One CTA per SM takes tiles in turn; else one CTA a tile.
+    raster : int
+        Rows of tiles that are walked together before the next columns, so that neighbours in
+        time share operands in the L2; the launch takes its largest divisor that divides the rows.
+    columns : int
+        Columns of the result that the epilogue computes at a time; divides the tile's.
+    load, store : {"direct", "tma"}
+        Mechanism of the epilogue's inputs and of the outputs.
+    registers : tuple of int, or None
+        Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
+        the equal shares of the launch.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    tile: tuple[int, int, int]
+    warpgroups: int
+    split: Split
+    stages: int
+    prefetch: int
+    persistent: bool
+    raster: int = 8
+    columns: int = 64
+    load: Mechanism = "direct"
+    store: Mechanism = "tma"
+    registers: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        self._check_types()
+        self._check_tile()
+        if self.split not in ("pipelined", "cooperative", "ping_pong"):
+            raise ScheduleError(
+                f"MatmulParams(split={self.split!r}): unknown; "
+                'use "pipelined", "cooperative" or "ping_pong"'
+            )
+        if self.split == "ping_pong" and (self.warpgroups, self.persistent) != (2, True):
+            raise ScheduleError(
+                f'MatmulParams(split="ping_pong", warpgroups={self.warpgroups}, '
+                f"persistent={self.persistent}): two warpgroups take the tiles of a CTA in turn; "
+                "use warpgroups=2, persistent=True"
+            )
+        for name in ("load", "store"):
+            if getattr(self, name) not in ("direct", "tma"):
+                raise ScheduleError(
+                    f"MatmulParams({name}={getattr(self, name)!r}): unknown mechanism; "
+                    'use "direct" or "tma"'
+                )
+        if not 1 <= self.stages <= MAX_STAGES:
+            raise ScheduleError(
+                f"MatmulParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
+                f"use stages={min(max(self.stages, 1), MAX_STAGES)}"
+            )
+        if not 0 <= self.prefetch < self.stages:
+            raise ScheduleError(
+                f"MatmulParams(stages={self.stages}, prefetch={self.prefetch}): prefetch must be "
+                f"0..{self.stages - 1}; use prefetch={max(self.stages - 2, 0)}"
+            )
+        if self.raster < 1:
+            raise ScheduleError(f"MatmulParams(raster={self.raster}): need 1 or more; use 8")
+        self._check_registers()
+
+    def _check_types(self) -> None:
+        for name in ("warpgroups", "stages", "prefetch", "raster", "columns"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ScheduleError(f"MatmulParams({name}={value!r}): {name} must be an int; use 1")
+        if (
+            not isinstance(self.tile, tuple)
+            or len(self.tile) != 3
+            or not all(isinstance(n, int) and n >= 1 for n in self.tile)
+        ):
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile!r}): need three positive ints, M, N and K; "
+                "use tile=(128, 256, 64)"
+            )
+
+    def _check_tile(self) -> None:
+        m, n, k = self.tile
+        if not 1 <= self.warpgroups <= 3:
+            raise ScheduleError(
+                f"MatmulParams(warpgroups={self.warpgroups}): need 1..3; use warpgroups=2"
+            )
+        step = WARPGROUP_ROWS * (1 if self.split == "ping_pong" else self.warpgroups)
+        if m % step or m > 256:
+            near = min(max(m // step, 1) * step, 256 // step * step)
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): {m} rows; each "
+                f"warpgroup takes multiples of {WARPGROUP_ROWS}, up to 256 in all: use {near} rows"
+            )
+        if n % 8 or n > 256:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}): {n} columns; a wgmma takes 8..256 in steps of 8: "
+                f"use {min(-(-n // 8) * 8, 256)} columns"
+            )
+        if k % 16 or k > 256:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}): K steps of {k}; use 64, or another multiple of "
+                "the 128-byte swizzle up to 256"
+            )
+        if self.columns < 8 or n % self.columns or self.columns % 8:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, columns={self.columns}): the epilogue's columns "
+                f"are a multiple of 8 that divides {n}; use columns={n}"
+            )
+        groups = 1 if self.split == "ping_pong" else self.warpgroups
+        accumulators = m * n // (128 * groups)
+        if accumulators > 208:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): {accumulators} "
+                "accumulators per thread, at most 208 leave registers for the rest; use a smaller "
+                "tile or more warpgroups"
+            )
+
+    def _check_registers(self) -> None:
+        if self.registers is None:
+            return
+        if self.split == "pipelined":
+            raise ScheduleError(
+                f'MatmulParams(split="pipelined", registers={self.registers}): only roles differ '
+                "in registers; use registers=None"
+            )
+        load, compute = self.registers
+        for n in self.registers:
+            if n % 8 or not 24 <= n <= 240:
+                raise ScheduleError(
+                    f"MatmulParams(registers={self.registers}): need multiples of 8 in 24..240; "
+                    "use registers=(40, 232) for two computing warpgroups"
+                )
+        have = launch_registers(self.threads)
+        if have > 240:
+            raise ScheduleError(
+                f"MatmulParams(warpgroups={self.warpgroups}, registers={self.registers}): "
+                f"{self.threads} threads get {have} each, as many as they can use; "
+                "use registers=None"
+            )
+        if (
+            load > have
+            or compute < have
+            or load + compute * self.warpgroups > have * (1 + self.warpgroups)
+        ):
+            raise ScheduleError(
+                f"MatmulParams(registers={self.registers}, warpgroups={self.warpgroups}): "
+                f"{self.threads} threads get {have} each; the load role gives some back and the "
+                f"others share them: use registers={nearest_registers(self.warpgroups)}"
+            )
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA, with those of the load role: a warpgroup of its own, if any."""
+        return 128 * (self.warpgroups + (self.split != "pipelined"))
+
+    @property
+    def in_flight(self) -> int:
+        """Groups of wgmma that stay unfinished while the next one is issued."""
+        return self.stages - self.prefetch - 1
+
+    @property
+    def family(self) -> str:
+        """Name of the schedule family, such as `hopper-ping_pong`; rows of reports."""
+        return f"hopper-{self.split}"
+
+
+def nearest_registers(warpgroups: int) -> tuple[int, int]:
+    """Return registers of a load role and of so many computing warpgroups that fit together."""
+    have = launch_registers(128 * (warpgroups + 1))
+    load = 40 if warpgroups == 2 else 32
+    return load, min(240, (have * (warpgroups + 1) - load) // warpgroups // 8 * 8)

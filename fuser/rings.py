@@ -1,0 +1,77 @@
+"""Where a statement stands among the rings of a kernel: whose turn it is, and in which slot.
+
+For the passes that place syncs; nothing here decides on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr
+
+Body = tuple[kir.Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a body stands: the loop around it, whether one thread executes it, and its role.
+
+    `position` counts the turns of the rings that the loop fills.
+    """
+
+    position: Expr = 0
+    elected: bool = False
+    role: kir.Role | None = None
+    loop: kir.ForLoop | None = None
+
+
+def _position(loop: kir.ForLoop) -> Expr:
+    return (loop.circular and loop.circular.position) or loop.index
+
+
+def each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) -> Body:
+    """Apply `rule` to every body, innermost first."""
+    out: list[kir.Stmt] = []
+    for stmt in body:
+        match stmt:
+            case kir.ForLoop(_, _, inner):
+                inside = replace(place, position=_position(stmt), loop=stmt)
+                out.append(replace(stmt, body=each_body(inner, rule, inside)))
+            case kir.Elect(_, inner):
+                out.append(replace(stmt, body=each_body(inner, rule, replace(place, elected=True))))
+            case kir.Role(_, _, _, inner):
+                out.append(replace(stmt, body=each_body(inner, rule, replace(place, role=stmt))))
+            case kir.IfThenElse(_, then, orelse):
+                then, orelse = each_body(then, rule, place), each_body(orelse, rule, place)
+                out.append(replace(stmt, then=then, orelse=orelse))
+            case _:
+                out.append(stmt)
+    return rule(tuple(out), place)
+
+
+def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
+    """Apply `rule` to the bodies of loops, innermost first."""
+    out: list[kir.Stmt] = []
+    for stmt in body:
+        match stmt:
+            case kir.ForLoop(_, _, inner):
+                out.append(replace(stmt, body=rule(each_loop(inner, rule), stmt)))
+            case kir.Elect(_, inner) | kir.Role(_, _, _, inner):
+                out.append(replace(stmt, body=each_loop(inner, rule)))
+            case kir.IfThenElse(_, then, orelse):
+                then, orelse = each_loop(then, rule), each_loop(orelse, rule)
+                out.append(replace(stmt, then=then, orelse=orelse))
+            case _:
+                out.append(stmt)
+    return tuple(out)
+
+
+def wait_turn(barrier: kir.MBarrier, slot: Expr, position: Expr, *, turn: int) -> kir.Stmt:
+    """Wait for the phase of turn `position`, or with `turn` 1 for the one before it.
+
+    Turn `i` uses its slot for the `i // slots`-th time, so its phase has parity
+    `i // slots % 2`; the phase before the first has parity 1, and a wait for it passes at once.
+    """
+    return kir.MBarrierWaitParity(barrier, slot, (position // barrier.slots + turn) % 2)

@@ -1,0 +1,266 @@
+"""Hypothesis strategies for schedules and extents of products, valid by construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from hypothesis import strategies as st
+
+from fuser.arch import SM_90A, launch_registers
+from fuser.classify import classify
+from fuser.errors import ScheduleError
+from fuser.fusion_ir import Fusion, Symbol, TensorView
+from fuser.matmul_params import MatmulParams, Split, nearest_registers
+from fuser.matmul_scheduler import matmul_tiling
+from fuser.mma_axes import MmaAxis, Role, roles
+from fuser.params import MAX_STAGES
+from fuser.segment import segments
+from fuzz.case import Case, specs, symbols
+from fuzz.draft import rarely
+from fuzz.matmul_operands import MAX_SUM
+
+SPLITS: dict[str, Split] = {
+    "hopper-pipelined": "pipelined",
+    "hopper-cooperative": "cooperative",
+    "hopper-ping_pong": "ping_pong",
+}
+"""The split of every schedule family of products."""
+MATMUL_FAMILIES = tuple(SPLITS)
+"""Their names: what `MatmulParams.family` says."""
+
+SMALL_TILE = 64 * 64 * 64
+"""Products of most tiles, so that a simulation stays short."""
+MAX_STEPS = 24
+"""Steps along the summed axes of all tiles of a product, for the same reason."""
+MAX_TILES = 8
+"""Tiles of a product."""
+MAX_WORK = 12 * SMALL_TILE
+"""Products of whole tiles in all."""
+MAX_ELEMENTS = 1 << 14
+"""Elements of the largest tensor."""
+ACCUMULATORS = 160
+"""Accumulators of a thread over all products of a kernel; its epilogue needs registers too."""
+STAGING = 2
+"""Slots, at most, of a buffer that a TMA store empties."""
+BARRIER_BYTES = 2048
+"""More than the barriers of a kernel take, and the gaps before its buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What the tiles of the worst kernel of a fusion are made of.
+
+    Parameters
+    ----------
+    products : int
+        Accumulators.
+    operands : int
+        Tensors that are multiplied.
+    out_bytes : int
+        Bytes per element of all outputs.
+    """
+
+    products: int = 1
+    operands: int = 2
+    out_bytes: int = 4
+
+    def fits(
+        self, tile: tuple[int, int, int], *, groups: int, columns: int = 8, stages: int = 1
+    ) -> bool:
+        """Tell whether tiles fit shared memory, and the registers of `groups` warpgroups."""
+        m, n, k = tile
+        ring = self.operands * max(m, n) * k * 2 * stages
+        staging = self.out_bytes * m * columns * STAGING
+        held = self.products * m * n // (128 * groups)
+        return held <= ACCUMULATORS and ring + staging + BARRIER_BYTES <= SM_90A.smem_bytes
+
+
+def footprint(fusion: Fusion) -> Footprint:
+    """Return what the tiles of the kernels of a fusion are made of, at most."""
+    found = [Footprint(0, 0, 0)]
+    for segment in segments(fusion):
+        made = segment.domain.products
+        operands = {arg for product in made for arg in product.tv.args}
+        out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
+        found.append(Footprint(len(made), len(operands), out))
+    return Footprint(
+        max(f.products for f in found),
+        max(f.operands for f in found),
+        max(f.out_bytes for f in found),
+    )
+
+
+@st.composite
+def matmul_params(
+    draw: st.DrawFn,
+    fusion: Fusion | None = None,
+    *,
+    families: tuple[str, ...] = MATMUL_FAMILIES,
+) -> MatmulParams:
+    """Schedules of these families that fit, for a fusion of one product if not given.
+
+    Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
+    stage, one CTA a tile.
+    """
+    need = footprint(fusion) if fusion is not None else Footprint()
+    split: Split = SPLITS[draw(st.sampled_from(families))]
+    groups = 2 if split == "ping_pong" else draw(st.sampled_from([1, 1, 2, 3]))
+    sharing = 1 if split == "ping_pong" else groups
+    step = 64 * sharing
+    large = rarely(draw) and rarely(draw)
+    tiles = [
+        (m, n, k)
+        for m in range(step, 257, step)
+        for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
+        for k in (16, 32, 64, 128, 48)
+        if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), groups=sharing)
+    ]
+    tile = draw(st.sampled_from(tiles or [(step, 8, 16)]))
+    widths = [n for n in dict.fromkeys((64, 32, 16, 8, 24, 48, tile[1])) if tile[1] % n == 0]
+    fitting = [n for n in widths if need.fits(tile, groups=sharing, columns=n)]
+    columns = draw(st.sampled_from(fitting or [8]))
+    rings = [
+        n
+        for n in range(1, MAX_STAGES + 1)
+        if need.fits(tile, groups=sharing, columns=columns, stages=n)
+    ]
+    rings = [n for n in (1, 2, 3, 4, 3, 2) if n in rings] if not rarely(draw) else rings
+    stages = draw(st.sampled_from(rings or [1]))
+    return MatmulParams(
+        tile=tile,
+        warpgroups=groups,
+        split=split,
+        stages=stages,
+        prefetch=draw(st.integers(0, stages - 1)),
+        persistent=split == "ping_pong" or draw(st.booleans()),
+        raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
+        columns=columns,
+        load=draw(st.sampled_from(["direct", "tma"])),
+        store=draw(st.sampled_from(["direct", "tma"])),
+        registers=_registers(draw, split, groups),
+    )
+
+
+def _registers(draw: st.DrawFn, split: Split, groups: int) -> tuple[int, int] | None:
+    """Draw shares of the registers: none, the largest for those that compute, or any."""
+    if split == "pipelined" or groups == 1 or not draw(st.booleans()):
+        return None
+    if draw(st.booleans()):
+        return nearest_registers(groups)
+    have = launch_registers(128 * (groups + 1))
+    load = draw(st.sampled_from([n for n in (40, 24, 56, 80, 120) if n <= have]))
+    most = min(240, (have * (groups + 1) - load) // groups // 8 * 8)
+    return load, draw(st.sampled_from([most, have]))
+
+
+# --- extents --------------------------------------------------------------------------------
+
+
+@st.composite
+def matmul_extents(
+    draw: st.DrawFn, fusion: Fusion, params: MatmulParams, *, exact: bool = False
+) -> dict[str, int]:
+    """Values of every symbol: 1, tails, one past a tile, several turns of a ring, 0.
+
+    `exact` bounds what products sum over.  Shrinks towards 8 for every symbol.
+    """
+    m, n, k = params.tile
+    turns = [k * params.stages, k * (2 * params.stages + 1)]
+    edges = {
+        Role.BATCH: [1, 2, 3],
+        Role.M: [8, m, 1, m - 1, m + 1, 7, 2 * m + 8, m // 2, 3],
+        Role.N: [8, n, 1, n - 1, n + 1, 7, 2 * n + 8, 40, 3],
+        Role.K: [8, k, 64, *turns, 1, k - 1, k + 1, k + 8, 3, 2 * k, 4 * k - 8],
+    }
+    even = draw(st.sampled_from([True, True, False]))
+    empty = rarely(draw) and rarely(draw)
+    found = {}
+    for name in symbols(fusion):
+        role = _role(fusion, name)
+        choices = [e for e in edges[role] if not even or role is Role.BATCH or e % 8 == 0]
+        drawn = st.sampled_from(choices)
+        found[name] = draw(drawn if even else drawn | st.integers(1, 80))
+    if empty and found:
+        found[draw(st.sampled_from(sorted(found)))] = 0
+    return bounded(fusion, params, found, exact=exact)
+
+
+def bounded(
+    fusion: Fusion, params: MatmulParams, values: dict[str, int], *, exact: bool
+) -> dict[str, int]:
+    """Return extents, the largest of them halved until no kernel has much to do.
+
+    What is a multiple of 8 stays one, so that TMA can still move it.
+    """
+    values = dict(values)
+    while any(n > 1 for n in values.values()) and not _is_short(
+        fusion, params, values, exact=exact
+    ):
+        largest = max(values, key=lambda name: values[name])
+        half = values[largest] // 2
+        values[largest] = half // 8 * 8 if half > 8 and values[largest] % 8 == 0 else half
+    return values
+
+
+def _is_short(fusion: Fusion, params: MatmulParams, values: dict[str, int], *, exact: bool) -> bool:
+    def size(axis: MmaAxis) -> int:
+        return values[axis.extent.name] if isinstance(axis.extent, Symbol) else axis.extent
+
+    def shape(tv: TensorView) -> list[int]:
+        return [values[n.name] if isinstance(n, Symbol) else n for n in tv.shape]
+
+    if max((prod(shape(tv)) for tv in fusion.tensors), default=0) > MAX_ELEMENTS:
+        return False
+    for tv in fusion.tensors:
+        if tv.op != "mma":
+            continue
+        by_role = {role: [size(a) for a in roles(tv) if a.role is role] for role in Role}
+        if exact and prod(by_role[Role.K]) > MAX_SUM:
+            return False
+        # The last axis of each kind is tiled; those before it may be walked one by one.
+        tiles = prod(by_role[Role.BATCH])
+        for role, tile in ((Role.M, params.tile[0]), (Role.N, params.tile[1])):
+            *outer, last = by_role[role] or [1]
+            tiles *= prod(outer) * -(-last // tile)
+        steps = tiles * -(-prod(by_role[Role.K]) // params.tile[2])
+        long = tiles > MAX_TILES or steps > MAX_STEPS or steps * prod(params.tile) > MAX_WORK
+        if long and (steps, tiles) != (1, 1):  # one step of a large tile is as short as it gets
+            return False
+    return True
+
+
+def _role(fusion: Fusion, symbol: str) -> Role:
+    """Return what a symbol does first in a product."""
+    for tv in fusion.tensors:
+        if tv.op == "mma":
+            for axis in roles(tv):
+                if str(axis.extent) == symbol:
+                    return axis.role
+    return Role.N
+
+
+def suited(case: Case) -> Case:
+    """Return the case with a tile that every operand suits.
+
+    Rows of an operand that lies along the columns of the result must suit a swizzle: they are
+    multiples of 16 elements.  Whether an operand lies so may depend on the call.
+    """
+    params = case.params
+    assert isinstance(params, MatmulParams), "for fusions with products"
+    if params.tile[1] % 16 == 0:
+        return case
+    try:
+        choices = classify(case.fusion, params, specs(case)).choices
+    except ScheduleError:
+        return case  # whoever judges it will say so
+    for segment in segments(case.fusion, choices):
+        if not segment.domain.products:
+            continue
+        tiles = matmul_tiling(segment.domain, params)
+        if any(b.transposed for _, b in tiles.operands):
+            m, n, k = params.tile
+            wide = max(n // 16 * 16, 16)
+            columns = 16 if wide % params.columns else params.columns
+            return replace(case, params=replace(params, tile=(m, wide, k), columns=columns))
+    return case

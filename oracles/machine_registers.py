@@ -1,0 +1,84 @@
+"""Registers of threads: what they hold of a tile, and what ordinary statements compute in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fuser import kernel_ir as kir
+from fuser.dtype import DType
+from oracles import machine_ops
+from oracles.machine_agent import Agent, Violation
+from oracles.machine_ops import Array
+from oracles.machine_tile import columns_of, tile
+from oracles.machine_unroll import Event
+
+
+def span(agent: Agent, event: Event) -> tuple[int, int]:
+    """Return the threads of an agent, counted in the role of a statement."""
+    first = kir.WARP * event.team.first
+    return agent.lo - first, agent.hi - first
+
+
+def register(agent: Agent, fragment: kir.Fragment) -> Array:
+    """Return a thread's part of a fragment."""
+    if fragment.name not in agent.registers:
+        raise Violation("RAW", f"register {fragment.name} was never written")
+    return agent.registers[fragment.name]
+
+
+def nothing(dtype: DType) -> Array:
+    """Return the registers of a thread that holds no element."""
+    return np.empty(0, machine_ops.REGISTER[dtype])
+
+
+def number(value: float, dtype: DType) -> Array:
+    """Return a number in register form."""
+    return np.asarray(value).astype(machine_ops.REGISTER[dtype])
+
+
+def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str, Array]) -> None:
+    """Apply an op to this thread's part."""
+    dst = stmt.dst
+    args: list[Array] = []
+    for arg in stmt.args:
+        match arg:
+            case kir.Fragment():
+                if arg.layout != dst.layout:
+                    raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
+                args.append(register(agent, arg))
+            case kir.Scalar(name):
+                args.append(scalars[name])
+            case kir.Literal(value, dtype):
+                args.append(number(value, dtype))
+    if any(arg.ndim and not arg.size for arg in args):
+        agent.registers[dst.name] = nothing(dst.dtype)
+        return
+    result = machine_ops.evaluate(stmt.op, dst.dtype, args)
+    if result.ndim == 0:
+        held = tile(dst.layout, span(agent, event)).elements.size
+        result = np.full(held, result, result.dtype)
+    agent.registers[dst.name] = result
+
+
+def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
+    """Take this thread's part of some columns."""
+    whole, part = stmt.src.layout, stmt.dst.layout
+    held = register(agent, stmt.src)
+    at = columns_of(whole, part, stmt.column, span(agent, event))
+    inside = 0 <= stmt.column <= whole.shape[-1] - part.shape[-1]
+    if not inside or whole.shape[:-1] != part.shape[:-1] or (at < 0).any():
+        says = f"{stmt.dst.name} is not made of columns of {stmt.src.name} in the same threads"
+        raise Violation("bounds", says)
+    if held.size != tile(whole, span(agent, event)).elements.size:
+        says = f"register {stmt.src.name} was never written in this layout"
+        raise Violation("RAW", says)
+    agent.registers[stmt.dst.name] = held[at]
+
+
+def coordinate(agent: Agent, event: Event, stmt: kir.Coordinate) -> None:
+    """Fill a fragment with positions along an axis."""
+    part = tile(stmt.dst.layout, span(agent, event))
+    positions = part.coordinates[stmt.axis] + event.origin[0]
+    agent.registers[stmt.dst.name] = positions.astype(machine_ops.REGISTER[stmt.dst.dtype])
