@@ -89,8 +89,9 @@ def report(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def bench(session: nox.Session) -> None:
-    """Time our kernels against torch, torch.compile and a copy kernel (needs a GPU)."""
-    _python(session, "fuzz.bench", *session.posargs)
+    """Time our kernels against torch, torch.compile, Triton and a copy kernel (needs a GPU)."""
+    _python(session, "fuzz.bench")
+    _python(session, "fuzz.bench_matmul", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

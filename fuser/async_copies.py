@@ -13,7 +13,7 @@ from math import prod
 
 from fuser import kernel_ir as kir
 from fuser.effects import by_engine, drains, fills, reads, writes
-from fuser.expr import Expr
+from fuser.expr import Expr, eq
 from fuser.rings import Body, Place, each_body, each_loop, wait_turn
 
 
@@ -40,7 +40,8 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     """Give every copy from global memory a barrier, and its readers a wait.
 
     Copies issued together share one barrier per slot.  By TMA: one arrival that expects the summed
-    bytes, then the loads, by one thread.  By cp.async, in a role of its own: the copies, then an
+    bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all, and the
+    bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies, then an
     arrival of each thread that counts when its copies have landed; without roles there is no
     barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
     iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
@@ -62,7 +63,7 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
         waited: set[kir.MBarrier] = set()
         for copies, run in _grouped(body, fills):
             if copies:
-                out.extend(_issued(run, full, place))
+                out.extend(_issued(run, full, place, kernel.cluster))
                 continue
             for stmt in run:
                 out.extend(_waits(stmt, full, waited, place.position))
@@ -94,21 +95,27 @@ def _by_cp_async(run: Body) -> bool:
     return all(isinstance(s, kir.Copy) and s.engine is kir.Engine.CP_ASYNC for s in run)
 
 
-def _issued(run: Body, full: dict[str, kir.MBarrier], place: Place) -> Body:
+def _issued(run: Body, full: dict[str, kir.MBarrier], place: Place, ctas: int) -> Body:
     if _by_cp_async(run):
         return _by_threads(run, full)
     loads: list[kir.Stmt] = []
+    for_all: list[kir.Stmt] = []
     nbytes = 0
     for stmt in run:
         match stmt:
             case kir.Copy(kir.Slot(buffer, index) as dst, kir.Box(shape=shape) as src):
-                loads.append(kir.TmaLoad(dst, src, full[buffer.name], index))
+                barrier, slot = full[buffer.name], index
+                load = kir.TmaLoad(dst, src, barrier, index)
+                if stmt.shared:
+                    for_all.append(replace(load, multicast=(1 << ctas) - 1))
+                else:
+                    loads.append(load)
                 nbytes += prod(shape) * buffer.dtype.nbytes
             case _:
                 raise AssertionError("a run holds copies into slots only")
-    first = loads[0]
-    assert isinstance(first, kir.TmaLoad)
-    expect = kir.MBarrierArriveExpectTx(first.barrier, first.slot, nbytes)
+    if for_all:
+        loads.append(kir.IfThenElse(eq(kir.RANK, 0), tuple(for_all)))
+    expect = kir.MBarrierArriveExpectTx(barrier, slot, nbytes)
     return _one_thread((expect, *loads), place)
 
 
@@ -182,24 +189,29 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     """Put copies to global memory into groups, and await their reads where slots are reused.
 
     One thread issues neighbouring copies and commits them as one group.  The same thread awaits,
-    before the slots are written again, that all but the latest `slots - 1` groups have read their
-    sources, and at the end that all have.  A kernel boundary orders the writes.
+    before slots are written again (not for the first time), that all but the latest `slots - 1`
+    groups have read their sources, and at the end that all have.  A kernel boundary orders the
+    writes.
     """
 
     def rule(body: Body, place: Place) -> Body:
         staged = _names(body, drains)
         out: list[kir.Stmt] = []
         awaited = False
+        groups = 0
         for copies, run in _grouped(body, drains):
             if copies:
+                groups += 1
                 group = (*map(_store, run), kir.AsyncCommit(kir.AsyncKind.BULK))
                 out.extend(_one_thread(group, place))
                 awaited = False
                 continue
             for stmt in run:
                 for slot in writes(stmt):
-                    if slot.buffer.name in staged and not awaited and not by_engine(stmt):
-                        awaited = True
+                    if slot.buffer.name not in staged or awaited or by_engine(stmt):
+                        continue
+                    awaited = True
+                    if place.loop is not None or groups >= slot.buffer.slots:
                         out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
                 out.append(stmt)
         return tuple(out)

@@ -91,7 +91,12 @@ def _bind(
 ) -> Binding:
     tiles, schedule = launch.tiling, launch.params
     extents = kernel_extents(tiles, schedule, values)
-    counts = [-(-n // tile) for n, tile in zip(extents, tiles.tile, strict=True)]
+    cluster = schedule.cluster if isinstance(schedule, MatmulParams) else (1, 1)
+    together = [1] * tiles.rank
+    if not isinstance(schedule, PointwiseParams):
+        together[tiles.walked[-2] :] = [*cluster, *together[tiles.walked[-1] + 1 :]]
+    each = zip(extents, tiles.tile, together, strict=True)
+    counts = [-(-n // (tile * many)) for n, tile, many in each]
     count = prod(counts[axis] for axis in tiles.walked)
     for axis, (n, tile) in enumerate(zip(extents, tiles.tile, strict=True)):
         if n + tile > MAX_COORDINATE:
@@ -117,9 +122,10 @@ def _bind(
     match schedule:
         case MatmulParams() | AmpereParams():
             params["raster"] = rastered(counts[tiles.walked[-2]], schedule.raster)
-            grid = min(count, sms) if schedule.persistent else count
-        case PointwiseParams(ctas_per_sm=ctas):
-            grid = count if ctas is None else min(count, sms * ctas)
+            ctas = prod(cluster)
+            grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
+        case PointwiseParams(ctas_per_sm=many):
+            grid = count if many is None else min(count, sms * many)
     return Binding(launch, params, grid, views)
 
 

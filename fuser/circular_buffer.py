@@ -18,8 +18,9 @@ def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     """Give the buffers of a requesting loop their slots, and load `prefetch` tiles ahead.
 
     Turn `i` of a ring uses slot `i % slots`.  Turns are those of the loop, or, where it stands
-    inside another one, counted on through all its runs.  Without warp specialisation a first loop
-    issues the copies of turns 0 .. prefetch-1 and turn `i` issues those of turn `i + prefetch`.
+    inside another one (or CTAs of a cluster must know where it ended), counted by a variable.
+    Without warp specialisation a first loop issues the copies of turns 0 .. prefetch-1 and turn `i`
+    issues those of turn `i + prefetch`.
 
     Buffers that copies write out (staging) get two slots wherever a ring has more than one; where
     one body writes several tiles out through one buffer, these take the slots in turn.
@@ -72,7 +73,7 @@ class _Rings:
         return [*out[:-1], _counting(out[-1], position)]
 
     def _position(self, loop: kir.ForLoop, *, nested: bool) -> Var:
-        if not nested:
+        if not nested and self.kernel.cluster == 1:
             return loop.index
         position = Var(f"p{len(self.counters)}" if self.counters else "p")
         self.counters.append(position)

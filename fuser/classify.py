@@ -18,6 +18,7 @@ from fuser.call import (
 )
 from fuser.domain import Access
 from fuser.lower_ampere import copy_refusal
+from fuser.lower_hopper import type_refusal
 from fuser.matmul_scheduler import MatmulTiling, strangers, summed
 from fuser.mma_axes import Role, roles
 from fuser.pipeline import chosen, tiled
@@ -98,7 +99,7 @@ def _asked(
     if apart:
         return replace(choices, apart=choices.apart | apart)
     copied = {
-        arg.name
+        _held(arg)
         for product in domain.products
         if len(summed(domain, product)) != 1
         for arg in product.tv.args
@@ -113,8 +114,13 @@ def _asked(
             for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
                 assert isinstance(arg, TensorView), "operands of an mma are tensors"
                 if _refusal(tiles, access, schedule, shapes) is not None:
-                    copied.add(arg.name)
+                    copied.add(_held(arg))
     return replace(choices, copied=choices.copied | copied)
+
+
+def _held(arg: TensorView) -> str:
+    """Return the name of an operand in the fusion, which it keeps as an intermediate."""
+    return f"T{arg.number}"
 
 
 def _refusal(
@@ -127,7 +133,7 @@ def _refusal(
         return copy_refusal(operand, shapes)
     if access.name not in shapes.tma:
         return "not aligned to 16 bytes"
-    return tiles.tma_refusal(access)
+    return type_refusal(operand) or tiles.tma_refusal(access)
 
 
 def _class(

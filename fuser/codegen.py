@@ -253,5 +253,5 @@ def _of_role(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Stmt]:
 def _declaration(frag: kir.Fragment, registers: Registers) -> str:
     name, many = registers.names[frag], count(frag.layout)
     if frag in registers.packed:
-        return f"uint32 {name}[{many // 2}];"
+        return f"uint32 {name}[{many * frag.dtype.nbytes // 4}];"
     return f"{REGISTER[frag.dtype]} {name}[{many}];"

@@ -16,8 +16,11 @@ REGISTER = {
     DType.I32: "int",
     DType.I64: "int64",
     DType.BOOL: "bool",
+    DType.I8: "int8",
+    DType.F8E4M3: "e4m3",
+    DType.F8E5M2: "e5m2",
 }
-"""In what type a register holds an element; 16-bit floats are kept in f32."""
+"""In what type a register holds an element; 16-bit floats are kept in f32, 8-bit ones as bits."""
 
 BUILTIN = (kir.BLOCK, kir.GRID, kir.RANK)
 """Variables that CUDA has under the same names; ours have an underscore behind."""
@@ -84,7 +87,7 @@ def literal(value: float, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if dtype.is_int:
-        bits = 32 if dtype is DType.I32 else 64
+        bits = 8 * dtype.nbytes
         wrapped = (int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
         if wrapped == -(1 << (bits - 1)):
             return f"({register})({wrapped + 1}ll - 1)"

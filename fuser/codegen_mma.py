@@ -17,6 +17,9 @@ from fuser.errors import ScheduleError
 from fuser.kernel_text import line
 from fuser.swizzle import BLOCK, STEP, descriptor
 
+_Types = tuple[DType, DType, DType]
+"""Types of A, B and accumulator."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
@@ -50,10 +53,20 @@ class _Kind:
 
 
 _KINDS = {
-    (DType.BF16, DType.F32): _Kind("f32.bf16.bf16", 16),
-    (DType.F16, DType.F32): _Kind("f32.f16.f16", 16),
+    (DType.BF16, DType.BF16, DType.F32): _Kind("f32.bf16.bf16", 16),
+    (DType.F16, DType.F16, DType.F32): _Kind("f32.f16.f16", 16),
+    (DType.F16, DType.F16, DType.F16): _Kind("f16.f16.f16", 16, "uint32", "r", share=2),
+    (DType.F32, DType.F32, DType.F32): _Kind("f32.tf32.tf32", 8, transposes=False),
+    (DType.I8, DType.I8, DType.I32): _Kind(
+        "s32.s8.s8", 32, "int", "r", scales=False, transposes=False
+    ),
+    **{
+        (a, b, DType.F32): _Kind(f"f32.{a.cuda}.{b.cuda}", 32, transposes=False)
+        for a in (DType.F8E4M3, DType.F8E5M2)
+        for b in (DType.F8E4M3, DType.F8E5M2)
+    },
 }
-"""By types of operands and accumulator."""
+"""By types of A, B and accumulator."""
 
 
 def product_line(stmt: kir.Wgmma | kir.Mma, registers: Registers) -> str:
@@ -67,18 +80,19 @@ def product_line(stmt: kir.Wgmma | kir.Mma, registers: Registers) -> str:
     names = registers.names
     match stmt:
         case kir.Mma(acc, a, b):
-            which = f"{a.dtype.cuda}, {acc.layout.shape[-1]}, {a.layout.shape[-1] // 16}"
-            ends = f"{_pairs(a, registers)}, {_pairs(b, registers)}"
+            steps = a.layout.shape[-1] * a.dtype.nbytes // STEP
+            which = f"{a.dtype.cuda}, {acc.layout.shape[-1]}, {steps}"
+            ends = f"{_pairs(stmt, a, registers)}, {_pairs(stmt, b, registers)}"
             return f"mma::add_product<{which}>({names[acc]}, {ends});"
         case kir.Wgmma(acc, a, b, accumulate, b_transposed, a_transposed):
             groups = acc.layout.threads // kir.WARPGROUP
             along = b.buffer.shape[-2 if b_transposed else -1]
-            kind = _KINDS[b.buffer.dtype, acc.dtype]
-            which = f"{b.buffer.dtype.cuda}, {acc.layout.shape[-1]}, {along // kind.steps}"
+            key = _types(stmt)
+            which = f"{_operands(key)}, {acc.layout.shape[-1]}, {along // _KINDS[key].steps}"
             right = f"{_tile(stmt, b, transposed=b_transposed)}({slot(b)})"
             plus = spell(accumulate)
             if isinstance(a, kir.Fragment):
-                ends = f"{names[acc]}, {_pairs(a, registers)}, {right}, {plus}"
+                ends = f"{names[acc]}, {_pairs(stmt, a, registers)}, {right}, {plus}"
                 return f"wgmma::multiply_registers<{which}>({ends});"
             block = ", warpgroup" if needs_warpgroup(stmt) else ""
             left = f"{_tile(stmt, a, transposed=a_transposed)}({slot(a)}{block})"
@@ -96,19 +110,30 @@ def needs_warpgroup(stmt: kir.Stmt) -> bool:
 
 def instructions(kernel: kir.Kernel) -> Iterator[str]:
     """Spell the wgmma instructions of a kernel's shapes, each once."""
-    shapes: dict[tuple[DType, DType, int], set[bool]] = {}
+    shapes: dict[tuple[_Types, int], set[bool]] = {}
     for stmt in kernel.walk():
         if isinstance(stmt, kir.Wgmma):
-            key = (stmt.b.buffer.dtype, stmt.acc.dtype, stmt.acc.layout.shape[-1])
+            key = (_types(stmt), stmt.acc.layout.shape[-1])
             shapes.setdefault(key, set()).add(isinstance(stmt.a, kir.Fragment))
-    for (dtype, acc, n), sources in sorted(shapes.items(), key=str):
-        kind = _KINDS[dtype, acc]
+    for (types, n), sources in sorted(shapes.items(), key=str):
+        kind = _KINDS[types]
         many = BLOCK * n // kir.WARPGROUP // kind.share
-        yield f"template <> struct wgmma::Instruction<{dtype.cuda}, {kind.register}, {n}> {{"
+        yield f"template <> struct wgmma::Instruction<{_operands(types)}, {kind.register}, {n}> {{"
         yield f"  static constexpr int kRegisters = {many};"
         for from_registers in sorted(sources):
             yield from _instruction(kind, n, many, from_registers=from_registers)
         yield "};"
+
+
+def _types(stmt: kir.Wgmma) -> _Types:
+    a = stmt.a.dtype if isinstance(stmt.a, kir.Fragment) else stmt.a.buffer.dtype
+    return a, stmt.b.buffer.dtype, stmt.acc.dtype
+
+
+def _operands(types: _Types) -> str:
+    """Write the type that chooses an instruction."""
+    a, b, _ = types
+    return a.cuda if a is b else f"wgmma::Mixed<{a.cuda}, {b.cuda}>"
 
 
 def _instruction(kind: _Kind, n: int, many: int, *, from_registers: bool) -> Iterator[str]:
@@ -161,8 +186,13 @@ def _tile(stmt: kir.Wgmma, ref: kir.Slot, *, transposed: bool) -> str:
     return f"wgmma::Tile<{flag}, {made.high:#x}, {', '.join(map(str, numbers))}>"
 
 
-def _pairs(frag: kir.Fragment, registers: Registers) -> str:
+def _pairs(stmt: kir.Stmt, frag: kir.Fragment, registers: Registers) -> str:
     name = registers.names[frag]
     if frag in registers.packed:
         return name
+    if frag.dtype.nbytes != 2:
+        raise ScheduleError(
+            f"`{line(stmt)}`: {frag.name} of {frag.dtype} does not come straight from shared "
+            "memory; load it with matrix=True, for products alone"
+        )
     return f"types::Pairs<{frag.dtype.cuda}, {frag.layout.registers // 2}>({name}).at"

@@ -8,7 +8,8 @@ hand its value on; different roles have registers of their own.
 A fragment in strips, or in each warp, of a 16-bit type is held packed, two elements in a 32-bit
 register as tensor cores want them, where nobody can tell: all its values come from loads and
 computes, and go to products or to memory of its type, which round them just so.  Any other 16-bit
-fragment is held in f32.
+fragment is held in f32.  Sums that tensor cores add up in f16 come packed from them, and whatever
+type operands of `Mma` have, their registers are words of 32 bits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Registers:
     names : dict
         Fragment -> its name in C++: its own, numbered where several share it.
     packed : frozenset
-        Fragments that hold two elements in a register.
+        Fragments that hold as many elements in a register as fit into 32 bits.
     pinned : frozenset
         Fragments that `Wgmma` reads or writes while other statements run.
     """
@@ -68,7 +69,10 @@ def plan(kernel: kir.Kernel) -> Registers:
         same = sum(1 for other in names if other.name == frag.name)
         names[frag] = f"{frag.name}_{same + 1}" if same else frag.name
     statements = list(kernel.walk())
-    packed = frozenset(f for f in fragments if _packs(f, statements))
+    sums = _half_sums(statements)
+    packed = frozenset(
+        f for f in fragments if f in sums or _packs(f, statements) or _are_words(f, statements)
+    )
     pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in _used(stmt))
     return Registers(declared, names, packed, pinned | {*_accumulators(statements)})
 
@@ -169,6 +173,28 @@ def _defines_first(body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
     using = [inner for inner in bodies if any(_touches(s, frag) for s in inner)]
     whole = isinstance(first, kir.IfThenElse) and len(using) == 2
     return (whole or len(mine) == 1) and all(_defines_first(inner, frag) for inner in using)
+
+
+def _half_sums(statements: list[kir.Stmt]) -> frozenset[kir.Fragment]:
+    """Accumulators of f16, and their parts."""
+    found = {s.acc for s in statements if isinstance(s, kir.Wgmma | kir.Mma)}
+    found = {acc for acc in found if acc.dtype is DType.F16}
+    slices = [stmt for stmt in statements if isinstance(stmt, kir.Slice)]
+    while more := {s.dst for s in slices if s.src in found} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _are_words(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
+    """Tell whether a fragment only takes operands from shared memory to `Mma`, bits as they are."""
+    if frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * frag.dtype.nbytes != 4:
+        return False
+    for stmt in statements:
+        if frag in _made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
+            return False
+        if frag in _used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
+            return False
+    return True
 
 
 def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:

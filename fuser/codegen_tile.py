@@ -12,7 +12,7 @@ from fuser.swizzle import panels, rows
 from fuser.tensor_map import map_of
 
 HALVES = (DType.F16, DType.BF16)
-"""Types that tensor cores multiply and matrix instructions move."""
+"""Types that matrix instructions move and a register holds in f32."""
 
 
 def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
@@ -34,22 +34,30 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
         case kir.Load(dst, src, width, fill):
             which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
             verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"
-            return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {fill}, tid);"
+            none = f"{REGISTER[dst.dtype]}({fill})" if dst.dtype.is_f8 else f"{fill}"
+            return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {none}, tid);"
         case kir.Store(kir.Slot() as dst, src, _, True):
             where = f"({_at(stmt, dst, kernel)}, {names[src]}, tid);"
             which = layout(stmt, src.layout)
             if src in packed:
+                _unchanged(stmt, src, dst.buffer.dtype)
                 return f"tile::store_matrix_packed<{which}>{where}"
             return f"tile::store_matrix<{dst.buffer.dtype.cuda}, {which}>{where}"
         case kir.Store(dst, src, width):
+            if src in packed:
+                held = dst.buffer.dtype if isinstance(dst, kir.Slot) else dst.tensor.dtype
+                _unchanged(stmt, src, held)
             which = f"{layout(stmt, src.layout)}, {width}, {_varies(src, dst)}"
             verb = (
                 f"store_packed<{src.dtype.cuda}, {which}>" if src in packed else f"store<{which}>"
             )
             return f"tile::{verb}({_at(stmt, dst, kernel)}, {names[src]}, tid);"
         case kir.AtomicAdd(dst, src):
-            if dst.tensor.dtype is DType.BOOL:
-                raise ScheduleError(f"`{line(stmt)}`: no instruction adds bools; use i32")
+            if dst.tensor.dtype.nbytes == 1:
+                word = "bools" if dst.tensor.dtype is DType.BOOL else str(dst.tensor.dtype)
+                raise ScheduleError(f"`{line(stmt)}`: no instruction adds {word}; use i32")
+            if src in packed:
+                _unchanged(stmt, src, DType.F32)
             which = layout(stmt, src.layout)
             return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
         case kir.Compute(dst, op, args):
@@ -59,6 +67,8 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             return f"tile::{verb}({names[dst]}, {value});"
         case kir.Slice(dst, src, column):
             which = f"{layout(stmt, dst.layout)}, {layout(stmt, src.layout)}, {column}"
+            if src in packed:
+                return f"tile::slice_packed<{which}>({names[dst]}, {names[src]});"
             return f"tile::slice<{which}>({names[dst]}, {names[src]});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
@@ -96,9 +106,13 @@ def layout(stmt: kir.Stmt, dealt: kir.Layout) -> str:
         case kir.Deal.ROUND:
             return f"tile::Layout<{down}, {across}, {dealt.vector}, {dealt.threads}>"
         case kir.Deal.STRIPS:
-            return f"tile::Strips<{down}, {across}, {dealt.threads}>"
+            return f"tile::Strips<{down}, {across}, {dealt.threads}{_vector(dealt)}>"
         case kir.Deal.EACH_WARP:
-            return f"tile::EachWarp<{down}, {across}>"
+            return f"tile::EachWarp<{down}, {across}{_vector(dealt)}>"
+
+
+def _vector(dealt: kir.Layout) -> str:
+    return "" if dealt.vector == 2 else f", {dealt.vector}"
 
 
 def slot(ref: kir.Slot) -> str:
@@ -159,6 +173,14 @@ def _same(stmt: kir.Load, dst: kir.Fragment, src: kir.Slot) -> None:
         )
 
 
+def _unchanged(stmt: kir.Stmt, src: kir.Fragment, held: DType) -> None:
+    if held is not src.dtype:
+        raise ScheduleError(
+            f"`{line(stmt)}`: registers of {src.name} hold two sums in f16, memory is {held}; "
+            "promote them into a fragment of f32 first"
+        )
+
+
 def _panels(ref: kir.Slot) -> str:
     made = panels(ref.buffer)
     return "" if made.count == 1 else f"<{made.count}, {made.nbytes}, {made.cols}>"
@@ -174,6 +196,8 @@ def _coordinates(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot) -> str:
 
 def _operand(arg: kir.Fragment | kir.Scalar | kir.Literal, registers: Registers) -> str:
     match arg:
+        case kir.Fragment() if arg in registers.packed:
+            return f"types::one_of<{arg.dtype.cuda}>({registers.names[arg]}, i)"
         case kir.Fragment():
             return f"{registers.names[arg]}[i]"
         case kir.Scalar(name):

@@ -9,7 +9,7 @@ tensor allows it, by what the definition promises about strides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from fuser.mma_axes import roles
@@ -92,11 +92,14 @@ def domains(fusion: Fusion) -> list[Domain]:
 def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
     inputs, products = _sources(writes)
     operands, extents = _operands(products, extents)
-    reads = _named([*inputs, *(key for pair in operands for key in pair)])
-    by_key = {(access.tv, access.coords): access for access in reads}
+    firsts, seconds = ({pair[side]: None for pair in operands} for side in (0, 1))
+    twice = firsts.keys() & seconds.keys()
+    reads = _named([*inputs, *firsts, *(key for key in seconds if key not in twice)], twice)
+    as_a = {(access.tv, access.coords): access for access in reversed(reads)}
+    as_b = {(access.tv, access.coords): access for access in reads}
     merged = _merge(len(extents), reads, writes)
     made = tuple(
-        Product(tv, coords, by_key[a], by_key[b])
+        Product(tv, coords, as_a[a], as_b[b])
         for (tv, coords), (a, b) in zip(products, operands, strict=True)
     )
     return Domain(extents or (1,), tuple(reads), tuple(writes), merged, made)
@@ -218,12 +221,15 @@ def _order(key: Key) -> tuple[int, str]:
     return key[0].number, str(key[1])
 
 
-def _named(keys: list[Key]) -> list[Access]:
+def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
+    """Return an access for each key; two for one that is `twice` a tile, of A and of B."""
     counts: dict[str, int] = {}
     out = []
-    for tv, coords in sorted(dict.fromkeys(keys), key=_order):
-        turn = counts[tv.name] = counts.get(tv.name, -1) + 1
-        out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
+    for key in sorted(dict.fromkeys(keys), key=_order):
+        tv, coords = key
+        for _ in range(1 + (key in twice)):
+            turn = counts[tv.name] = counts.get(tv.name, -1) + 1
+            out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
     return out
 
 

@@ -1,4 +1,4 @@
-"""The seven element types: name, bytes, kind and CUDA spelling.
+"""The ten element types: name, bytes, kind and CUDA spelling.
 
 It does not know how types combine; `promotion` does.
 """
@@ -18,6 +18,9 @@ class DType(Enum):
     I32 = "i32"
     I64 = "i64"
     BOOL = "bool"
+    I8 = "i8"
+    F8E4M3 = "f8e4m3"
+    F8E5M2 = "f8e5m2"
 
     @property
     def name(self) -> str:
@@ -31,7 +34,7 @@ class DType(Enum):
 
     @property
     def cuda(self) -> str:
-        """Name of the memory type in device code; f16 and bf16 are the device headers' own."""
+        """Name of the memory type in device code; floats below 32 bits are the headers' own."""
         return _CUDA[self.value]
 
     @property
@@ -41,13 +44,18 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
-        """Whether it is one of f64, f32, f16, bf16."""
-        return self in (DType.F64, DType.F32, DType.F16, DType.BF16)
+        """Whether it is one of f64, f32, f16, bf16, f8e4m3, f8e5m2."""
+        return self in (DType.F64, DType.F32, DType.F16, DType.BF16) or self.is_f8
 
     @property
     def is_int(self) -> bool:
-        """Whether it is i32 or i64; bool is not an integer here."""
-        return self in (DType.I32, DType.I64)
+        """Whether it is i8, i32 or i64; bool is not an integer here."""
+        return self in (DType.I8, DType.I32, DType.I64)
+
+    @property
+    def is_f8(self) -> bool:
+        """Whether it is a float of 8 bits, which is moved and multiplied, but not computed in."""
+        return self in (DType.F8E4M3, DType.F8E5M2)
 
     @classmethod
     def of(cls, name: object) -> "DType":
@@ -78,7 +86,18 @@ class DType(Enum):
         return f"DType.{self.name.upper()}"
 
 
-_NBYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "bool": 1}
+_NBYTES = {
+    "f64": 8,
+    "f32": 4,
+    "f16": 2,
+    "bf16": 2,
+    "i32": 4,
+    "i64": 8,
+    "bool": 1,
+    "i8": 1,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+}
 
 _CUDA = {
     "f64": "double",
@@ -88,6 +107,9 @@ _CUDA = {
     "i32": "int32",
     "i64": "int64",
     "bool": "bool",
+    "i8": "int8",
+    "f8e4m3": "e4m3",
+    "f8e5m2": "e5m2",
 }
 
 _TORCH = {
@@ -98,6 +120,9 @@ _TORCH = {
     "i32": "int32",
     "i64": "int64",
     "bool": "bool",
+    "i8": "int8",
+    "f8e4m3": "float8_e4m3fn",
+    "f8e5m2": "float8_e5m2",
 }
 
 _ALIASES = {

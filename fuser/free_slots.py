@@ -17,7 +17,8 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
     One barrier per slot counts an arrival of every reading warp.  After ordinary reads its lanes
     join first.  After reads by wgmma the await of the group stands in their place: where it leaves
     `n` groups unfinished, the slot of `n` turns ago is handed back, and the last `n` slots of a run
-    after the flush (only where the ring goes on after it).
+    after the flush (only where somebody still asks for them: the ring goes on, or another CTA of
+    the cluster fills it).
     """
     filler, reader = _roles(kernel, writes), _roles(kernel, reads)
     rings = [b for b in kernel.buffers if _crosses(filler.get(b.name), reader.get(b.name))]
@@ -30,7 +31,12 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
         arrivals = max(warps) if _in_turn(kernel) else sum(warps)
         suffix = full[b.name].name.removeprefix("full")
         empty[b.name] = kir.MBarrier(f"empty{suffix}", arrivals, b.slots)
-    body = each_body(kernel.body, _Handing(full, empty).body, Place())
+    spread = frozenset(
+        empty[s.dst.buffer.name]
+        for s in kernel.walk()
+        if isinstance(s, kir.TmaLoad) and s.multicast is not None
+    )
+    body = each_body(kernel.body, _Handing(full, empty, spread).body, Place())
     barriers = (*kernel.barriers, *dict.fromkeys(empty.values()))
     return replace(kernel, body=body, barriers=barriers)
 
@@ -39,11 +45,13 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
 class _Handing:
     full: dict[str, kir.MBarrier]
     empty: dict[str, kir.MBarrier]
+    spread: frozenset[kir.MBarrier]
 
     def body(self, body: Body, place: Place) -> Body:
         """Put waits before the loads of a body, and arrivals after its reads."""
         out: list[kir.Stmt] = []
         waited: set[kir.MBarrier] = set()
+        multiplied = self._multiplied(body)
         last = self._last(body, place)
         unfinished: dict[kir.MBarrier, kir.ForLoop] = {}
         for n, stmt in enumerate(body):
@@ -53,21 +61,21 @@ class _Handing:
                     out.append(wait_turn(barrier, slot, place.position, turn=1))
             out.append(stmt)
             for barrier, at in last.items():
-                if at == n:
+                if at == n and barrier not in multiplied:
                     out += [kir.WarpSync(), _arrive(barrier, place.position % barrier.slots)]
             match stmt:
-                case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep) if place.loop is not None:
-                    for barrier in self._multiplied(body):
-                        out.append(_let_go(barrier, place, keep))
-                case _:
-                    pass
-            match stmt:
+                case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep) if multiplied:
+                    # Lanes join where they have also read slots themselves.
+                    if any(barrier in last for barrier in multiplied):
+                        out.append(kir.WarpSync())
+                    out += [_let_go(barrier, place, keep) for barrier in multiplied]
+                case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0):
+                    for barrier, loop in unfinished.items():
+                        if place.loop is not None or barrier in self.spread:
+                            out += _rest(barrier, loop)
+                    unfinished = {}
                 case kir.ForLoop(_, _, inner):
                     unfinished |= dict.fromkeys(self._multiplied(inner), stmt)
-                case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0) if place.loop is not None:
-                    for barrier, loop in unfinished.items():
-                        out += _rest(barrier, loop)
-                    unfinished = {}
                 case _:
                     pass
         return tuple(out)
@@ -106,24 +114,6 @@ class _Handing:
         }
 
 
-def _full(kernel: kir.Kernel) -> dict[str, kir.MBarrier]:
-    """Per buffer the barrier that tells that a slot is filled."""
-    found: dict[str, kir.MBarrier] = {}
-    copied: list[str] = []
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.TmaLoad(dst, _, barrier):
-                found[dst.buffer.name] = barrier
-            case kir.CpAsync(dst):
-                copied.append(dst.buffer.name)
-            case kir.CpAsyncMBarrierArrive(barrier):
-                found |= dict.fromkeys(copied, barrier)
-                copied = []
-            case _:
-                pass
-    return found
-
-
 def _arrive(barrier: kir.MBarrier, slot: Expr) -> kir.Stmt:
     return kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(barrier, slot),))
 
@@ -140,17 +130,35 @@ def _rest(barrier: kir.MBarrier, loop: kir.ForLoop) -> list[kir.Stmt]:
     """Hand back the slots that the last turns of a loop have kept, the oldest first."""
     request = loop.circular
     assert request is not None, "only rings are handed back"
-    if request.position is None or request.position == loop.index:
-        return []
+    assert request.position is not None, "a ring counts its turns"
+    end: Expr = loop.stop if request.position == loop.index else request.position
     out: list[kir.Stmt] = []
     for back in range(request.spare, 0, -1):
-        slot = (request.position + (barrier.slots - back)) % barrier.slots
+        slot = (end + (barrier.slots - back)) % barrier.slots
         out.append(kir.IfThenElse(_at_least(loop.stop, back), (_arrive(barrier, slot),)))
     return out
 
 
 def _at_least(stop: Expr, turns: int) -> Expr:
     return stop >= turns if isinstance(stop, Var | Op) else int(stop >= turns)
+
+
+def _full(kernel: kir.Kernel) -> dict[str, kir.MBarrier]:
+    """Per buffer the barrier that tells that a slot is filled."""
+    found: dict[str, kir.MBarrier] = {}
+    copied: list[str] = []
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.TmaLoad(dst, _, barrier):
+                found[dst.buffer.name] = barrier
+            case kir.CpAsync(dst):
+                copied.append(dst.buffer.name)
+            case kir.CpAsyncMBarrierArrive(barrier):
+                found |= dict.fromkeys(copied, barrier)
+                copied = []
+            case _:
+                pass
+    return found
 
 
 def _roles(

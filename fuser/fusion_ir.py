@@ -110,7 +110,7 @@ class FusionDefinition:
             Per axis: -1 for an extent known at launch; a name for one that several axes share;
             1 for an axis that stretches; another number (0 to 2**31 - 1) for a pinned extent.
         dtype : str or DType
-            Any of the seven.
+            Any of the ten.
         contiguity : sequence of bool, optional
             Per axis: the stride is the number of elements that all faster axes span; None is
             allowed where the extent is 1.  Left out, the tensor has no gaps.

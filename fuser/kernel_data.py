@@ -28,7 +28,8 @@ class Copy:
     """Move a tile by an asynchronous engine; how its end is observed is not yet derived.
 
     Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
-    elements each thread copies, `width` how many at a time.
+    elements each thread copies, `width` how many at a time.  A `shared` tile is the same for all
+    CTAs of the cluster, so that one of them may load it for all.
     """
 
     dst: Slot | Box
@@ -36,6 +37,7 @@ class Copy:
     engine: Engine
     layout: Layout | None = None
     width: int = 0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,9 @@ class Wgmma:
     `acc` is an (M, N) fragment in `Deal.STRIPS`, M a multiple of 64 per warpgroup; `a` an (M, K)
     slot, or (K, M) where `a_transposed`, or a fragment in `Deal.STRIPS`; `b` an (N, K) slot, or
     (K, N) where `b_transposed`.  Axes of extent 1 before these two do not count.
-    A warpgroup reads its own rows of `a` (M of its strips) and all of `b`.
+    A warpgroup reads its own rows of `a` (M of its strips) and all of `b`.  Operands of f32 are cut
+    to tf32; only those of 16 bits may be transposed, or `a` a fragment.  `acc` is f32, but i32
+    where operands are i8, which wraps; with f16 operands it may be f16, rounded at each 32 bytes.
     Blocks: never.
     Orders: joins the open WGMMA group of each executing warp.  Until the group is awaited, `a` and
             `b` are being read (slots in the async proxy) and the registers of `acc` written;
@@ -179,6 +183,7 @@ class Mma:
     """`acc = acc + a @ b` by each warp (`mma.sync`), on registers alone; done when it returns.
 
     `acc` (M, N) and `a` (M, K) are fragments in `Deal.STRIPS`, `b` (N, K) is in `Deal.EACH_WARP`.
+    Types are those of `Wgmma`, but no 8-bit floats.
     Needs:  whole warps.
     """
 

@@ -97,15 +97,17 @@ class Layout:
     `v = e // vector`, held by thread `v % threads` as register `(v // threads) * vector + e %
     vector`.  The last extent is a multiple of `vector`.
 
-    `Deal.STRIPS`: as tensor cores hold accumulators, and 16-bit A operands.  The tile has two axes
-    (others before them have extent 1), a multiple of 16 x 8, and `vector` is 2.  Strip `r // 16` of
-    rows is held by warp `(r // 16) % warps`, element (r, c) by its lane
-    `(r % 8) * 4 + (c % 8) // 2`.
+    `Deal.STRIPS`: as tensor cores hold accumulators and A operands.  The tile has two axes (others
+    before them have extent 1), a multiple of 16 x 4 `vector`.  Strip `r // 16` of rows is held by
+    warp `(r // 16) % warps`, element (r, c) by its lane `(r % 8) * 4 + c // vector % 4`.  `vector`
+    is 2, and the elements in 4 bytes for an operand of `Mma`.
 
     `Deal.EACH_WARP`: as `Mma` holds B operands.  Every warp holds the whole tile of two axes, a
-    multiple of 8 x 8, element (r, c) in lane `(r % 8) * 4 + (c % 8) // 2`; `vector` is 2.
+    multiple of 8 x 4 `vector`, element (r, c) in lane `(r % 8) * 4 + c // vector % 4`; `vector` is
+    the elements in 4 bytes.
 
-    Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
+    Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k8", "mma.m16n8k16",
+    "mma.m16n8k32".
     """
 
     shape: tuple[int, ...]

@@ -195,6 +195,9 @@ _TMA_TYPE = {
     DType.I32: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_INT32,
     DType.I64: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_INT64,
     DType.BOOL: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    DType.I8: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    DType.F8E4M3: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    DType.F8E5M2: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
 }
 
 SWIZZLE = {

@@ -11,6 +11,8 @@ from fuser.expr import Var
 from fuser.lower_product import Pairs, ProductLowering
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.shape_class import ShapeClass
+from fuser.tensor_view import TensorView
+from fuser.validate_mma import STEP_NBYTES, VECTOR_NBYTES
 
 LOAD_WARPS = 2
 """Warps of a load role, which copy by all their threads."""
@@ -52,8 +54,9 @@ class _Ampere(ProductLowering):
 
     def before(self, product: Product) -> list[kir.Stmt]:
         """Clear the sums, to which every step adds."""
-        zero = kir.Literal(0.0, DType.F32)
-        return [kir.Compute(self.accumulator(product), "promote", (zero,))]
+        acc = self.accumulator(product)
+        zero = kir.Literal(0.0, DType.I32 if acc.dtype is DType.I32 else DType.F32)
+        return [kir.Compute(acc, "promote", (zero,))]
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Load each operand's fragment once, then multiply."""
@@ -67,25 +70,28 @@ class _Ampere(ProductLowering):
                     made[name] = self._fragment(operand, deal)
                     copies.append(self._copy(operand, step))
                     slot = kir.Slot(self.buffers[f"S_{name}"], 0)
-                    loads.append(kir.Load(made[name], slot, 2, matrix=True))
+                    width = made[name].layout.vector
+                    loads.append(kir.Load(made[name], slot, width, matrix=True))
             parts = (made[a.access.name], made[b.access.name])
             products.append(kir.Mma(self.accumulator(product), *parts))
         return [*loads, *products]
 
     def _fragment(self, operand: Operand, deal: kir.Deal) -> kir.Fragment:
         access = operand.access
-        layout = kir.Layout(self.tiling.shape(access), 2, self.threads, deal)
+        vector = VECTOR_NBYTES // access.tv.dtype.nbytes
+        layout = kir.Layout(self.tiling.shape(access), vector, self.threads, deal)
         return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
 
     def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
         access = operand.access
+        shape = self.tiling.shape(access)
+        self._check_type(access.tv, shape[-1])
         reason = copy_refusal(operand, self.shapes)
         if reason is not None:
             raise ScheduleError(
                 f"AmpereParams({self.params.family}): cp.async cannot move an operand of "
                 f"{self.name}: {reason}; pass a contiguous, padded tensor"
             )
-        shape = self.tiling.shape(access)
         nbytes = access.tv.dtype.nbytes
         buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
         width = min(self.shapes.elements(access.name), 16 // nbytes)
@@ -95,6 +101,19 @@ class _Ampere(ProductLowering):
         layout = kir.Layout(shape, 16 // nbytes, threads)
         box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
         return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.CP_ASYNC, layout, width)
+
+    def _check_type(self, tv: TensorView, depth: int) -> None:
+        if tv.dtype.is_f8:
+            raise ScheduleError(
+                f"AmpereParams({self.schedule.family}): sm_80 multiplies no {tv.dtype} ({tv} of "
+                f"{self.name}); use MatmulParams"
+            )
+        step = STEP_NBYTES // tv.dtype.nbytes
+        if depth % step:
+            raise ScheduleError(
+                f"AmpereParams(tile={self.schedule.tile}): K steps of {depth}, mma takes {step} "
+                f"elements of {tv.dtype} at a time; use a K step of {-(-depth // step) * step}"
+            )
 
 
 def copy_refusal(operand: Operand, shapes: ShapeClass) -> str | None:

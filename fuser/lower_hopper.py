@@ -35,7 +35,7 @@ def lower_hopper(
     """
     groups = 1 if params.split == "ping_pong" else params.warpgroups
     by_tma = params.store == "tma"
-    lowering = _Hopper(name, tiling, params, shapes, kir.WARPGROUP * groups, by_tma)
+    lowering = _Hopper(name, tiling, params, shapes, kir.WARPGROUP * groups, by_tma, params.cluster)
     lowering.schedule = params
     return lowering.kernel()
 
@@ -57,7 +57,9 @@ class _Hopper(ProductLowering):
         """Issue one wgmma a product; the first step of a loop forgets what was summed before."""
         out: list[kir.Stmt] = []
         for product, (a, b) in pairs:
-            first, second = (self._slot(operand, copies, step) for operand in (a, b))
+            down, across = self.cluster
+            first = self._slot(a, copies, step, shared=across > 1)
+            second = self._slot(b, copies, step, shared=down > 1)
             out.append(
                 kir.Wgmma(
                     self.accumulator(product),
@@ -70,16 +72,18 @@ class _Hopper(ProductLowering):
             )
         return out
 
-    def _slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
+    def _slot(
+        self, operand: Operand, copies: list[kir.Stmt], step: Var, *, shared: bool
+    ) -> kir.Slot:
         """Return the slot of an operand; the first that asks for it adds its copy."""
         name = f"S_{operand.access.name}"
         if name not in self.buffers:
-            copies.append(self._copy(operand, step))
+            copies.append(self._copy(operand, step, shared=shared))
         return kir.Slot(self.buffers[name], 0)
 
-    def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
+    def _copy(self, operand: Operand, step: Var, *, shared: bool) -> kir.Stmt:
         access = operand.access
-        reason = self.tiling.tma_refusal(access)
+        reason = type_refusal(operand) or self.tiling.tma_refusal(access)
         if reason is None and access.name not in self.shapes.tma:
             reason = f"address or strides of {access.tv} are not multiples of 16 bytes"
         if reason is not None:
@@ -95,4 +99,15 @@ class _Hopper(ProductLowering):
                 f"{access.tv} suit no swizzle; use multiples of {32 // access.tv.dtype.nbytes}"
             )
         box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
-        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA)
+        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA, shared=shared)
+
+
+def type_refusal(operand: Operand) -> str | None:
+    """Say why wgmma cannot read an operand as it lies in memory, whatever its shape, if it cannot.
+
+    Source: PTX ISA, "wgmma.mma_async" (only 16-bit operands may be MN-major).
+    """
+    tv = operand.access.tv
+    if operand.transposed and tv.dtype.nbytes != 2:
+        return f"{tv} is {tv.dtype}, and not contiguous along the axis that is summed over"
+    return None

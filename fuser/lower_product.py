@@ -17,6 +17,7 @@ from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower_math import Arithmetic
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
+from fuser.ops import accumulator
 from fuser.shape_class import ShapeClass
 
 Pairs = list[tuple[Product, tuple[Operand, Operand]]]
@@ -45,6 +46,8 @@ class ProductLowering:
         Threads that share a tile.
     by_tma : bool
         Whether outputs that TMA can write are written by it.
+    cluster : tuple of int
+        CTAs of a cluster along rows and columns of tiles.
     """
 
     name: str
@@ -53,6 +56,7 @@ class ProductLowering:
     shapes: ShapeClass
     threads: int
     by_tma: bool
+    cluster: tuple[int, int] = (1, 1)
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: dict[str, kir.Buffer] = field(default_factory=dict)
@@ -72,10 +76,11 @@ class ProductLowering:
         )
         grid: tuple[Expr, ...] = ()
         if params.persistent:
-            trips = kir.Let(TILES, ceildiv(self._count() - kir.BLOCK, kir.GRID))
+            mine, all_ = kir.BLOCK // self._ctas, kir.GRID // self._ctas
+            trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
             body = (trips, kir.ForLoop(TURN, TILES, body, kir.CircularBuffer(1, 0)))
         else:
-            grid = (eq(kir.GRID, self._count()),)
+            grid = (eq(kir.GRID, self._count() * self._ctas),)
         strides = [
             s
             for t in self.tensors.values()
@@ -96,10 +101,16 @@ class ProductLowering:
             requires=(
                 *(n >= 1 for n in sums),
                 RASTER >= 1,
-                eq(self._tiles_along(tiling.rows) % RASTER, 0),
+                eq(self._lines(tiling.rows) % RASTER, 0),
                 *grid,
             ),
+            cluster=self._ctas,
         )
+
+    @property
+    def _ctas(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1]
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Append the copies of a step's operands, and return what multiplies them."""
@@ -148,10 +159,16 @@ class ProductLowering:
     def _tiles_along(self, axis: int) -> Expr:
         return ceildiv(self.extents[axis], self.tiling.tile[axis])
 
+    def _lines(self, axis: int) -> Expr:
+        """Tiles of a whole cluster along an axis."""
+        many = {self.tiling.rows: self.cluster[0], self.tiling.cols: self.cluster[1]}
+        return ceildiv(self.extents[axis], self.tiling.tile[axis] * many.get(axis, 1))
+
     def _count(self) -> Expr:
+        """Tiles of whole clusters."""
         total: Expr = 1
         for axis in self.tiling.walked:
-            total = total * self._tiles_along(axis)
+            total = total * self._lines(axis)
         return total
 
     @staticmethod
@@ -159,22 +176,31 @@ class ProductLowering:
         return Var(f"c{axis}")
 
     def _origins(self) -> list[kir.Stmt]:
-        """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column."""
+        """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column.
+
+        CTAs of a cluster take neighbours.
+        """
         tiling = self.tiling
-        number = kir.BLOCK + TURN * kir.GRID if self.params.persistent else kir.BLOCK
+        number: Expr = kir.BLOCK // self._ctas
+        if self.params.persistent:
+            number = number + TURN * (kir.GRID // self._ctas)
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
-        down, across = self._tiles_along(tiling.rows), self._tiles_along(tiling.cols)
-        m, n = tiling.tile[tiling.rows], tiling.tile[tiling.cols]
+        down, across = self._lines(tiling.rows), self._lines(tiling.cols)
         rest: Expr = TILE
         for axis in range(tiling.outer):
             inner: Expr = down * across
             for later in range(axis + 1, tiling.outer):
-                inner = self._tiles_along(later) * inner
+                inner = self._lines(later) * inner
             lets.append(kir.Let(self._origin(axis), rest // inner))
             rest = rest % inner
         row = rest // (RASTER * across) * RASTER + rest % RASTER
-        lets.append(kir.Let(self._origin(tiling.rows), row * m))
-        lets.append(kir.Let(self._origin(tiling.cols), rest // RASTER % across * n))
+        col = rest // RASTER % across
+        for axis, at, many in (
+            (tiling.rows, row, self.cluster[0]),
+            (tiling.cols, col, self.cluster[1]),
+        ):
+            one = at * many + kir.RANK if many > 1 else at
+            lets.append(kir.Let(self._origin(axis), one * tiling.tile[axis]))
         return lets
 
     def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
@@ -205,7 +231,7 @@ class ProductLowering:
         n = self.tiling.domain.products.index(product)
         shape = (1,) * self.tiling.outer + self.params.tile[:2]
         layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
-        return kir.Fragment(f"acc{n}" if n else "acc", DType.F32, layout)
+        return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)
 
     # --- epilogue ---------------------------------------------------------------------------
 
@@ -223,18 +249,22 @@ class ProductLowering:
         math = Arithmetic(
             layout, lambda tv, axis: self._position(axis, first), scalars=self.scalars
         )
-        for product in tiling.domain.products:
-            part = whole = self.accumulator(product)
-            if width != self.params.tile[1]:
-                part = kir.Fragment(f"{whole.name}_part", DType.F32, layout)
-                math.math.append(kir.Slice(part, whole, first))
-            math.done[(product.tv, product.coords)] = part
+        # Inputs first: they are on their way while the last products are still awaited.
         for access in tiling.domain.reads:
             if tiling.operand(access) is None:
                 frag = math.fragment(f"r_{access.name}", access.tv.dtype)
                 box = self.box(access, self._at(first), self._shape(access))
                 math.math.append(kir.Load(frag, box, self._width(access)))
                 math.done[(access.tv, access.coords)] = frag
+        for product in tiling.domain.products:
+            part = whole = self.accumulator(product)
+            if width != self.params.tile[1]:
+                part = kir.Fragment(f"{whole.name}_part", whole.dtype, layout)
+                math.math.append(kir.Slice(part, whole, first))
+            if part.dtype is DType.F16:
+                narrow, part = part, kir.Fragment(f"{whole.name}_wide", DType.F32, layout)
+                math.math.append(kir.Compute(part, "promote", (narrow,)))
+            math.done[(product.tv, product.coords)] = part
         stores: list[kir.Stmt] = []
         copies: list[kir.Stmt] = []
         for access in tiling.domain.writes:
@@ -245,7 +275,8 @@ class ProductLowering:
                 continue
             name = f"S_{access.name}"
             buffer = self.buffers.get(name) or self.buffer(name, access.tv.dtype, shape)
-            stores.append(kir.Store(kir.Slot(buffer, 0), frag, 2))
+            matrix = access.tv.dtype.nbytes == 2
+            stores.append(kir.Store(kir.Slot(buffer, 0), frag, 2, matrix=matrix))
             copies.append(kir.Copy(box, kir.Slot(buffer, 0), kir.Engine.TMA))
         return [*math.math, *stores, *copies]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.ops import MMA
+from fuser.ops import MMA, product_dtype
 from fuser.recorder import Recorder, axis_of, refuse, show
 from fuser.shape_ops import ShapeOps
-from fuser.tensor_view import Extent, TensorView, show_shape
+from fuser.tensor_view import AttrValue, Extent, TensorView, show_shape
 
 Axes = tuple[int, ...]
 
@@ -30,6 +30,7 @@ class _Plan:
     reduced: Axes
     shape: tuple[Extent, ...]
     pairs: tuple[tuple[Extent, Extent], ...]
+    narrow: bool
 
 
 class MmaOps:
@@ -46,13 +47,15 @@ class MmaOps:
         axis_mapping: Sequence[Sequence[int]] | None = None,
         dtype: str | DType | None = None,
         precision: str | None = None,
+        accumulate: str | None = None,
     ) -> TensorView:
         """Return the sum over some axes of a * b, on tensor cores.
 
         Parameters
         ----------
         a, b : TensorView
-            Both bf16, both f16, or both f32 with ``precision="tf32"``.
+            Both bf16, both f16, both i8, both of 8-bit floats (f8e4m3 or f8e5m2, also mixed), or
+            both f32 with ``precision="tf32"``.
         axes : sequence of int, optional
             Axes of the full output to sum over; negative ones count from the end.  Left out, the
             last one.
@@ -62,9 +65,11 @@ class MmaOps:
             a and b have equal ranks and axis i is axis i.  Axes of extent 1 stretch where they
             meet another extent and are not summed over; they may also be left out.
         dtype : str or DType, optional
-            f32, or the type of the operands; left out, f32.
+            f32, or the type of the operands if it has 16 bits; left out, f32.  Of i8 it is i32.
         precision : str, optional
             ``"tf32"`` allows the loss of the low 13 bits of f32 operands.
+        accumulate : str, optional
+            ``"f16"`` allows f16 operands to be added up in f16.
 
         Raises
         ------
@@ -72,12 +77,21 @@ class MmaOps:
             If an axis is in neither operand, an operand's axis is not used exactly once, or a
             summed axis is not in both.
         """
-        given = {"axes": axes, "axis_mapping": axis_mapping, "dtype": dtype, "precision": precision}
+        given = {
+            "axes": axes,
+            "axis_mapping": axis_mapping,
+            "dtype": dtype,
+            "precision": precision,
+            "accumulate": accumulate,
+        }
         call = _call("fused_multiply_sum", (a, b), given)
-        self._check_operands(call, a, b, precision)
-        element = DType.F32 if dtype is None else _dtype(call, dtype)
-        if element not in (DType.F32, a.dtype):
-            refuse(call, f"the result of {a.dtype} operands is f32 or {a.dtype}; cast it after")
+        self._check_operands(call, a, b, precision, accumulate)
+        wide = DType.I32 if a.dtype is DType.I8 else DType.F32
+        element = wide if dtype is None else _dtype(call, dtype)
+        legal = dict.fromkeys((wide, product_dtype(a.dtype)))
+        if element not in legal:
+            words = " or ".join(map(str, legal))
+            refuse(call, f"the result of {a.dtype} operands is {words}; cast it after")
         if axis_mapping is None:
             if a.rank != b.rank:
                 shown = " and ".join(map(self._shape, (a, b)))
@@ -88,17 +102,24 @@ class MmaOps:
         summed = self._recorder.axes(call, [-1] if axes is None else axes, len(a_axes))
         if not summed:
             refuse(call, "no axis is summed over; name one in axes, or use mul")
-        return self._record(self._plan(call, a, b, a_axes, b_axes, summed), element)
+        plan = self._plan(call, a, b, a_axes, b_axes, summed, narrow=accumulate == "f16")
+        return self._record(plan, element)
 
-    def matmul(self, a: TensorView, b: TensorView, precision: str | None = None) -> TensorView:
+    def matmul(
+        self,
+        a: TensorView,
+        b: TensorView,
+        precision: str | None = None,
+        accumulate: str | None = None,
+    ) -> TensorView:
         """Return the matrix product as torch.matmul does, in the type of the operands.
 
-        An operand of one axis is a vector; axes before the last two are batch axes, aligned from
-        the right, and those of extent 1 stretch.  Operands and `precision` are those of
-        `fused_multiply_sum`.
+        But i32 for i8, and f32 for 8-bit floats.  An operand of one axis is a vector; axes before
+        the last two are batch axes, aligned from the right, and those of extent 1 stretch.
+        Operands, `precision` and `accumulate` are those of `fused_multiply_sum`.
         """
-        call = _call("matmul", (a, b), {"precision": precision})
-        self._check_operands(call, a, b, precision)
+        call = _call("matmul", (a, b), {"precision": precision, "accumulate": accumulate})
+        self._check_operands(call, a, b, precision, accumulate)
         for tv in (a, b):
             if tv.rank == 0:
                 refuse(call, f"{tv} has no axes to sum over; use mul")
@@ -109,8 +130,9 @@ class MmaOps:
         if b.rank > 1:
             a_axes, b_axes = (*a_axes, -1), (*b_axes, b.rank - 1)
         a_axes, b_axes = (*a_axes, a.rank - 1), (*b_axes, max(b.rank - 2, 0))
-        plan = self._plan(call, a, b, a_axes, b_axes, (len(a_axes) - 1,))
-        return self._record(plan, a.dtype)
+        summed = (len(a_axes) - 1,)
+        plan = self._plan(call, a, b, a_axes, b_axes, summed, narrow=accumulate == "f16")
+        return self._record(plan, product_dtype(a.dtype))
 
     def linear(
         self,
@@ -118,8 +140,9 @@ class MmaOps:
         w: TensorView,
         bias: TensorView | None = None,
         precision: str | None = None,
+        accumulate: str | None = None,
     ) -> TensorView:
-        """Return x @ w^T + bias as torch.nn.functional.linear does, in the type of the operands.
+        """Return x @ w^T + bias as torch.nn.functional.linear does, in the type of `matmul`.
 
         Parameters
         ----------
@@ -128,23 +151,26 @@ class MmaOps:
         w : TensorView
             [N, K].
         bias : TensorView, optional
-            [N] in the type of x; it is broadcast and added.
-        precision : str, optional
+            [N] in the type of the result; it is broadcast and added.
+        precision, accumulate : str, optional
             As in `fused_multiply_sum`.
         """
-        call = _call("linear", (x, w), {"bias": bias, "precision": precision})
-        self._check_operands(call, x, w, precision)
+        given = {"bias": bias, "precision": precision, "accumulate": accumulate}
+        call = _call("linear", (x, w), given)
+        self._check_operands(call, x, w, precision, accumulate)
         if x.rank == 0:
             refuse(call, f"{x} has no axes to sum over; use mul")
         if w.rank != 2:
             refuse(call, f"the weight {w} has shape {self._shape(w)}; give it the axes (N, K)")
         outer = range(x.rank - 1)
         x_axes, w_axes = (*outer, -1, x.rank - 1), (*(-1 for _ in outer), 0, 1)
-        plan = self._plan(call, x, w, x_axes, w_axes, (x.rank,))
+        narrow = accumulate == "f16"
+        plan = self._plan(call, x, w, x_axes, w_axes, (x.rank,), narrow=narrow)
+        result = product_dtype(x.dtype)
         if bias is None:
-            return self._record(plan, x.dtype)
+            return self._record(plan, result)
         self._check_bias(call, bias, x, w)
-        product = self._record(plan, x.dtype, bias)
+        product = self._record(plan, result, bias)
         wide = bias
         if product.rank > 1:
             flags = [True] * (product.rank - 1) + [False]
@@ -153,9 +179,11 @@ class MmaOps:
 
     # --- checks ---------------------------------------------------------------------------
 
-    def _check_operands(self, call: str, a: object, b: object, precision: object) -> None:
+    def _check_operands(
+        self, call: str, a: object, b: object, precision: object, accumulate: object
+    ) -> None:
         left, right = self._recorder.tensor(call, a), self._recorder.tensor(call, b)
-        if left.dtype is not right.dtype:
+        if left.dtype is not right.dtype and not (left.dtype.is_f8 and right.dtype.is_f8):
             types = f"{left} is {left.dtype} and {right} is {right.dtype}"
             refuse(call, f"{types}; cast them to one type")
         if left.dtype not in MMA:
@@ -167,10 +195,19 @@ class MmaOps:
             refuse(call, f"{why}; cast them to bf16 or f16, or say precision='tf32'")
         if left.dtype is not DType.F32 and precision is not None:
             refuse(call, f"precision 'tf32' is for f32 operands, not {left.dtype}; leave it out")
+        if accumulate not in (None, "f16", "f32"):
+            refuse(call, f"accumulate {show(accumulate)} is unknown; use 'f16' or leave it out")
+        if accumulate == "f16" and left.dtype is not DType.F16:
+            refuse(call, f"only f16 operands are added up in f16, not {left.dtype}; leave it out")
+        if accumulate == "f32" and left.dtype is DType.I8:
+            refuse(call, "products of i8 are added up in i32; leave accumulate out")
 
     def _check_bias(self, call: str, bias: object, x: TensorView, w: TensorView) -> None:
         tv = self._recorder.tensor(call, bias)
-        if tv.dtype is not x.dtype:
+        wanted = product_dtype(x.dtype)
+        if tv.dtype is not wanted and wanted is not x.dtype:
+            refuse(call, f"the bias {tv} is {tv.dtype}, the product of {x} is {wanted}; cast it")
+        if tv.dtype is not wanted:
             refuse(call, f"the bias {tv} is {tv.dtype} and {x} is {x.dtype}; cast it first")
         if tv.rank != 1:
             refuse(call, f"the bias {tv} has shape {self._shape(tv)}; give it the one axis (N,)")
@@ -203,7 +240,15 @@ class MmaOps:
         return tuple(result)
 
     def _plan(
-        self, call: str, a: TensorView, b: TensorView, a_axes: Axes, b_axes: Axes, summed: Axes
+        self,
+        call: str,
+        a: TensorView,
+        b: TensorView,
+        a_axes: Axes,
+        b_axes: Axes,
+        summed: Axes,
+        *,
+        narrow: bool,
     ) -> _Plan:
         """Check the axes, and drop those of extent 1 that stretch along the other operand's."""
         self._check_used(call, a, a_axes)
@@ -230,7 +275,7 @@ class MmaOps:
         self._recorder.check_size(call, tuple(shape))
         firsts, seconds = zip(*final, strict=True)
         reduced = tuple(sorted(summed))
-        return _Plan(call, a, b, firsts, seconds, reduced, tuple(shape), tuple(pairs))
+        return _Plan(call, a, b, firsts, seconds, reduced, tuple(shape), tuple(pairs), narrow)
 
     def _check_used(self, call: str, tv: TensorView, axes: Axes) -> None:
         for axis, extent in enumerate(map(self._recorder.extents.find, tv.shape)):
@@ -270,12 +315,19 @@ class MmaOps:
             shown = " and ".join(map(self._shape, tensors))
             meets = ", ".join(f"{one} meets {other}" for one, other in pairs if one != other)
             refuse(plan.call, f"shapes {shown} differ: {meets}; make those extents equal")
+        attrs: list[tuple[str, AttrValue]] = [
+            ("a_axes", plan.a_axes),
+            ("b_axes", plan.b_axes),
+            ("reduced", plan.reduced),
+        ]
+        if plan.narrow:
+            attrs.append(("accumulate", (8 * DType.F16.nbytes,)))
         return self._recorder.record(
             "mma",
             tuple(map(axis_of, plan.shape)),
             dtype,
             args=(plan.a, plan.b),
-            attrs=(("a_axes", plan.a_axes), ("b_axes", plan.b_axes), ("reduced", plan.reduced)),
+            attrs=tuple(attrs),
         )
 
     def _shape(self, tv: TensorView) -> str:

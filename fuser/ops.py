@@ -18,7 +18,13 @@ The numeric contract
   anything; inf and NaN are IEEE's.
 - f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, so each may be
   off by 2**-10 of itself; what has at most 10 fraction bits is exact.
-- i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
+- With ``accumulate="f16"`` each step is rounded or cut to f16, so the sum is right to
+  (K / 8 + 8) * 2**-10 times the sum of the magnitudes.
+- Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
+  f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-13.
+- i8 is copied, cast and multiplied by `mma`, f8e4m3 and f8e5m2 are copied and multiplied; nothing
+  else is computed in them.
+- i8, i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
   does a cast of a NaN or of a float out of range to an integer.
 - bool is exact: add is or, mul is and, maximum is or, minimum is and.
 """
@@ -69,8 +75,13 @@ INTS = frozenset({DType.I32, DType.I64})
 BOOL = frozenset({DType.BOOL})
 NUMBERS = FLOATS | INTS
 ALL = NUMBERS | BOOL
-MMA = frozenset({DType.F32, DType.F16, DType.BF16})
-"""Operand types of `mma`, and its result types: f32 or that of the operands."""
+F8 = frozenset({DType.F8E4M3, DType.F8E5M2})
+MMA = frozenset({DType.F32, DType.F16, DType.BF16, DType.I8}) | F8
+"""Operand types of `mma`; what it gives is said by `product_dtype`."""
+MOVED = ALL | {DType.I8} | F8
+"""Types that operations which only move elements take."""
+CASTS = ALL | {DType.I8}
+"""Types that can be cast to each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +122,13 @@ def _rows() -> list[OpSpec]:
         rows.extend(OpSpec(name, form, arity, rule, allowed) for name in names.split())
 
     add("abs neg relu floor ceil round trunc", Form.UNARY, 1, Rule.PROMOTED, NUMBERS)
-    add("sign set", Form.UNARY, 1, Rule.PROMOTED, ALL)
+    add("sign", Form.UNARY, 1, Rule.PROMOTED, ALL)
+    add("set", Form.UNARY, 1, Rule.PROMOTED, MOVED)
     add("exp exp2 log log2 sqrt rsqrt reciprocal", Form.UNARY, 1, Rule.FLOAT, ALL)
     add("sin cos tanh sigmoid silu gelu gelu_tanh erf", Form.UNARY, 1, Rule.FLOAT, ALL)
     add("isnan isfinite logical_not", Form.UNARY, 1, Rule.TEST, ALL)
     add("bitwise_not", Form.UNARY, 1, Rule.PROMOTED, INTS | BOOL)
-    add("cast", Form.UNARY, 1, Rule.GIVEN, ALL)
+    add("cast", Form.UNARY, 1, Rule.GIVEN, CASTS)
 
     add("add mul maximum minimum", Form.BINARY, 2, Rule.PROMOTED, ALL)
     add("sub floor_div remainder pow", Form.BINARY, 2, Rule.PROMOTED, NUMBERS)
@@ -131,7 +143,7 @@ def _rows() -> list[OpSpec]:
     add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
 
     add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
-    add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, ALL)
+    add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
     add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
     add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
     return rows
@@ -180,6 +192,20 @@ def operand_dtypes(tv: TensorView) -> tuple[DType, ...]:
         case Rule.GIVEN:
             types = own if spec.form is Form.UNARY else [tv.dtype] * len(own)
     return tuple(arithmetic(dtype) for dtype in types)
+
+
+def product_dtype(operand: DType) -> DType:
+    """Return the type of a matrix product where none is asked for: that of its operands if any."""
+    if operand in F8:
+        return DType.F32
+    return DType.I32 if operand is DType.I8 else operand
+
+
+def accumulator(tv: TensorView) -> DType:
+    """Return the type in which an `mma` adds up: f32, i32 for i8, f16 where that was asked for."""
+    if tv.args[0].dtype is DType.I8:
+        return DType.I32
+    return DType.F16 if "accumulate" in dict(tv.attrs) else DType.F32
 
 
 def _promoted(tv: TensorView, first: int) -> DType:

@@ -24,6 +24,7 @@ from fuser.matmul_heuristic import default_matmul_params
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, matmul_tiling
 from fuser.params import PointwiseParams
+from fuser.relay_slots import relay_slots
 from fuser.scheduler import Tiling, default_params, tiling
 from fuser.segment import Segment, intermediates, segments
 from fuser.shape_class import CallClass, Params
@@ -42,6 +43,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     group_wgmma,
     flush_wgmma,
     free_slots,
+    relay_slots,
     take_turns,
     drain_stores,
     fence_proxies,

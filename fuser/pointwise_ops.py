@@ -6,7 +6,8 @@ torch's.  Axes of extent 1 stretch; ranks must be equal.  The numeric contract i
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.recorder import Operand, Recorder, show
+from fuser.ops import OPS
+from fuser.recorder import Operand, Recorder, refuse, show
 from fuser.tensor_view import TensorView
 
 
@@ -142,6 +143,9 @@ class PointwiseOps:
             target = DType.of(dtype)
         except FusionError as error:
             raise FusionError(f"{call}: {error}") from None
+        for dtype in (source.dtype, target):
+            if dtype not in OPS["cast"].allowed:
+                refuse(call, f"{dtype} is multiplied and copied, not converted; use bf16 or f16")
         return self._recorder.record("cast", source.logical, target, args=(source,))
 
     # --- two operands ---------------------------------------------------------------------

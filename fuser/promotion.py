@@ -13,7 +13,17 @@ _BOOL, _INT, _FLOAT = range(3)
 _OF_KIND = {_BOOL: DType.BOOL, _INT: DType.I64, _FLOAT: DType.F32}
 """What a number alone makes of each kind; f32 is torch's default dtype."""
 
-_WIDTH = {DType.I32: 0, DType.I64: 1, DType.F16: 0, DType.BF16: 0, DType.F32: 1, DType.F64: 2}
+_WIDTH = {
+    DType.I8: 0,
+    DType.I32: 1,
+    DType.I64: 2,
+    DType.F8E4M3: -1,
+    DType.F8E5M2: -1,
+    DType.F16: 0,
+    DType.BF16: 0,
+    DType.F32: 1,
+    DType.F64: 2,
+}
 
 
 def kind(dtype: DType) -> int:

@@ -194,6 +194,10 @@ class Recorder:
         tensors = [arg for arg in args if isinstance(arg, TensorView)]
         if not tensors:
             refuse(call, "no argument is a tensor; make one with full(shape, value, dtype)")
+        for tv in tensors:
+            if tv.dtype.is_f8 and op != "set":
+                why = f"{tv} is {tv.dtype}, which is multiplied by matmul and copied by set only"
+                refuse(call, f"{why}; pass a tensor of f16 or bf16")
         valued = args
         if spec.rule is Rule.SELECT:
             valued = args[1:]

@@ -68,7 +68,9 @@ def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
     return tuple(out)
 
 
-def wait_turn(barrier: kir.MBarrier, slot: Expr, position: Expr, *, turn: int) -> kir.Stmt:
+def wait_turn(
+    barrier: kir.MBarrier, slot: Expr, position: Expr, *, turn: int
+) -> kir.MBarrierWaitParity:
     """Wait for the phase of turn `position`, or with `turn` 1 for the one before it.
 
     Turn `i` uses its slot for the `i // slots`-th time, so its phase has parity

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fuser.domain import Domain, domains
 from fuser.dtype import DType
 from fuser.mma_axes import Role, roles
-from fuser.ops import OPS, Form
+from fuser.ops import OPS, Form, accumulator
 from fuser.shape_class import Choices
 from fuser.tensor_view import Constant, Fusion, IterType, Scalar, TensorView, row_major
 
@@ -71,11 +71,12 @@ class _Cutting:
             for side, arg in enumerate(product.args):
                 assert isinstance(arg, TensorView), "operands of an mma are tensors"
                 if arg not in given and not self._lies_in_memory(arg):
-                    place = _place_of(product, side)
+                    place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
                     given[arg] = self._stored(arg, arg.dtype, f"_operand{place.word}", place)
         for product in _products(outputs, self.choices.empty):
             if product.name in self.choices.apart:
-                given[product] = self._stored(product, DType.F32, "_sum", _place(product, 1))
+                held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
+                given[product] = self._stored(product, held, "_sum", _place(product, 1))
         part = _extract(self.fusion, outputs, given, self.choices.empty)
         (domain,) = domains(part)
         self.done.append(Segment(part, domain))
@@ -129,11 +130,12 @@ def _place(tv: TensorView, whole: int, axes: tuple[int, ...] | None = None) -> _
     )
 
 
-def _place_of(product: TensorView, side: int) -> _Place:
+def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
     """Return how an operand is stored: row-major where TMA can read it so.
 
     Axes that are summed over lie behind each other, and the fastest axis is one that tiles have:
-    one of those, or the only other one that the second operand lacks.
+    one of those, or the only other one that the second operand lacks.  With `summed_last` it is one
+    of those: what the schedule cannot read otherwise is copied so.
     """
     arg = product.args[side]
     assert isinstance(arg, TensorView), "operands of an mma are tensors"
@@ -144,7 +146,7 @@ def _place_of(product: TensorView, side: int) -> _Place:
     real = [at for at in range(arg.rank) if arg.logical[at].iter_type is IterType.ITERATION]
     alone = [at for at in own if at in real] == real[-1:]
     together = sums == list(range(sums[0], sums[0] + len(sums)))
-    if not together or (real and real[-1] not in sums and not alone):
+    if summed_last or not together or (real and real[-1] not in sums and not alone):
         return _place(arg, len(sums), (*rest, *own, *sums))
     return _place(arg, len(sums) if real[-1:] == sums[-1:] else 1)
 

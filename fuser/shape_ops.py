@@ -155,6 +155,8 @@ class ShapeOps:
             target = DType.of(dtype)
         except FusionError as error:
             raise FusionError(f"{call}: {error}") from None
+        if target is DType.I8 or target.is_f8:
+            refuse(call, f"no {target} is made from nothing; pass a tensor, or use i32 or bf16")
         if target not in OPS[op].allowed:
             refuse(call, f"{target} is not a number; use an integer or float dtype, then compare")
         return target

@@ -116,7 +116,7 @@ class Descriptor:
 
 
 def descriptor(buffer: Buffer, *, transposed: bool) -> Descriptor:
-    """Return the descriptor of a slot of 16-bit elements with swizzle 32, 64 or 128.
+    """Return the descriptor of a slot with swizzle 32, 64 or 128.
 
     Parameters
     ----------

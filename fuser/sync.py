@@ -12,12 +12,21 @@ Body = tuple[kir.Stmt, ...]
 
 
 def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
-    """Initialise every mbarrier at the start, by one thread, and fence the initialisation."""
+    """Initialise every mbarrier at the start, by one thread, and fence the initialisation.
+
+    CTAs of a cluster meet after it, for they arrive at each other's barriers, and meet again at the
+    end: none may leave while another still reaches into its shared memory.
+    """
     if not kernel.barriers:
         return kernel
     inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
     inits.append(kir.FenceMBarrierInit())
-    return replace(kernel, body=(kir.Elect(kir.Per.ROLE, tuple(inits)), *kernel.body))
+    begin: Body = (kir.Elect(kir.Per.ROLE, tuple(inits)),)
+    end: Body = ()
+    if kernel.cluster > 1:
+        begin = (*begin, kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait())
+        end = (kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait())
+    return replace(kernel, body=(*begin, *kernel.body, *end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,7 @@ class _Joiner:
 
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:
-            case kir.BlockSync():
+            case kir.BlockSync() | kir.ClusterWait():
                 return state.joined()
             case kir.CpAsync():
                 return replace(state, copied=state.copied | _touch(writes, stmt))

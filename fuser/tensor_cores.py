@@ -21,23 +21,44 @@ def group_wgmma(kernel: kir.Kernel) -> kir.Kernel:
     """Fence and commit every run of wgmmas, and await what its ring needs back.
 
     Neighbours make one group, so that two products in one loop are committed and awaited together.
-    In turn `i` the slot of turn `i + prefetch - stages` is filled again, or handed back: all but
-    the latest `stages - prefetch - 1` groups have then been awaited.  One role awaits them before
-    it issues the copies of this turn; beside a load role, right after the commit.
+    In turn `i + 1` the slot of turn `i + 1 + prefetch - stages` is filled again, or handed back
+    already behind turn `i`: by then all but the latest `stages - prefetch - 1` groups have been
+    awaited.  The wait stands right behind the commit: the assembler serialises some loops that
+    have it at the top of the next turn.
 
     Source: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
     """
-    return replace(kernel, body=_grouped(kernel.body, None))
+    body = _grouped(kernel.body, None)
+    return replace(kernel, body=_settled(body) if kernel.cluster > 1 else body)
+
+
+def _settled(body: Body) -> Body:
+    """Flush behind every ring but the last of a body, so that all its slots go back at once.
+
+    In a cluster CTA 0 learns of free slots in the order in which they are filled: a ring that kept
+    some back while the next one runs would keep the news of that one back as well.
+    """
+    out: list[kir.Stmt] = []
+    for n, stmt in enumerate(body):
+        match stmt:
+            case kir.ForLoop(_, _, inner):
+                out.append(replace(stmt, body=_settled(inner)))
+                later = any(isinstance(other, kir.ForLoop) for other in body[n + 1 :])
+                if later and any(map(accumulates, inner)):
+                    out.append(kir.AsyncAwait(kir.AsyncKind.WGMMA, 0))
+            case kir.Role(_, _, _, inner):
+                out.append(replace(stmt, body=_settled(inner)))
+            case kir.IfThenElse(_, then, orelse):
+                out.append(replace(stmt, then=_settled(then), orelse=_settled(orelse)))
+            case _:
+                out.append(stmt)
+    return tuple(out)
 
 
 def _grouped(body: Body, loop: kir.ForLoop | None) -> Body:
     out: list[kir.Stmt] = []
     request = loop.circular if loop is not None else None
-    multiplies = any(map(accumulates, body))
-    refill = next((n for n, s in enumerate(body) if multiplies and _fills(s)), None)
     for n, stmt in enumerate(body):
-        if n == refill and request is not None:
-            out.append(kir.AsyncAwait(kir.AsyncKind.WGMMA, request.spare))
         before = body[n - 1] if n else None
         after = body[n + 1] if n + 1 < len(body) else None
         if accumulates(stmt) and not (before is not None and accumulates(before)):
@@ -45,7 +66,7 @@ def _grouped(body: Body, loop: kir.ForLoop | None) -> Body:
         out.append(_inside(stmt))
         if accumulates(stmt) and not (after is not None and accumulates(after)):
             out.append(kir.AsyncCommit(kir.AsyncKind.WGMMA))
-            if request is not None and refill is None:
+            if request is not None:
                 out.append(kir.AsyncAwait(kir.AsyncKind.WGMMA, request.spare))
     return tuple(out)
 
@@ -60,10 +81,6 @@ def _inside(stmt: kir.Stmt) -> kir.Stmt:
             return replace(stmt, then=_grouped(then, None), orelse=_grouped(orelse, None))
         case _:
             return stmt
-
-
-def _fills(stmt: kir.Stmt) -> bool:
-    return any(isinstance(inner, kir.TmaLoad) for inner in kir.walk((stmt,)))
 
 
 def flush_wgmma(kernel: kir.Kernel) -> kir.Kernel:

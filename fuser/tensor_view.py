@@ -88,7 +88,8 @@ class TensorView:
     attrs : tuple of (str, value)
         Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze and permute;
         ``a_axes``, ``b_axes`` and ``reduced`` of mma, which `fuser.mma_axes.roles` reads: per axis
-        of the full output the operand's axis or -1, and which of them are summed away.
+        of the full output the operand's axis or -1, and which of them are summed away; and
+        ``accumulate``, the bits of its sums where they are not those of the type's default.
     contiguity : tuple of bool
         Per axis: its stride is the number of elements that all faster axes span together.
     stride_order : tuple of int
@@ -192,11 +193,13 @@ def call(tv: TensorView) -> str:
             words = [extent, f"start={words[0]}", f"step={words[1]}", f'dtype="{tv.dtype}"']
         case "mma":
             name, attrs = "fused_multiply_sum", ()
-            a_axes, b_axes, reduced = (list(value) for _, value in tv.attrs)
+            a_axes, b_axes, reduced = (list(value) for _, value in tv.attrs[:3])
             words += [f"axes={reduced}", f"axis_mapping=[{a_axes}, {b_axes}]"]
             words.append(f'dtype="{tv.dtype}"')
             if tv.args[0].dtype is DType.F32:
                 words.append('precision="tf32"')
+            if tv.attrs[3:]:
+                words.append('accumulate="f16"')
         case _:
             pass
     words += [f"{key}={list(value)}" for key, value in attrs]

@@ -151,6 +151,10 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
             )
         if m.offset is not None and (m.offset < 0 or m.offset % 8):
             yield f"mbarrier {m.name} lies at byte {m.offset}; use a multiple of 8, or None"
+        for b in kernel.buffers:
+            at = -1 if m.offset is None else m.offset
+            if b.swizzle and b.offset < at + 8 * m.slots and 0 <= at < b.end:
+                yield f"{b.name} is swizzled and shares bytes with mbarrier {m.name}; move one"
 
 
 def _swizzled(b: kir.Buffer, kernel: kir.Kernel) -> Iterable[str]:

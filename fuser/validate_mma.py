@@ -1,6 +1,6 @@
 """Tensor cores: shapes, types and layouts of `Wgmma` and `Mma`, and the warps that execute them.
 
-Source: PTX ISA, sections "wgmma.mma_async" and "mma.m16n8k16".
+Source: PTX ISA, sections "wgmma.mma_async", "mma.m16n8k8", "mma.m16n8k16" and "mma.m16n8k32".
 """
 
 from __future__ import annotations
@@ -14,10 +14,21 @@ from fuser.validate_place import Place
 from fuser.validate_sync import warpgroups
 from fuser.validate_tile import dealt, known
 
-OPERANDS = (DType.F16, DType.BF16)
-"""Types of `a` and `b`."""
-STEP = 16
-"""Elements of 16 bits along K that one instruction takes."""
+SUMS = {
+    DType.F16: (DType.F32, DType.F16),
+    DType.BF16: (DType.F32,),
+    DType.F32: (DType.F32,),
+    DType.I8: (DType.I32,),
+    DType.F8E4M3: (DType.F32,),
+    DType.F8E5M2: (DType.F32,),
+}
+"""Types of `acc` by that of `a` and `b`; f32 operands are taken as tf32."""
+STEP_NBYTES = 32
+"""Bytes along K that one instruction takes."""
+VECTOR_NBYTES = 4
+"""Bytes of an operand's register."""
+SUMS_VECTOR = 2
+"""Neighbours along a row of `acc` in one thread."""
 
 
 def mma(stmt: kir.Stmt, place: Place) -> Iterable[str]:
@@ -34,7 +45,7 @@ def mma(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                 return
             for part in (acc, a, b):
                 yield from dealt(stmt, place, part.layout)
-            yield from _strips(stmt, acc)
+            yield from _sums(stmt, acc)
             yield from _strips(stmt, a)
             if b.layout.deal is not kir.Deal.EACH_WARP:
                 yield f"`{line(stmt)}` wants {b.name} in each warp; load it with Deal.EACH_WARP"
@@ -45,8 +56,12 @@ def mma(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     "use one number"
                 )
             yield from _types(stmt, acc, a.dtype, b.dtype)
-            shapes = (_axes(part.layout.shape) for part in (acc, a, b))
-            yield from _shapes(stmt, *shapes)
+            if a.dtype.is_f8:
+                yield f"`{line(stmt)}`: mma multiplies no {a.dtype}; use Wgmma"
+            for part in (a, b):
+                yield from _words(stmt, part)
+            m_n, m_k, n_k = (_axes(part.layout.shape) for part in (acc, a, b))
+            yield from _shapes(stmt, m_n, m_k, n_k, a.dtype)
         case _:
             pass
 
@@ -64,7 +79,12 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
         return
     yield from known(stmt, place, b)
     yield from dealt(stmt, place, acc.layout)
-    yield from _strips(stmt, acc)
+    yield from _sums(stmt, acc)
+    if acc.layout.threads < len(place.threads):
+        yield (
+            f"`{line(stmt)}`: {acc.name} is dealt to {acc.layout.threads} threads, {place.who} "
+            f"execute it; deal it to all {len(place.threads)}"
+        )
     match a:
         case kir.Slot():
             yield from known(stmt, place, a)
@@ -73,6 +93,9 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
             yield from dealt(stmt, place, a.layout)
             yield from _strips(stmt, a)
             rows, dtype = a.layout.shape, a.dtype
+            if dtype.nbytes != 2:
+                yield f"`{line(stmt)}`: {a.name} in registers is {dtype}; take it from a slot"
+            yield from _words(stmt, a)
             if a.layout.threads != acc.layout.threads:
                 yield (
                     f"`{line(stmt)}`: {acc.name} is dealt to {acc.layout.threads} threads, "
@@ -82,13 +105,18 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
         if isinstance(slot, kir.Slot) and slot.cta is not None:
             yield f"`{line(stmt)}` reads slots of its own CTA; drop cta of {slot.buffer.name}"
     yield from _types(stmt, acc, dtype, b.buffer.dtype)
+    if (stmt.a_transposed or stmt.b_transposed) and dtype.nbytes != 2:
+        yield (
+            f"`{line(stmt)}`: only operands of 16 bits may have K across their rows, these are "
+            f"{dtype}; give slots of (M, K) and (N, K)"
+        )
     if stmt.a_transposed and isinstance(a, kir.Fragment):
         yield f"`{line(stmt)}`: {a.name} in registers is (M, K); drop a_transposed"
         return
     rows = _turned(_axes(rows), turned=stmt.a_transposed)
     columns = _turned(_axes(b.buffer.shape), turned=stmt.b_transposed)
     shape = _axes(acc.layout.shape)
-    yield from _shapes(stmt, shape, rows, columns)
+    yield from _shapes(stmt, shape, rows, columns, dtype)
     if len(shape) == 2:
         m, n = shape
         groups = place.warps // 4
@@ -96,6 +124,8 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
             yield (f"`{line(stmt)}`: {m} rows for {groups} warpgroups; each takes a multiple of 64")
         if n % 8 or not 8 <= n <= 256:
             yield f"`{line(stmt)}`: {n} columns; use a multiple of 8 in 8..256"
+        elif dtype is DType.I8 and n % 16 and n not in (8, 24):
+            yield f"`{line(stmt)}`: {n} columns of i8; use 8, 24 or a multiple of 16"
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -114,24 +144,44 @@ def _strips(stmt: kir.Stmt, fragment: kir.Fragment) -> Iterable[str]:
         yield f"`{line(stmt)}` wants {fragment.name} in strips; give it Deal.STRIPS"
 
 
-def _types(stmt: kir.Stmt, acc: kir.Fragment, a: DType, b: DType) -> Iterable[str]:
-    if a not in OPERANDS or a != b:
-        words = " or ".join(t.name for t in OPERANDS)
+def _sums(stmt: kir.Stmt, acc: kir.Fragment) -> Iterable[str]:
+    yield from _strips(stmt, acc)
+    if acc.layout.vector != SUMS_VECTOR:
         yield (
-            f"`{line(stmt)}` multiplies {a.name} by {b.name}; both operands must be {words}, "
-            "the same for both"
+            f"`{line(stmt)}`: {acc.name} is held by vectors of {acc.layout.vector}, sums by "
+            f"vectors of {SUMS_VECTOR}; use those"
         )
-    if acc.dtype is not DType.F32:
-        yield f"`{line(stmt)}` adds up in f32, {acc.name} is {acc.dtype.name}; make it f32"
+
+
+def _types(stmt: kir.Stmt, acc: kir.Fragment, a: DType, b: DType) -> Iterable[str]:
+    if a not in SUMS or (a != b and not (a.is_f8 and b.is_f8)):
+        words = ", ".join(t.name for t in SUMS if not t.is_f8)
+        yield (
+            f"`{line(stmt)}` multiplies {a.name} by {b.name}; use one of {words} for both, or "
+            "8-bit floats"
+        )
+    elif acc.dtype not in SUMS[a]:
+        words = " or ".join(t.name for t in SUMS[a])
+        yield f"`{line(stmt)}` adds up in {words}, {acc.name} is {acc.dtype.name}; make it {words}"
+
+
+def _words(stmt: kir.Stmt, operand: kir.Fragment) -> Iterable[str]:
+    wanted = VECTOR_NBYTES // operand.dtype.nbytes
+    if wanted and operand.layout.vector != wanted:
+        yield (
+            f"`{line(stmt)}`: {operand.name} is held by vectors of {operand.layout.vector}, a "
+            f"register has {wanted} of {operand.dtype}; use vectors of {wanted}"
+        )
 
 
 def _shapes(
-    stmt: kir.Stmt, acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]
+    stmt: kir.Stmt, acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...], dtype: DType
 ) -> Iterable[str]:
+    step = STEP_NBYTES // dtype.nbytes
     if not len(acc) == len(a) == len(b) == 2 or acc != (a[0], b[0]) or a[1] != b[1]:
         yield (
             f"`{line(stmt)}`: (M, N) {acc}, (M, K) {a} and (N, K) {b} do not fit; "
             "make M, N and K agree"
         )
-    elif a[1] % STEP:
-        yield f"`{line(stmt)}`: K is {a[1]}; use a multiple of {STEP}"
+    elif a[1] % step:
+        yield f"`{line(stmt)}`: K is {a[1]}; use a multiple of {step}"

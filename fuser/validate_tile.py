@@ -152,6 +152,11 @@ def _slice(stmt: kir.Stmt, dst: kir.Fragment, src: kir.Fragment, column: int) ->
             f"`{line(stmt)}`: columns {column}..{column + width} of {whole}; "
             "begin at a multiple of 8 and end inside"
         )
+    if not dst.layout.vector == src.layout.vector == 2:
+        yield (
+            f"`{line(stmt)}`: vectors of {src.layout.vector} into {dst.layout.vector}; only "
+            "accumulators are cut, use vectors of 2"
+        )
     if dst.dtype is not src.dtype:
         yield f"`{line(stmt)}`: {src.dtype.name} into {dst.dtype.name}; make them the same"
 
@@ -169,9 +174,9 @@ def _matrix(
             f"`{line(stmt)}`: ldmatrix and stmatrix move whole tiles of the CTA's own shared "
             "memory; drop matrix"
         )
-    elif frag.layout.deal is kir.Deal.ROUND or ref.buffer.dtype.nbytes != 2:
+    elif frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * ref.buffer.dtype.nbytes != 4:
         yield (
-            f"`{line(stmt)}`: ldmatrix and stmatrix move 16-bit elements held by {frag.name} as "
+            f"`{line(stmt)}`: ldmatrix and stmatrix move vectors of 4 bytes held by {frag.name} as "
             "tensor cores hold them; drop matrix"
         )
 
@@ -332,11 +337,13 @@ def dealt(stmt: kir.Stmt, place: Place, layout: kir.Layout) -> Iterable[str]:
         case kir.Deal.STRIPS | kir.Deal.EACH_WARP:
             rows = strips[layout.deal]
             *outer, along, _ = (1, *layout.shape)
-            fits = len(layout.shape) > 1 and max(outer) == 1 and not (along % rows or last % 8)
-            if not fits or layout.vector != 2 or layout.threads % kir.WARP:
+            across = 4 * layout.vector
+            fits = len(layout.shape) > 1 and max(outer) == 1 and not (along % rows or last % across)
+            if not fits or layout.vector not in (1, 2, 4) or layout.threads % kir.WARP:
                 yield (
-                    f"`{line(stmt)}`: {layout.deal.value} hold tiles of multiples of {rows} x 8, "
-                    f"by vectors of 2 and whole warps; this one is {layout.shape}, by "
+                    f"`{line(stmt)}`: {layout.deal.value} hold tiles of multiples of {rows} x "
+                    f"{across}, by vectors of 1, 2 or 4 and whole warps; this one is "
+                    f"{layout.shape}, by "
                     f"{layout.vector} and {layout.threads} threads"
                 )
     if prod(layout.shape) > 1 << 20:

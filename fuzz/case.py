@@ -30,6 +30,9 @@ POISON = {
     DType.I32: 0x5A5A5A5A,
     DType.I64: 0x5A5A5A5A5A5A5A5A,
     DType.BOOL: True,
+    DType.I8: 0x5A,
+    DType.F8E4M3: float("nan"),
+    DType.F8E5M2: float("nan"),
 }
 """What stands in memory where no value belongs."""
 
@@ -207,6 +210,8 @@ def _values(
         return torch.randint(0, 2, shape, generator=random).to(torch.bool)
     if kind == "integers":
         return torch.randint(-SMALL, SMALL + 1, shape, generator=random)
+    if dtype is DType.I8:
+        return torch.randint(-128, 128, shape, generator=random)
     if dtype.is_int:
         return torch.randint(-1000, 1001, shape, generator=random)
     values = 2 * torch.randn(shape, generator=random, dtype=torch.float64)

@@ -37,11 +37,13 @@ from fuzz.crosscheck_judge import (
     request,
     settle_here,
 )
-from fuzz.crosscheck_kills import kill_lines, seed_lines, seeds_hold
+from fuzz.crosscheck_kills import kill_lines, needless_lines, seed_lines, seeds_hold
 from fuzz.crosscheck_report import lines
 from fuzz.skeletons import FAMILIES, family_of
 from fuzz.skeletons_cookbook import STAGES, subjects
 from fuzz.skeletons_file import subjects as subjects_of
+from fuzz.skeletons_matmul import MATMULS
+from fuzz.skeletons_matmul import subjects as products
 from oracles.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")
@@ -219,6 +221,29 @@ def _numbers(context: click.Context, option: click.Parameter, text: str) -> tupl
         raise click.BadParameter(f"{text!r}: give numbers such as 2,3,4") from error
 
 
+def _scores(kind: str, seen: Sequence[Outcome]) -> Iterator[str]:
+    if kind == "mutants":
+        yield from kill_lines(seen)
+    yield from lines(seen)
+    if kind == "mutants":
+        yield from seed_lines(seen)
+    if kind == "matmul":
+        yield from seed_lines(seen, tuple(MATMULS))
+        yield from needless_lines(seen)
+
+
+def holds(kind: str, seen: Sequence[Outcome]) -> bool:
+    """Tell whether a whole run showed what it is to show."""
+    match kind:
+        case "mutants":
+            return seeds_hold(seen)
+        case "matmul":
+            right = [o.bucket == Bucket.SAFE.value for o in seen if not o.faults]
+            return all(right) and seeds_hold(seen, tuple(MATMULS))
+        case _:
+            return True
+
+
 @click.command()
 @click.option("--count", type=click.IntRange(min=1), help="Kernels; 1000, or all mutants.")
 @click.option("--seed", default=0, show_default=True)
@@ -238,6 +263,7 @@ def _numbers(context: click.Context, option: click.Parameter, text: str) -> tupl
     help="Of the skeletons with these indices, only this family; may be given again.",
 )
 @click.option("--mutants", is_flag=True, help="Judge the mutants of the cookbook instead.")
+@click.option("--matmul", is_flag=True, help="Judge the compiler's matmuls and their sync mutants.")
 @click.option(
     "--of",
     "files",
@@ -260,6 +286,7 @@ def main(
     only: int | None,
     families: tuple[str, ...],
     mutants: bool,
+    matmul: bool,
     files: tuple[str, ...],
     stages: tuple[int, ...],
     folder: Path,
@@ -267,7 +294,8 @@ def main(
     """Judge random small kernels by prover and explorer, and compare.
 
     The mutants of the cookbook are scored as well: per operator, per row of the hazard table, and
-    for the seed kernels, whose sync mutants must all be killed by both or redundant.
+    for the seed kernels, whose sync mutants must all be killed by both or redundant; so are those
+    of the compiler's matmuls.
     """
     console = Console(soft_wrap=True, highlight=False)
     if only is not None:
@@ -276,17 +304,17 @@ def main(
         names = chosen(_offered(files), count, seed)
     elif mutants:
         names = chosen([f"mutant {n} {s} {i}" for n, s, i in subjects(stages)], count, seed)
+    elif matmul:
+        names = chosen([f"matmul {n} {i}" for n, i in products()], count, seed)
     else:
         wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
         names = [f"skeleton {seed} {i}" for i in wanted]
-    kind = "files" if files else "mutants" if mutants else "skeletons"
+    kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "skeletons"
     plan = Plan(names, states, workers, kind != "skeletons", folder / kind)
     seen = conduct(plan, console)
-    scores = (*kill_lines(seen), *lines(seen), *seed_lines(seen)) if mutants else lines(seen)
-    for text in scores:
+    for text in _scores(kind, seen):
         console.print(text, markup=False, highlight=False)
-    whole = mutants and count is None
-    code = max(exit_code(seen), int(whole and not seeds_hold(seen)))
+    code = max(exit_code(seen), int(count is None and not holds(kind, seen)))
     console.print(f"results: {plan.folder / 'results.jsonl'}; exit code {code}", markup=False)
     sys.exit(code)
 

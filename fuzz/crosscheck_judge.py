@@ -20,6 +20,7 @@ from fuzz.mutate import SYNC_OPERATORS
 from fuzz.skeletons import Skeleton, draw
 from fuzz.skeletons_cookbook import SEEDS, mutated
 from fuzz.skeletons_file import of_file
+from fuzz.skeletons_matmul import MATMULS, scheduled
 from fuzz.skeletons_tile import Start
 from oracles import simulator
 from oracles.explorer import Launch as Exploration
@@ -126,13 +127,16 @@ class Outcome:
 def find(subject: str) -> Skeleton:
     """Return the kernel of a subject.
 
-    ``"skeleton SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"`` or ``"of FILE.py:NAME NUMBER"``.
+    ``"skeleton SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"`` or
+    ``"of FILE.py:NAME NUMBER"``.
     """
     match subject.split():
         case ["skeleton", seed, index]:
             return draw(int(seed), int(index))
         case ["mutant", name, stages, number]:
             return mutated(name, int(stages), int(number))
+        case ["matmul", name, number]:
+            return scheduled(name, int(number))
         case ["of", *name, number]:
             return of_file(" ".join(name), int(number))
         case _:
@@ -153,8 +157,9 @@ def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Ve
 
 
 def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
-    """Tell whether a kernel is a seed kernel with one sync left out, exchanged or weakened."""
-    return family in SEEDS and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
+    """Tell whether a kernel is a seed or a matmul with one sync left out, exchanged or weakened."""
+    claimed = family in SEEDS or family in MATMULS
+    return claimed and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
 
 
 def settle(

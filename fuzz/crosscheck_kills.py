@@ -142,19 +142,24 @@ def settled(outcome: Outcome) -> str:
     return "redundant" if redundant(outcome) else "open"
 
 
-def seed_lines(seen: Sequence[Outcome]) -> Iterator[str]:
-    """Say of each seed kernel whether all its sync mutants are killed by both or redundant."""
+def seed_lines(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> Iterator[str]:
+    """Say of each kernel of these names whether its sync mutants are killed by both or redundant.
+
+    By default of the seeds.
+    """
     yield ""
     operators = ", ".join(SYNC_OPERATORS)
-    yield f"sync mutants ({operators}) of the seed kernels, by prover and simulator:"
+    kind = "seed kernels" if names is SEEDS else "matmuls of the compiler"
+    yield f"sync mutants ({operators}) of the {kind}, by prover and simulator:"
     yield (
         f"  {SCHEDULES} schedules at each of up to {SEARCHED} launches, "
         f"{HARD_SCHEDULES} at the one where the explorer fails"
     )
-    for name in SEEDS:
+    for name in names:
         mutants = [o for o in seen if o.family == name and is_sync_mutant(o.family, o.faults)]
         counts = Counter(settled(o) for o in mutants)
         holds = "holds" if _holds(counts) else f"DOES NOT HOLD, {counts['open']} open"
+        holds = holds if mutants else "NOT JUDGED"
         yield (
             f"  {name}: of {len(mutants)} sync mutants {counts['killed']} killed by both, "
             f"{counts['redundant']} proved redundant with no failing interleaving: {holds}"
@@ -165,14 +170,28 @@ def seed_lines(seen: Sequence[Outcome]) -> Iterator[str]:
             yield f"    open: {o.subject}: {o.faults[0]}: {said}"
 
 
+def needless_lines(seen: Sequence[Outcome]) -> Iterator[str]:
+    """Name the syncs that can be left out of a kernel with every judge still content."""
+    dropped: dict[str, list[Outcome]] = defaultdict(list)
+    for o in seen:
+        if o.faults and o.faults[0].startswith("drop:") and settled(o) == "redundant":
+            dropped[o.family].append(o)
+    yield ""
+    yield f"syncs that nobody misses: {sum(map(len, dropped.values()))}"
+    for name, outcomes in dropped.items():
+        yield f"  {name}: {len(outcomes)}"
+        for o in outcomes:
+            yield f"    {o.subject}: {o.faults[0]}"
+
+
 def _holds(counts: Counter[str]) -> bool:
     return counts.total() > 0 and not counts["open"]
 
 
-def seeds_hold(seen: Sequence[Outcome]) -> bool:
-    """Tell whether every seed kernel has sync mutants, and each is killed by both or redundant."""
-    every = {name: Counter[str]() for name in SEEDS}
+def seeds_hold(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> bool:
+    """Tell whether every kernel has sync mutants, and each is killed by both or redundant."""
+    every = {name: Counter[str]() for name in names}
     for outcome in seen:
-        if is_sync_mutant(outcome.family, outcome.faults):
+        if outcome.family in every and is_sync_mutant(outcome.family, outcome.faults):
             every[outcome.family][settled(outcome)] += 1
     return all(_holds(counts) for counts in every.values())

@@ -272,7 +272,8 @@ def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
     asks = OPS[op].rule in (Rule.TEST, Rule.COMPARISON)
     size = 1 if asks else _largest(op, sizes)
     if draft.exact and size > LARGEST:
-        op, args, size = "relu" if a.dtype is not DType.BOOL else "set", args[:1], sizes[0]
+        op, size = "relu" if a.dtype is not DType.BOOL else "set", draft.size[a.name]
+        args = [(a, size)]
     return draft.add(getattr(ops, op)(*(value for value, _ in args)), size)
 
 

@@ -234,6 +234,8 @@ class _Engine:
         text = to_text(case)
         records = self._judged(case, text)
         bad = {signature(r): r for r in reversed(records) if r.status in FAILED}
+        for hung in [name for name, record in bad.items() if record.kind == "hang"]:
+            self._keep_whole(hung, bad.pop(hung), text)
         fresh = [name for name in bad if name not in self._known]
         name = self._wanted if self._wanted else min(fresh, default=None)
         if name is None or name not in bad:
@@ -241,10 +243,18 @@ class _Engine:
         self._wanted, self._least = name, (bad[name], text)
         raise failure_class(name)(bad[name].reason)
 
+    def _keep_whole(self, name: str, record: Record, text: str) -> None:
+        """Report a hang as it was found: each step of shrinking it would last to the limit."""
+        if name not in self._known:
+            self._known.add(name)
+            self._outbox.send(Shrunk(record, text))
+
     def _judged(self, case: Case, text: str) -> list[Record]:
         """Judge a text once; while shrinking, ask only the oracle that is being shrunk."""
         wanted = self._wanted.split()[0] if self._wanted else ""
         oracles = NEEDS.get(wanted, (wanted,)) if wanted else self._job.oracles
+        if self._wanted and self._wanted.split()[1] == "crash":
+            oracles = self._job.oracles  # any of them may be to blame
         key = (case_id(text), wanted)
         if key not in self._seen:
             self._drawn += not wanted

@@ -11,6 +11,7 @@ import torch
 
 from fuser import kernel_ir as kir
 from fuser import pipeline
+from fuser.ampere_params import AmpereParams
 from fuser.binding import Binding
 from fuser.call import intermediate_spec
 from fuser.dtype import DType
@@ -58,7 +59,8 @@ class Call:
         """Write what the simulator left in the arrays into the tensors."""
         for name in self.kernel.outputs:
             if self.views[name].numel():
-                self.views[name].copy_(torch.from_numpy(arrays[name]))
+                made, view = torch.from_numpy(arrays[name]), self.views[name]
+                view.copy_(made.view(view.dtype) if made.dtype is torch.uint8 else made)
 
 
 MATMUL_TILES = 3
@@ -89,19 +91,24 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     """Leave tails along every axis, where the kernel's alignment allows it."""
     kernel = launch.kernel
     even = max((tensor.aligned for tensor in kernel.tensors), default=1)
-    persistent = isinstance(launch.params, MatmulParams) and launch.params.persistent
+    persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
     counts = [1] * tiles.rank
     counts[tiles.rows] = MATMUL_TILES if persistent else 1
     for axis in range(tiles.outer + 2, tiles.rank):
         counts[axis] = steps
-    extents = [
-        max(even, count * tile - even) if tile > 1 else count
-        for count, tile in zip(counts, tiles.tile, strict=True)
-    ]
+    if isinstance(launch.params, MatmulParams):
+        counts[tiles.rows] *= launch.params.cluster[0]
+        counts[tiles.cols] *= launch.params.cluster[1]
+    extents = []
+    for axis, (count, tile) in enumerate(zip(counts, tiles.tile, strict=True)):
+        ends = [t.aligned for t in kernel.tensors if t.extents[-1] == Var(f"n{axis}")]
+        # 16 elements of 8 bits are more than a tile of 8 columns, where nothing asks for them.
+        off = even if even <= tile else max(ends, default=1)
+        extents.append(max(off, count * tile - off) if tile > 1 else count)
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
-    return Launch(1, params)
+    return Launch(kernel.cluster, params)
 
 
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
@@ -185,4 +192,6 @@ def _strides(tensor: kir.Tensor, params: dict[str, int]) -> dict[str, int]:
 def _register_form(seen: torch.Tensor, dtype: DType) -> Array:
     if dtype in (DType.F16, DType.BF16):
         seen = seen.to(torch.float32)
+    if dtype.is_f8:
+        seen = seen.contiguous().view(torch.uint8)
     return np.array(seen.contiguous().numpy(), copy=True, order="C")

@@ -22,8 +22,14 @@ LARGEST_FACTOR = 1 << 13
 LARGEST_PRODUCT = 1 << 15
 """The same for one product of two; `MAX_SUM` of them stay below 2**23, and so exact in f32."""
 
+LARGEST_TF32 = 1 << 11
+"""Bound of the magnitudes that tf32 holds, whether it cuts or rounds."""
+
 OPERANDS = (DType.BF16, DType.F16)
 """Types of operands, the simplest first."""
+OTHERS = (DType.F32, DType.I8, DType.F8E4M3, DType.F8E5M2)
+"""Types that tensor cores take in one layout only."""
+_F8 = (DType.F8E4M3, DType.F8E5M2)
 _PINNED = (64, 8, 16, 3, 40)
 
 Names = tuple[str, ...]
@@ -43,7 +49,7 @@ class Products:
     exact : bool
         Small integers must stay exact.
     dtype : DType
-        Type of every operand.
+        Type of every operand; that of 8-bit floats is drawn for each.
     extents : dict
         Extent of every axis, by its name.
     scalars : list of Scalar
@@ -52,6 +58,8 @@ class Products:
         Bound of the magnitudes of operands and results, by name of the tensor.
     shared : list
         Operands so far, with the names of their axes.
+    accumulate : str or None
+        Type of the sums, if not the default.
     """
 
     fd: FusionDefinition
@@ -62,6 +70,12 @@ class Products:
     scalars: list[Scalar] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
     shared: list[tuple[TensorView, Names]] = field(default_factory=list)
+    accumulate: str | None = None
+
+    @property
+    def precision(self) -> str | None:
+        """What allows f32 operands."""
+        return "tf32" if self.dtype is DType.F32 else None
 
     def allows(self, feature: str) -> bool:
         """Tell whether a feature is not banned."""
@@ -92,7 +106,7 @@ def operand(
     """Make an operand with these axes; `stretched` ones may be those of a smaller input."""
     if stretched and products.allows("stretched operands") and rarely(draw):
         made = _stretched(draw, products, names, stretched)
-    elif products.allows("prologues") and rarely(draw):
+    elif products.allows("prologues") and products.dtype.nbytes > 1 and rarely(draw):
         made = _prologue(draw, products, names)
     else:
         made = _plain(draw, products, names)
@@ -113,15 +127,16 @@ def _plain(draw: st.DrawFn, products: Products, names: Names) -> TensorView:
         contiguity = [True] * rank
         contiguity[order[-2] if not rarely(draw) else draw(st.integers(0, rank - 1))] = False
     fd = products.fd
+    dtype = draw(st.sampled_from(_F8)) if products.dtype.is_f8 else products.dtype
     # `order` lists the axes from the slowest to the fastest.
     if order == list(range(rank)):
-        made = fd.define_tensor(extents, products.dtype, contiguity)
+        made = fd.define_tensor(extents, dtype, contiguity)
     elif draw(st.booleans()):
         places = [rank - 1 - order.index(axis) for axis in range(rank)]
-        made = fd.define_tensor(extents, products.dtype, contiguity, places)
+        made = fd.define_tensor(extents, dtype, contiguity, places)
     else:
         gaps = None if contiguity is None else [contiguity[axis] for axis in order]
-        stored = fd.define_tensor([extents[axis] for axis in order], products.dtype, gaps)
+        stored = fd.define_tensor([extents[axis] for axis in order], dtype, gaps)
         made = fd.ops.permute(stored, [order.index(axis) for axis in range(rank)])
     products.sizes[made.name] = SMALL
     return made
@@ -155,7 +170,8 @@ def _stretched(draw: st.DrawFn, products: Products, names: Names, stretched: Nam
 def narrowed(products: Products, tv: TensorView, size: int) -> TensorView:
     """Bring a computed tensor to the type of operands, and to a magnitude that stays exact."""
     ops = products.fd.ops
-    if products.exact and size > LARGEST_FACTOR:
+    largest = LARGEST_TF32 if products.dtype is DType.F32 else LARGEST_FACTOR
+    if products.exact and size > largest:
         tv, size = ops.sign(tv), 1
     if tv.dtype is not products.dtype:
         tv = ops.cast(tv, products.dtype)

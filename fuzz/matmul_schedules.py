@@ -7,15 +7,18 @@ from math import prod
 
 from hypothesis import strategies as st
 
+from fuser.ampere_params import AmpereParams, Observe
 from fuser.arch import SM_90A, launch_registers
 from fuser.classify import classify
+from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import Fusion, Symbol, TensorView
-from fuser.matmul_params import MatmulParams, Split, nearest_registers
+from fuser.matmul_params import CLUSTERS, MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import MmaAxis, Role, roles
 from fuser.params import MAX_STAGES
 from fuser.segment import segments
+from fuser.validate_mma import STEP_NBYTES
 from fuzz.case import Case, specs, symbols
 from fuzz.draft import rarely
 from fuzz.matmul_operands import MAX_SUM
@@ -25,9 +28,11 @@ SPLITS: dict[str, Split] = {
     "hopper-cooperative": "cooperative",
     "hopper-ping_pong": "ping_pong",
 }
-"""The split of every schedule family of products."""
-MATMUL_FAMILIES = tuple(SPLITS)
-"""Their names: what `MatmulParams.family` says."""
+"""The split of every family of `MatmulParams`."""
+OBSERVES: dict[str, Observe] = {"ampere-groups": "groups", "ampere-mbarriers": "mbarriers"}
+"""What every family of `AmpereParams` observes."""
+MATMUL_FAMILIES = (*SPLITS, *OBSERVES)
+"""Every schedule family of products."""
 
 SMALL_TILE = 64 * 64 * 64
 """Products of most tiles, so that a simulation stays short."""
@@ -41,6 +46,8 @@ MAX_ELEMENTS = 1 << 14
 """Elements of the largest tensor."""
 ACCUMULATORS = 160
 """Accumulators of a thread over all products of a kernel; its epilogue needs registers too."""
+FRAGMENTS = 64
+"""Registers of a thread that fragments of operands may take."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
 BARRIER_BYTES = 2048
@@ -59,21 +66,36 @@ class Footprint:
         Tensors that are multiplied.
     out_bytes : int
         Bytes per element of all outputs.
+    narrow, wide : int
+        Bytes of an element of the smallest and of the largest operand.
+    whole : bool
+        Columns are those that integers take, too.
     """
 
     products: int = 1
     operands: int = 2
     out_bytes: int = 4
+    narrow: int = 2
+    wide: int = 2
+    whole: bool = False
 
     def fits(
-        self, tile: tuple[int, int, int], *, groups: int, columns: int = 8, stages: int = 1
+        self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
     ) -> bool:
-        """Tell whether tiles fit shared memory, and the registers of `groups` warpgroups."""
+        """Tell whether tiles fit shared memory, and the registers of so many threads."""
         m, n, k = tile
-        ring = self.operands * max(m, n) * k * 2 * stages
+        if k * self.narrow % STEP_NBYTES or (self.whole and n % 16 and n not in (8, 24)):
+            return False
+        ring = self.operands * max(m, n) * k * self.wide * stages
         staging = self.out_bytes * m * columns * STAGING
-        held = self.products * m * n // (128 * groups)
+        held = self.products * m * n // threads
         return held <= ACCUMULATORS and ring + staging + BARRIER_BYTES <= SM_90A.smem_bytes
+
+    def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
+        """Return how many stages fit, of 1..8."""
+        counts = range(1, MAX_STAGES + 1)
+        fitting = [n for n in counts if self.fits(tile, threads=threads, columns=columns, stages=n)]
+        return fitting or [1]
 
 
 def footprint(fusion: Fusion) -> Footprint:
@@ -84,10 +106,15 @@ def footprint(fusion: Fusion) -> Footprint:
         operands = {arg for product in made for arg in product.tv.args}
         out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
         found.append(Footprint(len(made), len(operands), out))
+    types = {arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args}
+    sizes = [dtype.nbytes for dtype in types] or [2]
     return Footprint(
         max(f.products for f in found),
         max(f.operands for f in found),
         max(f.out_bytes for f in found),
+        min(sizes),
+        max(sizes),
+        DType.I8 in types,
     )
 
 
@@ -97,36 +124,36 @@ def matmul_params(
     fusion: Fusion | None = None,
     *,
     families: tuple[str, ...] = MATMUL_FAMILIES,
-) -> MatmulParams:
+) -> MatmulParams | AmpereParams:
     """Schedules of these families that fit, for a fusion of one product if not given.
 
     Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
     stage, one CTA a tile.
     """
     need = footprint(fusion) if fusion is not None else Footprint()
-    split: Split = SPLITS[draw(st.sampled_from(families))]
+    odd = fusion is not None and (_sums_over_odd(fusion) or _has_f8(fusion))
+    family = draw(st.sampled_from([f for f in families if not (odd and f in OBSERVES)] or families))
+    if family in OBSERVES:
+        return _ampere(draw, need, OBSERVES[family])
+    return _hopper(draw, need, SPLITS[family])
+
+
+def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     groups = 2 if split == "ping_pong" else draw(st.sampled_from([1, 1, 2, 3]))
     sharing = 1 if split == "ping_pong" else groups
-    step = 64 * sharing
+    step, threads = 64 * sharing, 128 * sharing
     large = rarely(draw) and rarely(draw)
     tiles = [
         (m, n, k)
         for m in range(step, 257, step)
         for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
         for k in (16, 32, 64, 128, 48)
-        if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), groups=sharing)
+        if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
     ]
-    tile = draw(st.sampled_from(tiles or [(step, 8, 16)]))
-    widths = [n for n in dict.fromkeys((64, 32, 16, 8, 24, 48, tile[1])) if tile[1] % n == 0]
-    fitting = [n for n in widths if need.fits(tile, groups=sharing, columns=n)]
-    columns = draw(st.sampled_from(fitting or [8]))
-    rings = [
-        n
-        for n in range(1, MAX_STAGES + 1)
-        if need.fits(tile, groups=sharing, columns=columns, stages=n)
-    ]
-    rings = [n for n in (1, 2, 3, 4, 3, 2) if n in rings] if not rarely(draw) else rings
-    stages = draw(st.sampled_from(rings or [1]))
+    tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
+    columns = _columns(draw, need, tile, threads)
+    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
+    shared = CLUSTERS if split != "pipelined" else ()
     return MatmulParams(
         tile=tile,
         warpgroups=groups,
@@ -136,9 +163,69 @@ def matmul_params(
         persistent=split == "ping_pong" or draw(st.booleans()),
         raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
         columns=columns,
-        load=draw(st.sampled_from(["direct", "tma"])),
         store=draw(st.sampled_from(["direct", "tma"])),
         registers=_registers(draw, split, groups),
+        cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
+    )
+
+
+def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
+    warps = draw(st.sampled_from([1, 2, 4, 3, 8]))
+    step, threads = 16 * warps, 32 * warps
+    tiles = [
+        (m, n, k)
+        for m in range(step, 257, step)
+        for n in (16, 32, 64, 8, 24, 48, 128)
+        for k in (16, 32, 64)
+        if m * n * k <= SMALL_TILE and need.fits((m, n, k), threads=threads)
+        # Each operand has a fragment; that of B is whole in every warp.
+        if need.operands * (m * k // threads + n * k // 32) * need.wide // 4 <= FRAGMENTS
+    ]
+    tile = draw(st.sampled_from(tiles or [(step, 8, max(STEP_NBYTES // need.narrow, 16))]))
+    columns = _columns(draw, need, tile, threads)
+    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
+    return AmpereParams(
+        tile=tile,
+        warps=warps,
+        observe=observe,
+        stages=stages,
+        prefetch=draw(st.integers(0, stages - 1)) if observe == "groups" else 0,
+        persistent=draw(st.booleans()),
+        raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
+        columns=columns,
+    )
+
+
+def _columns(draw: st.DrawFn, need: Footprint, tile: tuple[int, int, int], threads: int) -> int:
+    widths = [n for n in dict.fromkeys((64, 32, 16, 8, 24, 48, tile[1])) if tile[1] % n == 0]
+    fitting = [n for n in widths if need.fits(tile, threads=threads, columns=n)]
+    return draw(st.sampled_from(fitting or [8]))
+
+
+def _stages(draw: st.DrawFn, rings: list[int]) -> int:
+    """Draw small rings mostly, as each slot adds steps to a simulation."""
+    small = [n for n in (1, 2, 3, 4, 3, 2) if n in rings]
+    return draw(st.sampled_from(rings if rarely(draw) else small))
+
+
+def _has_f8(fusion: Fusion) -> bool:
+    """Tell whether 8-bit floats are multiplied, which sm_80 does not do."""
+    return any(arg.dtype.is_f8 for tv in fusion.tensors if tv.op == "mma" for arg in tv.args)
+
+
+def _word(fusion: Fusion) -> int:
+    """Return how many elements of the smallest operand cp.async takes at least."""
+    types = [arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args]
+    return max([2, *(4 // dtype.nbytes for dtype in types)])
+
+
+def _sums_over_odd(fusion: Fusion) -> bool:
+    """Tell whether words do not divide an extent that is summed over, whatever the call."""
+    return any(
+        axis.role is Role.K and isinstance(axis.extent, int) and axis.extent % _word(fusion)
+        for tv in fusion.tensors
+        if tv.op == "mma"
+        for axis in roles(tv)
     )
 
 
@@ -149,9 +236,13 @@ def _registers(draw: st.DrawFn, split: Split, groups: int) -> tuple[int, int] | 
     if draw(st.booleans()):
         return nearest_registers(groups)
     have = launch_registers(128 * (groups + 1))
-    load = draw(st.sampled_from([n for n in (40, 24, 56, 80, 120) if n <= have]))
-    most = min(240, (have * (groups + 1) - load) // groups // 8 * 8)
-    return load, draw(st.sampled_from([most, have]))
+    shares = [
+        (load, compute)
+        for load in (40, 24, 56, 80)
+        for compute in range(have + 8, 241, 8)
+        if load + compute * groups <= have * (groups + 1)
+    ]
+    return draw(st.sampled_from(shares))
 
 
 # --- extents --------------------------------------------------------------------------------
@@ -159,7 +250,7 @@ def _registers(draw: st.DrawFn, split: Split, groups: int) -> tuple[int, int] | 
 
 @st.composite
 def matmul_extents(
-    draw: st.DrawFn, fusion: Fusion, params: MatmulParams, *, exact: bool = False
+    draw: st.DrawFn, fusion: Fusion, params: MatmulParams | AmpereParams, *, exact: bool = False
 ) -> dict[str, int]:
     """Values of every symbol: 1, tails, one past a tile, several turns of a ring, 0.
 
@@ -181,13 +272,17 @@ def matmul_extents(
         choices = [e for e in edges[role] if not even or role is Role.BATCH or e % 8 == 0]
         drawn = st.sampled_from(choices)
         found[name] = draw(drawn if even else drawn | st.integers(1, 80))
+    found = bounded(fusion, params, found, exact=exact)
+    if isinstance(params, AmpereParams):  # which copies by words of 4 bytes
+        word = _word(fusion)
+        found |= {name: n + -n % word for name, n in found.items() if _is_summed(fusion, name)}
     if empty and found:
         found[draw(st.sampled_from(sorted(found)))] = 0
-    return bounded(fusion, params, found, exact=exact)
+    return found
 
 
 def bounded(
-    fusion: Fusion, params: MatmulParams, values: dict[str, int], *, exact: bool
+    fusion: Fusion, params: MatmulParams | AmpereParams, values: dict[str, int], *, exact: bool
 ) -> dict[str, int]:
     """Return extents, the largest of them halved until no kernel has much to do.
 
@@ -203,7 +298,13 @@ def bounded(
     return values
 
 
-def _is_short(fusion: Fusion, params: MatmulParams, values: dict[str, int], *, exact: bool) -> bool:
+def _is_short(
+    fusion: Fusion,
+    params: MatmulParams | AmpereParams,
+    values: dict[str, int],
+    *,
+    exact: bool,
+) -> bool:
     def size(axis: MmaAxis) -> int:
         return values[axis.extent.name] if isinstance(axis.extent, Symbol) else axis.extent
 
@@ -230,6 +331,15 @@ def _is_short(fusion: Fusion, params: MatmulParams, values: dict[str, int], *, e
     return True
 
 
+def _is_summed(fusion: Fusion, symbol: str) -> bool:
+    return any(
+        axis.role is Role.K and str(axis.extent) == symbol
+        for tv in fusion.tensors
+        if tv.op == "mma"
+        for axis in roles(tv)
+    )
+
+
 def _role(fusion: Fusion, symbol: str) -> Role:
     """Return what a symbol does first in a product."""
     for tv in fusion.tensors:
@@ -247,8 +357,7 @@ def suited(case: Case) -> Case:
     multiples of 16 elements.  Whether an operand lies so may depend on the call.
     """
     params = case.params
-    assert isinstance(params, MatmulParams), "for fusions with products"
-    if params.tile[1] % 16 == 0:
+    if not isinstance(params, MatmulParams) or params.tile[1] % 16 == 0:
         return case
     try:
         choices = classify(case.fusion, params, specs(case)).choices

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion, FusionDefinition, IterType, TensorView
+from fuser.ops import product_dtype
 from fuzz import draft as on
 from fuzz.case import SMALL
 from fuzz.draft import FEATURES, Draft, rarely
 from fuzz.matmul_operands import (
     MAX_SUM,
     OPERANDS,
+    OTHERS,
     Names,
     Products,
     bounded,
@@ -38,6 +40,7 @@ MATMUL_FEATURES = (
     "stretched operands",
     "several products",
     "chains",
+    "other types",
 )
 """Switches of the generator of products."""
 
@@ -59,8 +62,11 @@ def product_fusions(draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False) -
     Shrinks towards a `matmul` of two bf16 matrices.
     """
     banned = frozenset(draw(st.sets(st.sampled_from(MATMUL_FEATURES), max_size=8)))
-    dtype = draw(st.sampled_from(OPERANDS if "16 bits" not in banned else OPERANDS[:1]))
+    types = OPERANDS * 4 if "16 bits" not in banned else OPERANDS[:1] * 8
+    dtype = draw(st.sampled_from(types if "other types" in banned else (*types, *OTHERS)))
     products = Products(FusionDefinition(), banned, exact, dtype)
+    if dtype is DType.F16 and not exact and products.allows("other types") and rarely(draw):
+        products.accumulate = "f16"
     sides = _sides(draw, products)
     result, names = _product(draw, products, sides)
     draft = products.frame(names)
@@ -69,7 +75,7 @@ def product_fusions(draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False) -
         choices = ["op", "op"]
         if products.allows("several products") and len(products.shared) < 5:
             choices += ["gated", "beside"]
-        if products.allows("chains") and len(products.shared) < 5:
+        if products.allows("chains") and dtype.nbytes > 1 and len(products.shared) < 5:
             choices += ["chained"]
         choice = draw(st.sampled_from(choices))
         if choice == "op":
@@ -137,11 +143,8 @@ def _product(
     ones = products.allows("broadcast inputs") and sides.batch and rarely(draw)
     if ones:  # the batch of b is 1, or missing
         b = _batchless(draw, products, sides)
-    return _sized(products, products.fd.ops.matmul(a, b), a, b), (
-        *sides.batch,
-        *sides.rows,
-        *sides.cols,
-    )
+    made = products.fd.ops.matmul(a, b, products.precision, products.accumulate)
+    return _sized(products, made, a, b), (*sides.batch, *sides.rows, *sides.cols)
 
 
 def _is_matmul(sides: _Sides) -> bool:
@@ -171,8 +174,9 @@ def _linear(
     x, w = bounded(products, x, w)
     bias = None
     if draw(st.booleans()):
-        bias = products.fd.define_tensor([products.extents[sides.cols[0]]], products.dtype)
-    made = products.fd.ops.linear(x, w, bias)
+        extent = products.extents[sides.cols[0]]
+        bias = products.fd.define_tensor([extent], product_dtype(products.dtype))
+    made = products.fd.ops.linear(x, w, bias, products.precision, products.accumulate)
     return _sized(products, made, x, w), (*sides.rows, *sides.cols)
 
 
@@ -187,19 +191,20 @@ def _mapped(
     ops = products.fd.ops
     left, right = bounded(products, a[0], b[0])
     kept = (*sides.batch, *sides.rows, *sides.cols)
-    full = tuple(
-        draw(st.permutations((*kept, *sides.sums))) if rarely(draw) else (*kept, *sides.sums)
-    )
-    dtype = draw(st.sampled_from([None, products.dtype]))
+    full = (*kept, *sides.sums)
+    if draw(st.booleans()):
+        full = tuple(draw(st.permutations(full)))
+    dtype = draw(st.sampled_from([None, product_dtype(products.dtype)]))
+    precision, accumulate = products.precision, products.accumulate
     axes = [full.index(name) for name in sides.sums]
     if draw(st.booleans()):
         axes = [axis - len(full) for axis in axes]
-    if draw(st.booleans()):
+    if not draw(st.booleans()):
         mapping = [[names.index(n) if n in names else -1 for n in full] for _, names in (a, b)]
-        made = ops.fused_multiply_sum(left, right, axes, mapping, dtype)
+        made = ops.fused_multiply_sum(left, right, axes, mapping, dtype, precision, accumulate)
     else:
         wide = [spread(products, tv, names, full) for tv, (_, names) in ((left, a), (right, b))]
-        made = ops.fused_multiply_sum(wide[0], wide[1], axes, dtype=dtype)
+        made = ops.fused_multiply_sum(wide[0], wide[1], axes, None, dtype, precision, accumulate)
     return _sized(products, made, left, right), tuple(n for n in full if n not in sides.sums)
 
 
@@ -275,9 +280,9 @@ def _chained(
     left = narrowed(products, tv, draft.size[tv.name])
     other_names = (*batch, summed, *new)
     other = operand(draw, products, other_names, stretched=(*batch, summed))
-    if names == (*own, summed) and len(own) <= 1 and draw(st.booleans()):
+    if names == (*own, summed) and len(own) <= 1 and not draw(st.booleans()):
         left, other = bounded(products, left, other)
-        made = products.fd.ops.matmul(left, other)
+        made = products.fd.ops.matmul(left, other, products.precision, products.accumulate)
         return sides, _sized(products, made, left, other), (*own, *new)
     pair = [(left, names), (other, other_names)]
     if products.allows("mappings") and draw(st.booleans()):

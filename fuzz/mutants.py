@@ -8,14 +8,16 @@ nothing), also a `pass`, or a blind judge, a `fail`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from fuser.ampere_params import AmpereParams
 from fuser.classify import classify
 from fuser.fusion_ir import Fusion, FusionDefinition
 from fuser.matmul_params import MatmulParams
@@ -26,7 +28,7 @@ from fuzz.clerk import Clerk
 from fuzz.environment import machine, versions
 from fuzz.launches import trip_counts, with_trips
 from fuzz.ledger import Ledger
-from fuzz.matmul_schedules import MATMUL_FAMILIES, SPLITS
+from fuzz.matmul_schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.mutate import Mutant, drop_each_sync
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record
@@ -92,7 +94,8 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     clerk = Clerk(case, text)
     program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
     for launch in program.launches:
-        needless = redundant(launch.kernel)
+        # Asked for only where a mutant survives, as it proves the kernel without each sync.
+        needless = cache(partial(redundant, launch.kernel))
         for mutant in drop_each_sync(launch.kernel):
             if clerk.records and time.perf_counter() > end:
                 return [(text, clerk.records)]
@@ -104,7 +107,7 @@ def judge_mutant(
     clerk: Clerk,
     launch: Launch,
     mutant: Mutant,
-    needless: Sequence[tuple[object, str]],
+    needless: Callable[[], Sequence[tuple[object, str]]],
     *,
     schedules: int,
 ) -> None:
@@ -118,9 +121,11 @@ def judge_mutant(
         return found[0].verdict
 
     clerk.ask("simulator", name, search, mutant=mutant.change)
-    why = next((reason for stmt, reason in needless if stmt is mutant.victim), "")
     if proof is None or not found:
         return
+    why = ""
+    if proof.status is Status.PASS and found[0].verdict.status is not Status.FAIL:
+        why = next((reason for stmt, reason in needless() if stmt is mutant.victim), "")
     conclusion = conclude(proof, found[0], why)
     clerk.ask("mutant", name, lambda: conclusion, mutant=mutant.change)
 
@@ -159,17 +164,28 @@ def _searched(launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedule
 
 def _representative_product(family: str) -> Case:
     """Return a case of a small tile, a ring of three slots, and several tiles."""
-    split = SPLITS[family]
-    pairs = split == "ping_pong"
-    schedule = MatmulParams(
-        tile=(64, 32, 32),
-        warpgroups=2 if pairs else 1,
-        split=split,
-        stages=3,
-        prefetch=1,
-        persistent=pairs,
-        columns=32,
-    )
+    schedule: MatmulParams | AmpereParams
+    if family in OBSERVES:
+        schedule = AmpereParams(
+            tile=(64, 32, 32),
+            warps=2,
+            observe=OBSERVES[family],
+            stages=3,
+            prefetch=2 if OBSERVES[family] == "groups" else 0,
+            persistent=False,
+            columns=32,
+        )
+    else:
+        pairs = SPLITS[family] == "ping_pong"
+        schedule = MatmulParams(
+            tile=(64, 32, 32),
+            warpgroups=2 if pairs else 1,
+            split=SPLITS[family],
+            stages=3,
+            prefetch=1,
+            persistent=pairs,
+            columns=32,
+        )
     fd = FusionDefinition()
     x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
     bias = fd.define_tensor([-1], "bf16")

@@ -1,4 +1,6 @@
-"""How long proofs take: every recipe of the cookbook, 2 to 8 stages, 1 to 3 consumers.
+"""How long proofs take: every recipe of the cookbook, 2 to 8 stages, 1 to 3 consumers; and matmuls.
+
+The matmuls are the compiler's own, for a linear layer, in every split.
 
 `nox -s proofs` prints the table; nothing is remembered from one proof to the next but what a second
 look at the same kernel shows.
@@ -19,8 +21,10 @@ from rich.table import Table
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
 from fuzz.mutate import mutants
 from fuzz.mutate_number import LATE
+from fuzz.skeletons_matmul import Params, compiled, hopper, linear
 from oracles import prover
 from oracles.verdict import Status, Verdict
 
@@ -32,6 +36,32 @@ LATE_STAGES = 3
 """Stages of the kernels that lack a sync."""
 MANY = ("specialized_ring", "wgmma_ring")
 """Recipes that take a number of consumers."""
+DEPTHS = (2, 4, 8)
+"""Stages of the matmuls."""
+
+
+def matmuls(stages: int) -> dict[str, Params]:
+    """Return schedules of the compiler's matmuls with so many stages."""
+    flying, full = max(stages - 2, 0), stages - 1
+    ampere = (32, 16, 16)
+    return {
+        "matmul pipelined": hopper("pipelined", stages, flying),
+        "matmul pipelined, tiles": hopper("pipelined", stages, flying, persistent=True),
+        "matmul pipelined, tiles, prolog": hopper("pipelined", stages, full, persistent=True),
+        "matmul cooperative": hopper("cooperative", stages, flying, groups=2),
+        "matmul cooperative, tiles": hopper(
+            "cooperative", stages, flying, persistent=True, groups=2
+        ),
+        "matmul cooperative, chunks": hopper(
+            "cooperative", stages, full, persistent=True, groups=2, columns=8
+        ),
+        "matmul ping-pong": hopper("ping_pong", stages, flying),
+        "matmul ping-pong, chunks": hopper("ping_pong", stages, full, columns=8),
+        "matmul groups": AmpereParams(ampere, 2, "groups", stages, full, False, columns=16),
+        "matmul groups, tiles": AmpereParams(ampere, 2, "groups", stages, full, True, columns=16),
+        "matmul mbarriers": AmpereParams(ampere, 2, "mbarriers", stages, 0, False, columns=16),
+        "matmul mbarriers, tiles": AmpereParams(ampere, 2, "mbarriers", stages, 0, True, columns=8),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +84,9 @@ def kernels() -> Iterator[tuple[str, int, int, Callable[[], kir.Kernel]]]:
             for consumers in CONSUMERS if name in MANY else (1,):
                 more = {"consumers": consumers} if name in MANY else {}
                 yield name, stages, consumers, partial(recipe, stages=stages, **more)
+    for stages in DEPTHS:
+        for name, params in matmuls(stages).items():
+            yield name, stages, 1, partial(compiled, linear(), params)
 
 
 def timed(
@@ -152,14 +185,16 @@ def _cell(row: Timed) -> str:
 @click.option("--policy", default="default", show_default=True, help="default or strict.")
 @click.option("--only", default="", help="Part of a recipe's name.")
 def main(policy: str, only: str) -> None:
-    """Time the proofs of the cookbook's kernels."""
+    """Time the proofs of the cookbook's kernels, and of the compiler's matmuls."""
     rows = [timed(*one, policy) for one in kernels() if only in one[0]]
     if not rows:
         raise click.UsageError(f"--only {only}: no such recipe; pick one of {[*cookbook.RECIPES]}")
     console = Console(width=140)
     console.print(table(rows))
     console.print(summary(rows))
-    console.print(late_table([late(n, LATE_STAGES, policy) for n in cookbook.RECIPES if only in n]))
+    recipes = [name for name in cookbook.RECIPES if only in name]
+    if recipes:
+        console.print(late_table([late(name, LATE_STAGES, policy) for name in recipes]))
     if any(row.verdict.status is not Status.PASS for row in rows):
         raise SystemExit(1)
 

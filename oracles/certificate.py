@@ -42,6 +42,7 @@ from oracles.certificate_questions import RLIMIT, Questions, UndecidedError, ask
 from oracles.certificate_registers import RegisterError, check
 from oracles.certificate_rules import Obligation, Without
 from oracles.certificate_skeleton import Skeleton
+from oracles.certificate_slots import by_number
 from oracles.certificate_team import Team, teamed
 from oracles.certificate_turn_events import Events
 from oracles.certificate_turns import split
@@ -92,7 +93,7 @@ def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT
 def judged(kernel: kir.Kernel, policy: str, rlimit: int, without: Without = frozenset()) -> Verdict:
     """Do what `certify` does; `without` some rules, to see what each is good for."""
     try:
-        one = whole(kernel)
+        one = by_number(whole(kernel))
         found = _met(one, policy, rlimit, without)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
@@ -266,7 +267,7 @@ def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
     UndecidedError
         If some of it is not proved, so that there is nothing to show.
     """
-    one = whole(kernel)
+    one = by_number(whole(kernel))
     out = []
     try:
         met = split(one.kernel, frozenset())

@@ -91,7 +91,7 @@ def _nests(body: tuple[kir.Stmt, ...], known: Mapping[Var, Expr]) -> Iterator[_N
         match stmt:
             case kir.Let(var, value):
                 lets[var] = substitute(value, lets)
-            case kir.Role(_, _, _, inner):
+            case kir.Role(_, _, _, inner) | kir.Elect(_, inner):
                 yield from _nests(inner, lets)
             case kir.ForLoop(_, stop) if not isinstance(substitute(stop, lets), int):
                 yield _nest(stmt, lets)

@@ -10,14 +10,19 @@ Source: PTX ISA, "ldmatrix", "stmatrix".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from math import prod
 
 from fuser import kernel_ir as kir
 from oracles.agents import Agent
 from oracles.arithmetic import UnsupportedError
 from oracles.trace import Program, Step, Trace
+
+_Spot = tuple[int, int]
+"""Kind and warp of a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ def _dealt(layout: kir.Layout, element: int) -> Iterator[int]:
         yield element // layout.vector % layout.threads
         return
     row, col = divmod(element, layout.shape[-1])
-    lane, warps = row % 8 * 4 + col % 8 // 2, layout.threads // kir.WARP
+    lane, warps = row % 8 * 4 + col // layout.vector % 4, layout.threads // kir.WARP
     if layout.deal is kir.Deal.STRIPS:
         yield row // 16 % warps * kir.WARP + lane
     else:
@@ -118,12 +123,17 @@ def _dealt(layout: kir.Layout, element: int) -> Iterator[int]:
 
 def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
     """Return every pair of kinds of *different* threads that touch a common byte."""
+    kind = {thread: agent.index for agent in trace.agents for thread in agent.members}
+    return _meetings(tuple((kind[t], t // kir.WARP) for t in range(len(kind))), a, b)
+
+
+@lru_cache(maxsize=64)
+def _meetings(spots: tuple[_Spot, ...], a: Access, b: Access) -> frozenset[Meeting]:
     alike = same_bytes(a.buffer, b.buffer)
     plain = alike and a.layout.shape == a.buffer.shape
     exact = plain and not (a.matrix or b.matrix)
     if exact and a.layout == b.layout and a.base == b.base:
         return frozenset()
-    kind = _kinds(trace)
     pairs: set[tuple[frozenset[int], frozenset[int]]] = set()
     if alike:
         pairs = set(zip(holders(a), holders(b), strict=True))
@@ -135,25 +145,30 @@ def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
             )
         }
     found = set()
-    for one, two in pairs:
-        left, right = _lanes(one, a), _lanes(two, b)
-        for x in left:
-            for y in right:
-                if x != y:
-                    found.add(Meeting(kind[x], kind[y], x // kir.WARP == y // kir.WARP))
+    lanes = {(_lanes(one, a), _lanes(two, b)) for one, two in pairs}
+    for left, right in lanes:
+        for (x, here), (y, there) in product(_spread(left, spots), _spread(right, spots)):
+            if x != y or len(here | there) > 1:
+                found.add(Meeting(x[0], y[0], x[1] == y[1]))
     return frozenset(found)
 
 
-def _lanes(holders: frozenset[int], how: Access) -> Iterable[int]:
+def _spread(
+    threads: frozenset[int], spots: tuple[_Spot, ...]
+) -> list[tuple[_Spot, frozenset[int]]]:
+    """Return threads by kind and warp."""
+    out: dict[_Spot, set[int]] = {}
+    for thread in threads:
+        out.setdefault(spots[thread], set()).add(thread)
+    return [(spot, frozenset(some)) for spot, some in out.items()]
+
+
+def _lanes(holders: frozenset[int], how: Access) -> frozenset[int]:
     """Return the threads that may touch what these threads hold."""
     if not how.matrix:
         return holders
     warps = {thread // kir.WARP * kir.WARP for thread in holders}
-    return [first + lane for first in sorted(warps) for lane in range(kir.WARP)]
-
-
-def _kinds(trace: Trace) -> dict[int, int]:
-    return {thread: agent.index for agent in trace.agents for thread in agent.members}
+    return frozenset(first + lane for first in warps for lane in range(kir.WARP))
 
 
 class Footprints:

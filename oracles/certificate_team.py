@@ -14,6 +14,9 @@ Notes
 schedule of the one role goes with them: a wait for what a later tile does would close a circle with
 the order of the baton, and the turns would have no schedule of their own.
 
+*Results* leave behind the signals for the next turn, through things that a role has to itself
+(`certificate_private`); the one role does with those of the first what each does with its own.
+
 *Groups*.  An await sees the groups of its own warp only, not those of the role before; so each step
 has to await all that it committed.
 """
@@ -28,9 +31,11 @@ from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from oracles.arithmetic import K, UnsupportedError, drift, function
 from oracles.certificate_paired import Whole
+from oracles.certificate_private import Private, private, renamed
 from oracles.certificate_unroll import MOST, ROUND, ROUNDS
 
 Signal = kir.MBarrierWaitParity | kir.MBarrierArrive
+_ENDS = (kir.Elect, kir.AsyncAwait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,10 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A role, its loop over tiles, and what it does before, in and after the steps of its own."""
+    """A role, its loop over tiles, and what it does before, in and after the steps of its own.
+
+    `tail` is what it does when it is done with all tiles.
+    """
 
     role: kir.Role
     loop: kir.ForLoop
@@ -52,6 +60,12 @@ class _Member:
     before: tuple[kir.Stmt, ...]
     inner: kir.ForLoop
     after: tuple[kir.Stmt, ...]
+    tail: tuple[kir.Stmt, ...]
+
+    @property
+    def beside(self) -> tuple[kir.Stmt, ...]:
+        """What the role does besides its steps."""
+        return (*self.before, *self.after, *self.tail)
 
 
 def teamed(whole: Whole) -> Team | None:
@@ -70,8 +84,10 @@ def teamed(whole: Whole) -> Team | None:
     if sorted(m.number for m in members) != list(range(first.count)) or first.count > MOST:
         raise UnsupportedError("roles that take tiles in turn, but not each its own")
     signals = {s.barrier for m in members for s in _signals((*m.before, *m.after))}
+    own = [private(whole.kernel, m.role.name, m.beside) for m in members]
     alike = {
-        (_span(m), m.count, m.loop.index, m.loop.stop, m.inner, *_rest(m, signals)) for m in members
+        (_span(m), m.count, m.loop.index, m.loop.stop, m.inner, *_said(m, signals, mine, own[0]))
+        for m, mine in zip(members, own, strict=True)
     }
     warps = [w for r in roles for w in range(r.first_warp, r.first_warp + r.warps)]
     if len(alike) > 1 or len(set(warps)) < len(warps):
@@ -98,7 +114,8 @@ def _member(role: kir.Role) -> _Member | None:
                     ),
                 ),
             ) as loop,
-        ) if tile == index:
+            *tail,
+        ) if tile == index and all(isinstance(s, _ENDS) for s in kir.walk(tuple(tail))):
             pass
         case _:
             return None
@@ -112,7 +129,7 @@ def _member(role: kir.Role) -> _Member | None:
     if set(skip) != owed or len(skip) != len(owed):
         raise UnsupportedError(f"{role.name} skips tiles, but not all their steps")
     before, after = mine[: loops[0]], mine[loops[0] + 1 :]
-    return _Member(role, loop, number, count, before, inner, after)
+    return _Member(role, loop, number, count, before, inner, after, tuple(tail))
 
 
 def _span(member: _Member) -> tuple[int, int]:
@@ -129,6 +146,14 @@ def _signals(body: tuple[kir.Stmt, ...]) -> Iterator[Signal]:
 def _rest(member: _Member, signals: set[kir.MBarrier]) -> tuple[tuple[kir.Stmt, ...], ...]:
     """Return what a role does besides its steps and its turns."""
     return _quiet(member.before, signals), _quiet(member.after, signals)
+
+
+def _said(
+    member: _Member, signals: set[kir.MBarrier], own: Private, first: Private
+) -> Iterator[tuple[kir.Stmt, ...] | None]:
+    """Yield the same in the names of the first role, if it can be said so; and the tail."""
+    for part in (*_rest(member, signals), member.tail):
+        yield renamed(part, own, first)
 
 
 def _quiet(body: tuple[kir.Stmt, ...], signals: set[kir.MBarrier]) -> tuple[kir.Stmt, ...]:
@@ -164,9 +189,13 @@ def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier
             raise UnsupportedError("a turn is awaited behind the steps")
         for stmt in kir.walk((*member.before, *member.after)):
             match stmt:
-                case kir.Compute() | kir.Slice() | kir.Coordinate():
+                case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Let():
                     pass
-                case kir.WarpSync() | kir.Elect():
+                case kir.WarpSync() | kir.Elect() | kir.BlockSync() | kir.FenceAsyncProxy():
+                    pass
+                case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
+                    pass
+                case kir.TmaStore(_, kir.Slot()) | kir.Store(kir.Slot()):
                     pass
                 case kir.MBarrierWaitParity() | kir.MBarrierArrive():
                     pass
@@ -225,7 +254,7 @@ def _merged(whole: Whole, members: list[_Member], signals: set[kir.MBarrier]) ->
         if stmt is first.role:
             before, after = _rest(first, signals)
             loop = replace(first.loop, body=(*before, first.inner, *after))
-            return [replace(first.role, body=(loop,))]
+            return [replace(first.role, body=(loop, *first.tail))]
         return None
 
     return Whole(whole.kernel.rewrite(rule), whole.lines)
@@ -301,7 +330,8 @@ class _Turns:
         for stmt in body:
             match stmt:
                 case kir.Elect(_, inner):
-                    out.append(replace(stmt, body=self._turn(inner, member)))
+                    if kept := self._turn(inner, member):
+                        out.append(replace(stmt, body=kept))
                 case kir.WarpSync():
                     out.append(self._kept(stmt, kir.WarpSync()))
                 case kir.MBarrierWaitParity(barrier, slot, parity, _, _):

@@ -25,16 +25,24 @@ again with one length for all (`pinned`), and stays open if that does not show i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
-from fuser.expr import Kind, Op
+from fuser.expr import Expr, Kind, Op
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter, assemble
 from oracles.closure_end import ended, stuck
 from oracles.closure_family import Reading, private, readings, single
-from oracles.closure_flow import ChoiceError, ForkError, counting, few, known_of, settle
+from oracles.closure_flow import (
+    ChoiceError,
+    ForkError,
+    counting,
+    few,
+    known_of,
+    settle,
+    turn_of_a_ring,
+)
 from oracles.closure_key import skeleton_key as skeleton_key
 from oracles.closure_normal import normal
 from oracles.closure_rules import Rule
@@ -46,7 +54,7 @@ from oracles.closure_world import Violation, World
 STATES = 10_000
 """States that are looked at before giving up."""
 AHEAD = 64
-"""Loop lengths that one state may have to remember; more, and a role runs ahead without end."""
+"""Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
 
@@ -135,7 +143,7 @@ def _explored(
     if first:
         stands(world)
     found, why = explore(world)
-    loose = world.failed and _loose(world.code)
+    loose = world.failed and (bool(world.parted) or _loose(world.code))
     if loose and not _confirmed(world, world.code, policy, without, reading):
         says = next(v for v in world.violations.values() if v.severity == "error")
         why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
@@ -151,6 +159,7 @@ def opened(
     world = World(code, policy=policy, without=without)
     world.least = least(code)
     world.few = few(code)
+    world.depth = turn_of_a_ring(code)
     world.follows_turns = reading.together
     if reading.together:
         world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
@@ -168,14 +177,34 @@ def _once(found: list[Violation]) -> Iterator[Violation]:
 
 def least(code: Code) -> dict[int, int]:
     """Return the least values that the kernel requires of what no thread knows."""
-    out: dict[int, int] = {}
+    lows: dict[Expr, int] = {}
     for condition in code.kernel.requires:
         match condition:
             case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
-                out[code.atoms.number(atom)] = low + (kind is Kind.LT)
+                lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
             case _:
                 pass
-    return out
+    for atom in lows:
+        code.atoms.number(atom)
+    found = {number: _lowest(atom, lows) for atom, number in code.atoms.found.items()}
+    return {number: max(low, 0) for number, low in found.items() if low is not None}
+
+
+def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
+    """Return a number that an expression is never less than; None if that is not plain to see."""
+    if isinstance(expr, int):
+        return expr
+    if expr in lows:
+        return lows[expr]
+    match expr:
+        case Op(Kind.ADD, a, b):
+            left, right = _lowest(a, lows), _lowest(b, lows)
+            return None if left is None or right is None else left + right
+        case Op(Kind.FLOORDIV, a, int() as by) if by > 0:
+            left = _lowest(a, lows)
+            return None if left is None else left // by
+        case _:
+            return None
 
 
 def start(world: World) -> State:
@@ -226,8 +255,8 @@ def _explored_once(world: World) -> tuple[int, str]:
             if key in seen:
                 break
             seen.add(key)
-            if len(state.ranges) > AHEAD:
-                why = f"a role runs more than {AHEAD} loops ahead of another"
+            if max(len(state.ranges), state.lead) > AHEAD:
+                why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
                 break
             if len(seen) > STATES:
                 return len(seen), f"more than {STATES} states, and none repeats all others"
@@ -301,7 +330,7 @@ def _confirmed(
             for i in p
             if isinstance(i, Enter) and i.atom >= 0 and (i.depth or not _nests(code))
         }
-        again.pinned |= dict.fromkeys(inner, trips)
+        again.pinned |= dict.fromkeys(inner | world.parted, trips)
         explore(again)
         if again.failed:
             world.violations = again.violations

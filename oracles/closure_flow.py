@@ -156,8 +156,7 @@ def few(code: Code) -> dict[int, int]:
     turn of the longest ring fits into a loop, what loops before it have left is gone when it ends,
     so that states do not multiply by the lengths of earlier loops.
     """
-    rings = [b.slots for b in code.kernel.buffers] + [m.slots for m in code.kernel.barriers]
-    most = max(rings, default=1) + 1
+    most = turn_of_a_ring(code)
     meant = {number: atom for atom, number in code.atoms.found.items()}
     out: dict[int, int] = {}
     for program in code.programs:
@@ -169,6 +168,12 @@ def few(code: Code) -> dict[int, int]:
                     out[i.atom] = most
                 entered.add(i.atom)
     return out
+
+
+def turn_of_a_ring(code: Code) -> int:
+    """Return more rounds than one turn of the longest ring takes."""
+    rings = [b.slots for b in code.kernel.buffers] + [m.slots for m in code.kernel.barriers]
+    return max(rings, default=1) + 1
 
 
 def counting(world: World, state: State) -> bool:

@@ -19,8 +19,11 @@ What is left out has to follow from what is left in, for whatever is asked later
   more; so it is as if there were none.
 * A count is known in each of its uses by `known_of`: what is known of all uses is in the form for
   each loop that runs.  Otherwise two rounds of a loop of at least five were one.
-* A count may be known beyond what it is compared with: by how much is in the form (`_margins`), or
-  rounds in which the comparison is settled in advance were one with those in which it is not.
+* A count may be known beyond what it is compared with, or not as far: by how much is in the form
+  (`closure_margins`), or rounds in which the comparison is settled were one with those in which it
+  is not.
+* Threads that begin a loop that others have run through, or are ahead in, go through all of its
+  rounds yet: those are in the form too (`closure_lead`).
 * Threads that wait for the length of another's loop, to add it to a position, are as far as the
   rounds gone through so far (`_ahead`): position plus rounds, and rounds still to go, decide what
   the sum will be.
@@ -28,15 +31,15 @@ What is left out has to follow from what is left in, for whatever is asked later
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op, Var, variables
+from fuser.expr import Expr, Var, variables
 from oracles.closure_code import Branch, Do, Enter, Set
 from oracles.closure_flow import known_of, unknown_of
-from oracles.closure_linear import AtLeast, Condition, Several, linear
+from oracles.closure_lead import leads
+from oracles.closure_linear import linear
+from oracles.closure_margins import limit, margins
 from oracles.closure_spin import Turn, turn
-from oracles.closure_state import FACTS, Agent, Entry, Phase, Range, State, Unknown, Where
+from oracles.closure_state import FACTS, Agent, Entry, Phase, State, Unknown, Where
 from oracles.closure_warpgroup import told
 from oracles.closure_world import World
 
@@ -56,6 +59,7 @@ def normal(world: World, state: State) -> object:
                 value = a.env[name]
                 bases[unknown] = min(bases.get(unknown, value), value)
     _forget(world, state)
+    lead = leads(world, state, bases)
     still = world.pinned or state.semaphores
     ahead = {a.kind.index: _ahead(world, a, bases) for a in state.agents if not a.done}
     by = 0 if still else world.spin.by(world.code, state.agents, ahead)
@@ -87,10 +91,7 @@ def normal(world: World, state: State) -> object:
     )
     valid = tuple(sorted((to.where(w, "access"), v) for w, v in state.valid.items()))
     ranges = tuple(
-        sorted(
-            (u.atom, _outer(u, bases), u.turn, _relative(u, known_of(world, state, u), bases))
-            for u in {*state.ranges, *bases}
-        )
+        sorted((*_count(world, state, u, bases), lead.get(u, -1)) for u in {*state.ranges, *bases})
     )
     chosen = frozenset(state.chosen.items())
     flying = tuple(sorted(to.all(tuple(state.flying))))
@@ -180,66 +181,8 @@ def _agent(
         tuple(_mmas(group, to) for group in a.mma), _mmas(a.mma_open, to), a.clean,
         to.bits(a.fenced & state.live), a.registers, a.arrived, a.unmet,
         to.bits(a.spoken & live),
-        _margins(world, state, a),
+        margins(world, state, a),
     )  # fmt: skip
-
-
-def _margins(world: World, state: State, a: Agent) -> tuple[int, ...]:
-    """Return how far counts are known beyond what these threads compare them with.
-
-    A loop's own counter is left out: it is relative to the loop's rounds, as is the loop's length.
-    """
-    if a.done:
-        return ()
-    index = a.kind.index
-    if index not in world.comparisons:
-        world.comparisons[index] = tuple(_comparisons(world, index))
-    out = []
-    for last, test, names, rises in world.comparisons[index]:
-        unknown = unknown_of(world, a, test.atom)
-        if a.at <= last and not names <= {name for _, u, name, _ in a.loops if u == unknown}:
-            env = {**dict.fromkeys(names, 0), **a.env}
-            known = known_of(world, state, unknown)
-            margin = known.low - test.bound(env)
-            out.append(max(margin, -1) if rises and known.exact else margin)
-    return tuple(out)
-
-
-def _comparisons(world: World, index: int) -> Iterator[tuple[int, AtLeast, frozenset[str], bool]]:
-    """Yield the comparisons of counts with variables, and from where they may still be made."""
-    program = world.code.programs[index]
-    loops = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
-    counters = frozenset(i.name for i in program if isinstance(i, Enter))
-    for at, i in enumerate(program):
-        if not isinstance(i, Branch | Enter):
-            continue
-        used = variables(i.expr) if isinstance(i, Branch) else variables(i.stop)
-        names = frozenset(v.name for v in used) & world.code.moving
-        last = max((at, *(end - 1 for start, end in loops if start <= at < end)))
-        if names:
-            rises = isinstance(i, Branch) and _rises(i.expr, world.code.moving & counters)
-            yield from ((last, test, names, rises) for test in _parts(i.test))
-
-
-def _rises(expr: Expr, counters: frozenset[str]) -> bool:
-    """Whether a comparison of a count with counters of loops can only get from yes to no."""
-    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
-        return False
-    _, parts = linear(expr.a - expr.b)
-    mine = {e for e in parts if isinstance(e, Var) and e.name in counters}
-    signs = {parts[e] > 0 for e in mine}, {n < 0 for e, n in parts.items() if e not in mine}
-    return len(parts) == len(mine) + 1 and signs == ({True}, {True})
-
-
-def _parts(test: Condition) -> Iterator[AtLeast]:
-    match test:
-        case AtLeast():
-            yield test
-        case Several(first, second):
-            yield from _parts(first)
-            yield from _parts(second)
-        case _:
-            pass
 
 
 def _pairs(group: tuple[tuple[int, int], ...], to: Turn) -> tuple[tuple[int, int], ...]:
@@ -300,9 +243,14 @@ def _outer(unknown: Unknown, bases: dict[Unknown, int]) -> tuple[int, ...]:
     return (unknown.outer[0] - (around[0] if around else 0), *unknown.outer[1:])
 
 
-def _relative(unknown: Unknown, known: Range, bases: dict[Unknown, int]) -> tuple[bool, bool, int]:
-    base = bases.get(unknown)
-    return known.exact, base is None, known.low - (base or 0)
+def _count(
+    world: World, state: State, unknown: Unknown, bases: dict[Unknown, int]
+) -> tuple[int, tuple[int, ...], int, bool, bool, int, int]:
+    known, base = known_of(world, state, unknown), bases.get(unknown)
+    return (
+        unknown.atom, _outer(unknown, bases), unknown.turn, known.exact, base is None,
+        known.low - (base or 0), min(known.low, limit(world, state, unknown)),
+    )  # fmt: skip
 
 
 def _forget(world: World, state: State) -> None:

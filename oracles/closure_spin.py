@@ -1,9 +1,9 @@
 """Slots of rings turn round: states that differ only by where in its rings a kernel is are one.
 
 If every thread uses the slots of a ring at positions `v + c` (slot `(v + c) % S`, parity
-`((v + c) // S + d) % 2`), then moving all positions by `r` and all slots with them changes nothing
-but names: slot `s` becomes slot `(s - r) % S`, and the parity of its phases is another one where
-that passes the ring's end.
+`((v + c) // S + d) % 2`; c may have a prolog's counter in it, which is no position), then moving
+all positions by `r` and all slots with them changes nothing but names: slot `s` becomes slot
+`(s - r) % S`, and the parity of its phases is another one where that passes the ring's end.
 
 Notes
 -----
@@ -25,6 +25,7 @@ from math import lcm
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, variables
 from oracles.closure_code import Branch, Code, Do, Enter, Instruction, Set
+from oracles.closure_compared import numbers
 from oracles.closure_linear import Condition, compared, linear
 from oracles.closure_state import FACTS, Agent, Where
 
@@ -180,17 +181,18 @@ def turn(spin: Spin, events: dict[object, int], r: int) -> Turn:
 def spin_of(code: Code) -> Spin:
     """Return what turns in a kernel."""
     separate = apart(code.kernel)
+    running = code.moving - numbers(code).keys()
     positions: set[str] = set()
     rings: dict[tuple[str, str], int] = {}
     for program in code.programs:
         for i in program:
             if isinstance(i, Do):
                 for _, key, slots, expr, parity in _named(i):
-                    found = _position(expr, slots, code.moving)
+                    found = _position(expr, slots, running)
                     if slots == 1 and parity is not None:
-                        found = _phase(parity, slots, code.moving)
+                        found = _phase(parity, slots, running)
                     if found is not None and key in separate:
-                        positions.add(found[0])
+                        positions.add(found.name)
                         rings[key] = slots
     names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
     if not names:
@@ -223,27 +225,37 @@ def _named(
             yield (name,), ("access", buffer.name), buffer.slots, known[name], None
 
 
-def _position(expr: Expr, slots: int, moving: frozenset[str]) -> tuple[str, int] | None:
-    """Return variable and constant of `(v + c) % slots`."""
+@dataclass(frozen=True, slots=True)
+class _At:
+    """The position `name + plus + rest`; no position is in the rest."""
+
+    name: str
+    plus: int
+    rest: frozenset[tuple[Expr, int]]
+
+
+def _position(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
+    """Return v + c + r of `(v + c + r) % slots`."""
     match expr:
         case Op(Kind.MOD, inside, int() as of) if of == slots:
-            return _sum(inside, moving)
+            return _sum(inside, names)
         case _:
             return None
 
 
-def _sum(expr: Expr, names: frozenset[str]) -> tuple[str, int] | None:
-    """Return variable and constant of `v + c`."""
+def _sum(expr: Expr, names: frozenset[str]) -> _At | None:
+    """Return a sum of one variable out of some, a constant, and whatever does without them."""
     constant, parts = linear(expr)
-    match list(parts.items()):
-        case [(Var(name), 1)] if name in names:
-            return name, constant
+    mine = [(e, times) for e, times in parts.items() if _mentions(e, names)]
+    match mine:
+        case [(Var(name) as var, 1)]:
+            return _At(name, constant, frozenset((e, n) for e, n in parts.items() if e != var))
         case _:
             return None
 
 
-def _phase(expr: Expr, slots: int, names: frozenset[str]) -> tuple[str, int] | None:
-    """Return variable and constant of `((v + c) // slots + d) % 2`."""
+def _phase(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
+    """Return v + c + r of `((v + c + r) // slots + d) % 2`."""
     match expr:
         case Op(Kind.MOD, inside, 2):
             _, parts = linear(inside)
@@ -334,12 +346,17 @@ def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bo
             return False
         if parity is not None and phase is None:
             return False
-        apart_by = phase[1] - found[1] if found is not None and phase is not None else 0
-        if apart_by % slots or (found and phase and phase[0] != found[0]):
+        if found is not None and phase is not None and not _same(found, phase, slots):
             return False
     others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in spoken]
     others += [*i.origin, *((i.index,) if i.index is not None else ())]
     return not any(_mentions(e, names) for e in others)
+
+
+def _same(slot: _At, phase: _At, slots: int) -> bool:
+    return (slot.name, slot.rest) == (phase.name, phase.rest) and not (
+        (slot.plus - phase.plus) % slots
+    )
 
 
 def apart(kernel: kir.Kernel) -> frozenset[tuple[str, str]]:

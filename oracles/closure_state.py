@@ -202,6 +202,7 @@ class State:
         self.semaphores: dict[tuple[str, Expr], Semaphore] = {}
         self.places: dict[int, tuple[int, ...]] = {}
         self.lacking = 0
+        self.lead = 0
 
     def copy(self) -> State:
         """Return a state that goes its own way."""
@@ -218,6 +219,7 @@ class State:
         new.semaphores = {key: one.copy() for key, one in self.semaphores.items()}
         new.places = dict(self.places)
         new.lacking = self.lacking
+        new.lead = self.lead
         return new
 
     def pass_gate(self) -> None:

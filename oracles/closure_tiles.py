@@ -101,7 +101,7 @@ def _held(layout: kir.Layout, element: Owners) -> Owners:
         case kir.Deal.STRIPS | kir.Deal.EACH_WARP:
             columns = layout.shape[-1]
             row, column = element // columns, element % columns
-            lane = row % 8 * 4 + column % 8 // 2
+            lane = row % 8 * 4 + column // layout.vector % 4
             warps = layout.threads // kir.WARP
             if layout.deal is kir.Deal.STRIPS:
                 return row // 16 % warps * kir.WARP + lane

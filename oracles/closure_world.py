@@ -12,7 +12,7 @@ from fuser.expr import variables
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_boxes import Region, Share, region, rolling, share
 from oracles.closure_code import Code, Do, Enter, Instruction, Site, shared_tensors
-from oracles.closure_linear import AtLeast
+from oracles.closure_compared import Against
 from oracles.closure_rules import Rule
 from oracles.closure_spin import spin_of
 from oracles.closure_spread import each_by_one, operand, ordinary
@@ -89,8 +89,11 @@ class World:
         self.least: dict[int, int] = {}
         self.few: dict[int, int] = {}
         self.waiters: dict[tuple[int, str], tuple[int, ...]] = {}
-        self.comparisons: dict[int, tuple[tuple[int, AtLeast, frozenset[str], bool], ...]] = {}
+        self.comparisons: dict[int, tuple[Against, ...]] = {}
         self.last_uses: dict[tuple[int, int], int] = {}
+        self.entrances: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
+        self.depth = 0
+        self.parted: set[int] = set()
         mmas = [s for s in code.kernel.walk() if isinstance(s, kir.Wgmma)]
         self.fragments: frozenset[object] = frozenset(
             f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment)

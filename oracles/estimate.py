@@ -25,7 +25,7 @@ _NOISE = 2.0**-51
 _WIDER = 1 + 2.0**-20
 """Allowance for the rounding of our own error terms."""
 
-_BITS = {DType.I32: 32, DType.I64: 64}
+_BITS = {DType.I8: 8, DType.I32: 32, DType.I64: 64}
 
 ZERO = torch.zeros((), dtype=torch.float64)
 """The error of exact numbers."""
@@ -41,7 +41,7 @@ class Estimate:
     Parameters
     ----------
     dtype : DType
-        Type in which a kernel holds it: f64, f32, i64, i32 or bool (16 bits are held in f32).
+        Type in which a kernel holds it: f64, f32, i64, i32, i8 or bool (shorter floats as f32).
     value : torch.Tensor
         f64, i64 or bool.
     error : torch.Tensor
@@ -162,8 +162,8 @@ def approximated(
 
 
 def convert(arg: Estimate, dtype: DType) -> Estimate:
-    """Convert to any of the seven dtypes as a cast does; 16-bit results are held in f32."""
-    if arg.dtype is dtype:
+    """Convert to another dtype as a cast does; f16 and bf16 are held in f32."""
+    if arg.dtype is dtype or dtype.is_f8:  # nothing is computed in those: they hold their numbers
         return arg
     if dtype is DType.BOOL:
         zero = (arg.error > 0) & (arg.value.to(torch.float64).abs() <= arg.error)
@@ -193,7 +193,7 @@ def convert(arg: Estimate, dtype: DType) -> Estimate:
 
 def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:
     """Reduce i64 values to the range of an integer dtype."""
-    return value.to(torch.int32).to(torch.int64) if dtype is DType.I32 else value
+    return value if dtype is DType.I64 else value.to(TORCH[dtype]).to(torch.int64)
 
 
 def _by_class(

@@ -32,13 +32,13 @@ def elements(layout: kir.Layout, thread: int) -> tuple[int, ...]:
         mine = [r for r in range(rows) if r // 16 % (layout.threads // 32) == warp]
     else:
         mine = list(range(rows))
-    first = lane % 4 * 2
+    first = lane % 4 * layout.vector
     return tuple(
         r * cols + c + i
         for r in mine
         if r % 8 == lane // 4
-        for c in range(first, cols, 8)
-        for i in (0, 1)
+        for c in range(first, cols, 4 * layout.vector)
+        for i in range(layout.vector)
     )
 
 

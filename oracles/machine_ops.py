@@ -4,7 +4,8 @@ It also knows how each element type looks in a register and in memory.  It reads
 
 Notes
 -----
-f16 and bf16 live in registers as f32, unrounded; only `cast` and `round_to` round them.  The
+f16 and bf16 live in registers as f32, unrounded; only `cast` and `round_to` round them.  Floats of
+8 bits live there as their bit patterns, as they are only moved and multiplied.  The
 functions that the hardware approximates are computed in f64 and rounded once to f32, so the
 simulator's numbers are at least as good as any correct kernel's.
 """
@@ -31,6 +32,9 @@ REGISTER: dict[DType, type[np.generic]] = {
     DType.I32: np.int32,
     DType.I64: np.int64,
     DType.BOOL: np.bool_,
+    DType.I8: np.int8,
+    DType.F8E4M3: np.uint8,
+    DType.F8E5M2: np.uint8,
 }
 """numpy type that holds a register of each element type, and a global tensor outside the GPU."""
 
@@ -42,8 +46,26 @@ MEMORY: dict[DType, type[np.generic]] = {
     DType.I32: np.int32,
     DType.I64: np.int64,
     DType.BOOL: np.uint8,
+    DType.I8: np.int8,
+    DType.F8E4M3: np.uint8,
+    DType.F8E5M2: np.uint8,
 }
 """numpy type with the same bytes as one element in shared memory (bf16 as its bit pattern)."""
+
+
+def _e4m3() -> Array:
+    """Return the numbers behind all bit patterns: 4 bits of exponent, 3 of fraction, no inf."""
+    bits = np.arange(256)
+    exponent, fraction = bits >> 3 & 15, bits & 7
+    size = np.where(exponent > 0, (8 + fraction) * 2.0 ** (exponent - 10), fraction * 2.0**-9)
+    size[bits & 127 == 127] = np.nan
+    return np.where(bits > 127, -size, size).astype(np.float32)
+
+
+E4M3 = _e4m3()
+"""What f8e4m3 means, by bit pattern.  Source: PTX ISA, "alternate floating-point data formats"."""
+E5M2 = (np.arange(256, dtype=np.uint16) << np.uint16(8)).view(np.float16).astype(np.float32)
+"""What f8e5m2 means: the upper half of an f16."""
 
 
 def bf16_bits(x: Array) -> Array:
@@ -83,6 +105,36 @@ def round_to(dtype: DType, x: Array) -> Array:
     if dtype in (DType.F16, DType.BF16):
         return decode(dtype, encode(dtype, x))
     return x.astype(REGISTER[dtype], copy=False)
+
+
+def factor(dtype: DType, x: Array) -> Array:
+    """Return what a tensor core multiplies, given registers: numbers in f32, those of i8 in f64.
+
+    Notes
+    -----
+    Of f32 it takes tf32: the lower 13 bits are cut off.  In f64 sums of products of i8 are exact.
+    """
+    match dtype:
+        case DType.F32:
+            bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+            return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+        case DType.I8:
+            return x.astype(np.float64)
+        case DType.F8E4M3:
+            return np.asarray(E4M3[x])
+        case DType.F8E5M2:
+            return np.asarray(E5M2[x])
+        case _:
+            return x
+
+
+def total(dtype: DType, product: Array, before: Array | None) -> Array:
+    """Return an accumulator of `dtype` after a product was added to what it held before, if so."""
+    if dtype is DType.I32:
+        product = product.astype(np.int64).astype(np.int32)
+    else:
+        product = product.astype(np.float32, copy=False)
+    return round_to(dtype, product if before is None else before + product)
 
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:

@@ -244,12 +244,13 @@ class Tensorcores:
         if other is None:
             return False
         pair = _in_order(agent, other)
-        b = np.zeros(prod(stmt.b.layout.shape), np.float32)
+        b: Array = np.zeros(prod(stmt.b.layout.shape), np.float32)
         for part in pair:
             held = tile(stmt.b.layout, span(part, event)).elements
             b[held] = _held(part, stmt.b, held.size)
-        a = self._rows(pair, event, stmt.a)
-        self._add(pair, event, stmt.acc, a @ b.reshape(stmt.b.layout.shape[-2:]).T, plus=True)
+        b = machine_ops.factor(stmt.b.dtype, b.reshape(stmt.b.layout.shape[-2:]))
+        a = machine_ops.factor(stmt.a.dtype, self._rows(pair, event, stmt.a))
+        self._add(pair, event, stmt.acc, a @ b.T, plus=True)
         self.machine.wake(other, passed=True)
         return True
 
@@ -261,12 +262,12 @@ class Tensorcores:
             buffer = stmt.a.buffer
             raw = slots[buffer.name][event.index].reshape(buffer.shape[-2:])
             raw = raw[:, part.rows].T if stmt.a_transposed else raw[part.rows]
-            a = machine_ops.decode(buffer.dtype, raw)
+            a = machine_ops.factor(buffer.dtype, machine_ops.decode(buffer.dtype, raw))
         else:
-            a = self._rows(pair, event, stmt.a)
+            a = machine_ops.factor(stmt.a.dtype, self._rows(pair, event, stmt.a))
         buffer = stmt.b.buffer
         raw = slots[buffer.name][event.other].reshape(buffer.shape[-2:])
-        b = machine_ops.decode(buffer.dtype, raw)
+        b = machine_ops.factor(buffer.dtype, machine_ops.decode(buffer.dtype, raw))
         product = a @ (b if stmt.b_transposed else b.T)
         self._add(pair, event, stmt.acc, product, plus=event.extra != 0)
 
@@ -279,11 +280,11 @@ class Tensorcores:
         *,
         plus: bool,
     ) -> None:
-        flat = product.astype(np.float32, copy=False).ravel()
+        flat = product.ravel()
         part = _part(acc.layout, pair[0].warp - event.team.first)
         for agent, places in zip(pair, part.places, strict=True):
-            new = flat[places]
-            agent.registers[acc.name] = _held(agent, acc, places.size) + new if plus else new
+            before = _held(agent, acc, places.size) if plus else None
+            agent.registers[acc.name] = machine_ops.total(acc.dtype, flat[places], before)
 
     def _rows(self, pair: tuple[Agent, Agent], event: Event, fragment: kir.Fragment) -> Array:
         """Gather the rows of a fragment that a warp holds."""

@@ -41,12 +41,12 @@ class Tile:
     coordinates: tuple[Index, ...]
 
 
-def lane_of(rows: Index, columns: Index) -> Index:
-    """Lane that holds element (row, column) of a tensor-core tile.
+def lane_of(rows: Index, columns: Index, vector: int) -> Index:
+    """Lane that holds element (row, column) of a tensor-core tile, `vector` in 32 bits.
 
     Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
     """
-    return np.asarray((rows % 8) * 4 + (columns % 8) // 2)
+    return np.asarray((rows % 8) * 4 + columns // vector % 4)
 
 
 def holders(layout: kir.Layout, warp: int) -> Index:
@@ -64,10 +64,10 @@ def holders(layout: kir.Layout, warp: int) -> Index:
         case kir.Deal.STRIPS:
             rows, columns = every // layout.shape[-1], every % layout.shape[-1]
             warps = layout.threads // kir.WARP
-            return kir.WARP * ((rows // STRIP) % warps) + lane_of(rows, columns)
+            return kir.WARP * ((rows // STRIP) % warps) + lane_of(rows, columns, layout.vector)
         case kir.Deal.EACH_WARP:
             rows, columns = every // layout.shape[-1], every % layout.shape[-1]
-            held = kir.WARP * warp + lane_of(rows, columns)
+            held = kir.WARP * warp + lane_of(rows, columns, layout.vector)
             return held if kir.WARP * (warp + 1) <= layout.threads else np.full_like(held, -1)
 
 

@@ -4,13 +4,14 @@ It reads the axis mapping by itself, not by the compiler's query, so that a wron
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
 from fuser.dtype import DType
 from fuser.fusion_ir import TensorView
-from oracles.estimate import TINY, ZERO, Estimate
+from fuser.ops import accumulator
+from oracles.estimate import TINY, ZERO, Estimate, wrap
 
 ADDITION = 2.0**-22
 """What one addition may lose, relative to the sum of the magnitudes added up: 2 ulp of f32.
@@ -21,11 +22,20 @@ they keep is not in the PTX ISA.  Measured on an H200 with wgmma on bf16 and f16
 0.42 * 2**-22 a step over many (`tests/test_kernel_launch.py` keeps watch).
 """
 
-STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16}
+HALF_ADDITION = 2.0**-10
+"""The same where sums are f16: an ulp, as it may round or cut; to be calibrated on a device."""
+
+F8_ADDITION = 2.0**-13
+"""The same for 8-bit floats, whose sums keep about 14 bits; to be calibrated on a device."""
+
+STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
 """Products that are added at once: K of one instruction, 32 bytes.
 
 Source: PTX ISA, "wgmma.mma_async", "mma.m16n8k16", "mma.m16n8k8".
 """
+
+HALF_STEP = 8
+"""The same where sums are f16: it may round twice an instruction; to be calibrated on a device."""
 
 MORE = 8
 """Additions beyond one per step: starting value, partial sums of tiles and of split-K."""
@@ -39,10 +49,38 @@ Source: PTX ISA, alternate floating-point data formats (tf32 has 10 fraction bit
 _CUT_LEAST = 2.0**-136
 """The same for subnormals, absolute: 13 bits above the last of f32."""
 
-_WHOLE = 2.0**24
-"""f32 holds every integer up to this one."""
 
-_LARGEST = torch.finfo(torch.float32).max
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """How sums are held.
+
+    Parameters
+    ----------
+    addition : float
+        What a step may lose, relative to the magnitudes added up.
+    step : int
+        Products of a step.
+    whole : float
+        It holds every integer up to this one.
+    tiny, largest : float
+        The least and the largest of its numbers.
+    """
+
+    addition: float
+    step: int
+    whole: float
+    tiny: float
+    largest: float
+
+
+_LOST = 16 * 2.0**-126
+"""What a step may lose besides: products below the least normal number of f32 may become 0.
+
+Seen on an H200: in bf16, 1e-40 times 0.2 beside 1e-40 times 3e4 had no effect.
+"""
+
+_F32 = _LOST, torch.finfo(torch.float32).max
+_F16 = TINY[DType.F16], torch.finfo(torch.float16).max
 
 Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -55,14 +93,18 @@ def multiply_sum(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, .
     tv : TensorView
         With op ``"mma"``.
     args : tuple of Estimate
-        The operands, rounded to their 16 bits.
+        The operands, rounded to their type.
     shape : tuple of int
         Of the result.
     """
     a, b = (_spread(arg) for arg in args)
+    added, (a_summed, b_summed) = _contraction(tv)
+    if accumulator(tv) is DType.I32:
+        value = wrap(added(a.value, b.value), DType.I32)
+        return Estimate(DType.I32, value, undecided=_doubt(a, b, added))
     if tv.args[0].dtype is DType.F32:
         a, b = _cut(a), _cut(b)
-    added, (a_summed, b_summed) = _contraction(tv)
+    sums = _sums(tv)
     count = 1
     for axis in a_summed:
         count *= a.value.shape[axis]
@@ -74,14 +116,23 @@ def multiply_sum(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, .
     inherited = ZERO
     if bool((a.error > 0).any()) or bool((b.error > 0).any()):
         inherited = added(a.error, size_b) + added(size_a + a.error, b.error)
-    additions = -(-count // STEP[tv.args[0].dtype]) + MORE
-    lost = additions * (ADDITION * (size + inherited) + TINY[DType.F32])
+    additions = -(-count // sums.step) + MORE
+    lost = additions * (sums.addition * (size + inherited) + sums.tiny)
     grain = added(_grain(a, a_summed), _grain(b, b_summed))
-    exact = (inherited == 0) & (size < _WHOLE * grain) & (grain >= TINY[DType.F32])
+    exact = (inherited == 0) & (size < sums.whole * grain) & (grain >= sums.tiny)
     error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
-    overflows = size + inherited + lost > _LARGEST
+    overflows = size + inherited + lost > sums.largest
     doubt = (overflows & ~value.isnan()) | _doubt(a, b, added)
     return Estimate(DType.F32, value, error, doubt)
+
+
+def _sums(tv: TensorView) -> _Sums:
+    dtype = tv.args[0].dtype
+    if accumulator(tv) is DType.F16:
+        return _Sums(HALF_ADDITION, HALF_STEP, 2.0**11, *_F16)
+    if dtype.is_f8:
+        return _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
+    return _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
 
 
 def _contraction(tv: TensorView) -> tuple[Sum, tuple[list[int], list[int]]]:
@@ -120,7 +171,7 @@ def _cut(arg: Estimate) -> Estimate:
     size = arg.value.abs() + arg.error
     lost = torch.clamp(size * TF32, min=_CUT_LEAST)
     lost = torch.where(fits | ~arg.value.isfinite(), ZERO, lost)
-    return replace(arg, error=arg.error + lost).doubt((lost > 0) & (size + lost > _LARGEST))
+    return replace(arg, error=arg.error + lost).doubt((lost > 0) & (size + lost > _F32[1]))
 
 
 def _size(arg: Estimate) -> torch.Tensor:

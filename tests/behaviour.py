@@ -3,6 +3,8 @@
 import os
 import time
 
+from fuzz.record import Record
+
 
 def behave(word: str) -> str:
     """Crash, hang, raise, or answer with the word and the number of the process."""
@@ -13,3 +15,9 @@ def behave(word: str) -> str:
     if word == "raise":
         raise ValueError(word)
     return f"{word} in {os.getpid()}"
+
+
+def hang(_: str) -> list[Record]:
+    """Answer never."""
+    time.sleep(60)
+    return []

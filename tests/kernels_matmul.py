@@ -88,6 +88,7 @@ def matmul(shape: Shape = Shape()) -> kir.Kernel:
         raw, left = (kir.Fragment(name, shape.dtype, strips) for name in ("raw", "a"))
         prologue = (
             kir.Load(raw, kir.Slot(a, slot), 2, matrix=shape.matrix),
+            kir.WarpSync(),  # the lane that hands the slot back speaks for all lanes' reads
             kir.Compute(left, "relu", (raw,)),
         )
     old = (k + (shape.stages - shape.depth)) % shape.stages
@@ -174,7 +175,7 @@ SHAPES: dict[str, Shape] = {
     "64x64-swizzle-64": Shape((64, 64, 32), 6, 1, swizzle=64, strip=32),
     "64x64-swizzle-32": Shape((64, 64, 64), 6, 1, swizzle=32, strip=16),
     "two-panels": Shape((64, 64, 128), 4, 1),
-    "256x128": Shape((256, 128, 64)),
+    "256x128": Shape((256, 128, 64), 3),
     "a-in-registers": Shape((128, 128, 64), a_in_registers=True),
     "f16": Shape((128, 128, 64), dtype=DType.F16),
     "plain-stores": Shape((128, 128, 64), matrix=False),

@@ -9,6 +9,7 @@ from fuser import kernel_ir as kir
 from fuser.cookbook_matmul import t
 from fuser.cookbook_ring import k, p
 from fuser.expr import Expr
+from fuzz.skeletons_matmul import compiled, hopper, linear
 from oracles.arithmetic import UnsupportedError
 from oracles.certificate import certify
 from oracles.certificate_flatten import AT, FLAT, levels
@@ -30,6 +31,34 @@ def test_each_level_has_its_own_statements() -> None:
     assert {"Wgmma", "TmaLoad", "TmaStore"} <= kinds(found.whole)
     loops = [s for s in found.steps.walk() if isinstance(s, kir.ForLoop)]
     assert {(loop.index, loop.stop) for loop in loops} == {(AT, FLAT)}
+
+
+COMPILED = compiled(linear(), hopper("cooperative", 3, 2, persistent=True, groups=2, columns=8))
+"""The compiler's own: one thread runs the load loop, results leave by TMA in chunks."""
+
+
+def test_a_loop_that_one_thread_runs_is_one_over_tiles_too() -> None:
+    """Loads are issued by one thread, whose loops stand inside its election."""
+    verdict = certify(COMPILED)
+    assert verdict.status is Status.PASS, verdict
+    assert verdict.checked > 80
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kir.AsyncCommit,
+        kir.BlockSync,
+        kir.FenceAsyncProxy,
+        kir.MBarrierArrive,
+        kir.MBarrierWaitParity,
+        kir.AsyncAwait,
+    ],
+)
+def test_no_sync_of_a_compiled_kernel_can_be_left_out(kind: type[kir.Stmt]) -> None:
+    """Neither of the steps nor of the chunks."""
+    kernel = COMPILED.rewrite(lambda stmt: [] if isinstance(stmt, kind) else None)
+    assert certify(kernel).status is not Status.PASS
 
 
 def test_flat_kernels_are_left_alone() -> None:

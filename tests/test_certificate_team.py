@@ -10,6 +10,8 @@ from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.cookbook_ring import p, trips
 from fuser.expr import Kind, Op
+from fuzz.skeletons_matmul import compiled, hopper, linear
+from oracles import closure
 from oracles.certificate import certify, text
 from oracles.certificate_paired import Whole, whole
 from oracles.certificate_questions import RLIMIT
@@ -18,6 +20,10 @@ from oracles.smt import Script
 from oracles.verdict import Status
 
 PAIR = cookbook.ping_pong()
+
+
+def _is_sync(stmt: kir.Stmt) -> bool:
+    return isinstance(stmt, kir.SYNCS)
 
 
 def without(kind: type[kir.Stmt], barrier: str = "") -> kir.Kernel:
@@ -137,3 +143,23 @@ def test_their_questions_can_be_asked_again() -> None:
     for question in questions:
         body = question.split("\n", 1)[1].replace("(check-sat)", "")
         assert Script(body, RLIMIT).ask().status == "unsat"
+
+
+COMPILED = compiled(linear(), hopper("ping_pong", 3, 2, columns=8))
+"""The compiler's own: results leave in chunks, through staging that each role has to itself."""
+
+
+def test_roles_with_staging_of_their_own_are_one() -> None:
+    """Each does the same with its own buffers, barrier and groups."""
+    verdict = certify(COMPILED)
+    assert verdict.status is Status.PASS, verdict
+    assert verdict.checked > 200
+
+
+@pytest.mark.parametrize("part", range(len([s for s in COMPILED.walk() if _is_sync(s)])))
+def test_no_sync_of_compiled_roles_can_be_left_out(part: int) -> None:
+    """One at a time, in one of the roles only: what the certificate proves the other judge does."""
+    victim = [s for s in COMPILED.walk() if _is_sync(s)][part]
+    kernel = COMPILED.rewrite(lambda stmt: [] if stmt is victim else None)
+    if certify(kernel).status is Status.PASS:
+        assert not closure.judge(kernel).violations

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.cookbook_ring import k, p, step, trips
 from fuser.cookbook_sum import sum_kernel
+from fuser.expr import Var, ceildiv
 from fuzz.mutate import drop_each_sync
 from oracles import closure
 from oracles.closure_family import readings
@@ -50,3 +53,14 @@ def test_threads_with_nothing_left_to_do_are_done() -> None:
     body = (kir.Let(p, 0), kir.ForLoop(k, trips, (step(p),)))
     world = _opened(sum_kernel("idle", body, (), (), 128))
     assert closure.explore(world) == (0, "")
+
+
+def test_what_a_kernel_requires_bounds_what_is_made_of_it() -> None:
+    """A guard that every launch passes was taken to fail: a refutation that no launch shows."""
+    m = Var("M")
+    kernel = cookbook.persistent()
+    kernel = replace(kernel, params=(*kernel.params, m), requires=(*kernel.requires, m >= 1))
+    code = _opened(kernel).code
+    for expr, low in ((m, 1), (ceildiv(m, 64), 1), ((m + 8) // 3, 3), (m * m, None), (m - 5, None)):
+        number = code.atoms.number(expr)
+        assert closure.least(code).get(number) == low

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
+from fuser.cookbook_ring import k, trips
+from fuser.dtype import DType
+from fuser.expr import Var
 from fuzz import mutate
 from oracles import closure, closure_world
 from oracles.closure_family import readings
@@ -59,3 +63,26 @@ def test_a_turning_moves_bits_as_events() -> None:
     by = turn(spin, events, 1)
     for number in events.values():
         assert by.bits(1 << 4 * number) == 1 << 4 * by.event(number)
+
+
+def test_a_prologs_counter_beside_a_position_turns_with_it() -> None:
+    """Slots `(p + j) % S` hold back no turning: j is no position, it only ever counts to two."""
+    p, j = Var("p"), Var("j")
+    ring = kir.Buffer("S", DType.F32, (1, 4), 3, 0)
+    row = kir.Fragment("row", DType.F32, kir.Layout((1, 4), 4, 1))
+    for slot, turns in (((p + j) % 3, True), ((2 * p + j) % 3, False)):
+        stores = kir.Elect(kir.Per.ROLE, (kir.Store(kir.Slot(ring, slot), row, 4),))
+        late = kir.Elect(kir.Per.ROLE, (kir.Store(kir.Slot(ring, p % 3), row, 4),))
+        tile = (
+            kir.ForLoop(j, 2, (stores, kir.BlockSync(0, 32))),
+            kir.ForLoop(k, trips, (late, kir.BlockSync(0, 32), kir.Assign(p, p + 1))),
+        )
+        tiles = kir.ForLoop(Var("t"), Var("tiles"), tile)
+        kernel = replace(
+            cookbook.store_ring(), buffers=(ring,), barriers=(), threads=32, tensors=(),
+            params=(trips, Var("tiles")), outputs=(), requires=(), body=(kir.Let(p, 0), tiles),
+        )  # fmt: skip
+        spin = _spin(kernel)
+        assert ("access", "S") in spin.rings
+        inside = max(spin.clean) > 1
+        assert inside is not turns

@@ -5,14 +5,16 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from fuzz.crosscheck import Plan, chosen, conduct, exit_code, script, write
+from fuzz.crosscheck import Plan, chosen, conduct, exit_code, holds, script, write
 from fuzz.crosscheck_judge import Answer, Bucket, Outcome, find, lost
 from fuzz.crosscheck_report import lines
+from fuzz.skeletons_matmul import MATMULS
 
 ROOT = Path(__file__).parent.parent
 FAIL = Answer("fail", ("RAW",), "error: RAW")
@@ -49,6 +51,24 @@ def test_a_small_run_judges_every_kernel_once(tmp_path: Path) -> None:
 def test_the_exit_code_forgives_no_disagreement(buckets: list[Bucket], code: int) -> None:
     """One in a hundred may go without an answer, none may contradict."""
     assert exit_code([outcome(bucket) for bucket in buckets]) == code
+
+
+def test_a_run_over_matmuls_holds_where_each_kernel_is_right_and_its_mutants_settled() -> None:
+    """A kernel that no judge passes has no mutants worth a score."""
+    mutants = [
+        Outcome(
+            f"matmul {name} 1", name, ("drop: line 3",), (), Bucket.UNSAFE.value, FAIL, FAIL, FAIL
+        )
+        for name in MATMULS
+    ]
+    right = Outcome(
+        "matmul gated_pipelined 0", "gated_pipelined", (), (), Bucket.SAFE.value, FAIL, FAIL
+    )
+    assert holds("matmul", [*mutants, right])
+    assert not holds("matmul", mutants[1:])
+    assert not holds("matmul", [*mutants, replace(right, bucket=Bucket.PROVER_OPEN.value)])
+    assert holds("skeletons", [])
+    assert not holds("mutants", [])
 
 
 def test_a_disagreement_becomes_a_script_that_runs(tmp_path: Path) -> None:

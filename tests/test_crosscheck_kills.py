@@ -9,11 +9,13 @@ from fuzz.crosscheck_kills import (
     WITHOUT,
     kill_lines,
     killers,
+    needless_lines,
     seed_lines,
     seeds_hold,
     settled,
 )
 from fuzz.skeletons_cookbook import SEEDS
+from fuzz.skeletons_matmul import MATMULS
 
 PASS, FAIL = Answer("pass", states=7, seconds=0.01), Answer("fail", ("RAW",), "error: RAW")
 GONE = Answer("unsupported", (), "line 3: `x` is beyond 4")
@@ -95,3 +97,29 @@ def test_only_syncs_of_seed_kernels_are_claimed() -> None:
     assert not is_sync_mutant("cp_async_ring", ("drop: line 3",))
     moved = replace(outcome(GONE, PASS), faults=("move: line 3",))
     assert seeds_hold([*(outcome(FAIL, FAIL, FAIL, name) for name in SEEDS), moved])
+
+
+def test_the_claim_about_matmuls_is_one_of_its_own() -> None:
+    """Each schedule has its line; an open mutant of one of them is no matter of the seeds."""
+    names = tuple(MATMULS)
+    assert is_sync_mutant(names[0], ("drop: line 3",))
+    good = [outcome(FAIL, FAIL, FAIL, name) for name in names]
+    assert seeds_hold(good, names)
+    assert not seeds_hold(good[1:], names)
+    open_ = outcome(GONE, FAIL, FAIL, names[0])
+    assert not seeds_hold([*good, open_], names)
+    assert seeds_hold([*(outcome(FAIL, FAIL, FAIL, name) for name in SEEDS), open_])
+    said = "\n".join(seed_lines([*good, open_], names))
+    assert "of the matmuls of the compiler" in said
+    assert f"  {names[0]}: of 2 sync mutants 1 killed by both" in said
+
+
+def test_needless_syncs_are_named() -> None:
+    """One that can be left out costs time; one that may only change places does not count."""
+    swapped = replace(outcome(PASS, PASS, PASS), faults=("swap: line 4",))
+    said = list(needless_lines([outcome(PASS, PASS, PASS), outcome(FAIL, FAIL, FAIL), swapped]))
+    assert said[1:] == [
+        "syncs that nobody misses: 1",
+        "  tma_ring: 1",
+        "    mutant tma_ring 2 1: drop: line 3",
+    ]

@@ -62,3 +62,27 @@ def test_a_deep_chain_is_walked_once_per_node() -> None:
     fd.add_output(x)
     (launch,) = compiled(None, fd.fusion(), {"T0": row_major((64,), DType.F32)}).launches
     assert len(launch.kernel.tensors) == 2
+
+
+def test_products_share_a_loop_only_if_they_sum_over_the_same_extents() -> None:
+    """One that sums over less would keep the axes of the other from merging."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor(shape=[name, "k", "l"], dtype="bf16") for name in ("m", "n"))
+    y, v = (fd.define_tensor(shape=[name, "k"], dtype="bf16") for name in ("m", "n"))
+    both = [[0, -1, 1, 2], [-1, 0, 1, 2]]
+    first = fd.ops.fused_multiply_sum(x, w, axes=[2, 3], axis_mapping=both)
+    second = fd.ops.fused_multiply_sum(x, w, axes=[2, 3], axis_mapping=both)
+    fd.add_output(fd.ops.add(fd.ops.add(first, second), fd.ops.linear(y, v)))
+    (domain,) = domains(fd.fusion())
+    assert domain.merged == ((0,), (1,), (2, 3), (4,))
+
+
+def test_an_operand_of_both_sides_is_two_accesses() -> None:
+    """Tiles of A and of B differ in shape, even where they hold the same vector."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=["k"], dtype="bf16")
+    fd.add_output(fd.ops.matmul(x, x))
+    (domain,) = domains(fd.fusion())
+    (product,) = domain.products
+    assert (product.a.name, product.b.name) == ("T0", "T0_1")
+    assert (product.a.tv, product.a.coords) == (product.b.tv, product.b.coords)

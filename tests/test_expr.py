@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Mapping
+from operator import floordiv, mod
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +69,8 @@ def test_cpp_means_the_same(pair: tuple[Expr, Expr]) -> None:
     text = _c(raw).replace("/", "//").replace("&&", " and ").replace("math::", "")
     names = {v.name: n for v, n in VALUES.items()}
     whole = ast.fix_missing_locations(ZeroOrOne().visit(ast.parse(text, mode="eval")))
-    got = eval(compile(whole, "C++", "eval"), {"minimum": min, "maximum": max}, names)
+    spelled = {"minimum": min, "maximum": max, "quotient": floordiv, "modulo": mod}
+    got = eval(compile(whole, "C++", "eval"), spelled, names)
     assert int(got) == value(raw, VALUES) or _negative_division(raw)
 
 

@@ -17,6 +17,13 @@ def test_without_a_device_nothing_is_claimed() -> None:
     assert done.exit_code == 3
 
 
+def test_a_family_that_is_none_is_refused_by_name() -> None:
+    """A filter that fits nothing must not look like a clean run."""
+    done = CliRunner().invoke(main, ["--family", "hopper"])
+    assert done.exit_code == 2
+    assert "'hopper' is not one of" in done.output
+
+
 @pytest.mark.gpu
 def test_a_write_past_the_end_is_noticed() -> None:
     """One element too many must not hide in an allocator's slack."""

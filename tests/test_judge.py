@@ -11,7 +11,7 @@ from fuzz.clerk import Clerk
 from fuzz.judge import CPU_ORACLES, agreement, judge, judge_kernel
 from fuzz.launches import trip_counts, with_trips
 from fuzz.mutants import representative
-from fuzz.param_strategies import FAMILIES
+from fuzz.param_strategies import POINTWISE_FAMILIES
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
@@ -36,7 +36,7 @@ def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:
     assert "use load" in record.reason
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", POINTWISE_FAMILIES)
 @pytest.mark.parametrize("trips", [0, 1, 2, 7])
 def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -> None:
     """The trip counts in the report must be those that ran."""

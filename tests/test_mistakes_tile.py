@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kernel_parts import (
@@ -40,6 +41,16 @@ from kernel_parts import (
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
+
+
+def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
+    """A wgmma of slots of other types."""
+    left = replace(SA, dtype=a)
+    right = replace(SB, dtype=b, offset=left.end)
+    out = replace(SY, offset=right.end)
+    multiply = product(a=kir.Slot(left, 0), b=kir.Slot(right, 0), **change)
+    return kernel(multiply, buffers=(left, right, out))
+
 
 MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     # --- what is not declared ---
@@ -303,7 +314,7 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     ),
     "transposed": ("do not fit; make M, N and K agree", kernel(product(b_transposed=True))),
     "types of wgmma": (
-        "multiplies bf16 by f16; both operands must be f16 or bf16, the same for both",
+        "multiplies bf16 by f16; use one of f16, bf16, f32, i8 for both, or 8-bit floats",
         kernel(
             product(b=kir.Slot(replace(SB, dtype=DType.F16), 0)),
             buffers=(SA, replace(SB, dtype=DType.F16)),
@@ -334,6 +345,42 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         kernel(registers(a=shaped(FRAG_A, 64, 16, threads=64))),
     ),
     "shapes of mma": ("do not fit", kernel(registers(b=shaped(FRAG_B, 16, 16)))),
+    # --- types of tensor cores ---
+    "sums of i8": ("adds up in i32, acc is f32; make it i32", slots(DType.I8, DType.I8)),
+    "sums of bf16 in f16": (
+        "adds up in f32, acc is f16; make it f32",
+        kernel(product(acc=replace(ACC, dtype=DType.F16))),
+    ),
+    "i8 by f8": ("multiplies i8 by f8e4m3; use one of", slots(DType.I8, DType.F8E4M3)),
+    "step of i8": (
+        "K is 16; use a multiple of 32",
+        slots(DType.I8, DType.I8, acc=replace(ACC, dtype=DType.I32)),
+    ),
+    "transposed tf32": (
+        "only operands of 16 bits may have K across their rows, these are f32",
+        slots(DType.F32, DType.F32, a_transposed=True),
+    ),
+    "tf32 from registers": (
+        "a in registers is f32; take it from a slot",
+        kernel(product(a=replace(FRAG_A, dtype=DType.F32))),
+    ),
+    "vectors of an operand": (
+        "a is held by vectors of 2, a register has 1 of f32; use vectors of 1",
+        kernel(registers(a=replace(FRAG_A, dtype=DType.F32), b=replace(FRAG_B, dtype=DType.F32))),
+    ),
+    "vectors of sums": (
+        "acc is held by vectors of 1, sums by vectors of 2; use those",
+        kernel(product(acc=shaped(ACC, 64, 8, vector=1))),
+    ),
+    "mma of 8-bit floats": (
+        "mma multiplies no f8e4m3; use Wgmma",
+        kernel(
+            registers(
+                a=replace(shaped(FRAG_A, 64, 32, vector=4), dtype=DType.F8E4M3),
+                b=replace(shaped(FRAG_B, 8, 32, vector=4), dtype=DType.F8E4M3),
+            )
+        ),
+    ),
 }
 
 

@@ -12,6 +12,7 @@ from fuser.classify import classify
 from fuser.kernel_text import text
 from fuser.pipeline import build
 from fuzz.case import specs
+from fuzz.matmul_schedules import OBSERVES, SPLITS
 from fuzz.mutants import Searched, conclude, judge_mutants, representative
 from fuzz.mutate import OPERATORS, Mutant, drop_each_sync, mutants
 from fuzz.mutate_site import closed
@@ -95,9 +96,12 @@ def test_a_representative_kernel_is_of_its_family(family: str) -> None:
     program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
     text = {type(stmt).__name__ for stmt in program.launches[0].kernel.walk()}
     assert case.params.family == family
-    assert ("TmaLoad" in text) == family.startswith("tma")
-    assert ("TmaStore" in text) == family.endswith("tma")
-    assert ("Role" in text) == ("specialized" in family)
+    hopper, ampere = family in SPLITS, family in OBSERVES
+    assert (("Wgmma" in text), ("Mma" in text)) == (hopper, ampere)
+    assert ("TmaLoad" in text) == (family.startswith("tma") or hopper)
+    assert ("TmaStore" in text) == (family.endswith("tma") or hopper)
+    split = family in ("hopper-cooperative", "hopper-ping_pong", "ampere-mbarriers")
+    assert ("Role" in text) == ("specialized" in family or split)
 
 
 @pytest.mark.parametrize("family", ["direct/tma", "tma-specialized/direct"])

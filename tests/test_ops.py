@@ -7,7 +7,7 @@ import torch
 
 from fuser.dtype import DType
 from fuser.fusion_ir import FusionDefinition, IterType, TensorView
-from fuser.ops import FLOATS, METHODS, OPS, Form, Rule, operand_dtypes, producer_axes
+from fuser.ops import ALL, FLOATS, METHODS, OPS, Form, Rule, operand_dtypes, producer_axes
 from fuser.promotion import promote
 
 TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
@@ -37,8 +37,8 @@ def test_every_row_has_a_method_and_every_method_a_row() -> None:
 
 
 def test_promotion_of_two_tensors_is_torchs() -> None:
-    """All 49 pairs."""
-    for a, b in itertools.product(DType, DType):
+    """All 64 pairs; torch promotes no float of 8 bits."""
+    for a, b in itertools.product([d for d in DType if not d.is_f8], repeat=2):
         want = torch.result_type(torch.ones(2, dtype=TORCH[a]), torch.ones(2, dtype=TORCH[b]))
         assert TORCH[promote([a, b], [])] == want, (a, b)
 
@@ -56,7 +56,7 @@ def test_result_dtype_is_torchs(op: str) -> None:
     """Every legal combination of operand types that torch also knows on the CPU."""
     arity = {"addcmul": 3}.get(op, OPS[op].arity)
     known = 0
-    for dtypes in itertools.product(DType, repeat=min(arity, 2)):
+    for dtypes in itertools.product([d for d in DType if d in ALL], repeat=min(arity, 2)):
         dtypes = dtypes + dtypes[-1:] * (arity - len(dtypes))
         if op == "where":
             dtypes = (DType.BOOL, *dtypes[1:])

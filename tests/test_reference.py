@@ -22,7 +22,7 @@ from fuser.fusion_ir import (
     TensorView,
     to_python,
 )
-from fuser.ops import OPS, operand_dtypes
+from fuser.ops import CASTS, OPS, operand_dtypes
 from fuser.promotion import arithmetic
 from oracles.differential import compare
 from oracles.expected import TORCH, Expected
@@ -197,8 +197,8 @@ def test_integer_division_by_zero_is_open_and_by_minus_one_wraps() -> None:
         assert got.value.tolist()[1:] == wants
 
 
-@pytest.mark.parametrize("source", [dtype.name for dtype in DType])
-@pytest.mark.parametrize("target", [dtype.name for dtype in DType])
+@pytest.mark.parametrize("source", [dtype.name for dtype in DType if dtype in CASTS])
+@pytest.mark.parametrize("target", [dtype.name for dtype in DType if dtype in CASTS])
 def test_casts_agree_with_torch(source: str, target: str) -> None:
     """Every pair of dtypes; what an integer cannot hold is open."""
     values = [0.0, -0.0, 1.0, -1.9, 2.5, 255.7, 65519.0, 65520.0, 1e-7, 3e38, INF, -INF, NAN]
@@ -211,7 +211,7 @@ def test_casts_agree_with_torch(source: str, target: str) -> None:
     verdict = compare([want], [x.to(TORCH[DType.of(target)])], exact=True)
     assert verdict.status is Status.PASS, verdict
     if DType.of(source).is_float and DType.of(target).is_int:
-        fits = x.isfinite() & (x.to(F64).abs() < 2.0 ** (31 if target == "i32" else 63))
+        fits = x.isfinite() & (x.to(F64).abs() < 2.0 ** (8 * DType.of(target).nbytes - 1))
         assert torch.equal(want.undecided, ~fits)
     else:
         assert not want.undecided.any()

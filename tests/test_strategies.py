@@ -16,9 +16,11 @@ from fuser.ops import OPS, Form
 from fuser.params import PointwiseParams
 from fuser.pipeline import build
 from fuzz.case import Case, specs
-from fuzz.fusion_strategies import INEXACT, fusions, single_op_fusions
-from fuzz.param_strategies import FAMILIES, extents, layouts, params
-from fuzz.strategies import cases
+from fuzz.draft import INEXACT
+from fuzz.fusion_strategies import fusions, single_op_fusions
+from fuzz.matmul_schedules import MATMUL_FAMILIES
+from fuzz.param_strategies import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
+from fuzz.strategies import cases, pointwise_cases, product_cases
 
 QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
 LEAST = """from fuser.fusion_ir import FusionDefinition
@@ -72,13 +74,15 @@ def test_a_failure_keeps_only_what_it_needs() -> None:
     assert [tv.op for tv in least.tensors] == ["input", "mul"]
 
 
-def test_nearly_all_cases_are_valid() -> None:
+@pytest.mark.parametrize("families", [POINTWISE_FAMILIES, MATMUL_FAMILIES])
+def test_nearly_all_cases_are_valid(families: tuple[str, ...]) -> None:
     """A refused case judges nothing; below 95 % the strategy is the bug."""
     counts: Counter[str] = Counter()
+    most = 250 if families is POINTWISE_FAMILIES else 60
 
     @seed(1)
-    @settings(database=None, phases=(Phase.generate,), max_examples=250, deadline=None)
-    @given(cases())
+    @settings(database=None, phases=(Phase.generate,), max_examples=most, deadline=None)
+    @given(cases(families=families))
     def draw(case: Case) -> None:
         try:
             program = build(
@@ -93,8 +97,28 @@ def test_nearly_all_cases_are_valid() -> None:
         counts[case.params.family] += 1
 
     draw()
-    assert counts["valid"] >= 238, counts
-    assert all(counts[family] >= 3 for family in FAMILIES), counts
+    assert counts["valid"] >= 0.95 * most, counts
+    assert all(counts[family] >= 3 for family in families), counts
+
+
+def test_half_of_the_cases_have_products() -> None:
+    """Neither kind may crowd out the other; and each can be drawn alone."""
+    counts: Counter[bool] = Counter()
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @given(cases(), pointwise_cases(), product_cases())
+    def draw(either: Case, pointwise: Case, product: Case) -> None:
+        def multiplies(case: Case) -> bool:
+            return any(tv.op == "mma" for tv in case.fusion.tensors)
+
+        counts[multiplies(either)] += 1
+        assert not multiplies(pointwise)
+        assert multiplies(product)
+        assert {case.params.family for case in (either, pointwise, product)} <= set(FAMILIES)
+
+    draw()
+    assert min(counts[True], counts[False]) >= 10, counts
 
 
 @pytest.mark.parametrize("name", sorted(op for op in OPS if OPS[op].pointwise))

@@ -1,5 +1,5 @@
-// Tiles by 8 x 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8,
-// and holds elements 2 (l % 4) and the next of row l / 4 of each.
+// Tiles by matrices of 8 rows of 16 bytes: lane l gives the address of row l % 8 of matrix l / 8, and
+// holds the four bytes from 4 (l % 4) on of row l / 4 of each: two 16-bit elements, one of f32, four of i8.
 // Source: PTX ISA, "ldmatrix", "stmatrix".
 #pragma once
 #include "tile.cuh"
@@ -54,7 +54,7 @@ __device__ __forceinline__ void each_matrix(int tid, F4 four, F2 two, F1 one) {
 }
 
 template <class L, class S>
-__device__ __forceinline__ void load_matrix_packed(uint32 (&dst)[L::kRegisters / 2], const S src, int tid) {
+__device__ __forceinline__ void load_matrix_packed(uint32 (&dst)[L::kVectors], const S src, int tid) {
   each_matrix<L>(
       tid,
       [&](int v) { ldmatrix(matrix_row<L>(src, v, tid), dst[v], dst[v + 1], dst[v + 2], dst[v + 3]); },

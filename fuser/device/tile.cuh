@@ -19,14 +19,14 @@ template <int ROWS, int COLS, int VEC, int THREADS> struct Layout {
   __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || first(v, tid) < kElements; }
 };
 
-// As tensor cores hold accumulators and 16-bit A operands: strips of 16 rows are dealt to warps in
-// turn.  Vectors of 2 lie in 8 x 8 matrices: down two of them, then to the right.
-// Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
-template <int ROWS, int COLS, int THREADS> struct Strips {
-  static constexpr int kVec = 2;
+// As tensor cores hold accumulators and A operands: strips of 16 rows are dealt to warps in turn.
+// Vectors, of 4 bytes if of an operand, lie in matrices of 8 x 4: down two of them, then to the right.
+// Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k8", "mma.m16n8k16", "mma.m16n8k32".
+template <int ROWS, int COLS, int THREADS, int VEC = 2> struct Strips {
+  static constexpr int kVec = VEC;
   static constexpr int kCols = COLS;
   static constexpr int kWarps = THREADS / 32;
-  static constexpr int kPerStrip = COLS / 4;
+  static constexpr int kPerStrip = COLS / (2 * VEC);
   static constexpr int kWalk = kPerStrip;
   static constexpr int kStrips = (ROWS / 16 + kWarps - 1) / kWarps;
   static constexpr int kVectors = kStrips * kPerStrip;
@@ -34,23 +34,23 @@ template <int ROWS, int COLS, int THREADS> struct Strips {
   static constexpr bool kExact = ROWS / 16 % kWarps == 0;
   __device__ static __forceinline__ int strip(int v, int tid) { return v / kPerStrip * kWarps + uint32(tid) / 32; }
   __device__ static __forceinline__ int corner_row(int v, int tid) { return 16 * strip(v, tid) + 8 * (uint32(v) % 2); }
-  __device__ static __forceinline__ int corner_col(int v) { return 8 * (uint32(v) % kPerStrip / 2); }
+  __device__ static __forceinline__ int corner_col(int v) { return 4 * VEC * (uint32(v) % kPerStrip / 2); }
   __device__ static __forceinline__ int row(int v, int tid) { return corner_row(v, tid) + uint32(tid) % 32 / 4; }
-  __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + 2 * (uint32(tid) % 4); }
+  __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + VEC * (uint32(tid) % 4); }
   __device__ static __forceinline__ bool holds(int v, int tid) { return kExact || strip(v, tid) < ROWS / 16; }
 };
 
-// As mma holds B operands: every warp has the whole tile, its 8 x 8 matrices to the right, then down.
-template <int ROWS, int COLS> struct EachWarp {
-  static constexpr int kVec = 2;
-  static constexpr int kPerStrip = COLS / 8;
+// As mma holds B operands: every warp has the whole tile, its matrices to the right, then down.
+template <int ROWS, int COLS, int VEC = 2> struct EachWarp {
+  static constexpr int kVec = VEC;
+  static constexpr int kPerStrip = COLS / (4 * VEC);
   static constexpr int kVectors = ROWS / 8 * kPerStrip;
   static constexpr int kWalk = kVectors;
   static constexpr int kRegisters = kVectors * kVec;
   __device__ static __forceinline__ int corner_row(int v, int) { return 8 * (uint32(v) / kPerStrip); }
-  __device__ static __forceinline__ int corner_col(int v) { return 8 * (uint32(v) % kPerStrip); }
+  __device__ static __forceinline__ int corner_col(int v) { return 4 * VEC * (uint32(v) % kPerStrip); }
   __device__ static __forceinline__ int row(int v, int tid) { return corner_row(v, tid) + uint32(tid) % 32 / 4; }
-  __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + 2 * (uint32(tid) % 4); }
+  __device__ static __forceinline__ int col(int v, int tid) { return corner_col(v) + VEC * (uint32(tid) % 4); }
   __device__ static __forceinline__ bool holds(int, int) { return true; }
 };
 
@@ -153,6 +153,11 @@ __device__ __forceinline__ void store(const D dst, const R (&src)[L::kRegisters]
         const int n = (v * kParts + p) * WIDTH + e;
         if constexpr (types::Packs<T>::value && WIDTH > 1) {
           if (e % 2 == 0) word.pair[e / 2] = types::Packs<T>::pack(src[n], src[n + 1]);
+        } else if constexpr (types::Packs<T>::value && L::kVec % 2 == 0) {
+          // Both halves of a pair at once, though they are stored one by one: half the work, and the
+          // assembler serialises the wgmmas before some stores that convert one by one (C7514).
+          const uint32 pair = types::Packs<T>::pack(src[n - n % 2], src[n - n % 2 + 1]);
+          word.element[e].bits = (unsigned short)(n % 2 ? pair >> 16 : pair);
         } else {
           types::to_memory(word.element[e], src[n]);
         }
@@ -237,6 +242,14 @@ __device__ __forceinline__ void slice(R (&dst)[D::kRegisters], const R (&src)[S:
 #pragma unroll
   for (int i = 0; i < D::kRegisters; ++i)
     dst[i] = src[i / (D::kCols / 2) * (S::kCols / 2) + COLUMN / 2 + i % (D::kCols / 2)];
+}
+
+// The same of registers that hold two elements each.
+template <class D, class S, int COLUMN>
+__device__ __forceinline__ void slice_packed(uint32 (&dst)[D::kRegisters / 2], const uint32 (&src)[S::kRegisters / 2]) {
+#pragma unroll
+  for (int i = 0; i < D::kRegisters / 2; ++i)
+    dst[i] = src[i / (D::kCols / 4) * (S::kCols / 4) + COLUMN / 4 + i % (D::kCols / 4)];
 }
 
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.

@@ -8,6 +8,10 @@ typedef unsigned long long uint64;
 
 struct __align__(2) bf16 { unsigned short bits; };
 struct __align__(2) f16 { unsigned short bits; };
+typedef signed char int8;
+// Floats of 8 bits are only moved and multiplied: a register holds the bits.
+enum e4m3 : unsigned char {};
+enum e5m2 : unsigned char {};
 
 // What cuTensorMapEncodeTiled fills in; opaque here, so that cuda.h is not needed.
 struct __align__(64) TensorMap { uint64 opaque[16]; };
@@ -72,6 +76,11 @@ template <> struct Packs<f16> {
   static __device__ __forceinline__ float low(uint32 x) { return to_register(f16{static_cast<unsigned short>(x)}); }
   static __device__ __forceinline__ float high(uint32 x) { return to_register(f16{static_cast<unsigned short>(x >> 16)}); }
 };
+
+// Element i of registers that hold two each.
+template <class T, int N> __device__ __forceinline__ float one_of(const uint32 (&x)[N], int i) {
+  return i % 2 ? Packs<T>::high(x[i / 2]) : Packs<T>::low(x[i / 2]);
+}
 
 // The same numbers as pairs of 16-bit elements, rounded.
 template <class T, int N> struct Pairs {

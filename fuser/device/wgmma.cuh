@@ -9,6 +9,8 @@ namespace wgmma {
 
 // T: type of the operands; D: of a register of the accumulator; N: columns of the product.
 template <class T, class D, int N> struct Instruction;
+// Operands of two types.
+template <class A, class B> struct Mixed;
 
 // A tile in shared memory as a matrix descriptor, all offsets in units of 16 bytes.
 // HIGH: upper 32 bits; LEADING: from panel to panel where the tile is MN-major; STEP: along K by 32
@@ -51,6 +53,10 @@ template <int R> __device__ __forceinline__ void pin(float (&x)[R]) {
   for (int i = 0; i < R; ++i) asm volatile("" : "+f"(x[i])::"memory");
 }
 template <int R> __device__ __forceinline__ void pin(uint32 (&x)[R]) {
+#pragma unroll
+  for (int i = 0; i < R; ++i) asm volatile("" : "+r"(x[i])::"memory");
+}
+template <int R> __device__ __forceinline__ void pin(int (&x)[R]) {
 #pragma unroll
   for (int i = 0; i < R; ++i) asm volatile("" : "+r"(x[i])::"memory");
 }

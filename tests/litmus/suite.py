@@ -7,6 +7,7 @@ from fuser.program import Program
 from litmus import (
     aliases,
     bugs,
+    bugs_matmul,
     bulk,
     clusters,
     counts,
@@ -35,7 +36,8 @@ from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs, found,
+    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs,
+    bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul,
 )  # fmt: skip
 

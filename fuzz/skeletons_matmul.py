@@ -1,0 +1,249 @@
+"""Kernels that the compiler makes of products, with small launches, to judge their mutants.
+
+Tiles are as small as a wgmma is, so that every interleaving of a launch can be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
+from fuser.call import Spec
+from fuser.classify import classify
+from fuser.expr import Var
+from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
+from fuser.matmul_params import MatmulParams, Split
+from fuser.pipeline import build
+from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
+from fuzz.skeletons import Skeleton, accepted, skeleton
+from fuzz.skeletons_tile import Pattern, Start
+
+N, K = 16, 16
+"""Columns and depth of every tile."""
+EVEN = 32
+"""Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""
+
+Params = MatmulParams | AmpereParams
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A fusion and how the compiler is to compute it."""
+
+    fusion: Callable[[], Fusion]
+    params: Params
+
+    def pattern(self) -> Pattern:
+        """Return the kernel, and its launches."""
+        params = self.params
+        kernel = compiled(self.fusion(), params)
+
+        def at(count: int) -> tuple[Start, ...]:
+            pairs = [(1, count), (count, 1)]
+            if params.persistent:
+                pairs = [(1, count), (2, count), (3, count), (count, 1), (count, 2)]
+            some = dict.fromkeys(pair for pair in pairs if pair[1])
+            return tuple(launch(kernel, params, tiles, steps) for tiles, steps in some)
+
+        return Pattern(kernel, params.stages, at)
+
+
+def compiled(fusion: Fusion, params: Params) -> kir.Kernel:
+    """Return the kernel of a fusion, which must be one."""
+    specs = {tv.name: _spec(tv, place) for place, tv in enumerate(fusion.inputs, start=1)}
+    (made,) = build(fusion, params, classify(fusion, params, specs)).launches
+    return made.kernel
+
+
+def _spec(tv: TensorView | Scalar, place: int) -> Spec:
+    """Return a dense tensor of even extents, at an address of its own."""
+    assert isinstance(tv, TensorView), "the fusions here have no scalars"
+    rows = len(tv.shape)
+    strides = tuple(EVEN ** (rows - 1 - n) for n in range(rows))
+    return Spec((EVEN,) * rows, strides, place << 32, tv.dtype)
+
+
+def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
+    """Return a launch of one CTA of so many tiles, or else of a CTA a tile; in a cluster, of each.
+
+    `tiles` may be 0 where CTAs are persistent: then one of two CTAs, or clusters, has no tile.
+    """
+    rows, columns, depth = params.tile
+    down, across = params.cluster if isinstance(params, MatmulParams) else (1, 1)
+    names = [p.name for p in kernel.params if p.name.startswith("n")]
+    outer = 1 if kernel.tensors[-1].extents[2:] else 0
+    sizes = [1] * outer + [rows * down * max(tiles, 1), columns * across]
+    sizes += [depth * steps] * (len(names) - len(sizes))
+    given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
+    for tensor in kernel.tensors:
+        given |= _strides(tensor, max(sizes))
+    if params.persistent:
+        return kernel.cluster * (1 if tiles else 2), given
+    return kernel.cluster * max(tiles, 1), given
+
+
+def _strides(tensor: kir.Tensor, longest: int) -> dict[str, int]:
+    """Give every row of a tensor room for the longest extent."""
+    unknown = [s for s in tensor.strides if isinstance(s, Var)]
+    rows = -(-longest // tensor.aligned) * tensor.aligned
+    return {s.name: rows ** (len(unknown) - n) for n, s in enumerate(unknown)}
+
+
+# --- fusions ------------------------------------------------------------------------------------
+
+
+def linear(outputs: int = 1, *, bias: bool = True) -> Fusion:
+    """`relu(x @ w + bias)`; of two outputs the second is its negative."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    y = fd.ops.linear(x, w, fd.define_tensor([-1], "bf16")) if bias else fd.ops.linear(x, w)
+    fd.add_output(fd.ops.relu(y))
+    if outputs == 2:
+        fd.add_output(fd.ops.neg(y))
+    return fd.fusion()
+
+
+def gated() -> Fusion:
+    """`relu(x @ g) * (x @ u)`: two products that share a loop and an operand."""
+    fd = FusionDefinition()
+    x, g, u = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
+    fd.add_output(fd.ops.mul(fd.ops.relu(fd.ops.linear(x, g)), fd.ops.linear(x, u)))
+    return fd.fusion()
+
+
+def two_sums() -> Fusion:
+    """`relu(a @ b) + relu(c @ d)`: two products of different depths, a loop each."""
+    fd = FusionDefinition()
+    a, b, c, d = (fd.define_tensor([-1, -1], "bf16") for _ in range(4))
+    fd.add_output(fd.ops.add(fd.ops.relu(fd.ops.linear(a, b)), fd.ops.relu(fd.ops.linear(c, d))))
+    return fd.fusion()
+
+
+def batched() -> Fusion:
+    """Multiply batches of matrices, the second stored along its columns."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor([-1, -1, -1], "bf16") for _ in range(2))
+    fd.add_output(fd.ops.matmul(a, b))
+    return fd.fusion()
+
+
+def residual() -> Fusion:
+    """`x @ w + r`, with r read in the epilogue."""
+    fd = FusionDefinition()
+    x, w, r = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
+    fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
+    return fd.fusion()
+
+
+# --- schedules ----------------------------------------------------------------------------------
+
+
+def hopper(
+    split: Split,
+    stages: int,
+    prefetch: int,
+    *,
+    persistent: bool = False,
+    groups: int = 1,
+    columns: int = N,
+    direct: bool = False,
+    registers: tuple[int, int] | None = None,
+    cluster: tuple[int, int] = (1, 1),
+) -> MatmulParams:
+    """Return a schedule by wgmma with small tiles."""
+    pairs = split == "ping_pong"
+    return MatmulParams(
+        (64 * groups, N, K),
+        2 if pairs else groups,
+        split,
+        stages,
+        prefetch,
+        persistent or pairs,
+        columns=columns,
+        store="direct" if direct else "tma",
+        registers=registers,
+        cluster=cluster,
+    )
+
+
+MATMULS: dict[str, Schedule] = {
+    "pipelined_1_slot": Schedule(linear, hopper("pipelined", 1, 0)),
+    "pipelined_0_in_flight": Schedule(linear, hopper("pipelined", 2, 1, direct=True)),
+    "pipelined_1_in_flight": Schedule(linear, hopper("pipelined", 3, 1)),
+    "pipelined_2_in_flight": Schedule(linear, hopper("pipelined", 4, 1, direct=True)),
+    "pipelined_persistent": Schedule(linear, hopper("pipelined", 3, 1, persistent=True)),
+    "cooperative_0_in_flight": Schedule(linear, hopper("cooperative", 2, 1)),
+    "cooperative_1_in_flight": Schedule(
+        linear, hopper("cooperative", 3, 1, persistent=True, columns=8)
+    ),
+    "cooperative_2_in_flight": Schedule(
+        residual, hopper("cooperative", 3, 0, persistent=True, direct=True)
+    ),
+    "cooperative_2_warpgroups": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, groups=2, registers=(40, 232))
+    ),
+    "ping_pong_0_in_flight": Schedule(linear, hopper("ping_pong", 2, 1)),
+    "ping_pong_1_in_flight": Schedule(linear, hopper("ping_pong", 3, 1, columns=8)),
+    "ping_pong_2_in_flight": Schedule(linear, hopper("ping_pong", 3, 0, direct=True)),
+    "cooperative_cluster": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, direct=True, cluster=(2, 1))
+    ),
+    "ping_pong_cluster": Schedule(linear, hopper("ping_pong", 2, 1, direct=True, cluster=(1, 2))),
+    "two_outputs": Schedule(
+        lambda: linear(2), hopper("cooperative", 2, 0, persistent=True, columns=8)
+    ),
+    "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1, direct=True)),
+    "gated_cooperative": Schedule(gated, hopper("cooperative", 2, 0, persistent=True)),
+    "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
+    "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
+    "two_loops_cooperative": Schedule(
+        two_sums, hopper("cooperative", 2, 0, persistent=True, direct=True)
+    ),
+    "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),
+    "ampere_groups": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 3, 2, False, columns=8)
+    ),
+    "ampere_groups_persistent": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N)
+    ),
+    "ampere_mbarriers": Schedule(
+        linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N)
+    ),
+    "ampere_mbarriers_persistent": Schedule(
+        gated, AmpereParams((32, N, K), 2, "mbarriers", 3, 0, True, columns=N)
+    ),
+}
+"""Who loads and multiplies, groups of wgmma in flight, way out, and what is multiplied."""
+
+
+@cache
+def _pattern(name: str) -> Pattern:
+    return MATMULS[name].pattern()
+
+
+@cache
+def sync_mutants(name: str) -> tuple[Mutant, ...]:
+    """Return the sync mutants of a schedule that validation lets through."""
+    kernel = _pattern(name).kernel
+    some = (mutant for operator in SYNC_OPERATORS for mutant in mutants(kernel, operator))
+    return tuple(mutant for mutant in some if accepted(mutant.kernel))
+
+
+def scheduled(name: str, number: int) -> Skeleton:
+    """Return the kernel of a schedule (0), or its sync mutant `number`, with launches."""
+    pattern = _pattern(name)
+    if number == 0:
+        return skeleton(pattern, pattern.kernel, name)
+    mutant = sync_mutants(name)[number - 1]
+    fault = f"{mutant.operator}: {mutant.change}"
+    return skeleton(pattern, mutant.kernel, name, (fault,), mutant.hazards)
+
+
+def subjects() -> Iterator[tuple[str, int]]:
+    """Name and number of every schedule and of every sync mutant of it."""
+    for name in MATMULS:
+        for number in range(len(sync_mutants(name)) + 1):
+            yield name, number
