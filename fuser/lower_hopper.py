@@ -48,7 +48,13 @@ class _Hopper(ProductLowering):
         roles = None
         if params.split != "pipelined":
             roles = kir.WarpSpecialized(4, params.split == "ping_pong", params.registers)
-        return kir.CircularBuffer(params.stages, params.prefetch, roles)
+        prefetch = params.prefetch
+        if not all(self.written_by_tma(access) for access in self.tiling.domain.writes):
+            # Behind a loop that leaves groups in flight the assembler (NVRTC 13.0) moves work of
+            # stores by threads above the flush in some kernels, and then serialises the loop
+            # because of it (C7514).
+            prefetch = params.stages - 1
+        return kir.CircularBuffer(params.stages, prefetch, roles)
 
     def before(self, product: Product) -> list[kir.Stmt]:
         return []

@@ -270,7 +270,7 @@ class ProductLowering:
         for access in tiling.domain.writes:
             frag = math.value(access.tv, access.coords)
             box = self.box(access, self._at(first), self._shape(access))
-            if not self._by_tma(access):
+            if not self.written_by_tma(access):
                 stores.append(kir.Store(box, frag, self._width(access)))
                 continue
             name = f"S_{access.name}"
@@ -299,7 +299,7 @@ class ProductLowering:
             return 1
         return min(2, self.tensors[access.name].aligned)
 
-    def _by_tma(self, access: Access) -> bool:
+    def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
         if not self.by_tma or access.name not in self.shapes.tma:
             return False

@@ -38,7 +38,8 @@ class MatmulParams:
         Slots of the operand rings, 1..8; shared memory grows by that factor.
     prefetch : int
         K tiles that are loaded while one is multiplied, 0..stages-1.  The other slots belong to
-        multiplications in flight: `stages - prefetch - 1` groups of them stay unfinished.
+        multiplications in flight: `stages - prefetch - 1` groups of them stay unfinished (none
+        where results are stored directly).
     persistent : bool
         One CTA per SM takes tiles in turn; else one CTA a tile.
     raster : int

@@ -173,35 +173,31 @@ MATMULS: dict[str, Schedule] = {
     "pipelined_1_slot": Schedule(linear, hopper("pipelined", 1, 0)),
     "pipelined_0_in_flight": Schedule(linear, hopper("pipelined", 2, 1, direct=True)),
     "pipelined_1_in_flight": Schedule(linear, hopper("pipelined", 3, 1)),
-    "pipelined_2_in_flight": Schedule(linear, hopper("pipelined", 4, 1, direct=True)),
+    "pipelined_2_in_flight": Schedule(linear, hopper("pipelined", 4, 1)),
     "pipelined_persistent": Schedule(linear, hopper("pipelined", 3, 1, persistent=True)),
-    "cooperative_0_in_flight": Schedule(linear, hopper("cooperative", 2, 1)),
+    "cooperative_0_in_flight": Schedule(linear, hopper("cooperative", 2, 1, direct=True)),
     "cooperative_1_in_flight": Schedule(
         linear, hopper("cooperative", 3, 1, persistent=True, columns=8)
     ),
-    "cooperative_2_in_flight": Schedule(
-        residual, hopper("cooperative", 3, 0, persistent=True, direct=True)
-    ),
+    "cooperative_2_in_flight": Schedule(residual, hopper("cooperative", 3, 0, persistent=True)),
     "cooperative_2_warpgroups": Schedule(
         linear, hopper("cooperative", 2, 0, persistent=True, groups=2, registers=(40, 232))
     ),
     "ping_pong_0_in_flight": Schedule(linear, hopper("ping_pong", 2, 1)),
     "ping_pong_1_in_flight": Schedule(linear, hopper("ping_pong", 3, 1, columns=8)),
-    "ping_pong_2_in_flight": Schedule(linear, hopper("ping_pong", 3, 0, direct=True)),
+    "ping_pong_2_in_flight": Schedule(linear, hopper("ping_pong", 3, 0)),
     "cooperative_cluster": Schedule(
-        linear, hopper("cooperative", 2, 0, persistent=True, direct=True, cluster=(2, 1))
+        linear, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1))
     ),
     "ping_pong_cluster": Schedule(linear, hopper("ping_pong", 2, 1, direct=True, cluster=(1, 2))),
     "two_outputs": Schedule(
         lambda: linear(2), hopper("cooperative", 2, 0, persistent=True, columns=8)
     ),
-    "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1, direct=True)),
+    "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1)),
     "gated_cooperative": Schedule(gated, hopper("cooperative", 2, 0, persistent=True)),
     "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
     "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
-    "two_loops_cooperative": Schedule(
-        two_sums, hopper("cooperative", 2, 0, persistent=True, direct=True)
-    ),
+    "two_loops_cooperative": Schedule(two_sums, hopper("cooperative", 2, 0, persistent=True)),
     "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),
     "ampere_groups": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 3, 2, False, columns=8)

@@ -66,10 +66,16 @@ class Barriers:
 
     def alive(self, st: State, i: int, slot: int, step: Step) -> None:
         """Demand that an agent knows of the begin of the slot that it uses."""
-        begin = st.slots[slot][ALIVE]
-        if begin & (st.g[i] | st.own[i]) or Rule.INIT in self.plan.without:
+        if Rule.INIT in self.plan.without:
             return
-        why = "nothing orders it after its mbarrier_init" if begin else "it is not alive"
+        begin, known = st.slots[slot][ALIVE], st.g[i] | st.own[i]
+        home = slot // self.plan.slots_per_cta == self.plan.agents[i].cta
+        if begin & known:
+            if home or self.plan.publications[begin] & known:
+                return
+            why = "no fence_mbarrier_init makes it visible to other CTAs"
+        else:
+            why = "nothing orders it after its mbarrier_init" if begin else "it is not alive"
         raise Defect(Rule.INIT, "init", step.where, f"{self.plan.slot_name(slot)}: {why}")
 
     def count(self, st: State, i: int, step: Step) -> None:
@@ -241,11 +247,9 @@ class Barriers:
         if owed >> i & 1 and Rule.COLLECTIVE not in plan.without:
             says = "it arrives again before a cluster_wait"
             raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
-        known = st.g[i] | st.own[i]
-        fenced = known & plan.init_bits & st.fenced
-        given = st.near[i] | fenced if step.flag else known
-        if plan.kernel.cluster > 1:
-            given = given & ~plan.init_bits | fenced
+        given = st.g[i] | st.own[i]
+        if step.flag:
+            given = st.near[i] | plan.published(st.own[i])
         if Rule.CLUSTER_BARRIER not in plan.without:
             g, a = g | given, a | st.a[i] & plan.shared_bits
         late = plan.remote_bits & ~st.near[i] if step.flag else 0

@@ -115,7 +115,7 @@ class Machine:
                         st.far[i] |= known
             case Op.INIT_FENCE:
                 if Rule.INIT_FENCE not in self.plan.without:
-                    st.fenced |= (st.g[i] | st.own[i]) & self.plan.init_bits
+                    st.own[i] |= self.plan.publication(st.own[i])
             case Op.TMA_LOAD:
                 issued = tuple((s, 0, n, bit, st.s[i], 0) for s, n, bit in step.lands)
                 st.flight += issued

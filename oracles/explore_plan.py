@@ -39,7 +39,6 @@ class Plan:
     events: int = 0
     shared_bits: int = 0
     global_bits: int = 0
-    init_bits: int = 0
     leaving: list[tuple[int, int, str]] = field(default_factory=list)
     """CTA, event, and words of what must be over when that CTA ends."""
     first_slot: dict[str, int] = field(default_factory=dict)
@@ -57,6 +56,8 @@ class Plan:
     """Tensors (spaces) that hold nothing when the launch begins."""
     results: set[int] = field(default_factory=set)
     """Tensors (spaces) that are outputs."""
+    publications: dict[int, int] = field(default_factory=dict)
+    """Of each begin of a barrier, the event that makes it visible to other CTAs."""
     remote_bits: int = 0
     """What threads do to the shared memory and barriers of other CTAs."""
     wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -115,6 +116,18 @@ class Plan:
         """Return a new event."""
         self.events += 1
         return 1 << self.events
+
+    def publication(self, begins: int) -> int:
+        """Return what makes these begins visible to other CTAs.
+
+        Source: PTX ISA, "fence.mbarrier_init": the inits of the same thread only.
+        """
+        return sum(event for begin, event in self.publications.items() if begin & begins)
+
+    def published(self, known: int) -> int:
+        """Return the begins of barriers that these events made visible, with those events."""
+        every = self.publications.items()
+        return sum(begin | event for begin, event in every if event & known)
 
     def speaks(self, agent: Agent, known: int) -> int:
         """Return what an arrival of a warp tells of the wgmmas that it has awaited.
@@ -251,5 +264,5 @@ class Plan:
         return State(
             [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n,
             [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas)),
-            {}, {}, {}, {}, {}, 0, (), {}, 0, 0, {}, 0, {},
+            {}, {}, {}, {}, {}, 0, (), {}, 0, {}, 0, {},
         )  # fmt: skip

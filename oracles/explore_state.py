@@ -177,8 +177,6 @@ class State:
     the count of the barrier was made for its arrivals."""
     memory: dict[int, tuple[Access, ...]]
     asleep: int
-    fenced: int
-    """Inits that are fenced."""
     issues: dict[int, int]
     """The wgmmas (events, one per warp) that were issued, with `s` at that moment."""
     foreign: int
@@ -198,7 +196,7 @@ class State:
             self.pcs[:], self.g[:], self.a[:], self.s[:], self.own[:], self.near[:], self.far[:],
             self.slots[:], dict(self.named), dict(self.cluster), dict(self.turns),
             dict(self.past), dict(self.pool), self.taken, self.flight, dict(self.memory),
-            self.asleep, self.fenced, dict(self.issues), self.foreign, dict(self.arrivals),
+            self.asleep, dict(self.issues), self.foreign, dict(self.arrivals),
             self.early, self.loose,
         )  # fmt: skip
 
@@ -208,6 +206,5 @@ class State:
             tuple(self.pcs), tuple(self.g), tuple(self.a), tuple(self.s), tuple(self.own),
             tuple(self.slots), tuple(self.named.items()), tuple(self.cluster.items()),
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
-            self.asleep, tuple(self.near), tuple(self.far), self.fenced,
-            frozenset(self.issues.items()),
+            self.asleep, tuple(self.near), tuple(self.far), frozenset(self.issues.items()),
         )  # fmt: skip

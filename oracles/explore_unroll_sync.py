@@ -153,7 +153,7 @@ class SyncUnroller:
         event = self.event(use)
         use.bit, use.issue, use.adds = event, event, 0
         if isinstance(stmt, kir.MBarrierInit):
-            plan.init_bits |= event
+            plan.publications[event] = plan.event()
         op = Op.INIT if isinstance(stmt, kir.MBarrierInit) else Op.INVALIDATE
         step = self.step(op, stmt, event, (use,))
         step.slot = plan.slot(stmt.barrier, 0, agent.cta, self.where)

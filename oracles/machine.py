@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
 from oracles.machine_agent import WRITE_DONE, Agent, Flight, Violation, Warn
+from oracles.machine_clock import CAUSE, ORDER
 from oracles.machine_column import Columns
 from oracles.machine_unroll import Event
 
@@ -75,13 +76,15 @@ class Machine:
         Of the kernel.
     agents : list of Agent
         Of all CTAs, those of one CTA next to each other.  Clock columns 0, 1, ...; then come
-        those of barriers, then those of copies in flight.
+        `away`, those of barriers, and those of copies in flight.
     warn : Warn
         Takes findings that do not end the run.
 
     Attributes
     ----------
-    remote : list of (CTA, column, time, Event)
+    away : slice
+        Columns that count what each agent did to other CTAs of its cluster.
+    remote : list of (CTA, agent, count, Event)
         Arrivals on, and accesses of, the shared memory of another CTA.
     followers : list of callables
         Called when clocks have grown, for who keeps clocks of its own.
@@ -94,8 +97,9 @@ class Machine:
         self.ctas = agents[-1].cta + 1
         self.named_numbers = traits.named
         rings = sum(m.slots + 2 for m in kernel.barriers) + len(self.named_numbers)
-        self.columns = Columns(agents, len(agents) + self.ctas * rings)
-        self.first_free = len(agents)
+        self.away = slice(len(agents), len(agents) * (1 + (kernel.cluster > 1)))
+        self.columns = Columns(agents, self.away.stop + self.ctas * rings)
+        self.first_free: int = self.away.stop
         self.ready: list[Agent] = []
         self.flights: list[Flight] = []
         self.issued: list[Flight] = []
@@ -159,6 +163,14 @@ class Machine:
         if not 0 <= rank < self.kernel.cluster:
             raise Violation("bounds", f"a cluster of {self.kernel.cluster} has no CTA {rank}")
         return agent.cta - agent.block % self.kernel.cluster + rank
+
+    def reach(self, agent: Agent, cta: int, event: Event) -> None:
+        """Note what an agent does to the shared memory of a CTA; only another one may be gone."""
+        if cta == agent.cta:
+            return
+        column = self.away.start + agent.by
+        agent.clock[ORDER : CAUSE + 1, column] += 1
+        self.remote.append((cta, agent.by, int(agent.clock[CAUSE, column]), event))
 
     # --- copies ---------------------------------------------------------------------------------
 

@@ -73,9 +73,9 @@ def _in_flight(run: Run) -> None:
             where = place(flight.issuer.name, flight.event)
             _error(run, run.blocks[flight.cta], "group" if lost else "exit", where, says)
             return
-    for cta, by, at, event in machine.remote:
+    for cta, by, count, event in machine.remote:
         run.checked += 1
-        if seen[cta][by] < at:
+        if seen[cta][machine.away.start + by] < count:
             says = f"CTA {run.blocks[cta]} may have ended when this reaches its shared memory"
             _error(run, run.blocks[cta], "exit", place(machine.agents[by].name, event), says)
             return

@@ -5,6 +5,8 @@ Source: PTX ISA, "bar / barrier", "barrier.cluster", "setmaxnreg", "bar.warp.syn
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuser import kernel_ir as kir
 from oracles.machine import Machine
 from oracles.machine_agent import WRITE_DONE, Agent, Violation
@@ -240,16 +242,27 @@ class Meetings:
     # --- clusters -------------------------------------------------------------------------------
 
     def cluster_arrive(self, agent: Agent, event: Event, *, relaxed: bool) -> None:
-        """Arrive at the cluster's barrier."""
+        """Arrive at the cluster's barrier.
+
+        Notes
+        -----
+        What this thread, or one that it knows of, did to another CTA may come after a relaxed
+        arrival, save for what a fence covers.
+        Source: PTX ISA, "barrier.cluster", on `.relaxed`.
+        """
         b = self.clusters[agent.cta // self.machine.kernel.cluster]
         if event.elected or agent.turn is not None:
             says = "all threads arrive, and each waits before it arrives again"
             raise Violation("collective", f"cluster_arrive: {says}")
         agent.turn = b.turn
+        away = self.machine.away
+        landed = b.acc[CAUSE, away].copy()
         join_cause(b.acc, agent.clock)
         seen = agent.fences.get(kir.Scope.CLUSTER) if relaxed else agent.clock
         if seen is not None:
             join(b.acc, seen)
+        if relaxed:
+            b.acc[CAUSE, away] = np.maximum(landed, b.acc[ORDER, away])
         agent.tick()
         b.arrived += agent.mult
         if b.arrived == self.machine.kernel.threads * self.machine.kernel.cluster:

@@ -245,7 +245,7 @@ class Memory:
         cta = agent.cta
         if slot.cta is not None:
             cta = self.machine.peer(agent, event.extra)
-            self.machine.remote.append((cta, agent.by, agent.now, event))
+            self.machine.reach(agent, cta, event)
         lo, hi = span(agent, event)
         atoms = self.geometry.atoms.of_tile(slot.buffer, event.index, layout, (lo, hi))
         atoms = atoms + cta * self.atoms_each if cta else atoms

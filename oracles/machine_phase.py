@@ -139,7 +139,7 @@ class Phases:
             join(b.acc, agent.clock)
             self._speak(agent, b.acc, nbytes)
         else:
-            self.machine.remote.append((b.cta, agent.by, agent.now, event))
+            self.machine.reach(agent, b.cta, event)
             join_cause(b.acc, agent.clock)
             wide = REACH[scope] >= REACH[kir.Scope.CLUSTER]
             seen = agent.clock if wide else agent.fences.get(kir.Scope.CLUSTER)

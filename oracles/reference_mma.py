@@ -23,10 +23,14 @@ they keep is not in the PTX ISA.  Measured on an H200 with wgmma on bf16 and f16
 """
 
 HALF_ADDITION = 2.0**-10
-"""The same where sums are f16: an ulp, as it may round or cut; to be calibrated on a device."""
+"""The same where sums are f16: an ulp.  An H200 uses a twelfth of the bound at most."""
 
-F8_ADDITION = 2.0**-13
-"""The same for 8-bit floats, whose sums keep about 14 bits; to be calibrated on a device."""
+F8_ADDITION = 2.0**-10
+"""The same for 8-bit floats, whose sums keep 14 bits within an instruction and beyond.
+
+Measured on an H200 by wgmma, K from 16 to 16384: at most 7.1 * 2**-13 a step (wild data, K = 32),
+4.5 over many (positive data, where the sum of 16384 products is off by a quarter of itself).
+"""
 
 STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
 """Products that are added at once: K of one instruction, 32 bytes.
@@ -35,7 +39,7 @@ Source: PTX ISA, "wgmma.mma_async", "mma.m16n8k16", "mma.m16n8k8".
 """
 
 HALF_STEP = 8
-"""The same where sums are f16: it may round twice an instruction; to be calibrated on a device."""
+"""The same where sums are f16: it may round twice an instruction."""
 
 MORE = 8
 """Additions beyond one per step: starting value, partial sums of tiles and of split-K."""

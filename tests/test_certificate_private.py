@@ -1,9 +1,8 @@
-"""What a role has to itself: nobody else uses it, and it is the same import copy
-from tile to tile.
-"""
+"""What a role has to itself: nobody else uses it, and it is the same from tile to tile."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import kernels
 import pytest
 from kernels import T0, T1, WARPS, X, Y, add, box
+from litmus.distributed import shared
 
 from fuser import kernel_ir as kir
 from oracles.simulator import Launch, search
@@ -29,3 +30,13 @@ def test_a_phase_that_is_left_unfinished_is_a_warning(arrivals: int, warned: set
     verdict = search(kernels.kernel("small", body, barriers=(bar,)), LAUNCH, schedules=6)
     assert verdict.status is Status.PASS
     assert {finding.kind for finding in verdict.findings} == warned
+
+
+@pytest.mark.parametrize(
+    ("leave", "kinds"),
+    [("relaxed2", {"exit"}), ("fence_cta relaxed2", {"exit"}), ("fence relaxed2", set())],
+)
+def test_a_peers_tile_is_read_before_the_peer_is_let_go(leave: str, kinds: set[str]) -> None:
+    """A relaxed arrival says that a thread came by, not that its read of the peer is over."""
+    verdict = search(shared(f"put arrive wait get {leave} wait2 out"), Launch(2, {}), schedules=6)
+    assert {finding.kind for finding in verdict.findings} == kinds

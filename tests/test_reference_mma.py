@@ -121,7 +121,7 @@ def test_wrong_kernels_fail(kind: str) -> None:
 
 
 def test_the_bound_is_the_contracts() -> None:
-    """A step of 16 (tf32: 8) loses 2 ulp of the sum of magnitudes, and 8 more; tf32 2^-9 besides."""
+    """A step of 16 (tf32: 8) loses 2 ulp of the sum of magnitudes, 8 more do; tf32 2^-9."""
     torch.manual_seed(3)
     for kind, more in (("bf16", 0.0), ("f32", 2.0**-9 + 2.0**-20)):
         a, b = drawn(kind, "normal", 100)

@@ -218,7 +218,7 @@ def kept(kernel: kir.Kernel) -> tuple[set[int], set[int]]:
 def test_as_many_groups_stay_in_flight_as_the_ring_has_room_for(split: Split) -> None:
     """`stages - prefetch - 1`, whoever loads; only where some stay is there more to flush."""
     for stages, ahead in RINGS:
-        kernel = compiled(linear(), hopper(split, stages, ahead, direct=True))
+        kernel = compiled(linear(), hopper(split, stages, ahead))
         depth = stages - ahead - 1
         assert kept(kernel) == ({depth}, {0} if depth else set())
 
@@ -227,7 +227,7 @@ def test_as_many_groups_stay_in_flight_as_the_ring_has_room_for(split: Split) ->
 @pytest.mark.parametrize("ring", [(2, 1), (3, 1)])
 def test_one_more_group_in_flight_would_be_too_many(split: Split, ring: tuple[int, int]) -> None:
     """So the number is the largest safe one: a copy would land under a wgmma."""
-    params = hopper(split, *ring, direct=True)
+    params = hopper(split, *ring)
     kernel = compiled(linear(), params)
     (keep,) = kept(kernel)[0]
     changed = [m for m in mutants(kernel, "weaken") if f"(wgmma, keep={keep})" in m.change]

@@ -60,7 +60,10 @@ def multicast(
         "meet_a": kir.ClusterArrive(),
         "meet_relaxed": kir.ClusterArrive(relaxed=True),
         "meet_w": kir.ClusterWait(),
+        "fence_by_a_peer": kir.Role("peer", 1, 1, (elect(kir.FenceMBarrierInit()),)),
         "leave_a": kir.ClusterArrive(),
+        "leave_relaxed": kir.ClusterArrive(relaxed=True),
+        "fence": kir.ThreadFence(CLUSTER),
         "leave_w": kir.ClusterWait(),
         "warp": kir.WarpSync(),
         "wait": wait(full, SLOT, TURN),
@@ -94,6 +97,26 @@ def multicast(
         *said(end, words),
     )
     made = kernel(body, threads=64, buffers=(RING,), barriers=(full, empty), tensors=(XN, out))
+    return replace(made, cluster=2, requires=(eq(kir.GRID, 2),))
+
+
+def homely(sentence: str) -> kir.Kernel:
+    """Two CTAs of a cluster, each with a barrier that nobody of the other one touches."""
+    bar, tile = kir.MBarrier("own", 64, 1), fragment("x", 64)
+    x, y = tensor("X", 2), tensor("Y", 2)
+    words: dict[str, kir.Stmt] = {
+        "init": elect(kir.MBarrierInit(bar)),
+        "fence": kir.FenceMBarrierInit(),
+        "meet_a": kir.ClusterArrive(),
+        "meet_relaxed": kir.ClusterArrive(relaxed=True),
+        "meet_w": kir.ClusterWait(),
+        "arrive": kir.MBarrierArrive(bar, 0),
+        "wait": wait(bar, 0, 0),
+        "load": load(tile, box(x, kir.RANK)),
+        "out": store(box(y, kir.RANK), tile),
+    }
+    body = said(sentence, words)
+    made = kernel(body, threads=64, barriers=(bar,), tensors=(x, y), params=())
     return replace(made, cluster=2, requires=(eq(kir.GRID, 2),))
 
 
@@ -205,6 +228,23 @@ LITMUS: tuple[Litmus, ...] = (
         launches=ANY,
     ),
     broken(
+        "cluster_left_over_a_relaxed_meeting",
+        "H63 H64",
+        multicast(end="leave_relaxed leave_w"),
+        "exit",
+        "cluster_left_over_a_fenced_relaxed_meeting",
+        "An arrival on the peer's barrier may come after the relaxed one that follows it "
+        "(PTX ISA, barrier.cluster.arrive.relaxed).",
+        launches=PAIRS[1:],
+    ),
+    legal(
+        "cluster_left_over_a_fenced_relaxed_meeting",
+        "H63 H64",
+        multicast(end="fence leave_relaxed leave_w"),
+        "A fence at cluster scope lets the relaxed arrival release what came before it.",
+        launches=PAIRS,
+    ),
+    broken(
         "remote_barriers_not_met",
         "H10 H64",
         multicast(start="init sync"),
@@ -229,6 +269,39 @@ LITMUS: tuple[Litmus, ...] = (
         "initialised_with_a_fence_and_a_relaxed_arrival",
         "A relaxed arrival releases nothing by itself.",
         launches=ANY,
+    ),
+    broken(
+        "initialised_with_a_fence_by_another_thread",
+        "H10",
+        multicast(start="bare_init sync fence_by_a_peer meet_a meet_w"),
+        "init",
+        "multicast_pair",
+        "The fence of initialisation speaks for the inits of its own thread "
+        "(PTX ISA, fence.mbarrier_init).",
+        launches=ANY,
+    ),
+    legal(
+        "own_barrier_initialised_without_a_fence",
+        "H10",
+        homely("init meet_a meet_w arrive load wait out"),
+        "The cluster's barrier joins the threads of one CTA too; only another one needs the fence.",
+        launches=(Run(2),),
+    ),
+    broken(
+        "own_barrier_initialised_over_a_relaxed_meeting",
+        "H10",
+        homely("init meet_relaxed meet_w arrive load wait out"),
+        "init",
+        "own_barrier_initialised_without_a_fence",
+        "A relaxed arrival releases nothing, not even to its own CTA.",
+        launches=(Run(2),),
+    ),
+    legal(
+        "own_barrier_initialised_over_a_fenced_relaxed_meeting",
+        "H10",
+        homely("init fence meet_relaxed meet_w arrive load wait out"),
+        "The fence of initialisation makes a relaxed arrival enough.",
+        launches=(Run(2),),
     ),
     broken(
         "room_awaited_at_cta_scope",

@@ -186,7 +186,10 @@ CLUSTERS = (
     Known("left while a peer still arrives", "cluster_left_without_meeting"),
     Known("a peer's barrier used before its life", "remote_barriers_not_met"),
     Known("a barrier of the CTA where the cluster is meant", "tiles_shared_over_a_block_barrier"),
-    Known("a relaxed meeting that releases nothing", "tiles_shared_over_a_relaxed_meeting"),
+    Known(
+        "a relaxed meeting that releases nothing",
+        "tiles_shared_over_a_relaxed_meeting cluster_left_over_a_relaxed_meeting",
+    ),
     Known("peers with different trip counts", "multicast_pair_with_different_trip_counts"),
     Known("a store into a stage that a multicast fills", "stage_stored_into_during_a_multicast"),
 )
