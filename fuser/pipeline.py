@@ -113,7 +113,7 @@ def build(
     params : PointwiseParams, MatmulParams or None
         How; kernels of another kind, and None, take the default heuristics.
     shapes : CallClass
-        The class of the call, from `fuser.binding.classify`.
+        The class of the call, from `fuser.classify.classify`.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams
 from fuser.runtime import Executable, device_present
-from fuser.shape_class import ShapeClass
+from fuser.shape_class import CallClass, Choices, ShapeClass
 from fuser.tensor_view import Fusion
 
 FAMILIES = {
@@ -99,10 +99,11 @@ def test_the_engine_stores_whole_chunks_of_16_bytes(
     fd = FusionDefinition()
     fd.add_output(fd.ops.neg(fd.define_tensor(shape=[-1], dtype="f32")))
     lie = ShapeClass((("T0", 1), ("T1", 4)), frozenset({"T0", "T1"}))
-    monkeypatch.setattr(runtime, "classify", lambda *_: (lie,))
+    schedules = (PointwiseParams((1, 64), 4, 1, None, "direct", "tma"),)
+    lies = CallClass(Choices(), (lie,), schedules)
+    monkeypatch.setattr(runtime, "classify", lambda *_: lies)
     whole = torch.full((64,), 7.0, device="cuda")
-    params = PointwiseParams((1, 64), 4, 1, None, "direct", "tma")
-    Executable(fd.fusion(), params)(torch.ones(cols, device="cuda"), out=[whole[:cols]])
+    Executable(fd.fusion(), schedules[0])(torch.ones(cols, device="cuda"), out=[whole[:cols]])
     written = int((whole != 7.0).sum())
     assert written == -(-cols // 4) * 4, "rounded up to 16 bytes"
 
