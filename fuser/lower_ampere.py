@@ -90,7 +90,8 @@ class _Ampere(ProductLowering):
         if reason is not None:
             raise ScheduleError(
                 f"AmpereParams({self.params.family}): cp.async cannot move an operand of "
-                f"{self.name}: {reason}; pass a contiguous, padded tensor"
+                f"{self.name}: {reason}; pad the axis that is summed over to a multiple of 4 "
+                f"bytes, or take MatmulParams"
             )
         nbytes = access.tv.dtype.nbytes
         buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
