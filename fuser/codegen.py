@@ -13,6 +13,7 @@ from fuser import kernel_ir as kir
 from fuser.codegen_expr import REGISTER, assigned, condition, fixed_lets, less, spell
 from fuser.codegen_mma import instructions, needs_warpgroup, product_line
 from fuser.codegen_registers import Path, Registers, count, plan
+from fuser.codegen_roles import SECOND, merged
 from fuser.codegen_sync import sync_line
 from fuser.codegen_tile import tile_line
 from fuser.errors import ScheduleError
@@ -182,7 +183,10 @@ def _number(kernel: kir.Kernel) -> str:
 
 def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str]:
     pad = "  " * (1 + len(at) // 2)
+    written = -1
     for n, stmt in enumerate(body):
+        if n <= written:
+            continue
         path = (*at, n)
         for frag in writer.registers.declared.get(path, ()):
             yield f"{pad}{_declaration(frag, writer.registers)}"
@@ -199,12 +203,10 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                     yield f"{pad}}} else {{"
                     yield from _body(writer, orelse, (*path, 1))
                 yield f"{pad}}}"
-            case kir.Role(name, first, warps, inner):
-                yield f"{pad}if (threads::in_role<{first}, {warps}>()) {{  // {name}"
-                yield f"{pad}  const int tid = threads::of_role<{first}>();"
-                yield from _warpgroup(inner, pad + "  ")
-                yield from _body(writer, inner, (*path, 0))
-                yield f"{pad}}}"
+            case kir.Role():
+                both = _two_roles(writer, body, path)
+                written = n + bool(both)
+                yield from both or _role(writer, stmt, path)
             case kir.Elect(per, inner):
                 yield f"{pad}if (threads::elect_per_{per.value}(tid)) {{"
                 yield from _body(writer, inner, (*path, 0))
@@ -234,6 +236,40 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 names = writer.registers.names
                 pinned = tuple(names[frag] for frag in writer.registers.visible(path))
                 yield f"{pad}{sync_line(stmt, pinned)}"
+
+
+def _role(writer: _Writer, role: kir.Role, path: Path) -> Iterator[str]:
+    pad = "  " * (len(path) // 2 + 1)
+    yield f"{pad}if (threads::in_role<{role.first_warp}, {role.warps}>()) {{  // {role.name}"
+    yield f"{pad}  const int tid = threads::of_role<{role.first_warp}>();"
+    yield from _warpgroup(role.body, pad + "  ")
+    yield from _body(writer, role.body, (*path, 0))
+    yield f"{pad}}}"
+
+
+def _two_roles(writer: _Writer, body: tuple[kir.Stmt, ...], path: Path) -> list[str]:
+    """Write the role at a path and the one behind it as one, if one text does for both."""
+    behind = (*path[:-1], path[-1] + 1)
+    match body[path[-1] : path[-1] + 2]:
+        case (kir.Role(one, first, warps, ours), kir.Role(two, then, others, theirs)):
+            if then != first + warps or warps != others or writer.registers.declared.get(behind):
+                return []
+            pad = "  " * (len(path) // 2 + 1)
+            inner = merged(
+                [*_warpgroup(ours, pad + "  "), *_body(writer, ours, (*path, 0))],
+                [*_warpgroup(theirs, pad + "  "), *_body(writer, theirs, (*behind, 0))],
+            )
+            if inner is None:
+                return []
+            return [
+                f"{pad}if (threads::in_role<{first}, {2 * warps}>()) {{  // {one}, {two}",
+                f"{pad}  const int {SECOND} = threads::second_role<{first}, {warps}>();",
+                f"{pad}  const int tid = threads::of_role<{first}>() - {32 * warps} * {SECOND};",
+                *inner,
+                f"{pad}}}",
+            ]
+        case _:
+            return []
 
 
 def _warpgroup(body: tuple[kir.Stmt, ...], pad: str) -> Iterator[str]:

@@ -67,7 +67,7 @@ def _ordered(body: Body, turn: _Turn, order: kir.MBarrier) -> Body:
     assert isinstance(mine, kir.IfThenElse), "a turn is guarded by whose it is"
     rings = [n for n, s in enumerate(mine.then) if isinstance(s, kir.ForLoop) and s.circular]
     first, last = rings[0], rings[-1] + 1
-    parity = (turn.loop.index // 2 + 1 + turn.me) % 2
+    parity = (turn.loop.index // 2 + (1 + turn.me)) % 2
     enter = kir.MBarrierWaitParity(order, turn.me, parity)
     leave = kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(order, 1 - turn.me),))
     then = (*mine.then[:first], enter, *mine.then[first:last], kir.WarpSync(), leave)

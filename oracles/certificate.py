@@ -24,7 +24,7 @@ else the window may have been too small, or a rule too narrow, and the answer is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import line
@@ -151,7 +151,9 @@ def _teamed(one: Whole, team: Team, policy: str, rlimit: int, without: Without) 
     for part in team.turns:
         found = _proved(part.kernel, part, policy, rlimit, own)
         if isinstance(found, Doubt):
-            return found
+            # one role in place of several needs all threads in order; they may do with less
+            batons = found.kind in ("RAW", "WAR", "WAW")
+            return replace(found, narrow=found.narrow or batons)
         checked += found
     found = _looped(team.one, policy, rlimit, own)
     return found if isinstance(found, Doubt) else found + checked

@@ -45,6 +45,7 @@ from oracles.closure_flow import (
 )
 from oracles.closure_key import skeleton_key as skeleton_key
 from oracles.closure_normal import normal
+from oracles.closure_pool import ContestError
 from oracles.closure_rules import Rule
 from oracles.closure_state import Agent, Range, State
 from oracles.closure_static import stands
@@ -238,15 +239,18 @@ def _explored_once(world: World) -> tuple[int, str]:
         while True:
             try:
                 settle(world, state)
+                if world.failed:
+                    return len(seen), ""
+                if over(world, state):
+                    break
             except ForkError as fork:
                 todo += forked(world, state, fork)
                 break
             except ChoiceError as choice:
                 todo += chosen(state, choice)
                 break
-            if world.failed:
-                return len(seen), ""
-            if over(world, state):
+            except ContestError as contest:
+                todo += contest.states
                 break
             if counting(world, state):
                 state.pass_gate()
@@ -267,7 +271,13 @@ def _explored_once(world: World) -> tuple[int, str]:
 
 
 def over(world: World, state: State) -> bool:
-    """Whether no thread can go on: all are done, and that is judged, or they wait for ever."""
+    """Whether no thread can go on: all are done, and that is judged, or they wait for ever.
+
+    Raises
+    ------
+    ContestError
+        If it has to be decided who gets registers first.
+    """
     if all(a.done for a in state.agents):
         ended(world, state)
     elif not any(a.gate for a in state.agents):

@@ -78,11 +78,14 @@ def _is_of(stmt: kir.Stmt, cta: int, number: int) -> bool:
 
 
 def stuck(world: World, state: State) -> None:
-    """Explain why nobody can go on."""
-    for a in state.agents:
-        i = None if a.done else world.code.programs[a.kind.index][a.at]
-        if isinstance(i, Do) and isinstance(i.site.stmt, kir.SetMaxNReg):
-            contended(world, state, a, i.site.stmt)
+    """Explain why nobody can go on.
+
+    Raises
+    ------
+    ContestError
+        If somebody could, were he given registers that another waits for too.
+    """
+    contended(world, state)
     ready = [(where, phase) for where, phase in state.phases.items() if phase.pending == 0]
     if any(_short(world, state, where, phase) for where, phase in ready):
         return

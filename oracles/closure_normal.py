@@ -179,7 +179,7 @@ def _agent(
         tuple(_pairs(group, to) for group in a.bulk), _pairs(a.bulk_open, to),
         tuple(to.all(ends) for ends in a.copies), to.all(a.copies_open),
         tuple(_mmas(group, to) for group in a.mma), _mmas(a.mma_open, to), a.clean,
-        to.bits(a.fenced & state.live), a.registers, a.arrived, a.unmet,
+        to.bits(a.fenced & state.live), a.registers, a.arrived, a.unmet, a.first,
         to.bits(a.spoken & live),
         margins(world, state, a),
     )  # fmt: skip

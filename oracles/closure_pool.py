@@ -1,7 +1,9 @@
 """The register file of a CTA, which `SetMaxNReg` deals out anew.
 
 Which of two warpgroups that ask for more comes first is open.  So none of several is given any
-until there is enough for all that will still ask; then the order does not matter.
+until there is enough for all that will still ask; then the order does not matter.  If nobody can go
+on without, each of those for whom there is enough comes first in a state of its own: by then all
+others are as far as they come, and what a warpgroup takes early it might as well take late.
 
 Source: PTX ISA, "setmaxnreg".
 """
@@ -9,16 +11,23 @@ Source: PTX ISA, "setmaxnreg".
 from __future__ import annotations
 
 from fuser import kernel_ir as kir
-from oracles.arithmetic import UnsupportedError
-from oracles.closure_code import Site
+from oracles.closure_code import Do, Site
 from oracles.closure_rules import Rule
 from oracles.closure_state import Agent, State
 from oracles.closure_world import World
 
 
+class ContestError(Exception):
+    """Several warpgroups wait for registers that suffice for some: `states` are the ways on."""
+
+    def __init__(self, states: list[State]) -> None:
+        super().__init__(f"{len(states)} warpgroups could be given registers first")
+        self.states = states
+
+
 def granted(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> bool:
     """Whether these threads get their registers now; other kinds are asked for themselves."""
-    if not stmt.increase or Rule.BUDGET in world.off:
+    if not stmt.increase or a.first or Rule.BUDGET in world.off:
         return True
     takers = [b for b in state.agents if b.kind.cta == a.kind.cta and _asks(world, b)]
     alone = len({warp // 4 for b in takers for warp in b.kind.warps}) == 1
@@ -35,7 +44,7 @@ def take(world: World, state: State, a: Agent, site: Site, stmt: kir.SetMaxNReg,
     if a.unmet:
         says = "the warps of its warpgroup have not met at a block_sync since the last one"
         world.wrong(state, Rule.COLLECTIVE, "registers", site, k, says)
-    a.registers, a.unmet = stmt.registers, True
+    a.registers, a.unmet, a.first = stmt.registers, True, False
 
 
 def met(state: State, threads: tuple[int, ...]) -> None:
@@ -54,18 +63,29 @@ def met(state: State, threads: tuple[int, ...]) -> None:
             a.unmet = False
 
 
-def contended(world: World, state: State, a: Agent, stmt: kir.SetMaxNReg) -> None:
-    """Make sure that threads that wait for registers could not have had them either.
+def contended(world: World, state: State) -> None:
+    """Ask who comes first, if nobody can go on and some of those who wait could have registers.
 
     Raises
     ------
-    UnsupportedError
-        If they could, had others not asked too.
+    ContestError
+        With the states in which one of them does.
     """
-    need = (stmt.registers - _held(world, a)) * kir.WARPGROUP
-    if stmt.increase and need <= _free(world, state, a.kind.cta):
-        says = "several warpgroups ask for registers, and who comes first may matter"
-        raise UnsupportedError(f"set_max_nreg({stmt.registers}, increase): {says}")
+    groups: set[tuple[int, int]] = set()
+    for a in state.agents:
+        i = None if a.done else world.code.programs[a.kind.index][a.at]
+        if isinstance(i, Do) and isinstance(i.site.stmt, kir.SetMaxNReg):
+            need = (i.site.stmt.registers - _held(world, a)) * kir.WARPGROUP
+            if i.site.stmt.increase and need <= _free(world, state, a.kind.cta):
+                groups |= {(a.kind.cta, warp // 4) for warp in a.kind.warps}
+    out = []
+    for group in sorted(groups):
+        other = state.copy()
+        for a in other.agents:
+            a.first = a.first or group in {(a.kind.cta, warp // 4) for warp in a.kind.warps}
+        out.append(other)
+    if out:
+        raise ContestError(out)
 
 
 def _held(world: World, a: Agent) -> int:

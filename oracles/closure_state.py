@@ -88,6 +88,7 @@ class Agent:
     arrived: bool = False
     unmet: bool = False
     spoken: int = 0
+    first: bool = False
 
     def copy(self) -> Agent:
         """Return an agent that goes its own way."""
@@ -96,7 +97,7 @@ class Agent:
             self.waiting, self.gate, self.loops, self.turns, self.bulk, self.bulk_open,
             self.copies, self.copies_open, self.mma, self.mma_open, self.clean,
             self.own, self.fenced, self.registers,
-            self.arrived, self.unmet, self.spoken,
+            self.arrived, self.unmet, self.spoken, self.first,
         )  # fmt: skip
 
 

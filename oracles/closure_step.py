@@ -156,7 +156,7 @@ def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
         case kir.FenceAsyncProxy(space):
             _fence(world, a, space)
         case kir.FenceMBarrierInit():
-            inits = (a.own & a.mine & world.inits()) << SHARED
+            inits = (a.own & a.mine & world.init_bits) << SHARED
             a.mine |= inits
             if a.kind.alone:
                 state.learn(a, inits)
@@ -320,15 +320,20 @@ def _trimmed(groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 
 def _fence(world: World, a: Agent, space: kir.Space) -> None:
-    """Carry what these threads know over to the async proxy."""
+    """Carry what these threads know over to the async proxy.
+
+    Inits are left out: only fence.mbarrier_init by their own thread makes them visible to other
+    CTAs (PTX ISA, "fence.mbarrier_init"), and it has to stand before the barrier of the cluster.
+    """
     if Rule.FENCE_ORDERS in world.off:
         return
+    carried = ONES & ~world.init_bits
     for fact, silent in ((SHARED, kir.Space.GLOBAL), (GLOBAL, kir.Space.SHARED)):
         if space is not silent:
-            a.mine |= (a.mine & ONES) << fact
-            a.warp |= (a.warp & ONES) << fact
-            a.all |= (a.all & ONES) << fact
-    own = a.own & ONES
+            a.mine |= (a.mine & carried) << fact
+            a.warp |= (a.warp & carried) << fact
+            a.all |= (a.all & carried) << fact
+    own = a.own & carried
     a.mine |= (a.mine & own) << OWN
     a.warp |= (a.warp & own) << OWN
     a.all |= (a.all & own) << OWN

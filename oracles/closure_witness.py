@@ -14,6 +14,7 @@ from oracles.closure_deadlock import waiting
 from oracles.closure_family import readings, single
 from oracles.closure_flow import ChoiceError, ForkError, settle
 from oracles.closure_nearest import nearest
+from oracles.closure_pool import ContestError
 from oracles.closure_rules import Rule
 from oracles.closure_state import State
 from oracles.closure_static import stands
@@ -97,6 +98,8 @@ def _followed(world: World) -> Trail | None:
             todo += [(s, trail.copy()) for s in closure.forked(world, state, fork)]
         except ChoiceError as choice:
             todo += [(s, trail.copy()) for s in closure.chosen(state, choice)]
+        except ContestError as contest:
+            todo += [(s, trail.copy()) for s in contest.states]
         trail.last = state
         if world.failed:
             return trail

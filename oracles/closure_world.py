@@ -63,6 +63,7 @@ class World:
         self.operands: dict[tuple[int, str], Spread] = {}
         self.events: dict[object, int] = {}
         self.access_bits = 0
+        self.init_bits = 0
         self.heads: dict[Where, tuple[int, int]] = {}
         self.overlaps: dict[Where, tuple[Where, ...]] = {}
         self.barrier_bytes: dict[tuple[str, int], tuple[Where, ...]] = {}
@@ -182,11 +183,9 @@ class World:
             number = self.events[one] = len(self.events)
             if sort in ("access", "engine"):
                 self.access_bits |= 0b1111 << FACTS * number
+            elif sort == "init":
+                self.init_bits |= 1 << FACTS * number
         return self.events[place]
-
-    def inits(self) -> int:
-        """Return the bits of barriers' initialisations."""
-        return sum(1 << FACTS * n for place, n in self.events.items() if _first(place) == "init")
 
     def engine(self, state: State, a: Agent, where: Where, site: int) -> int:
         """Return the event of an operation in flight, the first that is not in use."""
@@ -352,13 +351,6 @@ def _name(body: tuple[kir.Stmt, ...], loop: str, number: count[int], out: dict[i
         inside = stmt.index.name if isinstance(stmt, kir.ForLoop) else loop
         for inner in kir.bodies(stmt):
             _name(inner, inside, number, out)
-
-
-def _first(place: object) -> object:
-    """Return what sort of event a place is for."""
-    if isinstance(place, tuple) and place:
-        return _first(place[0])
-    return place
 
 
 def shown(state: State) -> int:

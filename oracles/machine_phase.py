@@ -80,12 +80,12 @@ class Phases:
                 clock[:] = 0
             b.parts, b.last_parts = [], []
 
-    def fence_inits(self, agent: Agent, *, own: bool) -> None:
-        """Make initialisations known to the cluster."""
+    def fence_inits(self, agent: Agent) -> None:
+        """Make the initialisations by this agent known to the cluster."""
         soft = agent.fences.get(kir.Scope.CLUSTER)
         for ring in self.rings[agent.cta].values():
             b = ring[0]
-            if b.made_by == agent.by or not own:
+            if b.made_by == agent.by:
                 known = int(agent.clock[ORDER, b.made])
                 agent.clock[ORDER, b.wide] = known
                 if soft is None:

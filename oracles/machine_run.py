@@ -221,11 +221,9 @@ class Run:
                 self._note(agent, event)
             case kir.ThreadFence(scope):
                 machine_fence.fence_thread(agent, scope)
-                if scope is not kir.Scope.CTA:
-                    phases.fence_inits(agent, own=False)
                 self._note(agent, event)
             case kir.FenceMBarrierInit():
-                phases.fence_inits(agent, own=True)
+                phases.fence_inits(agent)
             case kir.MBarrierInit(ring):
                 memory.barrier_bytes(agent, event, ring, live=True)
                 phases.init(agent, ring)

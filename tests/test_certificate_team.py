@@ -20,6 +20,7 @@ from oracles.smt import Script
 from oracles.verdict import Status
 
 PAIR = cookbook.ping_pong()
+IN_FLIGHT_0 = compiled(linear(), hopper("ping_pong", 2, 1))
 
 
 def _is_sync(stmt: kir.Stmt) -> bool:
@@ -72,6 +73,26 @@ def test_no_sync_of_them_can_be_left_out(kernel: kir.Kernel) -> None:
     """The turns are asked of the turns, the rest of the one role."""
     assert kernel != PAIR
     assert certify(kernel).status is not Status.PASS
+
+
+def test_lanes_behind_the_one_that_tells_are_beyond_the_baton() -> None:
+    """All lanes have multiplied by then, which the turns without their steps do not show."""
+
+    def late(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.IfThenElse(Op(Kind.EQ), mine):
+                at = mine.index(kir.WarpSync())
+                then = (*mine[:at], mine[at + 1], mine[at], *mine[at + 2 :])
+                return [replace(stmt, then=then)]
+            case _:
+                return None
+
+    swapped = IN_FLIGHT_0.rewrite(late)
+    assert swapped != IN_FLIGHT_0
+    verdict = certify(swapped)
+    assert verdict.status is Status.UNSUPPORTED, verdict
+    assert "nothing orders it after" in verdict.reason
+    assert not closure.judge(swapped).violations
 
 
 def test_turns_given_before_the_steps_are_not_proved() -> None:

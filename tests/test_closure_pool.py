@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from litmus.parts import X1, XN, Y1, YN, Body, box, fragment, k, kernel, load, n, single, store
 
 from fuser import kernel_ir as kir
-from oracles.arithmetic import UnsupportedError
 from oracles.closure import judge
 from oracles.closure_rules import Rule
 
@@ -71,11 +69,27 @@ def test_registers_are_given_back_and_taken_in_two_steps() -> None:
     assert kinds(late) & {"deadlock", "registers"}
 
 
-def test_contended_registers_are_not_called_a_deadlock() -> None:
-    """Whoever comes first may go on here, so neither order may be taken for both."""
-    first = (more(168), less(128))
-    with pytest.raises(UnsupportedError, match="who comes first"):
-        judge(groups((less(88),), first, first))
+def returned(number: int, *between: kir.Stmt) -> Body:
+    """Take registers and give them back."""
+    return (more(168), *between, kir.BlockSync(number, 128), less(128))
+
+
+def test_registers_are_enough_for_one_after_the_other() -> None:
+    """Both orders are gone through: whoever comes first gives back what the other waits for."""
+    assert not kinds(groups((less(88),), returned(1), returned(2)))
+
+
+def test_registers_kept_by_who_comes_first() -> None:
+    """One order is fine, the other leaves a warpgroup waiting."""
+    for takers in ((returned(1), (more(168),)), ((more(168),), returned(1))):
+        assert kinds(groups((less(88),), *takers)) & {"deadlock", "registers"}
+
+
+def test_registers_kept_until_the_other_has_some() -> None:
+    """Whoever comes first waits for the other, which waits for its registers."""
+    takers = returned(1, kir.BlockSync(3, 256)), returned(2, kir.BlockSync(3, 256))
+    assert kinds(groups((less(88),), *takers)) & {"deadlock", "registers"}
+    assert not kinds(groups((less(48),), *takers))
 
 
 def test_a_loop_between_giving_and_taking_changes_nothing() -> None:

@@ -25,9 +25,9 @@ ORDER = (
     "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_product",
     "lower_hopper", "lower_ampere", "effects", "circular_buffer", "warp_specialize", "rings",
     "async_copies", "tensor_cores", "free_slots", "relay_slots", "take_turns", "sync",
-    "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_sync",
-    "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify", "binding",
-    "nvrtc", "launch", "kernel_launch", "runtime",
+    "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",
+    "codegen_sync", "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify",
+    "binding", "nvrtc", "launch", "kernel_launch", "runtime",
 )  # fmt: skip
 """The compiler in reading order, which is import order: a file sees only those before it."""
 

@@ -10,6 +10,10 @@ template <int FIRST, int WARPS> __device__ __forceinline__ bool in_role() {
   return warp >= FIRST && warp < FIRST + WARPS;
 }
 template <int FIRST> __device__ __forceinline__ int of_role() { return threadIdx.x - 32 * FIRST; }
+// Which of two roles of as many warps this is, in the same register for all threads of a warp.
+template <int FIRST, int WARPS> __device__ __forceinline__ int second_role() {
+  return __shfl_sync(0xffffffffu, int(threadIdx.x) / 32 >= FIRST + WARPS, 0);
+}
 // The same register for all threads of a warp, as descriptors of tensor cores want it.
 __device__ __forceinline__ int warpgroup(int tid) { return __shfl_sync(0xffffffffu, tid / 128, 0); }
 

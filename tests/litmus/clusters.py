@@ -64,6 +64,7 @@ def multicast(
         "leave_a": kir.ClusterArrive(),
         "leave_relaxed": kir.ClusterArrive(relaxed=True),
         "fence": kir.ThreadFence(CLUSTER),
+        "proxy": kir.FenceAsyncProxy(kir.Space.SHARED),
         "leave_w": kir.ClusterWait(),
         "warp": kir.WarpSync(),
         "wait": wait(full, SLOT, TURN),
@@ -278,6 +279,26 @@ LITMUS: tuple[Litmus, ...] = (
         "multicast_pair",
         "The fence of initialisation speaks for the inits of its own thread "
         "(PTX ISA, fence.mbarrier_init).",
+        launches=ANY,
+    ),
+    broken(
+        "initialised_and_fenced_behind_the_meeting",
+        "H10",
+        multicast("proxy wait read warp free free_peer out", start="bare_init meet_a meet_w"),
+        "init",
+        "multicast_pair",
+        "The fence of initialisation stands before the barrier; a later fence of the async proxy "
+        "is another thing.",
+        launches=ANY,
+    ),
+    broken(
+        "initialised_with_a_thread_fence",
+        "H10",
+        multicast(start="bare_init fence meet_a meet_w"),
+        "init",
+        "multicast_pair",
+        "fence.mbarrier_init is what makes an init visible to other CTAs; no other fence is said "
+        "to stand for it (PTX ISA, fence.mbarrier_init).",
         launches=ANY,
     ),
     legal(
