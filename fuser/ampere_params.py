@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES
+from fuser.params import MAX_STAGES, Prologue, check_prologue
 
 Observe = Literal["groups", "mbarriers"]
 """How the end of copies is seen: each thread awaits its own groups and all join; or a load role's
@@ -36,7 +36,7 @@ class AmpereParams:
         load role runs ahead by the stages.
     persistent : bool
         One CTA per SM takes tiles in turn; else one CTA a tile.
-    raster, columns : int
+    raster, columns, prologue
         As in `MatmulParams`.
 
     Raises
@@ -53,6 +53,7 @@ class AmpereParams:
     persistent: bool
     raster: int = 8
     columns: int = 64
+    prologue: Prologue = "memory"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -76,6 +77,7 @@ class AmpereParams:
             raise ScheduleError(
                 f'AmpereParams(observe={self.observe!r}): unknown; use "groups" or "mbarriers"'
             )
+        check_prologue("AmpereParams", self.prologue)
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(
                 f"AmpereParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "

@@ -16,11 +16,11 @@ from fuser.call import (
     output_spec,
     strides_of,
 )
-from fuser.domain import Access
 from fuser.lower_ampere import copy_refusal
 from fuser.lower_hopper import type_refusal
-from fuser.matmul_scheduler import MatmulTiling, strangers, summed
+from fuser.matmul_scheduler import MatmulTiling, Operand, strangers, summed
 from fuser.mma_axes import Role, roles
+from fuser.params import PointwiseParams
 from fuser.pipeline import chosen, tiled
 from fuser.segment import Segment, intermediates, segments
 from fuser.shape_class import CallClass, Choices, Params, ShapeClass
@@ -39,7 +39,8 @@ def classify(
     that one tensor may allow 16-byte accesses in one of them only.
     """
     values = extents_of(fusion, specs, free)
-    choices = Choices(empty=_empty(fusion, values))
+    registers = not isinstance(params, PointwiseParams | None) and params.prologue == "registers"
+    choices = Choices(empty=_empty(fusion, values), registers=registers)
     while True:
         cut = segments(fusion, choices)
         known = _known(fusion, cut, specs, values)
@@ -113,7 +114,12 @@ def _asked(
         for product in domain.products:
             for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
                 assert isinstance(arg, TensorView), "operands of an mma are tensors"
-                if _refusal(tiles, access, schedule, shapes) is not None:
+                operand = tiles.operand(access)
+                assert operand is not None, "an operand of the kernel"
+                computed = arg is product.tv.args[0] and bool(product.leaves)
+                if computed and not _computable(tiles, operand, schedule, shapes):
+                    copied.add(_held(arg))
+                if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
                     copied.add(_held(arg))
     return replace(choices, copied=choices.copied | copied)
 
@@ -124,16 +130,29 @@ def _held(arg: TensorView) -> str:
 
 
 def _refusal(
-    tiles: MatmulTiling, access: Access, schedule: Params, shapes: ShapeClass
+    tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
 ) -> str | None:
     """Say why the copies of a schedule cannot read an operand where it lies."""
-    operand = tiles.operand(access)
-    assert operand is not None, "asked of operands only"
+    access = operand.access
     if isinstance(schedule, AmpereParams):
         return copy_refusal(operand, shapes)
     if access.name not in shapes.tma:
         return "not aligned to 16 bytes"
     return type_refusal(operand) or tiles.tma_refusal(access)
+
+
+def _computable(
+    tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
+) -> bool:
+    """Whether tiles of an operand can be computed in registers: those of A, by rows along K."""
+    return (
+        operand.along == tiles.rows
+        and bool(operand.leaves)
+        and not any(
+            leaf.transposed or _refusal(tiles, leaf, schedule, shapes) is not None
+            for leaf in operand.leaves
+        )
+    )
 
 
 def _class(

@@ -37,12 +37,16 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """An `mma` of a kernel: where its result and its operands lie among the loop axes."""
+    """An `mma` of a kernel: where its result and its operands lie among the loop axes.
+
+    An operand that lies in no memory is computed from `leaves`, inputs as read.
+    """
 
     tv: TensorView
     coords: Coords
     a: Access
     b: Access
+    leaves: tuple[Access, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class Domain:
         Groups of neighbouring loop axes; each group is one axis of the kernel.
     products : tuple of Product
         In order of definition.
+    inputs : tuple of Access
+        Those of `reads` that outputs are computed from element by element.
     """
 
     extents: tuple[Extent, ...]
@@ -67,6 +73,7 @@ class Domain:
     writes: tuple[Access, ...]
     merged: tuple[tuple[int, ...], ...]
     products: tuple[Product, ...] = ()
+    inputs: tuple[Access, ...] = ()
 
 
 def domains(fusion: Fusion) -> list[Domain]:
@@ -90,19 +97,24 @@ def domains(fusion: Fusion) -> list[Domain]:
 
 
 def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
-    inputs, products = _sources(writes)
+    inputs, products = _sources([(access.tv, access.coords) for access in writes])
     operands, extents = _operands(products, extents)
-    firsts, seconds = ({pair[side]: None for pair in operands} for side in (0, 1))
-    twice = firsts.keys() & seconds.keys()
+    firsts, seconds = (_sources([pair[side] for pair in operands])[0] for side in (0, 1))
+    twice = {*firsts} & {*seconds}
     reads = _named([*inputs, *firsts, *(key for key in seconds if key not in twice)], twice)
     as_a = {(access.tv, access.coords): access for access in reversed(reads)}
     as_b = {(access.tv, access.coords): access for access in reads}
     merged = _merge(len(extents), reads, writes)
-    made = tuple(
-        Product(tv, coords, as_a[a], as_b[b])
-        for (tv, coords), (a, b) in zip(products, operands, strict=True)
-    )
-    return Domain(extents or (1,), tuple(reads), tuple(writes), merged, made)
+    made = []
+    for (tv, coords), (a, b) in zip(products, operands, strict=True):
+        leaves: list[Access] = []
+        for key, known in ((a, as_a), (b, as_b)):
+            if key not in known:
+                leaves += [known[leaf] for leaf in _sources([key])[0]]
+        first, second = as_a.get(a) or Access(*a, a[0].name), as_b.get(b) or Access(*b, b[0].name)
+        made.append(Product(tv, coords, first, second, tuple(leaves)))
+    direct = tuple(as_a[key] for key in inputs)
+    return Domain(extents or (1,), tuple(reads), tuple(writes), merged, tuple(made), direct)
 
 
 def _operands(
@@ -196,10 +208,10 @@ def _source(tv: TensorView, coords: Coords) -> Key:
     return tv, coords
 
 
-def _sources(writes: list[Access]) -> tuple[list[Key], list[Key]]:
-    """Return the inputs and the products from which outputs are computed element by element."""
+def _sources(keys: list[Key]) -> tuple[list[Key], list[Key]]:
+    """Return the inputs and the products from which tensors are computed element by element."""
     seen: dict[Key, None] = {}
-    stack = [(access.tv, access.coords) for access in writes]
+    stack = list(keys)
     inputs: dict[Key, None] = {}
     products: dict[Key, None] = {}
     while stack:

@@ -16,7 +16,7 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
 
     One barrier per slot counts an arrival of every reading warp.  After ordinary reads its lanes
     join first.  After reads by wgmma the await of the group stands in their place: where it leaves
-    `n` groups unfinished, the slot of `n` turns ago is handed back, and the last `n` slots of a run
+    `n` turns unfinished, the slot of `n` turns ago is handed back, and the last `n` slots of a run
     after the flush (only where somebody still asks for them: the ring goes on, or another CTA of
     the cluster fills it).
     """
@@ -64,11 +64,11 @@ class _Handing:
                 if at == n and barrier not in multiplied:
                     out += [kir.WarpSync(), _arrive(barrier, place.position % barrier.slots)]
             match stmt:
-                case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep) if multiplied:
+                case kir.AsyncAwait(kir.AsyncKind.WGMMA) if multiplied:
                     # Lanes join where they have also read slots themselves.
                     if any(barrier in last for barrier in multiplied):
                         out.append(kir.WarpSync())
-                    out += [_let_go(barrier, place, keep) for barrier in multiplied]
+                    out += [_let_go(barrier, place, _kept(body)) for barrier in multiplied]
                 case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0):
                     for barrier, loop in unfinished.items():
                         if place.loop is not None or barrier in self.spread:
@@ -126,6 +126,17 @@ def _let_go(barrier: kir.MBarrier, place: Place, keep: int) -> kir.Stmt:
     return kir.IfThenElse(place.loop.index >= keep, (arrive,)) if keep else arrive
 
 
+def _kept(body: Body) -> int:
+    """Return of how many turns the await of a loop leaves slots in use: one more if it is first."""
+    for n, stmt in enumerate(body):
+        match stmt:
+            case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
+                return keep + any(isinstance(later, kir.Wgmma) for later in body[n + 1 :])
+            case _:
+                pass
+    raise AssertionError("a loop that multiplies awaits")
+
+
 def _rest(barrier: kir.MBarrier, loop: kir.ForLoop) -> list[kir.Stmt]:
     """Hand back the slots that the last turns of a loop have kept, the oldest first."""
     request = loop.circular
@@ -133,7 +144,7 @@ def _rest(barrier: kir.MBarrier, loop: kir.ForLoop) -> list[kir.Stmt]:
     assert request.position is not None, "a ring counts its turns"
     end: Expr = loop.stop if request.position == loop.index else request.position
     out: list[kir.Stmt] = []
-    for back in range(request.spare, 0, -1):
+    for back in range(_kept(loop.body), 0, -1):
         slot = (end + (barrier.slots - back)) % barrier.slots
         out.append(kir.IfThenElse(_at_least(loop.stop, back), (_arrive(barrier, slot),)))
     return out

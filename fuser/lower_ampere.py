@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.domain import Product
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
+from fuser.lower_operand import compute_operand
 from fuser.lower_product import Pairs, ProductLowering
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.shape_class import ShapeClass
-from fuser.tensor_view import TensorView
 from fuser.validate_mma import STEP_NBYTES, VECTOR_NBYTES
 
 LOAD_WARPS = 2
@@ -63,15 +65,20 @@ class _Ampere(ProductLowering):
         loads: list[kir.Stmt] = []
         products: list[kir.Stmt] = []
         made: dict[str, kir.Fragment] = {}
+        copied = partial(self._slot, copies=copies, step=step)
         for product, (a, b) in pairs:
             for operand, deal in ((a, kir.Deal.STRIPS), (b, kir.Deal.EACH_WARP)):
                 name = operand.access.name
-                if name not in made:
-                    made[name] = self._fragment(operand, deal)
-                    copies.append(self._copy(operand, step))
-                    slot = kir.Slot(self.buffers[f"S_{name}"], 0)
-                    width = made[name].layout.vector
-                    loads.append(kir.Load(made[name], slot, width, matrix=True))
+                if name in made:
+                    continue
+                self._check_type(operand)
+                if operand.leaves:
+                    some, made[name] = compute_operand(self, product, operand, step, copied)
+                    loads += some
+                    continue
+                made[name] = self._fragment(operand, deal)
+                width = made[name].layout.vector
+                loads.append(kir.Load(made[name], copied(operand), width, matrix=True))
             parts = (made[a.access.name], made[b.access.name])
             products.append(kir.Mma(self.accumulator(product), *parts))
         return [*loads, *products]
@@ -82,10 +89,16 @@ class _Ampere(ProductLowering):
         layout = kir.Layout(self.tiling.shape(access), vector, self.threads, deal)
         return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
 
+    def _slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
+        """Return the slot of an operand; the first that asks for it adds its copy."""
+        name = f"S_{operand.access.name}"
+        if name not in self.buffers:
+            copies.append(self._copy(operand, step))
+        return kir.Slot(self.buffers[name], 0)
+
     def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
         access = operand.access
         shape = self.tiling.shape(access)
-        self._check_type(access.tv, shape[-1])
         reason = copy_refusal(operand, self.shapes)
         if reason is not None:
             raise ScheduleError(
@@ -103,7 +116,8 @@ class _Ampere(ProductLowering):
         box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
         return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.CP_ASYNC, layout, width)
 
-    def _check_type(self, tv: TensorView, depth: int) -> None:
+    def _check_type(self, operand: Operand) -> None:
+        tv, depth = operand.access.tv, self.tiling.shape(operand.access)[-1]
         if tv.dtype.is_f8:
             raise ScheduleError(
                 f"AmpereParams({self.schedule.family}): sm_80 multiplies no {tv.dtype} ({tv} of "

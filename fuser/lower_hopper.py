@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fuser import kernel_ir as kir
 from fuser.domain import Product
 from fuser.errors import ScheduleError
 from fuser.expr import Var
+from fuser.lower_operand import compute_operand
 from fuser.lower_product import Pairs, ProductLowering
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
@@ -61,22 +64,26 @@ class _Hopper(ProductLowering):
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Issue one wgmma a product; the first step of a loop forgets what was summed before."""
+        made: dict[Operand, kir.Fragment] = {}
+        math: list[kir.Stmt] = []
         out: list[kir.Stmt] = []
         for product, (a, b) in pairs:
             down, across = self.cluster
-            first = self._slot(a, copies, step, shared=across > 1)
-            second = self._slot(b, copies, step, shared=down > 1)
+            copied = partial(self._slot, copies=copies, step=step, shared=across > 1)
+            if a.leaves and a not in made:
+                some, made[a] = compute_operand(self, product, a, step, copied)
+                math += some
             out.append(
                 kir.Wgmma(
                     self.accumulator(product),
-                    first,
-                    second,
+                    made[a] if a.leaves else copied(a),
+                    self._slot(b, copies, step, shared=down > 1),
                     accumulate=step >= 1,
-                    a_transposed=a.transposed,
+                    a_transposed=a.transposed and not a.leaves,
                     b_transposed=b.transposed,
                 )
             )
-        return out
+        return [*math, *out]
 
     def _slot(
         self, operand: Operand, copies: list[kir.Stmt], step: Var, *, shared: bool

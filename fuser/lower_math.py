@@ -34,6 +34,8 @@ class Arithmetic:
         The statements so far.
     scalars : dict
         Scalars used, by name.
+    prefix : str
+        Of the names of tensors in registers.
     """
 
     layout: kir.Layout
@@ -41,6 +43,7 @@ class Arithmetic:
     done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
     math: list[kir.Stmt] = field(default_factory=list)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    prefix: str = "r"
 
     def fragment(self, name: str, dtype: DType) -> kir.Fragment:
         """Return a tile in registers."""
@@ -72,7 +75,7 @@ class Arithmetic:
             (moved,) = args
             assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
             return moved
-        name = f"r_{tv.name}"
+        name = f"{self.prefix}_{tv.name}"
         taken = sum(1 for other, _ in self.done if other is tv)
         frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype)
         if tv.op == "iota":

@@ -250,12 +250,11 @@ class ProductLowering:
             layout, lambda tv, axis: self._position(axis, first), scalars=self.scalars
         )
         # Inputs first: they are on their way while the last products are still awaited.
-        for access in tiling.domain.reads:
-            if tiling.operand(access) is None:
-                frag = math.fragment(f"r_{access.name}", access.tv.dtype)
-                box = self.box(access, self._at(first), self._shape(access))
-                math.math.append(kir.Load(frag, box, self._width(access)))
-                math.done[(access.tv, access.coords)] = frag
+        for access in tiling.domain.inputs:
+            frag = math.fragment(f"r_{access.name}", access.tv.dtype)
+            box = self.box(access, self._at(first), self._shape(access))
+            math.math.append(kir.Load(frag, box, self._width(access)))
+            math.done[(access.tv, access.coords)] = frag
         for product in tiling.domain.products:
             part = whole = self.accumulator(product)
             if width != self.params.tile[1]:

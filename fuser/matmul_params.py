@@ -7,7 +7,7 @@ from typing import Literal
 
 from fuser.arch import launch_registers
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Mechanism
+from fuser.params import MAX_STAGES, Mechanism, Prologue, check_prologue
 
 Split = Literal["pipelined", "cooperative", "ping_pong"]
 """Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
@@ -52,6 +52,10 @@ class MatmulParams:
     cluster : tuple of int
         CTAs of a cluster along rows and columns of tiles: (1, 1), or 2 or 4 along one of them.
         Those along rows share the columns' operand, and the other way round: one loads it for all.
+    prologue : {"memory", "registers"}
+        Where an A that is computed from other tensors comes from: a kernel before stores it, or it
+        is computed from their tiles for every tile of the result, in registers (16-bit types, rows
+        along K, pointwise; any other is stored).
     registers : tuple of int, or None
         Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
         the equal shares of the launch.
@@ -73,6 +77,7 @@ class MatmulParams:
     store: Mechanism = "tma"
     registers: tuple[int, int] | None = None
     cluster: tuple[int, int] = (1, 1)
+    prologue: Prologue = "memory"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -93,6 +98,7 @@ class MatmulParams:
             raise ScheduleError(
                 f'MatmulParams(store={self.store!r}): unknown mechanism; use "direct" or "tma"'
             )
+        check_prologue("MatmulParams", self.prologue)
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(
                 f"MatmulParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.ampere_params import AmpereParams
 from fuser.domain import Access, Domain, Product, unit_stride
@@ -27,12 +27,15 @@ class Operand:
         Axis of the kernel that is summed over.
     transposed : bool
         Neighbours in memory are neighbours along `along`, not along `summed`.
+    leaves : tuple of Operand
+        What it is computed from, where it lies in no memory: inputs with tiles as large as its own.
     """
 
     access: Access
     along: int
     summed: int
     transposed: bool
+    leaves: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +85,17 @@ class MatmulTiling:
 
     def operand(self, access: Access) -> Operand | None:
         """Return the operand that an access is, if it is one."""
-        pairs = (operand for pair in self.operands for operand in pair)
-        return next((operand for operand in pairs if operand.access == access), None)
+        whole = [operand for pair in self.operands for operand in pair]
+        every = [*whole, *(leaf for operand in whole for leaf in operand.leaves)]
+        return next((operand for operand in every if operand.access == access), None)
 
     def axes(self, access: Access) -> tuple[int, ...]:
         """Axes of the kernel along which a tensor is seen, in its own order."""
         around = tuple(range(self.outer))
         operand = self.operand(access)
         if operand is None:
-            return (*around, self.rows, self.cols)
+            sums = (axis for axis in range(self.outer + 2, self.rank) if self.walks(access, axis))
+            return (*around, self.rows, next(sums, self.cols))
         if operand.transposed:
             return (*around, operand.summed, operand.along)
         return (*around, operand.along, operand.summed)
@@ -100,8 +105,11 @@ class MatmulTiling:
         operand = self.operand(access)
         if axis >= self.outer and (operand is not None or access in self.domain.writes):
             return True
-        group = self.groups[axis]
-        return bool(group) and access.axis_of(group[-1]) is not None
+        return self.walks(access, axis)
+
+    def walks(self, access: Access, axis: int) -> bool:
+        """Tell whether an axis of a tensor is one of those behind a kernel axis."""
+        return _walks(access, self.groups[axis])
 
     def unit(self, access: Access, axis: int) -> bool:
         """Tell whether a tensor's stride along a kernel axis is known to be 1."""
@@ -160,7 +168,7 @@ def matmul_tiling(domain: Domain, params: MatmulParams | AmpereParams) -> Matmul
         if groups[0] not in sums:
             sums.append(groups[0])
         at = len(outer) + 2 + sums.index(groups[0])
-        pairs.append(_pair(product, cols, len(outer), at, groups[0]))
+        pairs.append(_pair(product, (rows, cols), len(outer), at, groups[0]))
     m, n, k = params.tile
     tile = (1,) * len(outer) + (m, n) + (k,) * len(sums)
     return MatmulTiling(domain, (*outer, rows, cols, *sums), len(outer), tile, tuple(pairs))
@@ -212,13 +220,19 @@ def sides(domain: Domain) -> tuple[Group, Group]:
 
 
 def _pair(
-    product: Product, cols: Group, rows_axis: int, at: int, summed: Group
+    product: Product, tile: tuple[Group, Group], rows_axis: int, at: int, summed: Group
 ) -> tuple[Operand, Operand]:
     """Return A and B of a product; its operands are exchanged where `a` has the columns."""
-    a, b = product.a, product.b
-    if _walks(a, cols):
-        a, b = b, a
-    return _operand(a, rows_axis, at, summed), _operand(b, rows_axis + 1, at, summed)
+    rows, cols = tile
+    turned = _walks(product.a, cols)
+    own = tuple(
+        _operand(leaf, rows_axis + turned, at, summed)
+        for leaf in product.leaves
+        if all(_walks(leaf, g) for g in (cols if turned else rows, summed) if g)
+    )
+    first = replace(_operand(product.a, rows_axis + turned, at, summed), leaves=own)
+    second = _operand(product.b, rows_axis + (not turned), at, summed)
+    return (second, first) if turned else (first, second)
 
 
 def _operand(access: Access, along: int, at: int, summed: Group) -> Operand:

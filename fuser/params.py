@@ -10,6 +10,9 @@ from fuser.errors import ScheduleError
 Mechanism = Literal["direct", "tma"]
 """How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
 
+Prologue = Literal["memory", "registers"]
+"""Where an operand that is computed from other tensors comes from."""
+
 MAX_STAGES = 8
 MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
@@ -144,3 +147,17 @@ class PointwiseParams:
             return f"direct/{self.store}"
         kind = "specialized" if self.warp_specialized else "pipelined"
         return f"tma-{kind}/{self.store}"
+
+
+def check_prologue(params: str, prologue: str) -> None:
+    """Refuse an unknown place of computed operands.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the params.
+    """
+    if prologue not in ("memory", "registers"):
+        raise ScheduleError(
+            f'{params}(prologue={prologue!r}): unknown; use "memory" or "registers"'
+        )

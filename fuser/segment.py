@@ -1,8 +1,9 @@
 """From a fusion to segments: each is a fusion of its own that one kernel computes.
 
 Outputs with the same axes share a kernel.  Operands of products must lie in memory, as the copy
-engine reads them; what does not, is computed into an intermediate by a segment before.  That
-rounds it to the operand's type, as the numeric contract says of operands.
+engine reads them; what does not, is computed into an intermediate by a segment before, or (first
+operands, where that is asked for) in registers.  Either rounds it to the operand's type, as the
+numeric contract says of operands.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class _Cutting:
         for product in _products(outputs, self.choices.empty):
             for side, arg in enumerate(product.args):
                 assert isinstance(arg, TensorView), "operands of an mma are tensors"
-                if arg not in given and not self._lies_in_memory(arg):
+                if arg in given or (side == 0 and self._in_registers(arg)):
+                    continue
+                if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
                     given[arg] = self._stored(arg, arg.dtype, f"_operand{place.word}", place)
         for product in _products(outputs, self.choices.empty):
@@ -92,6 +95,20 @@ class _Cutting:
             assert isinstance(source, TensorView), "a shape op moves a tensor"
             operand = source
         return operand.op == "input"
+
+    def _in_registers(self, operand: TensorView) -> bool:
+        """Whether an operand is computed where it is multiplied, from what lies in memory."""
+        if not self.choices.registers or operand.name in self.choices.copied:
+            return False
+        if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
+            return False
+        stack: list[TensorView] = [operand]
+        while stack:
+            tv = stack.pop()
+            if tv.op in ("mma", "iota"):
+                return False
+            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
+        return True
 
     def _stored(self, tv: TensorView, dtype: DType, suffix: str, place: _Place) -> TensorView:
         """Compute a tensor into an intermediate, once, and return the input that reads it."""

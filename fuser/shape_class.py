@@ -49,11 +49,15 @@ class Choices:
         Products that get a kernel of their own, because their axes suit no common tile.
     empty : frozenset of str
         Products that sum over nothing, and so are 0.
+    registers : bool
+        First operands that are not in memory are computed in registers, where they can be, and
+        not by a kernel before.
     """
 
     copied: frozenset[str] = NONE
     apart: frozenset[str] = NONE
     empty: frozenset[str] = NONE
+    registers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ def group_wgmma(kernel: kir.Kernel) -> kir.Kernel:
     In turn `i + 1` the slot of turn `i + 1 + prefetch - stages` is filled again, or handed back
     already behind turn `i`: by then all but the latest `stages - prefetch - 1` groups have been
     awaited.  The wait stands right behind the commit: the assembler serialises some loops that
-    have it at the top of the next turn.
+    have it at the top of the next turn.  An A that is computed turn by turn is overwritten: it
+    waits for the turn before, as late as it can, and that wait is `flush_wgmma`'s.
 
     Source: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
     """
@@ -66,9 +67,18 @@ def _grouped(body: Body, loop: kir.ForLoop | None) -> Body:
         out.append(_inside(stmt))
         if accumulates(stmt) and not (after is not None and accumulates(after)):
             out.append(kir.AsyncCommit(kir.AsyncKind.WGMMA))
-            if request is not None:
+            if request is not None and not (request.spare and _made_here(body)):
                 out.append(kir.AsyncAwait(kir.AsyncKind.WGMMA, request.spare))
     return tuple(out)
+
+
+def _made_here(body: Body) -> bool:
+    """Tell whether a body computes an A that it multiplies, which needs all groups awaited first.
+
+    Then that is the wait: nothing is left to await behind the commit.
+    """
+    first = {s.a.name for s in body if isinstance(s, kir.Wgmma) and isinstance(s.a, kir.Fragment)}
+    return any(first & fragments(stmt) for stmt in body)
 
 
 def _inside(stmt: kir.Stmt) -> kir.Stmt:

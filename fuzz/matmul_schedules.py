@@ -13,11 +13,12 @@ from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import Fusion, Symbol, TensorView
-from fuser.matmul_params import CLUSTERS, MatmulParams, Split, nearest_registers
+from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import MmaAxis, Role, roles
-from fuser.params import MAX_STAGES
+from fuser.params import MAX_STAGES, Prologue
 from fuser.segment import segments
+from fuser.shape_class import Choices
 from fuser.validate_mma import STEP_NBYTES
 from fuzz.case import Case, specs, symbols
 from fuzz.draft import rarely
@@ -63,13 +64,15 @@ class Footprint:
     products : int
         Accumulators.
     operands : int
-        Tensors that are multiplied.
+        Tensors whose tiles are multiplied, or computed with to be.
     out_bytes : int
         Bytes per element of all outputs.
     narrow, wide : int
-        Bytes of an element of the smallest and of the largest operand.
+        Bytes of an element of the smallest and of the largest of those.
     whole : bool
         Columns are those that integers take, too.
+    leaves : int
+        Tensors that an operand is computed from, in registers if that is asked for.
     """
 
     products: int = 1
@@ -78,6 +81,7 @@ class Footprint:
     narrow: int = 2
     wide: int = 2
     whole: bool = False
+    leaves: int = 0
 
     def fits(
         self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
@@ -88,7 +92,7 @@ class Footprint:
             return False
         ring = self.operands * max(m, n) * k * self.wide * stages
         staging = self.out_bytes * m * columns * STAGING
-        held = self.products * m * n // threads
+        held = (self.products * m * n + self.leaves * m * k) // threads
         return held <= ACCUMULATORS and ring + staging + BARRIER_BYTES <= SM_90A.smem_bytes
 
     def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
@@ -101,12 +105,16 @@ class Footprint:
 def footprint(fusion: Fusion) -> Footprint:
     """Return what the tiles of the kernels of a fusion are made of, at most."""
     found = [Footprint(0, 0, 0)]
-    for segment in segments(fusion):
-        made = segment.domain.products
-        operands = {arg for product in made for arg in product.tv.args}
-        out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
-        found.append(Footprint(len(made), len(operands), out))
     types = {arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args}
+    whole = DType.I8 in types
+    for choices in (Choices(), Choices(registers=True)):
+        for segment in segments(fusion, choices):
+            made = segment.domain.products
+            leaves = {leaf for product in made for leaf in product.leaves}
+            operands = {access for p in made for access in (p.a, p.b, *p.leaves)}
+            out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
+            found.append(Footprint(len(made), len(operands), out, leaves=len(leaves)))
+            types |= {leaf.tv.dtype for leaf in leaves}
     sizes = [dtype.nbytes for dtype in types] or [2]
     return Footprint(
         max(f.products for f in found),
@@ -114,7 +122,8 @@ def footprint(fusion: Fusion) -> Footprint:
         max(f.out_bytes for f in found),
         min(sizes),
         max(sizes),
-        DType.I8 in types,
+        whole,
+        max(f.leaves for f in found),
     )
 
 
@@ -143,12 +152,14 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     sharing = 1 if split == "ping_pong" else groups
     step, threads = 64 * sharing, 128 * sharing
     large = rarely(draw) and rarely(draw)
+    held = launch_registers(128 * (groups + (split != "pipelined"))) - SPARE_REGISTERS
     tiles = [
         (m, n, k)
         for m in range(step, 257, step)
         for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
         for k in (16, 32, 64, 128, 48)
         if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
+        if m * n // threads <= held
     ]
     tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
     columns = _columns(draw, need, tile, threads)
@@ -166,6 +177,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         store=draw(st.sampled_from(["direct", "tma"])),
         registers=_registers(draw, split, groups),
         cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
+        prologue=_prologue(draw, need),
     )
 
 
@@ -193,7 +205,12 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
         persistent=draw(st.booleans()),
         raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
         columns=columns,
+        prologue=_prologue(draw, need),
     )
+
+
+def _prologue(draw: st.DrawFn, need: Footprint) -> Prologue:
+    return draw(st.sampled_from(["registers", "memory"])) if need.leaves else "memory"
 
 
 def _columns(draw: st.DrawFn, need: Footprint, tile: tuple[int, int, int], threads: int) -> int:

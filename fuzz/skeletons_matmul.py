@@ -16,6 +16,7 @@ from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
+from fuser.params import Prologue
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
@@ -138,6 +139,25 @@ def residual() -> Fusion:
     return fd.fusion()
 
 
+def computed() -> Fusion:
+    """`silu(x) @ w`: the first operand is computed where it is multiplied."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd.add_output(fd.ops.linear(fd.ops.silu(x), w))
+    return fd.fusion()
+
+
+def normalised() -> Fusion:
+    """`(exp(x) * rows * columns) @ w`: not 0 where x is 0, and computed from vectors too."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    rows, columns = (fd.define_tensor([-1], "f32") for _ in range(2))
+    scaled = fd.ops.mul(fd.ops.exp(x), fd.ops.broadcast(rows, [False, True]))
+    scaled = fd.ops.mul(scaled, fd.ops.broadcast(columns, [True, False]))
+    fd.add_output(fd.ops.linear(fd.ops.cast(scaled, "bf16"), w))
+    return fd.fusion()
+
+
 # --- schedules ----------------------------------------------------------------------------------
 
 
@@ -152,6 +172,7 @@ def hopper(
     direct: bool = False,
     registers: tuple[int, int] | None = None,
     cluster: tuple[int, int] = (1, 1),
+    prologue: Prologue = "memory",
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -166,6 +187,7 @@ def hopper(
         store="direct" if direct else "tma",
         registers=registers,
         cluster=cluster,
+        prologue=prologue,
     )
 
 
@@ -196,6 +218,17 @@ MATMULS: dict[str, Schedule] = {
     "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1)),
     "gated_cooperative": Schedule(gated, hopper("cooperative", 2, 0, persistent=True)),
     "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
+    "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),
+    "computed_cooperative": Schedule(
+        computed, hopper("cooperative", 3, 1, persistent=True, prologue="registers")
+    ),
+    "computed_ping_pong": Schedule(
+        normalised, hopper("ping_pong", 2, 0, columns=8, prologue="registers")
+    ),
+    "computed_ampere": Schedule(
+        computed,
+        AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, prologue="registers"),
+    ),
     "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
     "two_loops_cooperative": Schedule(two_sums, hopper("cooperative", 2, 0, persistent=True)),
     "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),

@@ -22,7 +22,7 @@ ORDER = (
     "validate_kernel", "validate_sync", "validate_tile", "validate_mma", "validate_registers",
     "validate", "cookbook_ring", "cookbook_sum", "cookbook_matmul", "cookbook_grid", "cookbook",
     "params", "matmul_params", "ampere_params", "shape_class", "domain", "segment", "scheduler",
-    "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_product",
+    "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_product", "lower_operand",
     "lower_hopper", "lower_ampere", "effects", "circular_buffer", "warp_specialize", "rings",
     "async_copies", "tensor_cores", "free_slots", "relay_slots", "take_turns", "sync",
     "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",

@@ -1,0 +1,118 @@
+"""Operands of products that are computed in registers, step by step, without a single sync.
+
+Beyond the end of an axis that is summed over, tiles hold zeros: of the other operand, and of what
+this one is computed from.  What is computed from zeros need not be finite, and times 0 it need not
+be 0, so it is replaced by 0 there, unless it is 0 anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser import kernel_ir as kir
+from fuser.domain import Access, Product
+from fuser.dtype import DType
+from fuser.expr import Expr, Var
+from fuser.lower_math import Arithmetic
+from fuser.lower_product import ProductLowering
+from fuser.matmul_scheduler import Operand
+from fuser.ops import OPS, Form
+from fuser.tensor_view import Constant, TensorView
+
+VECTOR = 2
+"""Neighbours along a row of A in a register: 16-bit elements."""
+
+_KEEP_ZERO = (
+    "abs neg relu floor ceil round trunc sign set sqrt sin tanh silu gelu gelu_tanh erf cast"
+)
+_OF_ZEROS = "add sub mul maximum minimum"
+
+
+def compute_operand(
+    lowering: ProductLowering,
+    product: Product,
+    operand: Operand,
+    step: Var,
+    slot: Callable[[Operand], kir.Slot],
+) -> tuple[list[kir.Stmt], kir.Fragment]:
+    """Return what computes a tile of A, and the fragment that holds it then.
+
+    Parameters
+    ----------
+    lowering : ProductLowering
+        Of the kernel.
+    product : Product
+        What it is an operand of.
+    operand : Operand
+        A, with the leaves that it is computed from.
+    step : Var
+        Index of the loop over steps along K.
+    slot : callable
+        Returns the slot that a leaf is copied to.
+    """
+    tiling = lowering.tiling
+    at: dict[int, Expr] = {operand.summed: step * tiling.tile[operand.summed]}
+    layout = kir.Layout(tiling.shape(operand.access), VECTOR, lowering.threads, kir.Deal.STRIPS)
+    math = Arithmetic(layout, _nowhere, scalars=lowering.scalars, prefix="a")
+    whole = {leaf.access: leaf for leaf in operand.leaves}
+    for access in product.leaves:
+        frag = math.fragment(f"a_{access.name}", access.tv.dtype)
+        if access in whole:
+            matrix = access.tv.dtype.nbytes == 2
+            math.math.append(kir.Load(frag, slot(whole[access]), VECTOR, matrix=matrix))
+        else:
+            box = lowering.box(access, at, tiling.shape(access))
+            math.math.append(kir.Load(frag, box, _width(lowering, access, operand)))
+        math.done[(access.tv, access.coords)] = frag
+    made = math.value(operand.access.tv, operand.access.coords)
+    if not _is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
+        left = at[operand.summed] - lowering.extents[operand.summed]
+        made = _within(math, made, len(layout.shape) - 1, left)
+    return math.math, made
+
+
+def _nowhere(tv: TensorView, axis: int) -> tuple[int, Expr] | None:
+    raise AssertionError(f"{tv} asks for its place along axis {axis}; it is computed elsewhere")
+
+
+def _width(lowering: ProductLowering, access: Access, operand: Operand) -> int:
+    """Elements per access of a leaf that is not copied to shared memory."""
+    if not lowering.tiling.unit(access, operand.summed):
+        return 1
+    return min(VECTOR, lowering.tensors[access.name].aligned)
+
+
+def _within(math: Arithmetic, value: kir.Fragment, axis: int, left: Expr) -> kir.Fragment:
+    """Replace what lies beyond the end of an axis by 0; `left` is minus what is left of it."""
+    index = math.fragment("a_left", DType.I64)
+    inside = math.fragment("a_inside", DType.BOOL)
+    out = math.fragment(f"{value.name}_within", value.dtype)
+    math.math += [
+        kir.Coordinate(index, axis, left),
+        kir.Compute(inside, "lt", (index, kir.Literal(0, DType.I64))),
+        kir.Compute(out, "where", (inside, value, kir.Literal(0.0, DType.F32))),
+    ]
+    return out
+
+
+def _is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
+    """Tell whether a tensor is surely 0 where all those are."""
+    if tv in zeros:
+        return True
+    if tv.op == "full" or (tv.op == "input"):
+        return False
+    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO.split():
+        (arg,) = tv.args
+        return isinstance(arg, TensorView) and _is_zero_of_zeros(arg, zeros)
+    if tv.op == "mul" and any(isinstance(arg, Constant) for arg in tv.args):
+        return all(
+            _is_zero_of_zeros(arg, zeros) if isinstance(arg, TensorView) else _is_finite(arg)
+            for arg in tv.args
+        )
+    return tv.op in _OF_ZEROS.split() and all(
+        isinstance(arg, TensorView) and _is_zero_of_zeros(arg, zeros) for arg in tv.args
+    )
+
+
+def _is_finite(arg: object) -> bool:
+    return isinstance(arg, Constant) and abs(arg.value) < float("inf")
