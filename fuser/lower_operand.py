@@ -68,7 +68,10 @@ def compute_operand(
     if not _is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
         left = at[operand.summed] - lowering.extents[operand.summed]
         made = _within(math, made, len(layout.shape) - 1, left)
-    return math.math, made
+    # In registers of its own, which are all that waits for the products of the step before.
+    tile = math.fragment(f"f_{operand.access.name}", operand.access.tv.dtype)
+    math.math.append(kir.Compute(tile, "set", (made,)))
+    return math.math, tile
 
 
 def _nowhere(tv: TensorView, axis: int) -> tuple[int, Expr] | None:
