@@ -15,6 +15,9 @@ load role beside two warpgroups that take whole tiles in turn."""
 
 SPARE_REGISTERS = 32
 """Registers of a thread that are left for addresses and the epilogue, at least."""
+BESIDE_SUMS = 30
+"""Registers that the assembler wants for a wgmma beside its accumulators: 26, and 4 for an A in
+registers.  Source: measured (NVRTC 13.0, error C7602; `setmaxnreg` does not count)."""
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
 """Shapes of clusters."""
 WARPGROUP_ROWS = 64
@@ -209,6 +212,13 @@ class MatmulParams:
 
     def _check_accumulators(self) -> None:
         m, n, _ = self.tile
+        most = 2 * (launch_registers(self.threads) - BESIDE_SUMS) // 8 * 8
+        if n > most:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): the assembler gives "
+                f"a wgmma in {self.threads} threads room for {most} columns, whatever registers "
+                f"says; use {most} columns, or fewer warpgroups"
+            )
         groups = 1 if self.split == "ping_pong" else self.warpgroups
         accumulators = m * n // (128 * groups)
         have = self.registers[1] if self.registers else launch_registers(self.threads)
