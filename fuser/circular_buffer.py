@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
-from fuser.effects import drains, fills, rebuffer, reslot
+from fuser.effects import drains, fills, reslot
 from fuser.expr import Expr, Op, Var, substitute
+from fuser.rings import placed
 
 STORE_SLOTS = 2
 """Slots of a staging ring: one is filled while the copy engine reads the other."""
@@ -27,11 +28,9 @@ def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     """
     rings = _Rings(kernel)
     body = rings.body(kernel.body, outer=None)
-    buffers = _placed(tuple(replace(b, slots=rings.slots.get(b.name, 1)) for b in kernel.buffers))
-    at_home = {b.name: b for b in buffers}
+    buffers = tuple(replace(b, slots=rings.slots.get(b.name, 1)) for b in kernel.buffers)
     counters = tuple(kir.Let(position, 0) for position in rings.counters)
-    placed = replace(kernel, body=(*counters, *body), buffers=buffers)
-    return placed.rewrite(lambda stmt: _moved(stmt, at_home))
+    return placed(replace(kernel, body=(*counters, *body), buffers=buffers))
 
 
 @dataclass
@@ -166,24 +165,6 @@ def _substituted(stmt: kir.Stmt, values: dict[Var, Expr]) -> kir.Stmt:
             )
         case _:
             return stmt
-
-
-def _placed(buffers: tuple[kir.Buffer, ...]) -> tuple[kir.Buffer, ...]:
-    """Lay buffers one after the other; a slot starts on 128 bytes, or where its swizzle repeats."""
-    out, offset = [], 0
-    for b in sorted(buffers, key=lambda b: -b.swizzle):
-        step = max(128, 8 * b.swizzle)
-        offset = -(-offset // step) * step
-        out.append(replace(b, offset=offset))
-        offset += -(-b.slots * b.slot_nbytes // 128) * 128
-    return tuple(out)
-
-
-def _moved(stmt: kir.Stmt, at_home: dict[str, kir.Buffer]) -> list[kir.Stmt] | None:
-    """Let a statement name the buffers as they now are."""
-    if kir.bodies(stmt):
-        return None
-    return [rebuffer(stmt, at_home)]
 
 
 def forget_requests(kernel: kir.Kernel) -> kir.Kernel:

@@ -18,9 +18,10 @@ from fuser.call import (
 )
 from fuser.lower_ampere import copy_refusal
 from fuser.lower_hopper import type_refusal
+from fuser.matmul_heuristic import computes_in_registers
+from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand, strangers, summed
 from fuser.mma_axes import Role, roles
-from fuser.params import PointwiseParams
 from fuser.pipeline import chosen, tiled
 from fuser.segment import Segment, intermediates, segments
 from fuser.shape_class import CallClass, Choices, Params, ShapeClass
@@ -39,8 +40,8 @@ def classify(
     that one tensor may allow 16-byte accesses in one of them only.
     """
     values = extents_of(fusion, specs, free)
-    registers = not isinstance(params, PointwiseParams | None) and params.prologue == "registers"
-    choices = Choices(empty=_empty(fusion, values), registers=registers)
+    choices = Choices(empty=_empty(fusion, values))
+    choices = replace(choices, registers=_in_registers(fusion, params, choices, values))
     while True:
         cut = segments(fusion, choices)
         known = _known(fusion, cut, specs, values)
@@ -58,6 +59,20 @@ def classify(
 
 def _chosen(segment: Segment, params: Params | None, values: Mapping[Symbol, int]) -> Params:
     return chosen(segment, params, loops_of(segment.domain, values))
+
+
+def _in_registers(
+    fusion: Fusion, params: Params | None, choices: Choices, values: Mapping[Symbol, int]
+) -> bool:
+    """Whether first operands that are not in memory are to be computed in registers."""
+    if isinstance(params, MatmulParams | AmpereParams):
+        return params.prologue == "registers"
+    cut = segments(fusion, replace(choices, registers=True))
+    return all(
+        computes_in_registers(segment.domain, loops_of(segment.domain, values))
+        for segment in cut
+        if segment.domain.products
+    )
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
@@ -135,7 +150,7 @@ def _refusal(
     """Say why the copies of a schedule cannot read an operand where it lies."""
     access = operand.access
     if isinstance(schedule, AmpereParams):
-        return copy_refusal(operand, shapes)
+        return copy_refusal(tiles, operand, shapes)
     if access.name not in shapes.tma:
         return "not aligned to 16 bytes"
     return type_refusal(operand) or tiles.tma_refusal(access)
@@ -145,6 +160,12 @@ def _computable(
     tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
 ) -> bool:
     """Whether tiles of an operand can be computed in registers: those of A, by rows along K."""
+    if isinstance(schedule, MatmulParams):
+        # Two 16-bit elements in each, and as many in f32 on their way.  Source: measured; beyond,
+        # the assembler serialises wgmma (C7512).
+        m, n, k = schedule.tile
+        if (len(tiles.operands) * m * n + 3 * m * k // 2) // schedule.sharing > schedule.room:
+            return False
     return (
         operand.along == tiles.rows
         and bool(operand.leaves)

@@ -99,7 +99,7 @@ class _Ampere(ProductLowering):
     def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
         access = operand.access
         shape = self.tiling.shape(access)
-        reason = copy_refusal(operand, self.shapes)
+        reason = copy_refusal(self.tiling, operand, self.shapes)
         if reason is not None:
             raise ScheduleError(
                 f"AmpereParams({self.params.family}): cp.async cannot move an operand of "
@@ -131,13 +131,13 @@ class _Ampere(ProductLowering):
             )
 
 
-def copy_refusal(operand: Operand, shapes: ShapeClass) -> str | None:
+def copy_refusal(tiling: MatmulTiling, operand: Operand, shapes: ShapeClass) -> str | None:
     """Say why cp.async cannot move an operand's tiles, if it cannot.
 
     Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
     """
     tv = operand.access.tv
-    if operand.transposed:
+    if operand.transposed or not tiling.unit(operand.access, operand.summed):
         return f"{tv} is not contiguous along the axis that is summed over"
     if shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:
         return f"address, strides or rows of {tv} are not multiples of 4 bytes"

@@ -36,9 +36,8 @@ def lower_hopper(
     ScheduleError
         If TMA cannot move an operand, or the tile suits no swizzle.
     """
-    groups = 1 if params.split == "ping_pong" else params.warpgroups
     by_tma = params.store == "tma"
-    lowering = _Hopper(name, tiling, params, shapes, kir.WARPGROUP * groups, by_tma, params.cluster)
+    lowering = _Hopper(name, tiling, params, shapes, params.sharing, by_tma, params.cluster)
     lowering.schedule = params
     return lowering.kernel()
 
@@ -71,7 +70,8 @@ class _Hopper(ProductLowering):
             down, across = self.cluster
             copied = partial(self._slot, copies=copies, step=step, shared=across > 1)
             if a.leaves and a not in made:
-                some, made[a] = compute_operand(self, product, a, step, copied)
+                leaf = partial(copied, multiplied=False)
+                some, made[a] = compute_operand(self, product, a, step, leaf)
                 math += some
             out.append(
                 kir.Wgmma(
@@ -86,13 +86,25 @@ class _Hopper(ProductLowering):
         return [*math, *out]
 
     def _slot(
-        self, operand: Operand, copies: list[kir.Stmt], step: Var, *, shared: bool
+        self,
+        operand: Operand,
+        copies: list[kir.Stmt],
+        step: Var,
+        *,
+        shared: bool,
+        multiplied: bool = True,
     ) -> kir.Slot:
         """Return the slot of an operand; the first that asks for it adds its copy."""
         name = f"S_{operand.access.name}"
         if name not in self.buffers:
             copies.append(self._copy(operand, step, shared=shared))
-        return kir.Slot(self.buffers[name], 0)
+        buffer = self.buffers[name]
+        if multiplied and not buffer.swizzle:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.params.tile}): rows of {buffer.shape[-1]} elements of "
+                f"{operand.access.tv} suit no swizzle; use multiples of {32 // buffer.dtype.nbytes}"
+            )
+        return kir.Slot(buffer, 0)
 
     def _copy(self, operand: Operand, step: Var, *, shared: bool) -> kir.Stmt:
         access = operand.access
@@ -106,11 +118,6 @@ class _Hopper(ProductLowering):
             )
         shape = self.tiling.shape(access)
         buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
-        if not buffer.swizzle:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.params.tile}): rows of {shape[-1]} elements of "
-                f"{access.tv} suit no swizzle; use multiples of {32 // access.tv.dtype.nbytes}"
-            )
         box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
         return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA, shared=shared)
 

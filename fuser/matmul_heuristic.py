@@ -16,7 +16,7 @@ from fuser.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import sides, summed
 from fuser.ops import OPS, Rule
 from fuser.params import MAX_STAGES
-from fuser.tensor_view import Fusion
+from fuser.tensor_view import Fusion, TensorView
 
 BARRIERS = 1024
 """Bytes of shared memory that barriers and alignment take, at most."""
@@ -25,6 +25,12 @@ COLUMNS = (64, 48, 32, 16)
 UNHIDDEN = 400.0
 """Steps of a cooperative tile's loop, times 64 elements, that its epilogue takes at the tensor
 cores' expense for every costly operation."""
+WIDEST = 256
+"""Columns of the widest tile."""
+COMPUTED = {False: 512, True: 256}
+"""Columns of a result up to which an A is computed in registers, by whether it is costly.  Measured
+on an H200, 8192 rows, K = 4096, against a kernel that stores it: with 512 columns 0.60 of the time
+for a relu, 1.02 for a silu; with 256 columns 0.56 and 0.79."""
 ALONE = 0.8
 """Share of its rate that a ping-pong tile keeps where each CTA has one tile only."""
 
@@ -96,18 +102,53 @@ def default_matmul_params(
         exposed = UNHIDDEN / 64 * costly * kind.rows * kind.cols / (128 * 256)
         return waves * (steps / rate + (exposed if kind.split == "cooperative" else 0.0))
 
-    found = [params for kind in sorted(KINDS, key=time) if (params := _params(domain, kind, many))]
+    # What computes A in registers does so once for every column of tiles.
+    computed = any(product.leaves for product in domain.products)
+    kinds = [kind for kind in KINDS if not computed or kind.cols >= min(n, WIDEST)]
+    found = [params for kind in sorted(kinds, key=time) if (params := _params(domain, kind, many))]
     return found[0]
+
+
+def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:
+    """Whether to compute A in registers, in a kernel that is cut so; else a kernel before does.
+
+    Parameters
+    ----------
+    domain : Domain
+        Its loop axes.
+    loops : sequence of int
+        The extent of each.
+    """
+    _, cols = sides(domain)
+    columns = prod(loops[axis] for axis in cols)
+    for product in domain.products:
+        walked = {loop for loop in product.a.coords if loop is not None}
+        if any({*leaf.coords} - {None} != walked for leaf in product.leaves):
+            return False
+        if product.leaves and columns > COMPUTED[_is_costly(product.a.tv)]:
+            return False
+    return True
+
+
+def _is_costly(tv: TensorView) -> bool:
+    """Whether one of the operations that a tensor is computed by costs many instructions."""
+    if tv.op in OPS and OPS[tv.op].rule is Rule.FLOAT:
+        return True
+    return any(_is_costly(arg) for arg in tv.args if isinstance(arg, TensorView))
 
 
 def _params(domain: Domain, kind: Kind, many: int) -> MatmulParams | None:
     """Return the params of a kind of tile with as many stages as fit, if three do."""
     wide = max(kind.cols // many // 16 * 16, 16)
     columns = next(c for c in COLUMNS if wide % c == 0)
-    operands = {a.name: a for p in domain.products for a in (p.a, p.b)}
-    depth = 128 // max(a.tv.dtype.nbytes for a in operands.values())
-    firsts = {p.a.name for p in domain.products}
-    per_stage = sum(128 * (kind.rows if name in firsts else wide) for name in operands)
+    depth = 128 // max(a.tv.dtype.nbytes for p in domain.products for a in (p.a, p.b))
+    firsts = {leaf for p in domain.products for leaf in p.leaves or (p.a,)}
+    seconds = {p.b for p in domain.products} - firsts
+    per_stage = sum(
+        depth * rows * a.tv.dtype.nbytes
+        for some, rows in ((firsts, kind.rows), (seconds, wide))
+        for a in some
+    )
     roles = 2 if kind.split == "ping_pong" else 1
     slots = roles * (2 if wide // columns % 2 == 0 else 1)
     staged = sum(slots * kind.rows * columns * a.tv.dtype.nbytes for a in domain.writes)

@@ -58,7 +58,7 @@ class MatmulParams:
     prologue : {"memory", "registers"}
         Where an A that is computed from other tensors comes from: a kernel before stores it, or it
         is computed from their tiles for every tile of the result, in registers (16-bit types, rows
-        along K, pointwise; any other is stored).
+        along K, pointwise, small enough; any other is stored).
     registers : tuple of int, or None
         Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
         the equal shares of the launch.
@@ -215,25 +215,34 @@ class MatmulParams:
         most = 2 * (launch_registers(self.threads) - BESIDE_SUMS) // 8 * 8
         if n > most:
             raise ScheduleError(
-                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): the assembler gives "
-                f"a wgmma in {self.threads} threads room for {most} columns, whatever registers "
-                f"says; use {most} columns, or fewer warpgroups"
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): in "
+                f"{self.threads} threads the assembler gives a wgmma room for {most} columns, "
+                f"whatever registers says; use {most} columns, or fewer warpgroups"
             )
-        groups = 1 if self.split == "ping_pong" else self.warpgroups
-        accumulators = m * n // (128 * groups)
-        have = self.registers[1] if self.registers else launch_registers(self.threads)
-        if accumulators > have - SPARE_REGISTERS:
+        accumulators = m * n // self.sharing
+        if accumulators > self.room:
             raise ScheduleError(
                 f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}, registers="
-                f"{self.registers}): {accumulators} accumulators per thread, of its {have} "
-                f"registers at most {have - SPARE_REGISTERS} may be; use a smaller tile or more "
-                "warpgroups"
+                f"{self.registers}): {accumulators} accumulators per thread, of its "
+                f"{self.room + SPARE_REGISTERS} registers at most {self.room} may be; use a "
+                "smaller tile or more warpgroups"
             )
 
     @property
     def threads(self) -> int:
         """Threads of a CTA, with those of the load role: a warpgroup of its own, if any."""
         return 128 * (self.warpgroups + (self.split != "pipelined"))
+
+    @property
+    def sharing(self) -> int:
+        """Threads that share a tile."""
+        return 128 * (1 if self.split == "ping_pong" else self.warpgroups)
+
+    @property
+    def room(self) -> int:
+        """Registers of a computing thread that accumulators and operands may take."""
+        have = self.registers[1] if self.registers else launch_registers(self.threads)
+        return have - SPARE_REGISTERS
 
     @property
     def load(self) -> str:

@@ -1,6 +1,6 @@
-"""Where a statement stands among the rings of a kernel: whose turn it is, and in which slot.
+"""Where rings lie, and where a statement stands among them: whose turn it is, in which slot.
 
-For the passes that place syncs; nothing here decides on one.
+For the passes; nothing here decides on a sync.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
+from fuser.effects import rebuffer
 from fuser.expr import Expr
 
 Body = tuple[kir.Stmt, ...]
@@ -66,6 +67,22 @@ def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
             case _:
                 out.append(stmt)
     return tuple(out)
+
+
+def placed(kernel: kir.Kernel) -> kir.Kernel:
+    """Lay the buffers one after the other; statements name them as they then are.
+
+    A slot starts on 128 bytes, or where its swizzle repeats.
+    """
+    at_home: dict[str, kir.Buffer] = {}
+    offset = 0
+    for b in sorted(kernel.buffers, key=lambda b: -b.swizzle):
+        step = max(128, 8 * b.swizzle)
+        offset = -(-offset // step) * step
+        at_home[b.name] = replace(b, offset=offset)
+        offset += -(-b.slots * b.slot_nbytes // 128) * 128
+    moved = replace(kernel, buffers=tuple(at_home.values()))
+    return moved.rewrite(lambda stmt: None if kir.bodies(stmt) else [rebuffer(stmt, at_home)])
 
 
 def wait_turn(

@@ -8,6 +8,7 @@ from fuser import kernel_ir as kir
 from fuser.arch import launch_registers
 from fuser.effects import drains, fills, rebuffer
 from fuser.expr import Expr, Var, eq
+from fuser.rings import placed
 
 Body = tuple[kir.Stmt, ...]
 
@@ -46,7 +47,8 @@ def warp_specialize(kernel: kir.Kernel) -> kir.Kernel:
         load = _with_registers(load, few, registers)
         computes = [_with_registers(role, many, registers) for role in computes]
     body = (*shared, load, *computes)
-    return replace(kernel, body=body, buffers=buffers, threads=threads, registers=registers)
+    made = replace(kernel, body=body, buffers=buffers, threads=threads, registers=registers)
+    return placed(made)
 
 
 def _request(stmt: kir.Stmt) -> kir.WarpSpecialized | None:
@@ -95,15 +97,11 @@ def _ping_pong(kernel: kir.Kernel, body: Body) -> tuple[list[kir.Role], tuple[ki
     staging = {slot.buffer.name for stmt in kir.walk(body) if (slot := drains(stmt))}
     warps = kernel.threads // kir.WARP
     buffers = [b for b in kernel.buffers if b.name not in staging]
-    end = max((b.end for b in buffers), default=0)
     roles = []
     for me in range(2):
-        own = {}
-        for b in kernel.buffers:
-            if b.name in staging:
-                step = max(128, 8 * b.swizzle)
-                own[b.name] = replace(b, name=f"{b.name}_{me}", offset=-(-end // step) * step)
-                end = own[b.name].end
+        own = {
+            b.name: replace(b, name=f"{b.name}_{me}") for b in kernel.buffers if b.name in staging
+        }
         buffers += own.values()
         mine = tuple(_turns(stmt, me, own) for stmt in body)
         roles.append(kir.Role(f"compute{me}", me * warps, warps, mine))

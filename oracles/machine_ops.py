@@ -113,6 +113,7 @@ def factor(dtype: DType, x: Array) -> Array:
     Notes
     -----
     Of f32 it takes tf32: the lower 13 bits are cut off.  In f64 sums of products of i8 are exact.
+    Registers of 16-bit types are packed in front of it, which rounds them.
     """
     match dtype:
         case DType.F32:
@@ -125,7 +126,7 @@ def factor(dtype: DType, x: Array) -> Array:
         case DType.F8E5M2:
             return np.asarray(E5M2[x])
         case _:
-            return x
+            return round_to(dtype, x)
 
 
 def total(dtype: DType, product: Array, before: Array | None) -> Array:

@@ -23,7 +23,7 @@ ORDER = (
     "validate", "cookbook_ring", "cookbook_sum", "cookbook_matmul", "cookbook_grid", "cookbook",
     "params", "matmul_params", "ampere_params", "shape_class", "domain", "segment", "scheduler",
     "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_product", "lower_operand",
-    "lower_hopper", "lower_ampere", "effects", "circular_buffer", "warp_specialize", "rings",
+    "lower_hopper", "lower_ampere", "effects", "rings", "circular_buffer", "warp_specialize",
     "async_copies", "tensor_cores", "free_slots", "relay_slots", "take_turns", "sync",
     "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",
     "codegen_sync", "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify",
