@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from fuser import kernel_ir as kir
-from fuser.domain import Product
+from fuser.domain import Access, Product
 from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.lower_operand import compute_operand
@@ -39,6 +39,8 @@ def lower_hopper(
     by_tma = params.store == "tma"
     lowering = _Hopper(name, tiling, params, shapes, params.sharing, by_tma, params.cluster)
     lowering.schedule = params
+    # Warpgroups that take tiles in turn have a slot each: a wait tells a phase from the next only.
+    lowering.tiles = kir.CircularBuffer(2 if params.split == "ping_pong" else 1, 0)
     return lowering.kernel()
 
 
@@ -57,6 +59,24 @@ class _Hopper(ProductLowering):
             # because of it (C7514).
             prefetch = params.stages - 1
         return kir.CircularBuffer(params.stages, prefetch, roles)
+
+    def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
+        """Put copies of what the epilogue reads behind the loops of a load role, or before."""
+        copies: list[kir.Stmt] = []
+        for access in self.tiling.domain.inputs if self.schedule.inputs == "tma" else ():
+            whole = all(self.tiling.walks(access, a) for a in (self.tiling.rows, self.tiling.cols))
+            if not whole or not self.suits_tma(access):
+                continue
+            for first in range(0, self.params.tile[1], self.params.columns):
+                box = self.part(access, first)
+                buffer = self.buffer(f"S_{access.name}_{first}", access.tv.dtype, box.shape)
+                copies.append(kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA))
+        return [*copies, *loops] if self.schedule.split == "pipelined" else [*loops, *copies]
+
+    def copied(self, access: Access, first: int) -> kir.Slot | None:
+        """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
+        buffer = self.buffers.get(f"S_{access.name}_{first}")
+        return None if buffer is None else kir.Slot(buffer, 0)
 
     def before(self, product: Product) -> list[kir.Stmt]:
         return []

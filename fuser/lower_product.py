@@ -48,6 +48,8 @@ class ProductLowering:
         Whether outputs that TMA can write are written by it.
     cluster : tuple of int
         CTAs of a cluster along rows and columns of tiles.
+    tiles : CircularBuffer
+        What is asked of the passes for the loop over tiles, if there is one.
     """
 
     name: str
@@ -57,6 +59,7 @@ class ProductLowering:
     threads: int
     by_tma: bool
     cluster: tuple[int, int] = (1, 1)
+    tiles: kir.CircularBuffer = field(default_factory=lambda: kir.CircularBuffer(1, 0))
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: dict[str, kir.Buffer] = field(default_factory=dict)
@@ -71,14 +74,14 @@ class ProductLowering:
             self.tensors[access.name] = self._tensor(access)
         body: tuple[kir.Stmt, ...] = (
             *self._origins(),
-            *self._loops(),
+            *self.around(self._loops()),
             *self._epilogue(),
         )
         grid: tuple[Expr, ...] = ()
         if params.persistent:
             mine, all_ = kir.BLOCK // self._ctas, kir.GRID // self._ctas
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
-            body = (trips, kir.ForLoop(TURN, TILES, body, kir.CircularBuffer(1, 0)))
+            body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
         else:
             grid = (eq(kir.GRID, self._count() * self._ctas),)
         strides = [
@@ -119,6 +122,14 @@ class ProductLowering:
     def before(self, product: Product) -> list[kir.Stmt]:
         """Return what must be done to an accumulator before its loop."""
         raise NotImplementedError
+
+    def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
+        """Return the loops that multiply, with copies of what the epilogue reads beside them."""
+        return loops
+
+    def copied(self, access: Access, first: int) -> kir.Slot | None:
+        """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
+        return None
 
     def request(self) -> kir.CircularBuffer:
         """Return what is asked of the passes for every loop that multiplies."""
@@ -252,8 +263,12 @@ class ProductLowering:
         # Inputs first: they are on their way while the last products are still awaited.
         for access in tiling.domain.inputs:
             frag = math.fragment(f"r_{access.name}", access.tv.dtype)
-            box = self.box(access, self._at(first), self._shape(access))
-            math.math.append(kir.Load(frag, box, self._width(access)))
+            slot = self.copied(access, first)
+            if slot is not None:
+                matrix = access.tv.dtype.nbytes == 2
+                math.math.append(kir.Load(frag, slot, 2, matrix=matrix))
+            else:
+                math.math.append(kir.Load(frag, self.part(access, first), self._width(access)))
             math.done[(access.tv, access.coords)] = frag
         for product in tiling.domain.products:
             part = whole = self.accumulator(product)
@@ -268,7 +283,7 @@ class ProductLowering:
         copies: list[kir.Stmt] = []
         for access in tiling.domain.writes:
             frag = math.value(access.tv, access.coords)
-            box = self.box(access, self._at(first), self._shape(access))
+            box = self.part(access, first)
             if not self.written_by_tma(access):
                 stores.append(kir.Store(box, frag, self._width(access)))
                 continue
@@ -286,6 +301,10 @@ class ProductLowering:
     def _at(self, first: int) -> dict[int, Expr]:
         return {self.tiling.cols: self._origin(self.tiling.cols) + first}
 
+    def part(self, access: Access, first: int) -> kir.Box:
+        """Return the columns from `first` on that the epilogue takes at a time."""
+        return self.box(access, self._at(first), self._shape(access))
+
     def _shape(self, access: Access) -> tuple[int, ...]:
         """Part of a tensor's tile that the epilogue takes at a time."""
         tile = (*self.tiling.tile[: self.tiling.cols], self.params.columns)
@@ -300,7 +319,11 @@ class ProductLowering:
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        if not self.by_tma or access.name not in self.shapes.tma:
+        return self.by_tma and self.suits_tma(access)
+
+    def suits_tma(self, access: Access) -> bool:
+        """Whether TMA can move what the epilogue takes of a tensor at a time."""
+        if access.name not in self.shapes.tma:
             return False
         row = self.params.columns * access.tv.dtype.nbytes
         tile = prod(self._shape(access)) * access.tv.dtype.nbytes

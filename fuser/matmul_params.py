@@ -52,6 +52,9 @@ class MatmulParams:
         Columns of the result that the epilogue computes at a time; divides the tile's.
     store : {"direct", "tma"}
         Mechanism of the outputs; those that TMA cannot write are stored directly.
+    inputs : {"direct", "tma"}
+        Mechanism of what the epilogue reads; TMA brings whole tiles into a ring of the tiles, so
+        `persistent` only, and those that it cannot move, and vectors, are loaded directly.
     cluster : tuple of int
         CTAs of a cluster along rows and columns of tiles: (1, 1), or 2 or 4 along one of them.
         Those along rows share the columns' operand, and the other way round: one loads it for all.
@@ -81,6 +84,7 @@ class MatmulParams:
     registers: tuple[int, int] | None = None
     cluster: tuple[int, int] = (1, 1)
     prologue: Prologue = "memory"
+    inputs: Mechanism = "direct"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -97,9 +101,15 @@ class MatmulParams:
                 f"persistent={self.persistent}): two warpgroups take the tiles of a CTA in turn; "
                 "use warpgroups=2, persistent=True"
             )
-        if self.store not in ("direct", "tma"):
+        for name, mechanism in (("store", self.store), ("inputs", self.inputs)):
+            if mechanism not in ("direct", "tma"):
+                raise ScheduleError(
+                    f'MatmulParams({name}={mechanism!r}): unknown mechanism; use "direct" or "tma"'
+                )
+        if self.inputs == "tma" and not self.persistent:
             raise ScheduleError(
-                f'MatmulParams(store={self.store!r}): unknown mechanism; use "direct" or "tma"'
+                'MatmulParams(inputs="tma", persistent=False): their ring is one of tiles; use '
+                'persistent=True, or inputs="direct"'
             )
         check_prologue("MatmulParams", self.prologue)
         if not 1 <= self.stages <= MAX_STAGES:

@@ -113,7 +113,8 @@ def _turns(stmt: kir.Stmt, me: int, own: dict[str, kir.Buffer]) -> kir.Stmt:
     if not isinstance(stmt, kir.ForLoop):
         return _anew(stmt, own)
     body = tuple(_anew(inner, own) for inner in stmt.body)
-    skipped = tuple(kir.Assign(place, place + stop) for place, stop in _counted(stmt.body))
+    counted = [*_counted(stmt.body), *((at, 1) for at in _own_position(stmt))]
+    skipped = tuple(kir.Assign(place, place + turns) for place, turns in counted)
     return replace(stmt, body=(kir.IfThenElse(eq(stmt.index % 2, me), body, skipped),))
 
 
@@ -131,14 +132,14 @@ def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer]) -> kir.Stmt:
 
 def _counted(body: Body) -> list[tuple[Var, Expr]]:
     """Return the positions that loops in `body` count, and by how much in all."""
-    return [
-        (stmt.circular.position, stmt.stop)
-        for stmt in body
-        if isinstance(stmt, kir.ForLoop)
-        and stmt.circular is not None
-        and stmt.circular.position not in (None, stmt.index)
-        and stmt.circular.position is not None
-    ]
+    loops = (stmt for stmt in body if isinstance(stmt, kir.ForLoop))
+    return [(position, loop.stop) for loop in loops for position in _own_position(loop)]
+
+
+def _own_position(loop: kir.ForLoop) -> list[Var]:
+    """Return the position that a loop counts beside its index, if it does."""
+    position = loop.circular.position if loop.circular is not None else None
+    return [] if position is None or position == loop.index else [position]
 
 
 # --- registers ----------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ class Footprint:
         Columns are those that integers take, too.
     leaves : int
         Tensors that an operand is computed from, in registers if that is asked for.
+    in_bytes : int
+        Bytes per element of all that an epilogue reads.
     """
 
     products: int = 1
@@ -82,6 +84,7 @@ class Footprint:
     wide: int = 2
     whole: bool = False
     leaves: int = 0
+    in_bytes: int = 0
 
     def fits(
         self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
@@ -94,6 +97,14 @@ class Footprint:
         staging = self.out_bytes * m * columns * STAGING
         held = (self.products * m * n + self.leaves * m * k) // threads
         return held <= ACCUMULATORS and ring + staging + BARRIER_BYTES <= SM_90A.smem_bytes
+
+    def brings(self, params: MatmulParams) -> bool:
+        """Tell whether there is room for whole tiles of what the epilogue reads, too."""
+        m, n, k = params.tile
+        ring = self.operands * max(m, n) * k * self.wide * params.stages
+        staging = self.out_bytes * m * params.columns * STAGING
+        tiles = self.in_bytes * m * n * STAGING
+        return params.persistent and ring + staging + tiles + BARRIER_BYTES <= SM_90A.smem_bytes
 
     def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
         """Return how many stages fit, of 1..8."""
@@ -113,7 +124,10 @@ def footprint(fusion: Fusion) -> Footprint:
             leaves = {leaf for product in made for leaf in product.leaves}
             operands = {access for p in made for access in (p.a, p.b, *p.leaves)}
             out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
-            found.append(Footprint(len(made), len(operands), out, leaves=len(leaves)))
+            given = sum(access.tv.dtype.nbytes for access in segment.domain.inputs) * bool(made)
+            found.append(
+                Footprint(len(made), len(operands), out, leaves=len(leaves), in_bytes=given)
+            )
             types |= {leaf.tv.dtype for leaf in leaves}
     sizes = [dtype.nbytes for dtype in types] or [2]
     return Footprint(
@@ -124,6 +138,7 @@ def footprint(fusion: Fusion) -> Footprint:
         max(sizes),
         whole,
         max(f.leaves for f in found),
+        max(f.in_bytes for f in found),
     )
 
 
@@ -165,7 +180,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
     shared = CLUSTERS if split != "pipelined" else ()
-    return MatmulParams(
+    params = MatmulParams(
         tile=tile,
         warpgroups=groups,
         split=split,
@@ -179,6 +194,9 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
         prologue=_prologue(draw, need),
     )
+    if need.in_bytes and need.brings(params):
+        return replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
+    return params
 
 
 def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:

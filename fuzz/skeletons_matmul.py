@@ -16,7 +16,7 @@ from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
-from fuser.params import Prologue
+from fuser.params import Mechanism, Prologue
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
@@ -173,6 +173,7 @@ def hopper(
     registers: tuple[int, int] | None = None,
     cluster: tuple[int, int] = (1, 1),
     prologue: Prologue = "memory",
+    inputs: Mechanism = "direct",
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -188,6 +189,7 @@ def hopper(
         registers=registers,
         cluster=cluster,
         prologue=prologue,
+        inputs=inputs,
     )
 
 
@@ -229,6 +231,13 @@ MATMULS: dict[str, Schedule] = {
         computed,
         AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, prologue="registers"),
     ),
+    "inputs_pipelined": Schedule(
+        residual, hopper("pipelined", 2, 1, persistent=True, columns=8, inputs="tma")
+    ),
+    "inputs_cooperative": Schedule(
+        residual, hopper("cooperative", 2, 0, persistent=True, inputs="tma")
+    ),
+    "inputs_ping_pong": Schedule(residual, hopper("ping_pong", 2, 1, columns=8, inputs="tma")),
     "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
     "two_loops_cooperative": Schedule(two_sums, hopper("cooperative", 2, 0, persistent=True)),
     "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),
