@@ -82,20 +82,22 @@ def fragments(stmt: kir.Stmt) -> frozenset[str]:
 
 def reslot(stmt: kir.Stmt, new: dict[str, kir.Slot]) -> kir.Stmt:
     """Return the statement with the slots of the named buffers replaced."""
-    return _moved(stmt, lambda slot: new.get(slot.buffer.name, slot))
+    return moved(stmt, lambda slot: new.get(slot.buffer.name, slot))
 
 
 def rebuffer(stmt: kir.Stmt, new: dict[str, kir.Buffer]) -> kir.Stmt:
     """Return the statement with the named buffers replaced by others; slots keep their index."""
 
-    def moved(slot: kir.Slot) -> kir.Slot:
+    def named(slot: kir.Slot) -> kir.Slot:
         buffer = new.get(slot.buffer.name, slot.buffer)
         return slot if buffer == slot.buffer else replace(slot, buffer=buffer)
 
-    return _moved(stmt, moved)
+    return moved(stmt, named)
 
 
-def _moved(stmt: kir.Stmt, move: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
+def moved(stmt: kir.Stmt, move: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
+    """Return the statement with each of its slots replaced by what `move` makes of it."""
+
     def ref(it: kir.Box | kir.Slot) -> kir.Box | kir.Slot:
         return move(it) if isinstance(it, kir.Slot) else it
 

@@ -39,8 +39,9 @@ def lower_hopper(
     by_tma = params.store == "tma"
     lowering = _Hopper(name, tiling, params, shapes, params.sharing, by_tma, params.cluster)
     lowering.schedule = params
-    # Warpgroups that take tiles in turn have a slot each: a wait tells a phase from the next only.
-    lowering.tiles = kir.CircularBuffer(2 if params.split == "ping_pong" else 1, 0)
+    if params.split == "ping_pong" and params.inputs == "tma":
+        # A slot for each of the warpgroups: a wait tells a phase from the next one only.
+        lowering.tiles = kir.CircularBuffer(2, 0)
     return lowering.kernel()
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fuser import kernel_ir as kir
 from fuser.arch import launch_registers
-from fuser.effects import drains, fills, rebuffer
-from fuser.expr import Expr, Var, eq
+from fuser.effects import drains, fills, moved
+from fuser.expr import Expr, Var, eq, substitute
 from fuser.rings import placed
 
 Body = tuple[kir.Stmt, ...]
@@ -111,23 +111,35 @@ def _ping_pong(kernel: kir.Kernel, body: Body) -> tuple[list[kir.Role], tuple[ki
 def _turns(stmt: kir.Stmt, me: int, own: dict[str, kir.Buffer]) -> kir.Stmt:
     """Guard the body of the outermost loop by whose turn it is; count on through the others'."""
     if not isinstance(stmt, kir.ForLoop):
-        return _anew(stmt, own)
-    body = tuple(_anew(inner, own) for inner in stmt.body)
+        return _anew(stmt, own, None)
+    body = tuple(_anew(inner, own, stmt.index) for inner in stmt.body)
     counted = [*_counted(stmt.body), *((at, 1) for at in _own_position(stmt))]
     skipped = tuple(kir.Assign(place, place + turns) for place, turns in counted)
     return replace(stmt, body=(kir.IfThenElse(eq(stmt.index % 2, me), body, skipped),))
 
 
-def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer]) -> kir.Stmt:
-    """Return a statement of its own for each role, on buffers of its own."""
+def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer], turn: Var | None) -> kir.Stmt:
+    """Return a statement of its own for each role, on buffers of its own.
+
+    Where these have several slots, a role takes them in its own turns: every other one.
+    """
+
+    def mine(slot: kir.Slot) -> kir.Slot:
+        if slot.buffer.name not in own:
+            return slot
+        index = slot.index if turn is None else substitute(slot.index, {turn: turn // 2})
+        return replace(slot, buffer=own[slot.buffer.name], index=index)
+
+    def each(body: Body) -> Body:
+        return tuple(_anew(inner, own, turn) for inner in body)
+
     match stmt:
         case kir.ForLoop(_, _, body) | kir.Role(_, _, _, body) | kir.Elect(_, body):
-            return replace(stmt, body=tuple(_anew(inner, own) for inner in body))
+            return replace(stmt, body=each(body))
         case kir.IfThenElse(_, then, orelse):
-            then, orelse = (tuple(_anew(inner, own) for inner in side) for side in (then, orelse))
-            return replace(stmt, then=then, orelse=orelse)
+            return replace(stmt, then=each(then), orelse=each(orelse))
         case _:
-            return replace(rebuffer(stmt, own))
+            return replace(moved(stmt, mine))
 
 
 def _counted(body: Body) -> list[tuple[Var, Expr]]:
