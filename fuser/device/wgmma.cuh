@@ -17,9 +17,11 @@ template <class A, class B> struct Mixed;
 // bytes or 16 rows, PER_PANEL of them until the next PANEL; BLOCK: down 64 rows or columns.
 template <bool TRANSPOSED, uint32 HIGH, int LEADING, int STEP, int PER_PANEL, int PANEL, int BLOCK> struct Tile {
   static constexpr bool kTransposed = TRANSPOSED;
+  // In a cluster the bits above hold the rank of the CTA, which would be added to LEADING.
+  static constexpr uint32 kAddress = 0x3ffff;
   uint32 low;
   __device__ __forceinline__ explicit Tile(const void* slot, int block = 0)
-      : low((uint32(__cvta_generic_to_shared(slot)) >> 4) + block * BLOCK + (uint32(LEADING) << 16)) {}
+      : low((uint32(__cvta_generic_to_shared(slot)) & kAddress) / 16 + block * BLOCK + (uint32(LEADING) << 16)) {}
   __device__ __forceinline__ uint64 at(int block, int step) const {
     return uint64(HIGH) << 32 | (low + block * BLOCK + step / PER_PANEL * PANEL + step % PER_PANEL * STEP);
   }
