@@ -48,7 +48,8 @@ def types(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS)
 def tests(session: nox.Session) -> None:
     """Run the tests that need no GPU (under five minutes on two cores); -- goes to pytest."""
-    _python(session, "pytest", "-m", "not gpu", *session.posargs)
+    split = () if GIVEN_PYTHON else ("-n", "auto", "--dist", "worksteal")
+    _python(session, "pytest", "-m", "not gpu", *split, *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 
 from hypothesis import strategies as st
 
@@ -12,17 +11,17 @@ from fuser.arch import SM_90A, launch_registers
 from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.fusion_ir import Fusion, Symbol, TensorView
+from fuser.fusion_ir import Fusion
 from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import matmul_tiling
-from fuser.mma_axes import MmaAxis, Role, roles
+from fuser.mma_axes import Role, roles
 from fuser.params import MAX_STAGES, Prologue
 from fuser.segment import segments
 from fuser.shape_class import Choices
 from fuser.validate_mma import STEP_NBYTES
-from fuzz.case import Case, specs, symbols
+from fuzz.case import Case, specs
 from fuzz.draft import rarely
-from fuzz.matmul_operands import MAX_SUM
+from fuzz.matmul_extents import SMALL_TILE, word
 
 SPLITS: dict[str, Split] = {
     "hopper-pipelined": "pipelined",
@@ -35,16 +34,6 @@ OBSERVES: dict[str, Observe] = {"ampere-groups": "groups", "ampere-mbarriers": "
 MATMUL_FAMILIES = (*SPLITS, *OBSERVES)
 """Every schedule family of products."""
 
-SMALL_TILE = 64 * 64 * 64
-"""Products of most tiles, so that a simulation stays short."""
-MAX_STEPS = 24
-"""Steps along the summed axes of all tiles of a product, for the same reason."""
-MAX_TILES = 8
-"""Tiles of a product."""
-MAX_WORK = 12 * SMALL_TILE
-"""Products of whole tiles in all."""
-MAX_ELEMENTS = 1 << 14
-"""Elements of the largest tensor."""
 ACCUMULATORS = 160
 """Accumulators of a thread over all products of a kernel; its epilogue needs registers too."""
 FRAGMENTS = 64
@@ -248,16 +237,10 @@ def _has_f8(fusion: Fusion) -> bool:
     return any(arg.dtype.is_f8 for tv in fusion.tensors if tv.op == "mma" for arg in tv.args)
 
 
-def _word(fusion: Fusion) -> int:
-    """Return how many elements of the smallest operand cp.async takes at least."""
-    types = [arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args]
-    return max([2, *(4 // dtype.nbytes for dtype in types)])
-
-
 def _sums_over_odd(fusion: Fusion) -> bool:
     """Tell whether words do not divide an extent that is summed over, whatever the call."""
     return any(
-        axis.role is Role.K and isinstance(axis.extent, int) and axis.extent % _word(fusion)
+        axis.role is Role.K and isinstance(axis.extent, int) and axis.extent % word(fusion)
         for tv in fusion.tensors
         if tv.op == "mma"
         for axis in roles(tv)
@@ -278,111 +261,6 @@ def _registers(draw: st.DrawFn, split: Split, groups: int) -> tuple[int, int] | 
         if load + compute * groups <= have * (groups + 1)
     ]
     return draw(st.sampled_from(shares))
-
-
-# --- extents --------------------------------------------------------------------------------
-
-
-@st.composite
-def matmul_extents(
-    draw: st.DrawFn, fusion: Fusion, params: MatmulParams | AmpereParams, *, exact: bool = False
-) -> dict[str, int]:
-    """Values of every symbol: 1, tails, one past a tile, several turns of a ring, 0.
-
-    `exact` bounds what products sum over.  Shrinks towards 8 for every symbol.
-    """
-    m, n, k = params.tile
-    turns = [k * params.stages, k * (2 * params.stages + 1)]
-    edges = {
-        Role.BATCH: [1, 2, 3],
-        Role.M: [8, m, 1, m - 1, m + 1, 7, 2 * m + 8, m // 2, 3],
-        Role.N: [8, n, 1, n - 1, n + 1, 7, 2 * n + 8, 40, 3],
-        Role.K: [8, k, 64, *turns, 1, k - 1, k + 1, k + 8, 3, 2 * k, 4 * k - 8],
-    }
-    even = draw(st.sampled_from([True, True, False]))
-    empty = rarely(draw) and rarely(draw)
-    found = {}
-    for name in symbols(fusion):
-        role = _role(fusion, name)
-        choices = [e for e in edges[role] if not even or role is Role.BATCH or e % 8 == 0]
-        drawn = st.sampled_from(choices)
-        found[name] = draw(drawn if even else drawn | st.integers(1, 80))
-    found = bounded(fusion, params, found, exact=exact)
-    if isinstance(params, AmpereParams):  # which copies by words of 4 bytes
-        word = _word(fusion)
-        found |= {name: n + -n % word for name, n in found.items() if _is_summed(fusion, name)}
-    if empty and found:
-        found[draw(st.sampled_from(sorted(found)))] = 0
-    return found
-
-
-def bounded(
-    fusion: Fusion, params: MatmulParams | AmpereParams, values: dict[str, int], *, exact: bool
-) -> dict[str, int]:
-    """Return extents, the largest of them halved until no kernel has much to do.
-
-    What is a multiple of 8 stays one, so that TMA can still move it.
-    """
-    values = dict(values)
-    while any(n > 1 for n in values.values()) and not _is_short(
-        fusion, params, values, exact=exact
-    ):
-        largest = max(values, key=lambda name: values[name])
-        half = values[largest] // 2
-        values[largest] = half // 8 * 8 if half > 8 and values[largest] % 8 == 0 else half
-    return values
-
-
-def _is_short(
-    fusion: Fusion,
-    params: MatmulParams | AmpereParams,
-    values: dict[str, int],
-    *,
-    exact: bool,
-) -> bool:
-    def size(axis: MmaAxis) -> int:
-        return values[axis.extent.name] if isinstance(axis.extent, Symbol) else axis.extent
-
-    def shape(tv: TensorView) -> list[int]:
-        return [values[n.name] if isinstance(n, Symbol) else n for n in tv.shape]
-
-    if max((prod(shape(tv)) for tv in fusion.tensors), default=0) > MAX_ELEMENTS:
-        return False
-    for tv in fusion.tensors:
-        if tv.op != "mma":
-            continue
-        by_role = {role: [size(a) for a in roles(tv) if a.role is role] for role in Role}
-        if exact and prod(by_role[Role.K]) > MAX_SUM:
-            return False
-        # The last axis of each kind is tiled; those before it may be walked one by one.
-        tiles = prod(by_role[Role.BATCH])
-        for role, tile in ((Role.M, params.tile[0]), (Role.N, params.tile[1])):
-            *outer, last = by_role[role] or [1]
-            tiles *= prod(outer) * -(-last // tile)
-        steps = tiles * -(-prod(by_role[Role.K]) // params.tile[2])
-        long = tiles > MAX_TILES or steps > MAX_STEPS or steps * prod(params.tile) > MAX_WORK
-        if long and (steps, tiles) != (1, 1):  # one step of a large tile is as short as it gets
-            return False
-    return True
-
-
-def _is_summed(fusion: Fusion, symbol: str) -> bool:
-    return any(
-        axis.role is Role.K and str(axis.extent) == symbol
-        for tv in fusion.tensors
-        if tv.op == "mma"
-        for axis in roles(tv)
-    )
-
-
-def _role(fusion: Fusion, symbol: str) -> Role:
-    """Return what a symbol does first in a product."""
-    for tv in fusion.tensors:
-        if tv.op == "mma":
-            for axis in roles(tv):
-                if str(axis.extent) == symbol:
-                    return axis.role
-    return Role.N
 
 
 def suited(case: Case) -> Case:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from fuzz.case import Case, Kind
 from fuzz.fusion_strategies import fusions, single_op_fusions
-from fuzz.matmul_schedules import MATMUL_FAMILIES, matmul_extents, matmul_params, suited
+from fuzz.matmul_extents import matmul_extents
+from fuzz.matmul_schedules import MATMUL_FAMILIES, matmul_params, suited
 from fuzz.matmul_strategies import product_fusions
 from fuzz.param_strategies import (
     FAMILIES,

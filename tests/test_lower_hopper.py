@@ -48,10 +48,13 @@ def kernel(of: Case) -> kir.Kernel:
     return launch.kernel
 
 
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
-@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize(
+    ("params", "dtype"),
+    [*((params, "bf16") for params in PARAMS.values()), (COOPERATIVE, "f32")],
+    ids=[*PARAMS, "f32"],
+)
 def test_tma_brings_whole_tiles_of_what_the_epilogue_reads(
-    dtype: str, params: MatmulParams
+    params: MatmulParams, dtype: str
 ) -> None:
     """And nothing else: the bias is loaded directly."""
     of = Case(residual(dtype), params, {"m": 200, "n": 72, "k": 40}, "reals", 0)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
+from contextlib import nullcontext
 from random import Random
 
 import pytest
 from hypothesis import Phase, find, given, seed, settings
+from hypothesis.errors import NoSuchExample
 
 from fuser.ampere_params import AmpereParams
 from fuser.arch import SM_90A
 from fuser.classify import classify
 from fuser.errors import ScheduleError
-from fuser.fusion_ir import Fusion, FusionDefinition, Symbol
+from fuser.fusion_ir import Fusion, FusionDefinition
 from fuser.matmul_params import MatmulParams
-from fuser.mma_axes import Role, roles
 from fuser.pipeline import build
-from fuzz.case import Case, specs, to_text
-from fuzz.matmul_operands import MAX_SUM
+from fuzz.case import Case, specs
 from fuzz.matmul_schedules import (
     MATMUL_FAMILIES,
-    MAX_ELEMENTS,
     Footprint,
-    bounded,
     footprint,
-    matmul_extents,
     matmul_params,
     suited,
 )
-from fuzz.strategies import product_cases
 
 QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
 PLAIN = MatmulParams(
@@ -81,45 +76,31 @@ def test_every_schedule_of_a_family_fits(family: str) -> None:
     assert len(counts) >= 2
 
 
-def test_extents_meet_every_corner_in_every_role() -> None:
-    """Nothing, one, tails, whole tiles, and more than a ring holds."""
-    counts: Counter[str] = Counter()
-    fusion = product()
-
-    @seed(1)
-    @settings(database=None, phases=(Phase.generate,), max_examples=300, deadline=None)
-    @given(matmul_extents(fusion, PLAIN))
-    def draw(values: dict[str, int]) -> None:
-        for name, tile in zip(("m", "n", "k"), PLAIN.tile, strict=True):
-            n = values[name]
-            corners = {"none": n == 0, "one": n == 1, "tail": n % tile > 0, "whole": n % tile == 0}
-            corners |= {"odd": n % 2 == 1, "of 8": n % 8 == 0, "past a tile": n == tile + 1}
-            corners |= {"several": n > tile}
-            counts.update(f"{name} {corner}" for corner, met in corners.items() if met)
-
-    draw()
-    wanted = ("none", "one", "tail", "whole", "odd", "of 8", "past a tile", "several")
-    missing = [f"{name} {corner}" for name in "mnk" for corner in wanted]
-    assert not [corner for corner in missing if not counts[corner]], counts
+def computed() -> Fusion:
+    """An A of two tensors, one of them of f32, and a residual."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    a = fd.ops.cast(fd.ops.add(x, fd.define_tensor(["m", "k"], "f32")), "bf16")
+    fd.add_output(fd.ops.add(fd.ops.linear(a, w), fd.define_tensor(["m", "n"], "bf16")))
+    return fd.fusion()
 
 
-def test_large_extents_are_halved_and_stay_multiples_of_8() -> None:
-    """A case is judged in a second, and TMA can still move its tensors."""
-    values = bounded(product(), PLAIN, {"m": 4096, "n": 4096, "k": 4096}, exact=True)
-    assert all(n % 8 == 0 for n in values.values())
-    assert values["k"] <= MAX_SUM
-    assert values["m"] * values["n"] <= MAX_ELEMENTS
+def test_what_a_fusion_could_have_in_registers_and_by_tma_is_counted() -> None:
+    """Tiles of leaves are of their own type, and the epilogue reads whole tiles."""
+    found = footprint(computed())
+    assert (found.leaves, found.operands, found.wide, found.in_bytes) == (2, 4, 4, 2)
 
 
-@given(product_cases(kinds=("integers",)))
-@settings(max_examples=60, deadline=None)
-def test_exact_cases_sum_over_few_elements(case: Case) -> None:
-    """More than `MAX_SUM` products of the largest factors would not stay exact in f32."""
-    for tv in case.fusion.tensors:
-        if tv.op == "mma":
-            sums = [axis.extent for axis in roles(tv) if axis.role is Role.K]
-            length = prod(case.extents[n.name] if isinstance(n, Symbol) else n for n in sums)
-            assert length <= MAX_SUM + 2, to_text(case)
+def test_every_place_of_a_prologue_and_of_inputs_is_drawn() -> None:
+    """Where there is something to choose."""
+    choices = {
+        "registers": lambda params: params.prologue == "registers",
+        "tma": lambda params: isinstance(params, MatmulParams) and params.inputs == "tma",
+    }
+    for chosen in choices.values():
+        for fusion, drawn in ((computed(), True), (product(), False)):
+            with nullcontext() if drawn else pytest.raises(NoSuchExample):
+                find(matmul_params(fusion), chosen, settings=QUIET, random=Random(1))
 
 
 @pytest.mark.parametrize(("transposed", "columns"), [(False, 24), (True, 16)])
