@@ -12,7 +12,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -20,13 +20,11 @@ import click
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.nn import functional
 
 from fuser.errors import ScheduleError
-from fuser.fusion_ir import FusionDefinition
 from fuser.matmul_params import MatmulParams
 from fuser.runtime import Executable, device_present
-from fuser.tensor_view import Fusion, TensorView
+from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
 
 L2_BYTES = 60_000_000
 SAMPLES = 11
@@ -34,157 +32,6 @@ LONG_US = 20_000.0
 """A graph repeats its calls until it takes about so long."""
 PRACTICAL_FLOPS, PRACTICAL_BYTES = 790e12, 4.3e12
 """What an H200 does per second on random bf16 data; the roof of a row."""
-
-Tensors = tuple[torch.Tensor, ...]
-Form = Callable[..., torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One case: out = f(x [M, K], weights [N, K], ...), bf16.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        M, N and K.
-    products : int
-        How many products of that shape.
-    extra : str
-        What else goes in: "bias", "residual" or nothing.
-    form : callable
-        The same in torch, on inputs in the order of the fusion's.
-    fusion : callable
-        Makes our fusion.
-    """
-
-    name: str
-    shape: tuple[int, int, int]
-    form: Form
-    fusion: Callable[[], Fusion]
-    products: int = 1
-    extra: str = ""
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of the products."""
-        m, n, k = self.shape
-        return 2 * m * n * k * self.products
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors, each once."""
-        m, n, k = self.shape
-        wide = 2 if self.extra == "residual" else 1
-        return 2 * (m * k + self.products * n * k + wide * m * n)
-
-    def inputs(self) -> Tensors:
-        """Return random tensors in [-1, 1]."""
-        m, n, k = self.shape
-        found = [_random(m, k), *(_random(n, k) for _ in range(self.products))]
-        if self.extra:
-            found.append(_random(n) if self.extra == "bias" else _random(m, n))
-        return tuple(found)
-
-
-def _random(*shape: int) -> torch.Tensor:
-    return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
-
-
-def rows() -> list[Row]:
-    """Return the table: squares, language models' layers, epilogues and gated layers."""
-    plain = {
-        "G1": (1024, 1024, 1024),
-        "G2": (2048, 2048, 2048),
-        "G3": (4096, 4096, 4096),
-        "G4": (8192, 8192, 8192),
-        "G5": (16384, 16384, 1024),
-        "G6": (2048, 2048, 8192),
-        "L1": (8192, 6144, 4096),
-        "L2": (4096, 4096, 14336),
-        "L3": (2048, 8192, 8192),
-        "L4": (512, 28672, 8192),
-        "L5": (4096, 24576, 1536),
-        "L6": (128, 7168, 16384),
-        "L7": (64, 18944, 3584),
-        "L8": (16, 32064, 4096),
-    }
-    out = [Row(name, shape, functional.linear, _plain) for name, shape in plain.items()]
-    biased = {
-        "E1": ((8192, 4096, 4096), "gelu_tanh"),
-        "E2": ((4096, 4096, 4096), "relu"),
-        "E3": ((8192, 14336, 4096), "silu"),
-        "E5": ((256, 4096, 4096), "gelu_tanh"),
-    }
-    for name, (shape, op) in biased.items():
-        out.append(Row(name, shape, _torch_biased(op), _biased(op), extra="bias"))
-    residual = Row("E4", (4096, 4096, 14336), _torch_residual, _residual, extra="residual")
-    out.insert(-1, residual)
-    gated = {"M1": (8192, 14336, 4096), "M2": (2048, 18944, 3584), "M3": (128, 14336, 4096)}
-    out += [Row(name, shape, _torch_gated, _gated, products=2) for name, shape in gated.items()]
-    return out
-
-
-# --- fusions, and what they are in torch --------------------------------------------------------
-
-
-def _begin(products: int = 1) -> tuple[FusionDefinition, TensorView, list[TensorView]]:
-    fd = FusionDefinition()
-    x = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-    weights = [fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(products)]
-    return fd, x, weights
-
-
-def _plain() -> Fusion:
-    fd, x, (w,) = _begin()
-    fd.add_output(fd.ops.linear(x, w))
-    return fd.fusion()
-
-
-def _biased(op: str) -> Callable[[], Fusion]:
-    def make() -> Fusion:
-        fd, x, (w,) = _begin()
-        bias = fd.define_tensor(shape=[-1], dtype="bf16")
-        fd.add_output(getattr(fd.ops, op)(fd.ops.linear(x, w, bias)))
-        return fd.fusion()
-
-    return make
-
-
-def _torch_biased(op: str) -> Form:
-    acts: dict[str, Form] = {
-        "gelu_tanh": lambda y: functional.gelu(y, approximate="tanh"),
-        "relu": functional.relu,
-        "silu": functional.silu,
-    }
-    act = acts[op]
-    return lambda x, w, b: act(functional.linear(x, w, b))
-
-
-def _residual() -> Fusion:
-    fd, x, (w,) = _begin()
-    r = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-    fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
-    return fd.fusion()
-
-
-def _torch_residual(x: torch.Tensor, w: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
-    return functional.linear(x, w) + r
-
-
-def _gated() -> Fusion:
-    fd, x, (gate, up) = _begin(2)
-    fd.add_output(fd.ops.mul(fd.ops.silu(fd.ops.linear(x, gate)), fd.ops.linear(x, up)))
-    return fd.fusion()
-
-
-def _torch_gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    return functional.silu(functional.linear(x, gate)) * functional.linear(x, up)
-
-
-def _torch_stacked(x: torch.Tensor, gate_and_up: torch.Tensor) -> torch.Tensor:
-    gate, up = functional.linear(x, gate_and_up).chunk(2, -1)
-    return functional.silu(gate) * up
-
 
 # --- candidates ---------------------------------------------------------------------------------
 
@@ -222,6 +69,9 @@ def candidates(row: Row) -> dict[str, MatmulParams]:
     add((128, 128 // row.products, 64), 2, "ping_pong", 5)
     add((128, 128 // row.products, 64), 2, "cooperative", 6)
     add((64, 128, 64), 2, "ping_pong", 4)
+    if row.prologue:
+        stored = {f"{name}, stored first": params for name, params in out.items()}
+        return stored | {n: replace(p, prologue="registers") for n, p in out.items()}
     if row.shape[0] <= 256:
         add((64, 64, 64), 1, "cooperative", 8)
         add((64, 128, 64), 1, "cooperative", 6)
@@ -239,14 +89,14 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
     m, n, _ = row.shape
     out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
     peers: dict[str, Callable[..., object]] = {"torch": row.form}
-    if row.products == 1 and not row.extra:
+    if row.products == 1 and not row.extra and not row.prologue:
         peers |= _triton(out)
     elif compiled:
         peers["compile"] = torch.compile(row.form, dynamic=False)
         mode = "max-autotune-no-cudagraphs"
         peers["compile max-autotune"] = torch.compile(row.form, dynamic=False, mode=mode)
     if row.products == 2:
-        stacked = torch.compile(_torch_stacked, dynamic=False) if compiled else _torch_stacked
+        stacked = torch.compile(torch_stacked, dynamic=False) if compiled else torch_stacked
         whole = [torch.cat(given[1:]) for given in sets]
         sets = [
             (x, w[: len(w) // 2], w[len(w) // 2 :]) for (x, *_), w in zip(sets, whole, strict=True)
