@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from fuser.arch import SM_90A
-from fuser.domain import Domain
+from fuser.domain import Domain, Product
 from fuser.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import sides, summed
 from fuser.ops import OPS, Rule
@@ -27,10 +27,12 @@ UNHIDDEN = 400.0
 cores' expense for every costly operation."""
 WIDEST = 256
 """Columns of the widest tile."""
-COMPUTED = {False: 512, True: 256}
-"""Columns of a result up to which an A is computed in registers, by whether it is costly.  Measured
-on an H200, 8192 rows, K = 4096, against a kernel that stores it: with 512 columns 0.60 of the time
-for a relu, 1.02 for a silu; with 256 columns 0.56 and 0.79."""
+COSTLY = 256
+"""Columns of a result up to which an A that takes many instructions is computed in registers."""
+COMPUTED = {1: 512, 2: 2048, 4: 1024}
+"""The same for any other A, by the bytes of an element that it is computed from.  Measured on an
+H200, 8192 rows, against a kernel that stores A: with that many columns i8 takes 0.90 of the time,
+bf16 0.87, f32 0.88, and with twice as many 1.10, 0.95 and 1.04; a silu 0.79 and 1.02."""
 ALONE = 0.8
 """Share of its rate that a ping-pong tile keeps where each CTA has one tile only."""
 
@@ -121,13 +123,17 @@ def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:
     """
     _, cols = sides(domain)
     columns = prod(loops[axis] for axis in cols)
-    for product in domain.products:
-        walked = {loop for loop in product.a.coords if loop is not None}
-        if any({*leaf.coords} - {None} != walked for leaf in product.leaves):
-            return False
-        if product.leaves and columns > COMPUTED[_is_costly(product.a.tv)]:
-            return False
-    return True
+    return all(columns <= _worth(product) for product in domain.products if product.leaves)
+
+
+def _worth(product: Product) -> int:
+    """Columns of a result up to which the A of a product is worth computing again for each tile."""
+    walked = {loop for loop in product.a.coords if loop is not None}
+    if any({*leaf.coords} - {None} != walked for leaf in product.leaves):
+        return 0  # rows and columns of factors are loaded by every thread
+    if _is_costly(product.a.tv) or len(product.leaves) > 1:
+        return COSTLY
+    return min(COMPUTED.get(leaf.tv.dtype.nbytes, COSTLY) for leaf in product.leaves)
 
 
 def _is_costly(tv: TensorView) -> bool:

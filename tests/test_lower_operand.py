@@ -197,7 +197,7 @@ def test_registers_are_not_written_while_they_are_multiplied(kind: type[kir.Stmt
 
 @pytest.mark.parametrize(
     ("op", "columns", "kernels"),
-    [("relu", 512, 1), ("relu", 520, 2), ("silu", 256, 1), ("silu", 264, 2)],
+    [("relu", 2048, 1), ("relu", 2056, 2), ("silu", 256, 1), ("silu", 264, 2)],
 )
 def test_by_default_few_columns_are_worth_it(op: str, columns: int, kernels: int) -> None:
     """Each column of tiles computes A again."""
