@@ -40,6 +40,8 @@ FRAGMENTS = 64
 """Registers of a thread that fragments of operands may take."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
+PROVED_STAGES = 4
+"""Slots, at most, of the rings of a cluster: 4 take the prover up to 15 s, 7 take it a minute."""
 BARRIER_BYTES = 2048
 """More than the barriers of a kernel take, and the gaps before its buffers."""
 
@@ -168,7 +170,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
-    shared = CLUSTERS if split != "pipelined" else ()
+    shared = CLUSTERS if split != "pipelined" and stages <= PROVED_STAGES else ()
     params = MatmulParams(
         tile=tile,
         warpgroups=groups,

@@ -9,6 +9,7 @@ together as far as they can.
 
 from __future__ import annotations
 
+from fuser import kernel_ir as kir
 from fuser.expr import Expr, Var, substitute, variables
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Branch, Code, Do, Enter, Jump, Next, Set
@@ -42,14 +43,55 @@ class ChoiceError(Exception):
         self.test = test
 
 
+Watched = tuple[object, int]
+"""What threads stand still for, and a number that is another one when they need not any more."""
+
+
 def settle(world: World, state: State) -> None:
-    """Let all threads go on until each waits, for another or at a gate."""
-    moved = True
-    while moved:
-        moved = False
+    """Let all threads go on until each waits, for another or at a gate.
+
+    Who stands still is not asked again until what it waits for has changed; in the end all are.
+    """
+    asleep: dict[int, Watched] = {}
+    while True:
+        moved = skipped = False
         for a in state.agents:
-            if not (a.done or a.waiting or a.gate) and advance(world, state, a):
+            if a.done or a.waiting or a.gate:
+                continue
+            index = a.kind.index
+            if index in asleep and _sleeps(asleep[index], world, state, a):
+                skipped = True
+            elif advance(world, state, a):
                 moved = True
+                asleep.pop(index, None)
+            elif (watched := _watched(world, state, a)) is not None:
+                asleep[index] = watched
+        if not moved and not skipped:
+            return
+        if not moved:
+            asleep.clear()
+
+
+def _sleeps(was: Watched, world: World, state: State, a: Agent) -> bool:
+    """Whether what threads stand still for is as it was."""
+    now = _watched(world, state, a)
+    return now is not None and now[0] is was[0] and now[1] == was[1]
+
+
+def _watched(world: World, state: State, a: Agent) -> Watched | None:
+    """Return what threads stand still for: a count to be decided, a phase, the cluster."""
+    i = world.code.programs[a.kind.index][a.at]
+    match i:
+        case Set():
+            return i, 0
+        case Do(site) if isinstance(site.stmt, kir.MBarrierWaitParity):
+            where = a.kind.cta, site.stmt.barrier.name, i.values["bar"](a.env)
+            phase = state.phases.get(where)
+            return phase, phase.count if phase is not None else 0
+        case Do(site) if isinstance(site.stmt, kir.ClusterWait):
+            return state.turns.get((-1, 1)), 0
+        case _:
+            return None
 
 
 def advance(world: World, state: State, a: Agent) -> bool:
