@@ -74,6 +74,7 @@ def normal(world: World, state: State) -> object:
                 _phase(where, p, everybody, live & ~_known(world, state, where), to),
             )
             for where, p in state.phases.items()
+            if where[:2] in world.used_barriers
         )
     )
     turns = tuple(
@@ -254,7 +255,12 @@ def _count(
 
 
 def _forget(world: World, state: State) -> None:
-    """Drop the counts that nobody will compare with again."""
+    """Drop the counts that nobody will compare with again, and variables that nobody will read."""
+    for a in state.agents:
+        read = world.last_reads[a.kind.index]
+        held = {loop[2] for loop in a.loops}
+        for name in [n for n in a.env if n not in held and a.at > read.get(n, -1)]:
+            del a.env[name]
     for unknown in list(state.ranges):
         if not any(_asks(world, a, unknown) for a in state.agents):
             state.most = max(state.most, state.ranges[unknown].low)

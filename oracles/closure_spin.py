@@ -31,7 +31,9 @@ from oracles.closure_state import FACTS, Agent, Where
 
 Place = tuple[object, ...]
 _MEMORY = ("access", "engine")
-_BARRIER = ("phase", "wait", "announced")
+_BARRIER = ("phase", "wait", "announced", "arrive")
+_PARITY = {"phase": 2, "arrive": 4}
+"""Where the place of an event has the parity of its phase."""
 
 
 @dataclass(slots=True)
@@ -78,8 +80,9 @@ class Spin:
             return
         where = place[1]
         assert isinstance(where, tuple), "places of rings are of a slot"
-        for parity in (0, 1) if place[0] == "phase" else (-1,):
-            rest = (parity,) if parity >= 0 else place[2:]
+        at = _PARITY.get(str(place[0]), 0)
+        for parity in (0, 1) if at else (-1,):
+            rest = (*place[2:at], parity) if at else place[2:]
             for slot in range(slots):
                 yield (place[0], (*where[:2], slot), *rest)
 
@@ -91,10 +94,10 @@ class Spin:
         where = place[1]
         assert isinstance(where, tuple), "places of rings are of a slot"
         rest = place[2:]
-        if place[0] == "phase":
-            parity = place[2]
+        if at := _PARITY.get(str(place[0]), 0):
+            parity = place[at]
             assert isinstance(parity, int), "phases have a parity"
-            rest = ((parity + (where[2] - r) // slots) % 2,)
+            rest = (*place[2:at], (parity + (where[2] - r) // slots) % 2)
         return (place[0], (*where[:2], (where[2] - r) % slots), *rest)
 
     def _slots(self, place: Place) -> int:

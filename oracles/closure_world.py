@@ -11,8 +11,9 @@ from fuser import kernel_ir as kir
 from fuser.expr import variables
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_boxes import Region, Share, region, rolling, share
-from oracles.closure_code import Code, Do, Enter, Instruction, Site, shared_tensors
+from oracles.closure_code import Code, Do, Site, shared_tensors
 from oracles.closure_compared import Against
+from oracles.closure_programs import last_deed, last_reads, most_registers, used_barriers
 from oracles.closure_rules import Rule
 from oracles.closure_spin import spin_of
 from oracles.closure_spread import each_by_one, operand, ordinary
@@ -105,6 +106,8 @@ class World:
             for s in code.kernel.walk()
         )
         self.last_deeds = tuple(last_deed(program) for program in code.programs)
+        self.last_reads = tuple(last_reads(program) for program in code.programs)
+        self.used_barriers = used_barriers(code)
         self.increases = tuple(most_registers(program) for program in code.programs)
         self._lay_out()
 
@@ -323,24 +326,6 @@ def speaks(sites: list[Site]) -> bool:
         and (s.place.per in (kir.Per.ROLE, kir.Per.WARPGROUP) or s.place.warps < 4)
         and any(p.first <= s.place.first < p.first + p.warps for p in places)
         for s in sites
-    )
-
-
-def last_deed(program: list[Instruction]) -> int:
-    """Return the last place of a program from which a statement may still be reached."""
-    ends = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
-    last = -1
-    for at, i in enumerate(program):
-        if isinstance(i, Do):
-            last = max(last, at, *(end - 1 for start, end in ends if start < at < end))
-    return last
-
-
-def most_registers(program: list[Instruction]) -> int:
-    """Return the largest number of registers that threads ever ask for more to have."""
-    asked = [i.site.stmt for i in program if isinstance(i, Do)]
-    return max(
-        (s.registers for s in asked if isinstance(s, kir.SetMaxNReg) and s.increase), default=0
     )
 
 
