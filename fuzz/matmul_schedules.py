@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ FRAGMENTS = 64
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
 PROVED_STAGES = 4
-"""Slots, at most, of the rings of a cluster: 4 take the prover up to 15 s, 7 take it a minute."""
+"""Slots, at most, of the rings of four CTAs: 8 take the prover 23 s, and a case has a minute."""
 BARRIER_BYTES = 2048
 """More than the barriers of a kernel take, and the gaps before its buffers."""
 
@@ -170,7 +171,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
-    shared = CLUSTERS if split != "pipelined" and stages <= PROVED_STAGES else ()
+    most = 1 if split == "pipelined" else 2 if stages > PROVED_STAGES else 4
+    shared = [cluster for cluster in CLUSTERS if prod(cluster) <= most]
     params = MatmulParams(
         tile=tile,
         warpgroups=groups,
