@@ -17,15 +17,16 @@ from fuser.lower_math import Arithmetic
 from fuser.lower_product import ProductLowering
 from fuser.matmul_scheduler import Operand
 from fuser.ops import OPS, Form
-from fuser.tensor_view import Constant, TensorView
+from fuser.tensor_view import Constant, TensorView, ancestry
 
 VECTOR = 2
 """Neighbours along a row of A in a register: 16-bit elements."""
 
-_KEEP_ZERO = (
-    "abs neg relu floor ceil round trunc sign set sqrt sin tanh silu gelu gelu_tanh erf cast"
-)
-_OF_ZEROS = "add sub mul maximum minimum"
+_ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
+_KEEP_ZERO = _ROUNDING | {
+    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh"
+}  # fmt: skip
+_OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 
 
 def compute_operand(
@@ -100,21 +101,19 @@ def _within(math: Arithmetic, value: kir.Fragment, axis: int, left: Expr) -> kir
 
 def _is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
     """Tell whether a tensor is surely 0 where all those are."""
-    if tv in zeros:
-        return True
-    if tv.op == "full" or (tv.op == "input"):
-        return False
-    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO.split():
-        (arg,) = tv.args
-        return isinstance(arg, TensorView) and _is_zero_of_zeros(arg, zeros)
-    if tv.op == "mul" and any(isinstance(arg, Constant) for arg in tv.args):
-        return all(
-            _is_zero_of_zeros(arg, zeros) if isinstance(arg, TensorView) else _is_finite(arg)
-            for arg in tv.args
-        )
-    return tv.op in _OF_ZEROS.split() and all(
-        isinstance(arg, TensorView) and _is_zero_of_zeros(arg, zeros) for arg in tv.args
-    )
+    found = set(zeros)
+    for one in ancestry(tv):
+        if one not in found and one.op != "input" and _keeps_zero(one, found):
+            found.add(one)
+    return tv in found
+
+
+def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
+    """Tell whether an operation of zeros, and of what else it takes, is 0."""
+    scaled = tv.op == "mul" and any(arg in zeros for arg in tv.args)
+    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO or tv.op in _OF_ZEROS:
+        return all(arg in zeros or (scaled and _is_finite(arg)) for arg in tv.args)
+    return False
 
 
 def _is_finite(arg: object) -> bool:

@@ -16,7 +16,7 @@ from fuser.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import sides, summed
 from fuser.ops import OPS, Rule
 from fuser.params import MAX_STAGES
-from fuser.tensor_view import Fusion, TensorView
+from fuser.tensor_view import Fusion, TensorView, ancestry
 
 BARRIERS = 1024
 """Bytes of shared memory that barriers and alignment take, at most."""
@@ -138,9 +138,7 @@ def _worth(product: Product) -> int:
 
 def _is_costly(tv: TensorView) -> bool:
     """Whether one of the operations that a tensor is computed by costs many instructions."""
-    if tv.op in OPS and OPS[tv.op].rule is Rule.FLOAT:
-        return True
-    return any(_is_costly(arg) for arg in tv.args if isinstance(arg, TensorView))
+    return any(one.op in OPS and OPS[one.op].rule is Rule.FLOAT for one in ancestry(tv))
 
 
 def _params(domain: Domain, kind: Kind, many: int) -> MatmulParams | None:

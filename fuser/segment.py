@@ -16,7 +16,15 @@ from fuser.dtype import DType
 from fuser.mma_axes import Role, roles
 from fuser.ops import OPS, Form, accumulator
 from fuser.shape_class import Choices
-from fuser.tensor_view import Constant, Fusion, IterType, Scalar, TensorView, row_major
+from fuser.tensor_view import (
+    Constant,
+    Fusion,
+    IterType,
+    Scalar,
+    TensorView,
+    ancestry,
+    row_major,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +110,7 @@ class _Cutting:
             return False
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False
-        stack: list[TensorView] = [operand]
-        while stack:
-            tv = stack.pop()
-            if tv.op in ("mma", "iota"):
-                return False
-            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
-        return True
+        return not any(tv.op in ("mma", "iota") for tv in ancestry(operand))
 
     def _stored(self, tv: TensorView, dtype: DType, suffix: str, place: _Place) -> TensorView:
         """Compute a tensor into an intermediate, once, and return the input that reads it."""

@@ -221,3 +221,16 @@ def _entry(extent: Extent) -> str:
 
 def _entries(tv: TensorView) -> str:
     return f"[{', '.join(_entry(axis.extent) for axis in tv.logical)}]"
+
+
+def ancestry(tv: TensorView) -> list[TensorView]:
+    """Return a tensor and all that it is computed from, each once, arguments before users."""
+    found: set[TensorView] = set()
+    stack = [tv]
+    while stack:
+        one = stack.pop()
+        if one not in found:
+            found.add(one)
+            stack.extend(arg for arg in one.args if isinstance(arg, TensorView))
+    # An intermediate has the number of what it holds, and a name that is longer.
+    return sorted(found, key=lambda one: (one.number, one.name))

@@ -85,18 +85,20 @@ class Footprint:
         m, n, k = tile
         if k * self.narrow % STEP_NBYTES or (self.whole and n % 16 and n not in (8, 24)):
             return False
-        ring = self.operands * max(m, n) * k * self.wide * stages
-        staging = self.out_bytes * m * columns * STAGING
         held = (self.products * m * n + self.leaves * m * k) // threads
-        return held <= ACCUMULATORS and ring + staging + BARRIER_BYTES <= SM_90A.smem_bytes
+        return held <= ACCUMULATORS and self._shared(tile, columns, stages) <= SM_90A.smem_bytes
+
+    def _shared(self, tile: tuple[int, int, int], columns: int, stages: int) -> int:
+        """Return the bytes of shared memory of rings, staging and barriers."""
+        m, n, k = tile
+        ring = self.operands * max(m, n) * k * self.wide * stages
+        return ring + self.out_bytes * m * columns * STAGING + BARRIER_BYTES
 
     def brings(self, params: MatmulParams) -> bool:
         """Tell whether there is room for whole tiles of what the epilogue reads, too."""
-        m, n, k = params.tile
-        ring = self.operands * max(m, n) * k * self.wide * params.stages
-        staging = self.out_bytes * m * params.columns * STAGING
-        tiles = self.in_bytes * m * n * STAGING
-        return params.persistent and ring + staging + tiles + BARRIER_BYTES <= SM_90A.smem_bytes
+        m, n, _ = params.tile
+        room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
+        return params.persistent and self.in_bytes * m * n * STAGING <= room
 
     def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
         """Return how many stages fit, of 1..8."""

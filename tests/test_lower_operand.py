@@ -123,6 +123,19 @@ def test_only_what_is_not_0_beyond_the_end_is_replaced(define: Define, masked: b
     assert any(isinstance(s, kir.Coordinate) for s in launch.kernel.walk()) == masked
 
 
+@pytest.mark.parametrize("params", [COOPERATIVE, None])
+def test_a_deep_chain_is_walked_once_per_node(params: MatmulParams | None) -> None:
+    """Every tensor is used twice: 2 ** 60 ways lead from the operand to the input."""
+
+    def deep(fd: FusionDefinition, x: TensorView) -> TensorView:
+        for _ in range(60):
+            x = fd.ops.add(x, x)
+        return x
+
+    of = case(deep)
+    assert len(build(of.fusion, params, classify(of.fusion, params, specs(of))).launches) == 1
+
+
 def transposed(fd: FusionDefinition) -> TensorView:
     """The rows of x lie along M."""
     x = fd.define_tensor(["m", "k"], "bf16", stride_order=[0, 1])
