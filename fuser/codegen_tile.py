@@ -117,7 +117,7 @@ def _vector(dealt: kir.Layout) -> str:
 
 def slot(ref: kir.Slot) -> str:
     """Write the address of a slot."""
-    elements = ref.buffer.slot_nbytes // ref.buffer.dtype.nbytes
+    elements = ref.buffer.step // ref.buffer.dtype.nbytes
     at = ref.index * elements if isinstance(ref.index, int) else f"{spell(ref.index)} * {elements}"
     here = f"{ref.buffer.name} + {at}"
     return here if ref.cta is None else f"tile::of_cta({here}, {spell(ref.cta)})"

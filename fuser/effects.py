@@ -17,8 +17,8 @@ def reads(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return (slot,)
         case kir.TmaStore(_, slot) | kir.TmaReduce(_, slot):
             return (slot,)
-        case kir.Wgmma(_, a, b):
-            return (a, b) if isinstance(a, kir.Slot) else (b,)
+        case kir.Wgmma(_, a):
+            return (a, *stmt.columns) if isinstance(a, kir.Slot) else stmt.columns
         case _:
             return ()
 
@@ -108,8 +108,9 @@ def moved(stmt: kir.Stmt, move: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
             return replace(stmt, src=ref(src))
         case kir.Store(dst):
             return replace(stmt, dst=ref(dst))
-        case kir.Wgmma(_, a, b):
+        case kir.Wgmma(_, a):
             first = move(a) if isinstance(a, kir.Slot) else a
-            return replace(stmt, a=first, b=move(b))
+            b, *beside = map(move, stmt.columns)
+            return replace(stmt, a=first, b=b, beside=tuple(slot.buffer for slot in beside))
         case _:
             return stmt

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr
-from fuser.kernel_memory import Box, Fragment, Layout, Literal, Scalar, Slot
+from fuser.kernel_memory import Box, Buffer, Fragment, Layout, Literal, Scalar, Slot
 from fuser.kernel_sync import MBarrier
 
 
@@ -156,7 +156,8 @@ class Wgmma:
 
     `acc` is an (M, N) fragment in `Deal.STRIPS`, M a multiple of 64 per warpgroup; `a` an (M, K)
     slot, or (K, M) where `a_transposed`, or a fragment in `Deal.STRIPS`; `b` an (N, K) slot, or
-    (K, N) where `b_transposed`.  Axes of extent 1 before these two do not count.
+    (K, N) where `b_transposed`.  Axes of extent 1 before these two do not count.  More columns come
+    from the slots of that number of the buffers `beside`, which lie right behind each other.
     A warpgroup reads its own rows of `a` (M of its strips) and all of `b`.  Operands of f32 are cut
     to tf32; only those of 16 bits may be transposed, or `a` a fragment.  `acc` is f32, but i32
     where operands are i8, which wraps; with f16 operands it may be f16, rounded at each 32 bytes.
@@ -176,6 +177,12 @@ class Wgmma:
     accumulate: Expr = 1
     b_transposed: bool = False
     a_transposed: bool = False
+    beside: tuple[Buffer, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Slot, ...]:
+        """The slots that hold the columns: `b` and those behind it."""
+        return (self.b, *(Slot(buffer, self.b.index, self.b.cta) for buffer in self.beside))
 
 
 @dataclass(frozen=True, slots=True)

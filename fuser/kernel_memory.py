@@ -50,8 +50,9 @@ class Literal:
 class Buffer:
     """Shared memory of one CTA: `slots` tiles of `shape`, each row-major, one after the other.
 
-    `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.  Buffers may
-    share bytes; what then follows what is for the syncs to order.
+    `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.  `pitch` is
+    the bytes from one slot to the next where slots of other buffers lie between; 0 where none do.
+    Buffers may share bytes; what then follows what is for the syncs to order.
 
     With a `swizzle` of 32, 64 or 128 bytes (0: none) a tile is cut into panels of so many bytes
     along its last axis, all rows of the first panel before those of the second.  Within a panel
@@ -69,6 +70,7 @@ class Buffer:
     slots: int
     offset: int
     swizzle: int = 0
+    pitch: int = 0
 
     @property
     def slot_nbytes(self) -> int:
@@ -76,9 +78,32 @@ class Buffer:
         return prod(self.shape) * self.dtype.nbytes
 
     @property
+    def step(self) -> int:
+        """Bytes from one slot to the next."""
+        return self.pitch or self.slot_nbytes
+
+    @property
     def end(self) -> int:
         """First byte behind the last slot."""
-        return self.offset + self.slots * self.slot_nbytes
+        return self.start(self.slots - 1) + self.slot_nbytes
+
+    def start(self, slot: int) -> int:
+        """First byte of a slot."""
+        return self.offset + slot * self.step
+
+    def holds(self, first: int, end: int) -> bool:
+        """Whether one of the bytes `first` to `end - 1` is of a slot."""
+        return any(
+            self.start(slot) < end and first < self.start(slot) + self.slot_nbytes
+            for slot in range(self.slots)
+        )
+
+    def shares(self, other: Buffer) -> bool:
+        """Whether a byte is of a slot of either."""
+        return any(
+            other.holds(self.start(slot), self.start(slot) + self.slot_nbytes)
+            for slot in range(self.slots)
+        )
 
 
 class Deal(Enum):

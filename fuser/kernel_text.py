@@ -46,6 +46,7 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
     for b in kernel.buffers:
         shape = ", ".join(str(n) for n in b.shape)
         note = f" swizzle={b.swizzle}" if b.swizzle else ""
+        note += f" pitch={b.pitch}" if b.pitch else ""
         yield f"  shared {b.name}: {b.dtype.name}[{shape}] slots={b.slots} at={b.offset}{note}"
     for m in kernel.barriers:
         where = "" if m.offset is None else f" at={m.offset}"
@@ -113,12 +114,13 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
         case kir.AtomicAdd(dst, src):
             return f"{place(dst)} += atomic_add({src.name})"
-        case kir.Wgmma(acc, a, b, accumulate, b_transposed, a_transposed):
+        case kir.Wgmma(acc, a, _, accumulate, b_transposed, a_transposed):
             note = ", a_transposed" if a_transposed else ""
             note += ", b_transposed" if b_transposed else ""
             plus = "" if accumulate == 0 else f" + {acc.name}"
             plus += "" if isinstance(accumulate, int) else f" if {accumulate}"
-            return f"{acc.name} <~ wgmma({place(a)}, {place(b)}{note}){plus}"
+            right = " | ".join(map(place, stmt.columns))
+            return f"{acc.name} <~ wgmma({place(a)}, {right}{note}){plus}"
         case kir.Mma(acc, a, b):
             return f"{acc.name} = mma({a.name}, {b.name}) + {acc.name}"
         case kir.Load(dst, src, width, fill, matrix):

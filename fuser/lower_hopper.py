@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from math import gcd
 
 from fuser import kernel_ir as kir
 from fuser.domain import Access, Product
+from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.lower_operand import compute_operand
-from fuser.lower_product import Pairs, ProductLowering
+from fuser.lower_product import SPAN, Pairs, ProductLowering
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
+from fuser.ops import accumulator
 from fuser.shape_class import ShapeClass
 
 
@@ -83,28 +86,64 @@ class _Hopper(ProductLowering):
         return []
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
-        """Issue one wgmma a product; the first step of a loop forgets what was summed before."""
+        """Issue the wgmmas of a step; the first one of a loop forgets what was summed before."""
         made: dict[Operand, kir.Fragment] = {}
         math: list[kir.Stmt] = []
         out: list[kir.Stmt] = []
-        for product, (a, b) in pairs:
+        for group in self._stacks(pairs):
             down, across = self.cluster
             copied = partial(self._slot, copies=copies, step=step, shared=across > 1)
+            product, (a, _) = group[0]
             if a.leaves and a not in made:
                 leaf = partial(copied, multiplied=False)
                 some, made[a] = compute_operand(self, product, a, step, leaf)
                 math += some
+            left = made[a] if a.leaves else copied(a)
+            slots = [self._slot(b, copies, step, shared=down > 1) for _, (_, b) in group]
             out.append(
                 kir.Wgmma(
-                    self.accumulator(product),
-                    made[a] if a.leaves else copied(a),
-                    self._slot(b, copies, step, shared=down > 1),
+                    self.accumulator(product, many=len(group)),
+                    left,
+                    slots[0],
                     accumulate=step >= 1,
                     a_transposed=a.transposed and not a.leaves,
-                    b_transposed=b.transposed,
+                    b_transposed=group[0][1][1].transposed,
+                    beside=tuple(slot.buffer for slot in slots[1:]),
                 )
             )
         return [*math, *out]
+
+    def sums(self, product: Product) -> tuple[kir.Fragment, int]:
+        """Return the fragment that holds the sums of a product, and their first column there."""
+        pairs = list(zip(self.tiling.domain.products, self.tiling.operands, strict=True))
+        groups = [[one for one, _ in group] for group in self._stacks(pairs)]
+        (mine,) = (group for group in groups if product in group)
+        whole = self.accumulator(mine[0], many=len(mine))
+        return whole, mine.index(product) * self.params.tile[1]
+
+    def _stacks(self, pairs: Pairs) -> list[Pairs]:
+        """Return the products of each wgmma."""
+        if not self.schedule.stacked:
+            return [[pair] for pair in pairs]
+        groups = stacks(pairs, self.params.tile[2])
+        for group in groups:
+            self._check_width(len(group), group[0][0].b.tv.dtype)
+        return groups
+
+    def _check_width(self, many: int, dtype: DType) -> None:
+        params = self.schedule
+        columns = params.tile[1] * many
+        fit = params.widest // many // 16 * 16
+        if columns > params.widest:
+            why = f"{params.threads} threads have room for {params.widest}"
+        elif many > 1 and dtype is DType.I8 and columns % 16 and columns != 24:
+            why, fit = "of i8 it takes 8, 24 or a multiple of 16", params.tile[1] // 16 * 16
+        else:
+            return
+        raise ScheduleError(
+            f"MatmulParams(tile={params.tile}, stacked=True): one wgmma for {many} products has "
+            f"{columns} columns, {why}; use {fit} columns, or stacked=False"
+        )
 
     def _slot(
         self,
@@ -141,6 +180,24 @@ class _Hopper(ProductLowering):
         buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
         box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
         return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA, shared=shared)
+
+
+def stacks(pairs: Pairs, depth: int) -> list[Pairs]:
+    """Group products that one wgmma can compute: of one A, with B of one kind, each another.
+
+    Tiles of B behind each other are one operand where their rows of `depth` elements are one panel
+    of a swizzle, or where their panels run along N.
+    """
+    found: dict[tuple[object, ...], Pairs] = {}
+    for product, (a, b) in pairs:
+        dtype = b.access.tv.dtype
+        key: tuple[object, ...] = (a, b.transposed, dtype, accumulator(product.tv))
+        taken = any(b.access == other.access for _, (_, other) in found.get(key, ()))
+        row = depth * dtype.nbytes
+        if taken or not (b.transposed or row == gcd(row, SPAN)):
+            key = (*key, product)
+        found.setdefault(key, []).append((product, (a, b)))
+    return list(found.values())
 
 
 def type_refusal(operand: Operand) -> str | None:

@@ -232,15 +232,22 @@ class ProductLowering:
         """Return a new buffer, with the widest swizzle that suits its rows."""
         swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
         end = max((b.end for b in self.buffers.values()), default=0)
-        offset = -(-end // (8 * SPAN)) * 8 * SPAN
+        # Where its swizzle repeats; alike ones lie right behind each other.
+        step = 8 * swizzle if swizzle >= 32 else SPAN
+        offset = -(-end // step) * step
         buffer = kir.Buffer(name, dtype, shape, 1, offset, swizzle if swizzle >= 32 else 0)
         self.buffers[name] = buffer
         return buffer
 
-    def accumulator(self, product: Product) -> kir.Fragment:
-        """Return the sums of a product."""
+    def sums(self, product: Product) -> tuple[kir.Fragment, int]:
+        """Return the fragment that holds the sums of a product, and their first column there."""
+        return self.accumulator(product), 0
+
+    def accumulator(self, product: Product, *, many: int = 1) -> kir.Fragment:
+        """Return the sums of a product, and of those whose columns follow, `many` in all."""
         n = self.tiling.domain.products.index(product)
-        shape = (1,) * self.tiling.outer + self.params.tile[:2]
+        rows, columns = self.params.tile[:2]
+        shape = (*(1,) * self.tiling.outer, rows, many * columns)
         layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)
 
@@ -271,12 +278,13 @@ class ProductLowering:
                 math.math.append(kir.Load(frag, self.part(access, first), self._width(access)))
             math.done[(access.tv, access.coords)] = frag
         for product in tiling.domain.products:
-            part = whole = self.accumulator(product)
-            if width != self.params.tile[1]:
-                part = kir.Fragment(f"{whole.name}_part", whole.dtype, layout)
-                math.math.append(kir.Slice(part, whole, first))
+            whole, column = self.sums(product)
+            part, name = whole, self.accumulator(product).name
+            if whole.layout.shape[-1] != width:
+                part = kir.Fragment(f"{name}_part", whole.dtype, layout)
+                math.math.append(kir.Slice(part, whole, column + first))
             if part.dtype is DType.F16:
-                narrow, part = part, kir.Fragment(f"{whole.name}_wide", DType.F32, layout)
+                narrow, part = part, kir.Fragment(f"{name}_wide", DType.F32, layout)
                 math.math.append(kir.Compute(part, "promote", (narrow,)))
             math.done[(product.tv, product.coords)] = part
         stores: list[kir.Stmt] = []

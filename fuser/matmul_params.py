@@ -62,6 +62,9 @@ class MatmulParams:
         Where an A that is computed from other tensors comes from: a kernel before stores it, or it
         is computed from their tiles for every tile of the result, in registers (16-bit types, rows
         along K, pointwise, small enough; any other is stored).
+    stacked : bool
+        One wgmma for all products of a loop that share their A, where their tiles of B can lie
+        behind each other: A is read once for all.
     registers : tuple of int, or None
         Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
         the equal shares of the launch.
@@ -85,6 +88,7 @@ class MatmulParams:
     cluster: tuple[int, int] = (1, 1)
     prologue: Prologue = "memory"
     inputs: Mechanism = "direct"
+    stacked: bool = False
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -222,7 +226,7 @@ class MatmulParams:
 
     def _check_accumulators(self) -> None:
         m, n, _ = self.tile
-        most = 2 * (launch_registers(self.threads) - BESIDE_SUMS) // 8 * 8
+        most = self.widest
         if n > most:
             raise ScheduleError(
                 f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): in "
@@ -237,6 +241,11 @@ class MatmulParams:
                 f"{self.room + SPARE_REGISTERS} registers at most {self.room} may be; use a "
                 "smaller tile or more warpgroups"
             )
+
+    @property
+    def widest(self) -> int:
+        """Columns of a wgmma for which the assembler finds registers."""
+        return min(256, 2 * (launch_registers(self.threads) - BESIDE_SUMS) // 8 * 8)
 
     @property
     def threads(self) -> int:

@@ -72,15 +72,30 @@ def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
 def placed(kernel: kir.Kernel) -> kir.Kernel:
     """Lay the buffers one after the other; statements name them as they then are.
 
-    A slot starts on 128 bytes, or where its swizzle repeats.
+    A slot starts on 128 bytes, or where its swizzle repeats.  Slots that one wgmma reads as columns
+    lie behind each other.
     """
+    beside = {
+        stmt.b.buffer.name: [buffer.name for buffer in stmt.beside]
+        for stmt in kernel.walk()
+        if isinstance(stmt, kir.Wgmma)
+    }
+    by_name = {b.name: b for b in kernel.buffers}
+    behind = {name for names in beside.values() for name in names}
     at_home: dict[str, kir.Buffer] = {}
     offset = 0
-    for b in sorted(kernel.buffers, key=lambda b: -b.swizzle):
-        step = max(128, 8 * b.swizzle)
+    for first in sorted(kernel.buffers, key=lambda b: -b.swizzle):
+        if first.name in behind:
+            continue
+        step = max(128, 8 * first.swizzle)
         offset = -(-offset // step) * step
-        at_home[b.name] = replace(b, offset=offset)
-        offset += -(-b.slots * b.slot_nbytes // 128) * 128
+        together = [first, *(by_name[name] for name in beside.get(first.name, ()))]
+        pitch = sum(b.slot_nbytes for b in together) if len(together) > 1 else 0
+        at = offset
+        for b in together:
+            at_home[b.name] = replace(b, offset=at, pitch=pitch)
+            at += b.slot_nbytes
+        offset += -(-first.slots * (pitch or first.slot_nbytes) // 128) * 128
     moved = replace(kernel, buffers=tuple(at_home.values()))
     return moved.rewrite(lambda stmt: None if kir.bodies(stmt) else [rebuffer(stmt, at_home)])
 

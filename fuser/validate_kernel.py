@@ -139,8 +139,16 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
                 f"{b.name} has {b.slots} slots at byte {b.offset}; "
                 f"need >= 1 at a multiple of {TMA_SHARED}"
             )
-        elif b.slots > 1 and b.slot_nbytes % SLOT:
-            yield f"{b.name} has slots of {b.slot_nbytes} bytes; copies need multiples of {SLOT}"
+        elif b.slots > 1 and (b.slot_nbytes % SLOT or b.step % SLOT):
+            yield (
+                f"{b.name} has slots of {b.slot_nbytes} bytes, {b.step} apart; copies need "
+                f"multiples of {SLOT}"
+            )
+        elif b.step < b.slot_nbytes:
+            yield (
+                f"{b.name} has slots of {b.slot_nbytes} bytes, {b.step} apart; use "
+                f"pitch={b.slot_nbytes} or more"
+            )
         elif b.swizzle:
             yield from _swizzled(b, kernel)
     for m in kernel.barriers:
@@ -153,7 +161,7 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
             yield f"mbarrier {m.name} lies at byte {m.offset}; use a multiple of 8, or None"
         for b in kernel.buffers:
             at = -1 if m.offset is None else m.offset
-            if b.swizzle and b.offset < at + 8 * m.slots and 0 <= at < b.end:
+            if b.swizzle and at >= 0 and b.holds(at, at + 8 * m.slots):
                 yield f"{b.name} is swizzled and shares bytes with mbarrier {m.name}; move one"
 
 
@@ -167,13 +175,13 @@ def _swizzled(b: kir.Buffer, kernel: kir.Kernel) -> Iterable[str]:
             f"{b.name} has rows of {row} bytes; a swizzle of {b.swizzle} cuts them into panels of "
             "so many: use a multiple"
         )
-    if b.offset % (8 * b.swizzle) or (b.slots > 1 and b.slot_nbytes % (8 * b.swizzle)):
+    if b.offset % (8 * b.swizzle) or (b.slots > 1 and b.step % (8 * b.swizzle)):
         yield (
-            f"{b.name} has slots of {b.slot_nbytes} bytes from byte {b.offset} on; a swizzle of "
+            f"{b.name} has slots every {b.step} bytes from byte {b.offset} on; a swizzle of "
             f"{b.swizzle} repeats every {8 * b.swizzle}: use multiples of it"
         )
     for other in kernel.buffers:
-        if other != b and b.offset < other.end and other.offset < b.end:
+        if other != b and b.shares(other):
             yield f"{b.name} is swizzled and shares bytes with {other.name}; move one of them"
 
 

@@ -6,6 +6,8 @@ Source: PTX ISA, sections "wgmma.mma_async", "mma.m16n8k8", "mma.m16n8k16" and "
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
@@ -77,7 +79,9 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
     if not place.whole_warpgroups:
         yield warpgroups(stmt, place)
         return
-    yield from known(stmt, place, b)
+    for tile in stmt.columns:
+        yield from known(stmt, place, tile)
+    yield from _beside(stmt)
     yield from dealt(stmt, place, acc.layout)
     yield from _sums(stmt, acc)
     if acc.layout.threads < len(place.threads):
@@ -115,6 +119,8 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
         return
     rows = _turned(_axes(rows), turned=stmt.a_transposed)
     columns = _turned(_axes(b.buffer.shape), turned=stmt.b_transposed)
+    more = (_turned(_axes(each.shape), turned=stmt.b_transposed) for each in stmt.beside)
+    columns = (columns[0] + sum(each[0] for each in more), *columns[1:])
     shape = _axes(acc.layout.shape)
     yield from _shapes(stmt, shape, rows, columns, dtype)
     if len(shape) == 2:
@@ -126,6 +132,27 @@ def _wgmma(stmt: kir.Wgmma, place: Place) -> Iterable[str]:
             yield f"`{line(stmt)}`: {n} columns; use a multiple of 8 in 8..256"
         elif dtype is DType.I8 and n % 16 and n not in (8, 24):
             yield f"`{line(stmt)}`: {n} columns of i8; use 8, 24 or a multiple of 16"
+
+
+def _beside(stmt: kir.Wgmma) -> Iterable[str]:
+    """Say why slots do not lie behind each other, as columns of one operand."""
+    for one, two in pairwise((stmt.b.buffer, *stmt.beside)):
+        if replace(two, name=one.name, shape=one.shape, offset=one.offset) != one:
+            yield (
+                f"`{line(stmt)}`: {two.name} and {one.name} differ in type, slots, swizzle or "
+                "pitch; make them alike"
+            )
+        elif two.offset != one.offset + one.slot_nbytes:
+            yield (
+                f"`{line(stmt)}`: {two.name} begins at byte {two.offset}, a slot of {one.name} "
+                f"ends at {one.offset + one.slot_nbytes}; put one behind the other"
+            )
+    row = stmt.b.buffer.shape[-1] * stmt.b.buffer.dtype.nbytes
+    if stmt.beside and not stmt.b_transposed and row != stmt.b.buffer.swizzle:
+        yield (
+            f"`{line(stmt)}`: rows of {row} bytes with a swizzle of {stmt.b.buffer.swizzle}; the "
+            "columns of several buffers lie behind each other only where a row is one panel"
+        )
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fuser.errors import ScheduleError
+from fuser.matmul_heuristic import STACKED
 from fuser.matmul_params import MatmulParams
 from fuser.runtime import Executable, device_present
 from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
@@ -42,6 +43,7 @@ def candidates(row: Row) -> dict[str, MatmulParams]:
     out: dict[str, MatmulParams] = {}
 
     def add(tile: tuple[int, int, int], groups: int, split: str, stages: int, **more: int) -> None:
+        stacked = row.products > 1 and (split == "ping_pong" or tile[1] < STACKED)
         registers = {1: None, 2: (40, 232), 3: (32, 160)}[groups]
         m, n, _ = tile
         columns = next(c for c in (64, 48, 32, 16, 8) if n % c == 0)
@@ -56,8 +58,9 @@ def candidates(row: Row) -> dict[str, MatmulParams]:
             raster=more.get("raster", 8),
             columns=columns,
             registers=registers,
+            stacked=stacked,
         )
-        out[f"{split} {m}x{n} s{stages} {words}".strip()] = params
+        out[f"{split} {m}x{n} s{stages} {words}".strip() + " stacked" * stacked] = params
 
     for raster in (8, 16):
         add((128, 256 // row.products, 64), 2, "cooperative", 4, raster=raster)
@@ -67,6 +70,8 @@ def candidates(row: Row) -> dict[str, MatmulParams]:
         add((256, 128, 64), 2, "cooperative", 3)
     if row.products == 2:
         add((128, 96, 64), 2, "ping_pong", 4)
+        wide = next(iter(out.values()))
+        out["cooperative 128x128 s4 raster8 stacked"] = replace(wide, stacked=True)
     add((128, 128 // row.products, 64), 2, "ping_pong", 5)
     add((128, 128 // row.products, 64), 2, "cooperative", 6)
     add((64, 128, 64), 2, "ping_pong", 4)

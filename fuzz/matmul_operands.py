@@ -6,6 +6,7 @@ Every axis has a name of its own, so that a product may find its axes in operand
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from hypothesis import strategies as st
 
@@ -96,6 +97,9 @@ def new_axis(draw: st.DrawFn, products: Products, letter: str) -> str:
         choices.append(next(iter(known.values())))
     if products.allows("pinned extents") and letter != "b":
         choices.append(draw(st.sampled_from(_PINNED)))
+    if letter == "k":  # numbers cannot be halved later: they alone must not sum over too much
+        rest = MAX_SUM // prod(n for k, n in known.items() if k[0] == "k" and isinstance(n, int))
+        choices = [n for n in choices if isinstance(n, str) or n <= rest]
     known[name] = draw(st.sampled_from(choices))
     return name
 

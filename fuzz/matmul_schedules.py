@@ -190,7 +190,10 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         prologue=_prologue(draw, need),
     )
     if need.in_bytes and need.brings(params):
-        return replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
+        params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
+    columns = need.products * tile[1]
+    if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
+        params = replace(params, stacked=draw(st.booleans()))
     return params
 
 

@@ -59,9 +59,9 @@ def traits(kernel: kir.Kernel) -> Traits:
     for site in sites(kernel):
         who = site.role.name if site.role else None
         match site.stmt:
-            case kir.Wgmma(_, a, b):
-                products.append(site.stmt)
-                for slot in (a, b):
+            case kir.Wgmma(_, a) as product:
+                products.append(product)
+                for slot in (a, *product.columns):
                     if isinstance(slot, kir.Slot):
                         teams.setdefault(slot.buffer.name, set()).add(who)
             case kir.MBarrierArrive(barrier):

@@ -174,6 +174,7 @@ def hopper(
     cluster: tuple[int, int] = (1, 1),
     prologue: Prologue = "memory",
     inputs: Mechanism = "direct",
+    stacked: bool = False,
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -190,6 +191,7 @@ def hopper(
         cluster=cluster,
         prologue=prologue,
         inputs=inputs,
+        stacked=stacked,
     )
 
 
@@ -219,6 +221,14 @@ MATMULS: dict[str, Schedule] = {
     ),
     "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1)),
     "gated_cooperative": Schedule(gated, hopper("cooperative", 2, 0, persistent=True)),
+    "stacked_pipelined": Schedule(gated, hopper("pipelined", 3, 1, stacked=True)),
+    "stacked_cooperative": Schedule(
+        gated, hopper("cooperative", 3, 1, persistent=True, columns=8, stacked=True)
+    ),
+    "stacked_ping_pong": Schedule(gated, hopper("ping_pong", 2, 1, stacked=True)),
+    "stacked_cluster": Schedule(
+        gated, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1), stacked=True)
+    ),
     "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
     "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),
     "computed_cooperative": Schedule(

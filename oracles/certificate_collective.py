@@ -170,7 +170,7 @@ def one_way(kernel: kir.Kernel) -> None:
 
 def overlap(a: kir.Buffer, b: kir.Buffer) -> bool:
     """Whether two buffers share bytes."""
-    return a.offset < b.end and b.offset < a.end
+    return a.shares(b)
 
 
 def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
@@ -188,7 +188,11 @@ def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
     UnsupportedError
         If some do.
     """
-    spans = [(b.offset, b.end, b.name, b.slots == 1 and single) for b in kernel.buffers]
+    spans = [
+        (b.start(slot), b.start(slot) + b.slot_nbytes, b.name, b.slots == 1 and single)
+        for b in kernel.buffers
+        for slot in range(b.slots)
+    ]
     for barrier in kernel.barriers:
         start = kernel.barrier_at(barrier)
         spans.append((start, start + 8 * barrier.slots, barrier.name, False))

@@ -195,8 +195,8 @@ def _used(stmt: kir.Stmt) -> Iterator[object]:
             yield from (buffer.name, kir.AsyncKind.CP_ASYNC)
         case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
             yield buffer.name
-        case kir.Wgmma(_, a, b):
-            yield b.buffer.name
+        case kir.Wgmma(_, a):
+            yield from (slot.buffer.name for slot in stmt.columns)
             if isinstance(a, kir.Slot):
                 yield a.buffer.name
         case kir.BlockSerializeWait() | kir.BlockSerializeRelease():

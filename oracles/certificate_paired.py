@@ -229,7 +229,8 @@ class _Merged:
             case kir.Wgmma(_, a, b) if b.cta is None:
                 if isinstance(a, kir.Slot):
                     a = self._slot(a, rank)
-                return replace(stmt, a=a, b=self._slot(b, rank))
+                more = tuple(self._buffer(buffer, rank) for buffer in stmt.beside)
+                return replace(stmt, a=a, b=self._slot(b, rank), beside=more)
             case (
                 kir.Load()
                 | kir.Store()

@@ -87,8 +87,8 @@ def _buffers(body: Iterable[kir.Stmt]) -> Iterator[kir.Buffer]:
 
 def _slots(stmt: kir.Stmt) -> Iterator[kir.Slot]:
     match stmt:
-        case kir.Wgmma(_, a, b):
-            yield from (part for part in (a, b) if isinstance(part, kir.Slot))
+        case kir.Wgmma(_, a):
+            yield from (part for part in (a, *stmt.columns) if isinstance(part, kir.Slot))
         case kir.Load(_, part) | kir.TmaStore(_, part) | kir.TmaReduce(_, part):
             yield from (part,) if isinstance(part, kir.Slot) else ()
         case kir.Store(part) | kir.TmaLoad(part) | kir.CpAsync(part):

@@ -126,7 +126,8 @@ class _Reader:
 
     def _wgmma(self, stmt: kir.Wgmma, state: State) -> State:
         b = stmt.b.buffer.shape
-        shape = (*stmt.acc.layout.shape, *b, int(stmt.b_transposed))
+        more = (n for buffer in stmt.beside for n in buffer.shape)
+        shape = (*stmt.acc.layout.shape, *b, *more, int(stmt.b_transposed))
         acc = state[stmt.acc.name]
         self.checked += 1
         other = acc.written < DONE and acc.shape != shape

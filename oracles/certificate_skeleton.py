@@ -228,10 +228,11 @@ class Skeleton:
                 self._access(step, place, dst.buffer, place.buf, thread, (node, end))
             case kir.Wgmma() if thread.lane > 0:
                 self._converging.append((step, thread, node))
-            case kir.Wgmma(_, a, b):
+            case kir.Wgmma(_, a):
                 self._leading[step.index, self.warp(thread)] = node
                 end = self._grouped(kir.AsyncKind.WGMMA, step, place, thread, node)
-                self._access(step, place, b.buffer, place.buf, thread, (node, end))
+                for slot in step.stmt.columns:
+                    self._access(step, place, slot.buffer, place.buf, thread, (node, end))
                 if isinstance(a, kir.Slot):
                     self._access(step, place, a.buffer, place.other, thread, (node, end))
             case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):

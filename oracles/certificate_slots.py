@@ -22,6 +22,8 @@ def by_number(one: Whole) -> Whole:
     for stmt in one.kernel.walk():
         for _, slot in _slots(stmt):
             indices.setdefault(slot.buffer.name, set()).add(slot.index)
+        for slot in _beside(stmt):
+            indices.setdefault(slot.buffer.name, set()).add(slot.index)
     parted = {
         buffer.name: _parts(buffer)
         for buffer in one.kernel.buffers
@@ -32,11 +34,17 @@ def by_number(one: Whole) -> Whole:
     lines = dict(one.lines)
 
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        moved = {
+        moved: dict[str, kir.Slot | tuple[kir.Buffer, ...]] = {
             name: replace(slot, buffer=parted[slot.buffer.name][slot.index], index=0)
             for name, slot in _slots(stmt)
             if slot.buffer.name in parted and isinstance(slot.index, int)
         }
+        if "b" in moved and (beside := _beside(stmt)):
+            moved["beside"] = tuple(
+                parted[slot.buffer.name][slot.index]
+                for slot in beside
+                if isinstance(slot.index, int)
+            )
         if not moved:
             return None
         made = _with(stmt, moved)
@@ -59,16 +67,20 @@ def _parts(buffer: kir.Buffer) -> tuple[kir.Buffer, ...]:
             buffer,
             name=f"{buffer.name}[{slot}]",
             slots=1,
-            offset=buffer.offset + slot * buffer.slot_nbytes,
+            offset=buffer.start(slot),
         )
         for slot in range(buffer.slots)
     )
 
 
-def _with(stmt: _Stmt, moved: Mapping[str, kir.Slot]) -> _Stmt:
+def _with(stmt: _Stmt, moved: Mapping[str, kir.Slot | tuple[kir.Buffer, ...]]) -> _Stmt:
     assert is_dataclass(stmt), "statements are dataclasses"
     assert not isinstance(stmt, type), "statements are no classes"
     return replace(stmt, **moved)
+
+
+def _beside(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
+    return stmt.columns[1:] if isinstance(stmt, kir.Wgmma) else ()
 
 
 def _slots(stmt: kir.Stmt) -> Iterator[tuple[str, kir.Slot]]:

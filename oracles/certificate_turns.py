@@ -231,8 +231,8 @@ def _used(body: tuple[kir.Stmt, ...]) -> Iterator[tuple[str, bool]]:
                 yield f"buffer {buffer.name}", True
             case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
                 yield f"buffer {buffer.name}", True
-            case kir.Wgmma(_, a, b):
-                yield f"buffer {b.buffer.name}", True
+            case kir.Wgmma(_, a):
+                yield from ((f"buffer {slot.buffer.name}", True) for slot in stmt.columns)
                 if isinstance(a, kir.Slot):
                     yield f"buffer {a.buffer.name}", True
             case _:

@@ -188,8 +188,8 @@ def _slots(stmt: kir.Stmt) -> Iterator[kir.Slot]:
             | kir.CpAsync(slot)
         ):
             yield slot
-        case kir.Wgmma(_, a, b):
-            yield b
+        case kir.Wgmma(_, a):
+            yield from stmt.columns
             if isinstance(a, kir.Slot):
                 yield a
         case _:
@@ -204,15 +204,16 @@ def _moved(stmt: kir.Stmt, to: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
         case kir.Store(kir.Slot() as slot) | kir.TmaLoad(slot) | kir.CpAsync(slot):
             return replace(stmt, dst=to(slot))
         case kir.Wgmma(_, a, b):
-            return replace(stmt, a=to(a) if isinstance(a, kir.Slot) else a, b=to(b))
+            first = to(a) if isinstance(a, kir.Slot) else a
+            more = tuple(to(slot).buffer for slot in stmt.columns[1:])
+            return replace(stmt, a=first, b=to(b), beside=more)
         case _:
             return replace(stmt)
 
 
 def _part(buffer: kir.Buffer, at: int) -> kir.Buffer:
     """Return one slot of a buffer as a buffer."""
-    offset = buffer.offset + at * buffer.slot_nbytes
-    return replace(buffer, name=f"{buffer.name}[{at}]", slots=1, offset=offset)
+    return replace(buffer, name=f"{buffer.name}[{at}]", slots=1, offset=buffer.start(at))
 
 
 def _own(slot: kir.Slot) -> kir.Slot:

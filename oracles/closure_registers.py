@@ -90,7 +90,7 @@ def wgmma(
     ends: list[int] = []
     if a.kind.leads:
         _fenced_by_all(a, state.agents[a.kind.index ^ 1])
-        slots = [(stmt.b, do.values["slot"](a.env))]
+        slots = [(slot, do.values["slot"](a.env)) for slot in stmt.columns]
         if isinstance(stmt.a, kir.Slot):
             slots.append((stmt.a, do.values["a"](a.env)))
         for slot, index in slots:

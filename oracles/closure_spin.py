@@ -226,6 +226,9 @@ def _named(
         if isinstance(slot, kir.Slot) and name in known:
             buffer = slot.buffer
             yield (name,), ("access", buffer.name), buffer.slots, known[name], None
+    if isinstance(stmt, kir.Wgmma):
+        for buffer in stmt.beside:
+            yield ("slot",), ("access", buffer.name), buffer.slots, known["slot"], None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,14 +367,21 @@ def _same(slot: _At, phase: _At, slots: int) -> bool:
 
 def apart(kernel: kir.Kernel) -> frozenset[tuple[str, str]]:
     """Return the buffers ("access") and barriers ("phase") that share bytes with nothing else."""
-    spans = {("access", b.name): (b.offset, b.end) for b in kernel.buffers}
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for b in kernel.buffers:
+        starts = [b.offset + slot * (b.pitch or b.slot_nbytes) for slot in range(b.slots)]
+        spans["access", b.name] = [(start, start + b.slot_nbytes) for start in starts]
     for m in kernel.barriers:
         at = kernel.barrier_at(m)
-        spans["phase", m.name] = at, at + 8 * m.slots
+        spans["phase", m.name] = [(at, at + 8 * m.slots)]
     return frozenset(
         key
-        for key, (start, end) in spans.items()
+        for key, mine in spans.items()
         if not any(
-            other != key and first < end and start < last for other, (first, last) in spans.items()
+            first < end and start < last
+            for other, theirs in spans.items()
+            if other != key
+            for first, last in theirs
+            for start, end in mine
         )
     )

@@ -43,7 +43,7 @@ def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
     None where each reads all of it, as far as is known.
     """
     match site.stmt:
-        case kir.Wgmma(acc, kir.Slot(a), kir.Slot(b)) if a.name != b.name:
+        case kir.Wgmma(acc, kir.Slot(a)) if all(a != b.buffer for b in site.stmt.columns):
             layout, turned = acc.layout, site.stmt.a_transposed
             whole = layout.threads == site.place.warps * kir.WARP
             fits = len(a.shape) > 1 and a.shape[-1 if turned else -2] == prod(layout.shape[:-1])

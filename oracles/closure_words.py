@@ -144,9 +144,10 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
             return f"{at(buffer.name, 'slot')}{peer} = {how}({value.name})"
         case kir.Store(kir.Box(tensor), value):
             return f"{tensor.name} = store({value.name})"
-        case kir.Wgmma(acc, a, b):
+        case kir.Wgmma(acc, a):
             left = at(a.buffer.name, "a") if isinstance(a, kir.Slot) else a.name
-            return f"{acc.name} <~ wgmma({left}, {at(b.buffer.name, 'slot')})"
+            right = " | ".join(at(slot.buffer.name, "slot") for slot in stmt.columns)
+            return f"{acc.name} <~ wgmma({left}, {right})"
         case kir.MBarrierWaitParity(barrier):
             once = "" if stmt.retry else ", once"
             return f"{at(barrier.name, 'bar')} wait parity {values['parity']}{once}"

@@ -115,10 +115,10 @@ class World:
         spans: dict[tuple[str, int], tuple[int, int]] = {}
         first: dict[object, str] = {}
         for b in self.kernel.buffers:
-            place = b.offset, b.dtype, b.shape, b.swizzle
+            place = b.offset, b.dtype, b.shape, b.swizzle, b.pitch
             self.storage[b.name] = first.setdefault(place, b.name)
             for slot in range(b.slots):
-                start = b.offset + slot * b.slot_nbytes
+                start = b.offset + slot * (b.pitch or b.slot_nbytes)
                 spans[b.name, slot] = start, start + b.slot_nbytes
         for site in self.code.sites:
             if (found := operand(site, self.storage)) is not None:

@@ -101,7 +101,11 @@ class Plan:
     def _unshared(self) -> None:
         """Demand that bytes which a swizzle moves are of one buffer: masks do not know where to."""
         kernel = self.kernel
-        spans = [(b.name, b.offset, b.end) for b in kernel.buffers]
+        spans = [
+            (b.name, b.start(slot), b.start(slot) + b.slot_nbytes)
+            for b in kernel.buffers
+            for slot in range(b.slots)
+        ]
         spans += [
             (m.name, m.offset, m.offset + 8 * m.slots)
             for m in kernel.barriers
@@ -109,7 +113,7 @@ class Plan:
         ]
         for b in kernel.buffers:
             for name, first, end in spans:
-                if b.swizzle and name != b.name and first < b.end and b.offset < end:
+                if b.swizzle and name != b.name and b.holds(first, end):
                     raise NotModelled(f"{b.name} is swizzled and shares bytes with {name}")
 
     def event(self) -> int:
@@ -182,7 +186,7 @@ class Plan:
         if slot.cta is not None:
             cta = self.peer(cta, value(slot.cta, values), where)
         size = buffer.dtype.nbytes // self.granule
-        base = (buffer.offset + index * buffer.slot_nbytes) // self.granule
+        base = buffer.start(index) // self.granule
         length = buffer.slot_nbytes // self.granule
         threads: Shape = ()
         mask = (1 << length) - 1

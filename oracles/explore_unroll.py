@@ -238,7 +238,8 @@ class _Unroller(SyncUnroller):
         plan.spoken[group] = plan.awaited.setdefault(key[:2], {})[event] = spoken
         self.registers.wgmma(stmt, event, self.where)
         accesses = []
-        for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), (stmt.b, 0)):
+        columns = [(slot, 0) for slot in stmt.columns]
+        for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), *columns):
             if isinstance(operand, kir.Slot):
                 access = plan.in_slot(
                     agent, operand, self.values, self.where,

@@ -128,7 +128,7 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
     buffer = slot.buffer
     if not 0 <= index < buffer.slots:
         raise Violation("bounds", f"{buffer.name} has {buffer.slots} slots, none of number {index}")
-    start = buffer.offset + index * buffer.slot_nbytes
+    start = buffer.start(index)
     if start % nbytes:
         raise Violation(
             "bounds", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from fuser import kernel_ir as kir
 from oracles import machine_ops
@@ -73,9 +74,9 @@ class Memory:
             raw = np.full(kernel.smem_bytes, 0xFF, np.uint8)
             self.slots.append(
                 {
-                    b.name: raw[b.offset : b.offset + b.slots * b.slot_nbytes]
-                    .view(machine_ops.MEMORY[b.dtype])
-                    .reshape(b.slots, -1)
+                    b.name: as_strided(raw[b.offset :], (b.slots, b.slot_nbytes), (b.step, 1)).view(
+                        machine_ops.MEMORY[b.dtype]
+                    )
                     for b in kernel.buffers
                 }
             )

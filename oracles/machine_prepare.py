@@ -30,13 +30,18 @@ def unsupported(kernel: kir.Kernel) -> str:
         if unknown or isinstance(stmt, kir.Copy):
             return f"`{line(stmt)}` ({type(stmt).__name__})"
     for b in kernel.buffers:
-        others = [(o.name, o.offset, o.end) for o in kernel.buffers if o != b]
+        others = [
+            (o.name, o.start(slot), o.start(slot) + o.slot_nbytes)
+            for o in kernel.buffers
+            if o != b
+            for slot in range(o.slots)
+        ]
         others += [
             (m.name, m.offset, m.offset + 8 * m.slots)
             for m in kernel.barriers
             if m.offset is not None
         ]
-        shared = [name for name, first, end in others if b.offset < end and first < b.end]
+        shared = [name for name, first, end in others if b.holds(first, end)]
         if b.swizzle and shared:
             return f"{b.name} is swizzled and shares bytes with {shared[0]}"
     return ""

@@ -116,13 +116,12 @@ class Tensorcores:
         flight.start[SHARED_SEEN] = _fenced_by_all(agent, other)
         flight.kin = self._number(agent, event)
         agent.team.groups.open.append(flight)
-        buffer = stmt.b.buffer
-        check_slot(stmt.b, event.other, OPERAND_NBYTES)
         shift = agent.cta * self.memory.atoms_each
         atoms = self.geometry.atoms
-        self.memory.engine(
-            flight, buffer, atoms.of_slot(buffer, event.other) + shift, READ_DONE, writes=False
-        )
+        for slot in stmt.columns:
+            check_slot(slot, event.other, OPERAND_NBYTES)
+            touched = atoms.of_slot(slot.buffer, event.other) + shift
+            self.memory.engine(flight, slot.buffer, touched, READ_DONE, writes=False)
         if isinstance(stmt.a, kir.Slot):
             check_slot(stmt.a, event.index, OPERAND_NBYTES)
             layout = self._layouts.setdefault(id(stmt), left_operand(stmt, stmt.a.buffer))
@@ -265,10 +264,13 @@ class Tensorcores:
             a = machine_ops.factor(buffer.dtype, machine_ops.decode(buffer.dtype, raw))
         else:
             a = machine_ops.factor(stmt.a.dtype, self._rows(pair, event, stmt.a))
-        buffer = stmt.b.buffer
-        raw = slots[buffer.name][event.other].reshape(buffer.shape[-2:])
-        b = machine_ops.factor(buffer.dtype, machine_ops.decode(buffer.dtype, raw))
-        product = a @ (b if stmt.b_transposed else b.T)
+        parts = []
+        for slot in stmt.columns:
+            buffer = slot.buffer
+            raw = slots[buffer.name][event.other].reshape(buffer.shape[-2:])
+            b = machine_ops.factor(buffer.dtype, machine_ops.decode(buffer.dtype, raw))
+            parts.append(b if stmt.b_transposed else b.T)
+        product = a @ np.concatenate(parts, axis=1)
         self._add(pair, event, stmt.acc, product, plus=event.extra != 0)
 
     def _add(

@@ -220,7 +220,11 @@ class Atoms:
         self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
         self.mixed = self.mixed or any(_by_matrix(stmt) for stmt in kernel.walk())
         """Whether one byte may be dealt to different lanes by different statements."""
-        ends = sorted((b.offset, b.offset + b.slots * b.slot_nbytes) for b in kernel.buffers)
+        ends = sorted(
+            (b.start(slot), b.start(slot) + b.slot_nbytes)
+            for b in kernel.buffers
+            for slot in range(b.slots)
+        )
         self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
         self.aliased = self.aliased or bool(self._placed_barriers(kernel))
         """Whether two buffers, or a buffer and a barrier, may share bytes."""
@@ -298,7 +302,7 @@ class Atoms:
         return self._differ[key]
 
     def _start(self, buffer: kir.Buffer, slot: int) -> int:
-        return (buffer.offset + slot * buffer.slot_nbytes) // self.granule
+        return buffer.start(slot) // self.granule
 
     def _mark(
         self,
@@ -324,7 +328,7 @@ def _granule(kernel: kir.Kernel, patterns: list[tuple[kir.Buffer, kir.Layout, Th
     """Return the largest size, in bytes, that no access ever splits."""
     size = 128
     for buffer in kernel.buffers:
-        size = gcd(size, buffer.slot_nbytes)
+        size = gcd(size, buffer.slot_nbytes, buffer.pitch)
     if any(m.offset is not None for m in kernel.barriers):
         size = gcd(size, 8)
     for buffer, layout, _ in patterns:

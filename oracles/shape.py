@@ -83,9 +83,11 @@ def _wrong(site: Site) -> list[Claim]:
             return [*parts, *_columns(dst.layout, src.layout, column)]
         case kir.Coordinate(dst):
             return [_executed(site, dst.layout, dst.name)]
-        case kir.Wgmma(acc, a, b, _, b_transposed, a_transposed):
-            shapes = _tile(a, turned=a_transposed), _tile(b, turned=b_transposed)
-            return [_executed(site, acc.layout, acc.name), _multiplied(_tile(acc), *shapes)]
+        case kir.Wgmma(acc, a, _, _, b_transposed, a_transposed) as product:
+            across = [_tile(slot, turned=b_transposed) for slot in product.columns]
+            shapes = _tile(a, turned=a_transposed), _joined(across)
+            sums = [_executed(site, acc.layout, acc.name), _multiplied(_tile(acc), *shapes)]
+            return [*sums, *_behind(product)]
         case kir.Mma(acc, a, b):
             executed = [_executed(site, part.layout, part.name) for part in (acc, a, b)]
             return [*executed, _multiplied(_tile(acc), _tile(a), _tile(b))]
@@ -103,7 +105,7 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
     nbytes = tensor.dtype.nbytes
     row = box.shape[-1] * nbytes
-    places = [buffer.offset + i * buffer.slot_nbytes for i in range(buffer.slots)]
+    places = [buffer.offset + i * (buffer.pitch or buffer.slot_nbytes) for i in range(buffer.slots)]
     unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
     odd = [place for place in places if place % unit]
     return [
@@ -142,6 +144,32 @@ def _tile(operand: kir.Fragment | kir.Slot, *, turned: bool = False) -> tuple[in
     while len(shape) > 2 and shape[0] == 1:
         shape = shape[1:]
     return tuple(reversed(shape)) if turned else shape
+
+
+def _joined(parts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the extents of columns behind each other; none if they differ along K."""
+    if len({part[1:] for part in parts}) > 1 or not all(parts):
+        return ()
+    return sum(part[0] for part in parts), *parts[0][1:]
+
+
+def _behind(stmt: kir.Wgmma) -> list[Claim]:
+    """Claim that slots of one number lie behind each other, in panels of one matrix."""
+    out: list[Claim] = []
+    first = stmt.b.buffer
+    end = first.offset + first.slot_nbytes
+    panel = first.shape[-1] * first.dtype.nbytes
+    for buffer in stmt.beside:
+        kind = (buffer.dtype, buffer.swizzle, buffer.slots, buffer.pitch or buffer.slot_nbytes)
+        same = kind == (first.dtype, first.swizzle, first.slots, first.pitch or first.slot_nbytes)
+        out.append(("bounds", "" if same else f"{buffer.name} and {first.name} differ in kind"))
+        gap = buffer.offset - end
+        says = f"{buffer.name} begins {gap} bytes behind the slot before it"
+        out.append(("bounds", says if gap else ""))
+        whole = stmt.b_transposed or panel == first.swizzle
+        out.append(("bounds", "" if whole else f"rows of {panel} bytes, a panel is narrower"))
+        end = buffer.offset + buffer.slot_nbytes
+    return out
 
 
 def _multiplied(acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> Claim:

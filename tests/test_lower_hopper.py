@@ -105,3 +105,111 @@ def test_transposed_operands_in_clusters(k: int, split: Split, cluster: tuple[in
     a, b = (torch.randint(-3, 4, (192, n), device="cuda").bfloat16().t() for n in (520, 200))
     (got,) = Executable(fd.fusion(), params)(a, b)
     assert torch.equal(got, (a.float() @ b.float().t()).bfloat16())
+
+
+# --- several products by one wgmma --------------------------------------------------------------
+
+
+def layers(*, products: int = 2, dtype: str = "bf16", turned: bool = False) -> Fusion:
+    """As many layers of one tensor, added up."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["m", "k"], dtype)
+    order = [0, 1] if turned else None
+    made = [
+        fd.ops.linear(x, fd.define_tensor(["n", "k"], dtype, stride_order=order))
+        for _ in range(products)
+    ]
+    y = made[0]
+    for other in made[1:]:
+        y = fd.ops.add(y, other)
+    fd.add_output(y)
+    return fd.fusion()
+
+
+STACKED = replace(COOPERATIVE, inputs="direct", prefetch=1, stages=3, stacked=True)
+
+
+def wgmmas(of: Case) -> list[kir.Wgmma]:
+    """The wgmmas of the one kernel of a case."""
+    return [s for s in kernel(of).walk() if isinstance(s, kir.Wgmma)]
+
+
+@pytest.mark.parametrize(
+    ("of", "params"),
+    [
+        (layers(), STACKED),
+        (layers(), replace(STACKED, split="pipelined")),
+        (layers(), replace(STACKED, split="ping_pong", warpgroups=2)),
+        (layers(), replace(STACKED, cluster=(2, 1), stages=2)),
+        (layers(products=3), STACKED),
+        (layers(turned=True), STACKED),
+        (layers(dtype="i8"), replace(STACKED, tile=(64, 32, 32))),
+        (layers(dtype="f16", products=4), replace(STACKED, tile=(64, 64, 64))),
+    ],
+    ids=["cooperative", "pipelined", "ping_pong", "cluster", "three", "turned", "i8", "256"],
+)
+def test_products_that_share_their_first_operand_are_one_wgmma(
+    of: Fusion, params: MatmulParams
+) -> None:
+    """A ring for each weight, slots in turn behind each other; all judges agree."""
+    case = Case(of, params, {"m": 136, "n": 72, "k": 208}, "integers", 0)
+    one, *twins = wgmmas(case)
+    assert len(twins) == (params.split == "ping_pong")
+    many = sum(tv.op == "mma" for tv in of.tensors)
+    assert one.acc.layout.shape[-1] == many * params.tile[1]
+    starts = [slot.buffer.start(0) for slot in one.columns]
+    assert starts == [starts[0] + n * one.b.buffer.slot_nbytes for n in range(many)]
+    assert {slot.buffer.step for slot in one.columns} == {many * one.b.buffer.slot_nbytes}
+    assert not [r for r in judge(case) if r.status != "pass"]
+
+
+def other_rows() -> Fusion:
+    """Two layers of two tensors."""
+    fd = FusionDefinition()
+    made = [
+        fd.ops.linear(fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16"))
+        for _ in range(2)
+    ]
+    fd.add_output(fd.ops.add(*made))
+    return fd.fusion()
+
+
+def one_weight() -> Fusion:
+    """A layer twice: the second time its negative."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    fd.add_output(fd.ops.mul(fd.ops.linear(x, w), fd.ops.linear(x, w)))
+    return fd.fusion()
+
+
+@pytest.mark.parametrize(
+    ("of", "params"),
+    [
+        (other_rows(), STACKED),
+        (one_weight(), STACKED),
+        (layers(), replace(STACKED, tile=(64, 32, 128), stages=2)),
+        (layers(), replace(STACKED, stacked=False)),
+    ],
+    ids=["two tensors", "one weight", "two panels", "not asked for"],
+)
+def test_what_cannot_lie_behind_each_other_stays_apart(of: Fusion, params: MatmulParams) -> None:
+    """A wgmma for each product."""
+    case = Case(of, params, {"m": 72, "n": 40, "k": 144}, "integers", 0)
+    assert [one.beside for one in wgmmas(case)] == [(), ()]
+    assert not [r for r in judge(case) if r.status != "pass"]
+
+
+@pytest.mark.parametrize(
+    ("of", "tile", "says"),
+    [
+        (layers(products=3), (64, 96, 16), "has 288 columns, .* room for 256; use 80 columns"),
+        (layers(dtype="i8", products=3), (64, 24, 32), "has 72 columns, of i8 .*; use 16 columns"),
+    ],
+)
+def test_a_wgmma_that_is_too_wide_is_refused(
+    of: Fusion, tile: tuple[int, int, int], says: str
+) -> None:
+    """With the nearest columns that fit."""
+    params = replace(STACKED, tile=tile, columns=tile[1])
+    with pytest.raises(ScheduleError, match=f"one wgmma for 3 products {says}"):
+        kernel(Case(of, params, {"m": 64, "n": 64, "k": 64}, "integers", 0))

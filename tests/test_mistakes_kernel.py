@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "no slots": ("0 slots at byte 0; need >= 1", declared(replace(SA, slots=0))),
     "empty buffer": (r"buffer SA has shape \(64, 0\)", declared(replace(SA, shape=(64, 0)))),
     "odd slots": (
-        "slots of 10 bytes; copies need multiples of 16",
+        "slots of 10 bytes, 10 apart; copies need multiples of 16",
         declared(replace(SA, shape=(5,))),
     ),
     "too much shared memory": (

@@ -52,6 +52,22 @@ def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
     return kernel(multiply, buffers=(left, right, out))
 
 
+SWIZZLED = replace(SA, swizzle=32)
+SC = kir.Buffer("SC", DType.BF16, (8, 16), 2, SA.end + 256, 32, 512)
+
+
+def stacked(second: kir.Buffer, a: kir.Buffer = SWIZZLED) -> kir.Kernel:
+    """A wgmma whose columns come from two buffers."""
+    a = replace(a, swizzle=32)
+    first = kir.Buffer(
+        "SB", DType.BF16, second.shape, 2, a.end, 32, max(second.pitch // 512, 1) * 512
+    )
+    multiply = product(
+        acc=shaped(ACC, 64, 16), a=kir.Slot(a, 0), b=kir.Slot(first, 0), beside=(second,)
+    )
+    return kernel(multiply, buffers=(a, first, second))
+
+
 MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     # --- what is not declared ---
     **{
@@ -313,6 +329,25 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         kernel(product(b=kir.Slot(SA, 1))),
     ),
     "transposed": ("do not fit; make M, N and K agree", kernel(product(b_transposed=True))),
+    "columns that are not behind each other": (
+        "SC begins at byte 4864, a slot of SB ends at 4352; put one behind the other",
+        stacked(replace(SC, offset=4864)),
+    ),
+    "columns of another kind": (
+        "SC and SB differ in type, slots, swizzle or pitch; make them alike",
+        stacked(replace(SC, pitch=768)),
+    ),
+    "columns of two panels": (
+        "rows of 64 bytes with a swizzle of 32; the columns of several buffers lie behind each",
+        stacked(replace(SC, shape=(8, 32), offset=8704, pitch=1024), replace(SA, shape=(64, 32))),
+    ),
+    "columns of which some are missing": (
+        r"\(M, N\) \(64, 16\), \(M, K\) \(64, 16\) and \(N, K\) \(8, 16\) do not fit",
+        kernel(
+            product(acc=shaped(ACC, 64, 16), a=kir.Slot(SWIZZLED, 0), b=kir.Slot(SC, 0)),
+            buffers=(SWIZZLED, SC),
+        ),
+    ),
     "types of wgmma": (
         "multiplies bf16 by f16; use one of f16, bf16, f32, i8 for both, or 8-bit floats",
         kernel(

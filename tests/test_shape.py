@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fuser import kernel_ir as kir
@@ -143,3 +145,46 @@ def test_a_swizzled_slot_starts_where_its_pattern_does(
     copy = kir.TmaStore(kir.Box(y, (0, 0), (8, 8), y.extents), kir.Slot(buffer, 0))
     findings = covered(kernel((kir.Elect(kir.Per.ROLE, (copy,)),), y, 32), rlimit=RLIMIT).findings
     assert [f.kind for f in findings] == ([] if fits else ["bounds"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, ""),
+        ({"offset": 2560}, "SC begins 256 bytes behind the slot before it"),
+        ({"offset": 2176, "pitch": 0}, "SC and SB differ in kind"),
+        ({"dtype": DType.F16}, "SC and SB differ in kind"),
+        ({"shape": (16, 16)}, "operands of (64, 16) and (24, 16)"),
+        ({"shape": (8, 32)}, "operands of (64, 16) and ()"),
+    ],
+)
+def test_columns_of_several_buffers_lie_behind_each_other(
+    change: dict[str, object], says: str
+) -> None:
+    """Slots of one number are one operand."""
+    first = kir.Buffer("SA", DType.BF16, (64, 16), 2, 4096, 32)
+    second = kir.Buffer("SB", DType.BF16, (8, 16), 2, 2048, 32, 512)
+    third = replace(second, name="SC", offset=2304)
+    third = replace(third, **change)  # type: ignore[arg-type]
+    acc = part(16)
+    y = kir.Tensor("Y", DType.F32, (64, 16), (16, 1), 4)
+    body = (
+        kir.Wgmma(acc, kir.Slot(first, 0), kir.Slot(second, 0), 0, beside=(third,)),
+        kir.Store(kir.Box(y, (0, 0), (64, 16), (64, 16)), acc, 2),
+    )
+    findings = covered(kernel(body, y, 128), rlimit=RLIMIT).findings
+    assert (says in findings[0].witness) if says else not findings
+
+
+def test_columns_of_several_buffers_are_one_panel_wide() -> None:
+    """Rows of two panels lie behind the rows of the other buffer."""
+    first = kir.Buffer("SA", DType.BF16, (64, 32), 1, 0, 64)
+    second = kir.Buffer("SB", DType.BF16, (8, 32), 1, first.end, 32)
+    third = replace(second, name="SC", offset=second.end)
+    y = kir.Tensor("Y", DType.F32, (64, 16), (16, 1), 4)
+    body = (
+        kir.Wgmma(part(16), kir.Slot(first, 0), kir.Slot(second, 0), 0, beside=(third,)),
+        kir.Store(kir.Box(y, (0, 0), (64, 16), (64, 16)), part(16), 2),
+    )
+    findings = covered(kernel(body, y, 128), rlimit=RLIMIT).findings
+    assert any(f.witness.endswith("rows of 64 bytes, a panel is narrower") for f in findings)

@@ -222,7 +222,7 @@ LITMUS: tuple[Litmus, ...] = (
         "H82",
         in_groups(eq(ceildiv(M, TILE[0]) % G, 0)),
         "Groups of whole rows of tiles: every tile once, in an order that shares operands.",
-        launches=rasters((1, 0, 0, 1), (1, 15, 33, 2), (3, 16, 64, 4), (5, 9, 32, 3)),
+        launches=rasters((1, 0, 0, 1), (1, 15, 36, 2), (3, 16, 64, 4), (5, 9, 32, 3)),
     ),
     broken(
         "tiles_in_groups_that_do_not_divide",

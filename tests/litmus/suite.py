@@ -10,6 +10,7 @@ from litmus import (
     bugs_matmul,
     bulk,
     clusters,
+    columns,
     counts,
     cp_async,
     destinations,
@@ -38,7 +39,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
     cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs,
     bugs_matmul, found,
-    rules, rules_phases, rules_turns, matmul,
+    rules, rules_phases, rules_turns, matmul, columns,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
