@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import gcd
 
@@ -22,6 +22,7 @@ from fuser.matmul_heuristic import computes_in_registers
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand, strangers, summed
 from fuser.mma_axes import Role, roles
+from fuser.ops import reduced_axes
 from fuser.pipeline import chosen, tiled
 from fuser.segment import Segment, intermediates, segments
 from fuser.shape_class import CallClass, Choices, Params, ShapeClass
@@ -76,16 +77,20 @@ def _in_registers(
 
 
 def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
-    """Products that sum over no element."""
+    """Products and reductions of no element."""
 
     def none(extent: Extent) -> bool:
         return (values[extent] if isinstance(extent, Symbol) else extent) == 0
 
-    return frozenset(
-        tv.name
-        for tv in fusion.tensors
-        if tv.op == "mma" and any(none(a.extent) for a in roles(tv) if a.role is Role.K)
-    )
+    def summed(tv: TensorView) -> Iterator[Extent]:
+        if tv.op == "mma":
+            yield from (axis.extent for axis in roles(tv) if axis.role is Role.K)
+        for axis in reduced_axes(tv):
+            (arg,) = tv.args
+            assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+            yield arg.logical[axis].extent
+
+    return frozenset(tv.name for tv in fusion.tensors if any(map(none, summed(tv))))
 
 
 def _known(

@@ -115,6 +115,8 @@ def _needed(kernel: kir.Kernel) -> Iterator[str]:
                 found.add("cp_async")
             case kir.Mma():
                 found.add("mma")
+            case kir.Reduce():
+                found.add("reduce")
             case kir.Wgmma() | kir.WgmmaFence() | kir.AsyncCommit(kir.AsyncKind.WGMMA):
                 found.add("wgmma")
             case kir.AsyncAwait(kir.AsyncKind.WGMMA):
@@ -229,6 +231,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 | kir.AtomicAdd()
                 | kir.Compute()
                 | kir.Slice()
+                | kir.Reduce()
                 | kir.Coordinate()
             ):
                 yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers)}"

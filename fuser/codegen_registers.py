@@ -79,7 +79,7 @@ def plan(kernel: kir.Kernel) -> Registers:
 
 def count(layout: kir.Layout) -> int:
     """Return how many elements a thread has room for."""
-    if layout.deal is kir.Deal.STRIPS:
+    if layout.deal is kir.Deal.STRIPS and layout.folded == 1:
         strips = layout.shape[-2] // 16
         return -(-strips // (layout.threads // kir.WARP)) * layout.shape[-1] // 2
     return layout.registers
@@ -91,7 +91,10 @@ def _accumulators(statements: list[kir.Stmt]) -> Iterator[kir.Fragment]:
 
 def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
     match stmt:
-        case kir.Load(dst) | kir.Compute(dst) | kir.Coordinate(dst) | kir.Slice(dst):
+        case (
+            kir.Load(dst) | kir.Compute(dst) | kir.Coordinate(dst)
+            | kir.Slice(dst) | kir.Reduce(dst)
+        ):  # fmt: skip
             return (dst,)
         case kir.Wgmma(acc) | kir.Mma(acc):
             return (acc,)
@@ -101,7 +104,7 @@ def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
 
 def _used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
     match stmt:
-        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.Slice(_, src):
+        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.Slice(_, src) | kir.Reduce(_, src):
             return (src,)
         case kir.Compute(_, _, args):
             return tuple(arg for arg in args if isinstance(arg, kir.Fragment))

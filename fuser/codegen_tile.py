@@ -70,6 +70,13 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             if src in packed:
                 return f"tile::slice_packed<{which}>({names[dst]}, {names[src]});"
             return f"tile::slice<{which}>({names[dst]}, {names[src]});"
+        case kir.Reduce(dst, src, op):
+            which = layout(stmt, dst.layout)
+            how = "along" if dst.layout.folded > 1 else "down"
+            which += "" if dst.layout.folded > 1 else f", {layout(stmt, src.layout)}"
+            pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
+            value = f"[]({pair}) {{ return math::{op}(a, b); }}"
+            return f"reduce::{how}<{which}>({names[dst]}, {names[src]}, {value});"
         case kir.Coordinate(dst, axis, origin):
             rank = len(dst.layout.shape)
             which = f"{layout(stmt, dst.layout)}, {rank - 1 - axis}"
@@ -96,6 +103,8 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
 
 def layout(stmt: kir.Stmt, dealt: kir.Layout) -> str:
     """Write the type of a layout."""
+    if dealt.folded > 1:
+        return f"reduce::Folded<{layout(stmt, dealt.wide)}, {dealt.folded}>"
     *outer, down, across = (1, 1, *dealt.shape)
     if max(outer) > 1:
         raise ScheduleError(

@@ -2,9 +2,9 @@
 
 Outputs whose axes match are computed by one kernel.  Its axes are those of the first of them; a
 tensor is reached by walking the definitions backwards, so that one input may be read in several
-ways (`x[:, None] + x[None, :]` reads x twice).  Matrix products end the walk; the axes that they
-sum over are loop axes of their own.  Neighbouring axes are then merged wherever every
-tensor allows it, by what the definition promises about strides.
+ways (`x[:, None] + x[None, :]` reads x twice).  Matrix products and reductions end the walk; the
+axes that they sum over are loop axes of their own.  Neighbouring axes are then merged wherever
+every tensor allows it, by what the definition promises about strides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from fuser.mma_axes import roles
-from fuser.ops import OPS, Form, producer_axes
+from fuser.ops import OPS, Form, producer_axes, reduced_axes
 from fuser.tensor_view import Extent, Fusion, IterType, TensorView
 
 Coords = tuple[int | None, ...]
@@ -50,6 +50,17 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction of a kernel: what it gives, and what it reduces, as walked by the loop axes."""
+
+    tv: TensorView
+    coords: Coords
+    source: TensorView
+    walked: Coords
+    leaves: tuple[Access, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Domain:
     """The loop axes of one kernel.
 
@@ -57,7 +68,7 @@ class Domain:
     ----------
     extents : tuple of Extent
         Loop axes before merging, slowest first; never empty (a scalar has one axis of extent 1).
-        Axes that products sum over come last.
+        Axes that products or reductions sum over come last.
     reads, writes : tuple of Access
         Inputs as read, operands of products among them, and outputs.
     merged : tuple of tuple of int
@@ -66,6 +77,8 @@ class Domain:
         In order of definition.
     inputs : tuple of Access
         Those of `reads` that outputs are computed from element by element.
+    reductions : tuple of Reduction
+        In order of definition.
     """
 
     extents: tuple[Extent, ...]
@@ -74,10 +87,16 @@ class Domain:
     merged: tuple[tuple[int, ...], ...]
     products: tuple[Product, ...] = ()
     inputs: tuple[Access, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
 
 
 def domains(fusion: Fusion) -> list[Domain]:
     """Return one Domain per group of outputs with the same axes; each becomes a kernel."""
+    return [_domain(extents, writes) for extents, writes in groups(fusion)]
+
+
+def groups(fusion: Fusion) -> list[tuple[tuple[Extent, ...], list[Access]]]:
+    """Return the loop axes of each kernel's results, and these."""
     left = list(fusion.outputs)
     out = []
     while left:
@@ -91,30 +110,64 @@ def domains(fusion: Fusion) -> list[Domain]:
                 rest.append(tv)
             else:
                 writes.append(Access(tv, coords, tv.name))
-        out.append(_domain(extents, writes))
+        out.append((extents, writes))
         left = rest
     return out
 
 
 def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
-    inputs, products = _sources([(access.tv, access.coords) for access in writes])
+    results = [(access.tv, access.coords) for access in writes]
+    inputs, products, reductions = sources(results)
     operands, extents = _operands(products, extents)
-    firsts, seconds = (_sources([pair[side] for pair in operands])[0] for side in (0, 1))
+    reduced, extents = _reduced(reductions, extents)
+    firsts, seconds = (sources([pair[side] for pair in operands])[0] for side in (0, 1))
+    leaves_of = {key: sources([key])[0] for key in reduced}
     twice = {*firsts} & {*seconds}
-    reads = _named([*inputs, *firsts, *(key for key in seconds if key not in twice)], twice)
+    every = [*inputs, *firsts, *(leaf for leaves in leaves_of.values() for leaf in leaves)]
+    reads = _named([*every, *(key for key in seconds if key not in twice)], twice)
     as_a = {(access.tv, access.coords): access for access in reversed(reads)}
     as_b = {(access.tv, access.coords): access for access in reads}
-    merged = _merge(len(extents), reads, writes)
+    merged = _merge(len(extents), reads, writes, _index_axes([*results, *reduced]))
     made = []
     for (tv, coords), (a, b) in zip(products, operands, strict=True):
         leaves: list[Access] = []
         for key, known in ((a, as_a), (b, as_b)):
             if key not in known:
-                leaves += [known[leaf] for leaf in _sources([key])[0]]
+                leaves += [known[leaf] for leaf in sources([key])[0]]
         first, second = as_a.get(a) or Access(*a, a[0].name), as_b.get(b) or Access(*b, b[0].name)
         made.append(Product(tv, coords, first, second, tuple(leaves)))
     direct = tuple(as_a[key] for key in inputs)
-    return Domain(extents or (1,), tuple(reads), tuple(writes), merged, tuple(made), direct)
+    folds = tuple(
+        Reduction(tv, coords, *key, tuple(as_a[leaf] for leaf in leaves_of[key]))
+        for (tv, coords), key in zip(reductions, reduced, strict=True)
+    )
+    whole = extents or (1,)
+    return Domain(whole, tuple(reads), tuple(writes), merged, tuple(made), direct, folds)
+
+
+def _reduced(
+    reductions: list[Key], extents: tuple[Extent, ...]
+) -> tuple[list[Key], tuple[Extent, ...]]:
+    """Return what each reduction reduces, and the loop axes with those that are reduced.
+
+    Reductions over axes of the same extents share the loops of them.
+    """
+    out: list[Key] = []
+    shared: dict[tuple[Extent, ...], int] = {}
+    for tv, coords in reductions:
+        (source,) = tv.args
+        assert isinstance(source, TensorView), "a reduction reduces a tensor"
+        axes = reduced_axes(tv)
+        mine = tuple(source.logical[axis].extent for axis in axes)
+        if mine not in shared:
+            shared[mine] = len(extents)
+            extents = (*extents, *mine)
+        ((_, _, kept),) = arguments(tv, coords)
+        walked = list(kept)
+        for turn, axis in enumerate(axes):
+            walked[axis] = shared[mine] + turn
+        out.append((source, tuple(walked)))
+    return out, extents
 
 
 def _operands(
@@ -208,12 +261,13 @@ def _source(tv: TensorView, coords: Coords) -> Key:
     return tv, coords
 
 
-def _sources(keys: list[Key]) -> tuple[list[Key], list[Key]]:
-    """Return the inputs and the products from which tensors are computed element by element."""
+def sources(keys: list[Key]) -> tuple[list[Key], list[Key], list[Key]]:
+    """Return from what tensors are computed element by element: inputs, products, reductions."""
     seen: dict[Key, None] = {}
     stack = list(keys)
     inputs: dict[Key, None] = {}
     products: dict[Key, None] = {}
+    reductions: dict[Key, None] = {}
     while stack:
         key = stack.pop()
         if key in seen:
@@ -224,9 +278,12 @@ def _sources(keys: list[Key]) -> tuple[list[Key], list[Key]]:
             inputs[key] = None
         if tv.op == "mma":
             products[key] = None
-            continue
-        stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
-    return sorted(inputs, key=_order), sorted(products, key=_order)
+        elif reduced_axes(tv):
+            reductions[key] = None
+        else:
+            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    found = (sorted(keys, key=_order) for keys in (inputs, products, reductions))
+    return next(found), next(found), next(found)
 
 
 def _order(key: Key) -> tuple[int, str]:
@@ -245,10 +302,11 @@ def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
     return out
 
 
-def _merge(rank: int, reads: list[Access], writes: list[Access]) -> tuple[tuple[int, ...], ...]:
+def _merge(
+    rank: int, reads: list[Access], writes: list[Access], pinned: set[int]
+) -> tuple[tuple[int, ...], ...]:
     if rank == 0:
         return ((0,),)
-    pinned = _index_axes(writes)
     groups = [[0]]
     for axis in range(1, rank):
         slow = groups[-1][-1]
@@ -267,11 +325,11 @@ def _mergeable(access: Access, slow: int, fast: int) -> bool:
     return access.tv.contiguity[a] and next_faster(access.tv, a) == b
 
 
-def _index_axes(writes: list[Access]) -> set[int]:
+def _index_axes(results: list[Key]) -> set[int]:
     """Loop axes whose coordinate is itself a value (iota); they cannot be merged."""
     found: set[int] = set()
     seen: set[tuple[TensorView, Coords]] = set()
-    stack = [(access.tv, access.coords) for access in writes]
+    stack = list(results)
     while stack:
         key = stack.pop()
         if key in seen:
@@ -280,7 +338,6 @@ def _index_axes(writes: list[Access]) -> set[int]:
         tv, coords = key
         if tv.op == "iota" and coords[0] is not None:
             found.add(coords[0])
-        if tv.op == "mma":
-            continue
-        stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+        if tv.op != "mma" and not reduced_axes(tv):
+            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
     return found

@@ -70,7 +70,7 @@ def fragments(stmt: kir.Stmt) -> frozenset[str]:
             return frozenset({dst.name})
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             return frozenset({src.name})
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return frozenset({dst.name, src.name})
         case kir.Compute(dst, _, args):
             return frozenset({dst.name, *(a.name for a in args if isinstance(a, kir.Fragment))})

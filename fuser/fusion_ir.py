@@ -21,6 +21,7 @@ from fuser.mma_ops import MmaOps
 from fuser.ops import METHODS, producer_axes
 from fuser.pointwise_ops import PointwiseOps
 from fuser.recorder import Recorder, axis_of, refuse, show
+from fuser.reduction_ops import ReductionOps
 from fuser.shape_ops import ShapeOps
 from fuser.tensor_view import (
     MAX_EXTENT,
@@ -60,7 +61,7 @@ SCALAR_DTYPES = (DType.F64, DType.F32, DType.I64, DType.I32, DType.BOOL)
 """Types of input scalars; a kernel parameter of 16 bits would only lose digits."""
 
 
-class Ops(PointwiseOps, ShapeOps, MmaOps):
+class Ops(PointwiseOps, ShapeOps, MmaOps, ReductionOps):
     """Every operation; the methods are those of `fuser.ops.METHODS`."""
 
     if not TYPE_CHECKING:

@@ -225,6 +225,24 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduce:
+    """`dst` = elements of `src` put together by `op`: ``add``, ``maximum`` or ``minimum``.
+
+    Where the layout of `dst` is that of `src`, folded: neighbours along its rows, so many at a
+    time, in a fixed order.  Else `dst` has one row and `src` several: down each column.
+    Needs:  whole warps.  Along rows: neighbours that are put together lie in one warp (in
+            `Deal.ROUND` a power of two of vectors, 32 at most; in `Deal.STRIPS` a whole row).
+            Down columns: every thread holds whole columns (`Deal.ROUND`).
+
+    Source: PTX ISA, "shfl.sync".
+    """
+
+    dst: Fragment
+    src: Fragment
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
 class Coordinate:
     """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
 

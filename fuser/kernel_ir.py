@@ -32,6 +32,7 @@ from fuser.kernel_data import CpAsync as CpAsync
 from fuser.kernel_data import Engine as Engine
 from fuser.kernel_data import Load as Load
 from fuser.kernel_data import Mma as Mma
+from fuser.kernel_data import Reduce as Reduce
 from fuser.kernel_data import Slice as Slice
 from fuser.kernel_data import Store as Store
 from fuser.kernel_data import TmaLoad as TmaLoad
@@ -213,6 +214,7 @@ Data = (
     | Mma
     | Compute
     | Slice
+    | Reduce
     | Coordinate
 )
 Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect

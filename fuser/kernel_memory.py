@@ -5,7 +5,7 @@ No statement here; `kernel_ir` hands these names on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
 
@@ -131,6 +131,10 @@ class Layout:
     multiple of 8 x 4 `vector`, element (r, c) in lane `(r % 8) * 4 + c // vector % 4`; `vector` is
     the elements in 4 bytes.
 
+    A `folded` tile has an element for so many neighbours along the rows of a wider one, which is
+    dealt in this way, and each lies where the first of them does.  Every vector holds the first of
+    one such group at most.
+
     Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k8", "mma.m16n8k16",
     "mma.m16n8k32".
     """
@@ -139,10 +143,20 @@ class Layout:
     vector: int
     threads: int
     deal: Deal = Deal.ROUND
+    folded: int = 1
+
+    @property
+    def wide(self) -> Layout:
+        """The layout of the wider tile."""
+        return replace(self, shape=(*self.shape[:-1], self.shape[-1] * self.folded), folded=1)
 
     @property
     def registers(self) -> int:
         """Elements that each thread holds (some threads may hold fewer valid ones)."""
+        if self.folded > 1:
+            wide = self.wide
+            share = self.folded // 4 if self.deal is Deal.STRIPS else self.vector
+            return wide.registers // share
         if self.deal is Deal.EACH_WARP:
             return prod(self.shape) // 32
         if self.deal is Deal.STRIPS:

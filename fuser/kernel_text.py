@@ -134,6 +134,8 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = {op}({', '.join(operand(a) for a in args)})"
         case kir.Slice(dst, src, column):
             return f"{dst.name} = slice({src.name}, column={column})"
+        case kir.Reduce(dst, src, op):
+            return f"{dst.name} = reduce({src.name}, {op})"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:

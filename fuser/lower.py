@@ -40,11 +40,16 @@ def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass
     ScheduleError
         If TMA is asked for and no tensor can use it.
     """
-    return _Lowering(name, tiling, params, shapes).kernel()
+    return Lowering(name, tiling, params, shapes).kernel()
 
 
 @dataclass
-class _Lowering:
+class Lowering:
+    """The lowering of one domain; that of reductions adds a loop of its own.
+
+    Parameters are those of `lower`; the rest is what was lowered so far.
+    """
+
     name: str
     tiling: Tiling
     params: PointwiseParams
@@ -54,12 +59,14 @@ class _Lowering:
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: list[kir.Buffer] = field(default_factory=list)
     copies: list[kir.Stmt] = field(default_factory=list)
+    guards: list[kir.Fragment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
         self.math = Arithmetic(layout, self._position, scalars=self.scalars)
 
     def kernel(self) -> kir.Kernel:
+        """Return the kernel, without any sync."""
         tiling = self.tiling
         self.extents = tuple(Var(f"n{axis}") for axis in range(tiling.rank))
         for access in (*tiling.domain.reads, *tiling.domain.writes):
@@ -74,7 +81,10 @@ class _Lowering:
             roles = kir.WarpSpecialized() if self.params.warp_specialized else None
             circular = kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
         body = (*self._origins(), *self.copies, *self.math.math, *stores)
-        loop = kir.ForLoop(TRIP, TRIPS, body, circular)
+        return self._kernel((kir.ForLoop(TRIP, TRIPS, body, circular),))
+
+    def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
+        tiling = self.tiling
         strides = [
             s
             for t in self.tensors.values()
@@ -89,7 +99,7 @@ class _Lowering:
             buffers=tuple(self.buffers),
             barriers=(),
             threads=kir.WARP * self.params.warps,
-            body=(kir.Let(TRIPS, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)), loop),
+            body=(kir.Let(TRIPS, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)), *body),
             outputs=tuple(access.name for access in tiling.domain.writes),
         )
 
@@ -146,7 +156,7 @@ class _Lowering:
 
     def _position(self, tv: TensorView, axis: int) -> tuple[int, Expr] | None:
         """Return the kernel's axis and first coordinate of a loop axis, for `iota`."""
-        found = next((n for n, g in enumerate(self.tiling.domain.merged) if axis in g), None)
+        found = next((n for n, g in enumerate(self.tiling.groups) if axis in g), None)
         if found is not None and self.tiling.split:
             raise ScheduleError(
                 f"PointwiseParams(tile={self.params.tile}): {tv} = iota needs its axis unsplit; "

@@ -71,7 +71,7 @@ class Arithmetic:
     def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
         spec = OPS[tv.op]
         args = self._operands(tv, coords)
-        if spec.form is Form.SHAPE:
+        if spec.form in (Form.SHAPE, Form.REDUCTION):  # of axes of extent 1: nothing to reduce
             (moved,) = args
             assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
             return moved
@@ -121,6 +121,11 @@ class Arithmetic:
                     same = shape_op or _register(frag.dtype) is _register(dtype)
                     out.append(frag if same else self._promoted(frag, dtype))
         return out
+
+    def converted(self, arg: kir.Fragment, dtype: DType) -> kir.Fragment:
+        """Return a fragment in the registers of a type; it is not rounded to 16 bits."""
+        same = _register(arg.dtype) is _register(dtype)
+        return arg if same else self._promoted(arg, dtype)
 
     def _promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
         count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)

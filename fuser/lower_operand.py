@@ -66,7 +66,7 @@ def compute_operand(
             math.math.append(kir.Load(frag, box, _width(lowering, access, operand)))
         math.done[(access.tv, access.coords)] = frag
     made = math.value(operand.access.tv, operand.access.coords)
-    if not _is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
+    if not is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
         left = at[operand.summed] - lowering.extents[operand.summed]
         made = _within(math, made, len(layout.shape) - 1, left)
     # In registers of its own, which are all that waits for the products of the step before.
@@ -99,7 +99,7 @@ def _within(math: Arithmetic, value: kir.Fragment, axis: int, left: Expr) -> kir
     return out
 
 
-def _is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
+def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
     """Tell whether a tensor is surely 0 where all those are."""
     found = set(zeros)
     for one in ancestry(tv):

@@ -24,6 +24,10 @@ The numeric contract
   f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-13.
 - i8 is copied, cast and multiplied by `mma`, f8e4m3 and f8e5m2 are copied and multiplied; nothing
   else is computed in them.
+- `sum` and `mean` add n numbers in f32 (f64 for f64, i64 for integers and bool) in any order, each
+  addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of the
+  magnitudes; a sum that could not lose a bit in any order is exact, one that could overflow in
+  some order may be anything.  `mean` then divides by n.  `max` and `min` are exact.
 - i8, i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
   does a cast of a NaN or of a float out of range to an integer.
 - bool is exact: add is or, mul is and, maximum is or, minimum is and.
@@ -35,7 +39,7 @@ from enum import Enum
 from fuser.dtype import DType
 from fuser.mma_axes import roles
 from fuser.promotion import arithmetic, as_float, promote
-from fuser.tensor_view import TensorView
+from fuser.tensor_view import Constant, IterType, TensorView
 
 
 class Form(Enum):
@@ -45,6 +49,7 @@ class Form(Enum):
     BINARY = "binary"
     TERNARY = "ternary"
     MMA = "mma"
+    REDUCTION = "reduction"
     SHAPE = "shape"
     FACTORY = "factory"
 
@@ -143,6 +148,9 @@ def _rows() -> list[OpSpec]:
     add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
 
     add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
+    add("sum", Form.REDUCTION, 1, Rule.GIVEN, FLOATS | {DType.I64})
+    add("mean", Form.REDUCTION, 1, Rule.GIVEN, FLOATS)
+    add("max min", Form.REDUCTION, 1, Rule.KEEP, NUMBERS)
     add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
     add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
     add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
@@ -201,6 +209,40 @@ def product_dtype(operand: DType) -> DType:
     return DType.I32 if operand is DType.I8 else operand
 
 
+def total_dtype(operand: DType) -> DType:
+    """Return the type of a sum of numbers of one type: i64 of integers and bool, else theirs."""
+    return operand if operand.is_float else DType.I64
+
+
+def reduced_axes(tv: TensorView) -> tuple[int, ...]:
+    """Return the axes of its argument that a reduction reduces, those of extent 1 left out.
+
+    Where it reduces none, and for every other operation, there are none.
+    """
+    if tv.op not in OPS or OPS[tv.op].form is not Form.REDUCTION:
+        return ()
+    (arg,) = tv.args
+    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+    dims = [int(axis) for axis in dict(tv.attrs)["dims"]]
+    return tuple(axis for axis in dims if arg.logical[axis].iter_type is IterType.ITERATION)
+
+
+def of_nothing(tv: TensorView) -> Constant:
+    """Return what a product or a reduction of no elements is."""
+    float_ = tv.dtype.is_float
+    least, most = -(2 ** (8 * tv.dtype.nbytes - 1)), 2 ** (8 * tv.dtype.nbytes - 1) - 1
+    match tv.op:
+        case "mean":
+            value: float = float("nan")
+        case "max":
+            value = -float("inf") if float_ else least
+        case "min":
+            value = float("inf") if float_ else most
+        case _:
+            value = 0.0 if float_ else 0
+    return Constant(value, DType.F64 if float_ else DType.I64)
+
+
 def accumulator(tv: TensorView) -> DType:
     """Return the type in which an `mma` adds up: f32, i32 for i8, f16 where that was asked for."""
     if tv.args[0].dtype is DType.I8:
@@ -222,8 +264,8 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
         One entry per axis of `tv`.  None where the argument has no such axis (broadcast), where
         its axis of extent 1 is stretched by `expand`, and everywhere for numbers and factories.
         In a pointwise operation the axis of an argument may be BROADCAST where that of `tv` is
-        not: look at ``arg.logical[axis].iter_type``.  The axes that `mma` sums over are axes of
-        no result: `fuser.mma_axes.roles` knows them.
+        not: look at ``arg.logical[axis].iter_type``.  The axes that `mma` and reductions sum over
+        are axes of no result: `fuser.mma_axes.roles` and `reduced_axes` know them.
     """
     arg = tv.args[arg_index]
     nowhere: tuple[int | None, ...] = (None,) * tv.rank
@@ -238,7 +280,7 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
             pairs = zip(tv.logical, arg.logical, strict=True)
             same = [new.iter_type is old.iter_type for new, old in pairs]
             return tuple(axis if same[axis] else None for axis in range(tv.rank))
-        case "squeeze":
+        case "squeeze" | "sum" | "mean" | "max" | "min":
             return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
         case "permute":
             return tuple(int(axis) for axis in attrs["dims"])

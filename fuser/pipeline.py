@@ -20,10 +20,16 @@ from fuser.kernel_text import text
 from fuser.lower import lower
 from fuser.lower_ampere import lower_ampere
 from fuser.lower_hopper import lower_hopper
+from fuser.lower_reduction import lower_reduction
 from fuser.matmul_heuristic import default_matmul_params
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, matmul_tiling
 from fuser.params import PointwiseParams
+from fuser.reduction_scheduler import (
+    ReductionTiling,
+    default_reduction_params,
+    reduction_tiling,
+)
 from fuser.relay_slots import relay_slots
 from fuser.scheduler import Tiling, default_params, tiling
 from fuser.segment import Segment, intermediates, segments
@@ -129,6 +135,8 @@ def build(
         domain = segment.domain
         tiles = tiled(domain, schedule)
         match tiles, schedule:
+            case ReductionTiling(), PointwiseParams():
+                kernel = run(lower_reduction(f"reduction{n}", tiles, schedule, shape_class))
             case Tiling(), PointwiseParams():
                 kernel = run(lower(f"pointwise{n}", tiles, schedule, shape_class))
             case MatmulTiling(), MatmulParams():
@@ -162,14 +170,18 @@ def chosen(segment: Segment, params: Params | None, loops: Sequence[int]) -> Par
         if isinstance(params, MatmulParams | AmpereParams):
             return params
         return default_matmul_params(segment.fusion, segment.domain, loops)
-    return params if isinstance(params, PointwiseParams) else default_params(segment.fusion)
+    if isinstance(params, PointwiseParams):
+        return params
+    if segment.domain.reductions:
+        return default_reduction_params(segment.fusion, segment.domain, loops)
+    return default_params(segment.fusion)
 
 
 def tiled(domain: Domain, params: Params) -> Loops:
     """Return the axes of a kernel."""
     if isinstance(params, MatmulParams | AmpereParams):
         return matmul_tiling(domain, params)
-    return tiling(domain, params)
+    return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 
 
 def run(kernel: kir.Kernel) -> kir.Kernel:

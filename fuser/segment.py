@@ -3,7 +3,8 @@
 Outputs with the same axes share a kernel.  Operands of products must lie in memory, as the copy
 engine reads them; what does not, is computed into an intermediate by a segment before, or (first
 operands, where that is asked for) in registers.  Either rounds it to the operand's type, as the
-numeric contract says of operands.
+numeric contract says of operands.  Reductions that a kernel would have to repeat for its tiles are
+computed into an intermediate too, unrounded.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fuser.domain import Domain, domains
+from fuser.domain import Domain, domains, groups, sources
 from fuser.dtype import DType
 from fuser.mma_axes import Role, roles
-from fuser.ops import OPS, Form, accumulator
+from fuser.ops import OPS, Form, accumulator, of_nothing, reduced_axes
+from fuser.promotion import arithmetic
 from fuser.shape_class import Choices
 from fuser.tensor_view import (
-    Constant,
+    Extent,
     Fusion,
     IterType,
     Scalar,
@@ -76,7 +78,11 @@ class _Cutting:
     def _compute(self, outputs: tuple[TensorView, ...]) -> None:
         """Append the segment of some outputs, and before it those that it needs."""
         given: dict[TensorView, TensorView] = {}
-        for product in _products(outputs, self.choices.empty):
+        for tv in _apart(self.fusion, outputs, self.choices.empty):
+            held = accumulator(tv) if tv.op == "mma" else arithmetic(tv.dtype)
+            held = DType.F32 if held is DType.F16 else held
+            given[tv] = self._stored(tv, held, "_sum", _place(tv, 1))
+        for product in _products(outputs, self.choices.empty, given):
             for side, arg in enumerate(product.args):
                 assert isinstance(arg, TensorView), "operands of an mma are tensors"
                 if arg in given or (side == 0 and self._in_registers(arg)):
@@ -84,7 +90,7 @@ class _Cutting:
                 if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
                     given[arg] = self._stored(arg, arg.dtype, f"_operand{place.word}", place)
-        for product in _products(outputs, self.choices.empty):
+        for product in _products(outputs, self.choices.empty, given):
             if product.name in self.choices.apart:
                 held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
                 given[product] = self._stored(product, held, "_sum", _place(product, 1))
@@ -110,7 +116,7 @@ class _Cutting:
             return False
         if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
             return False
-        return not any(tv.op in ("mma", "iota") for tv in ancestry(operand))
+        return not any(tv.op in ("mma", "iota") or reduced_axes(tv) for tv in ancestry(operand))
 
     def _stored(self, tv: TensorView, dtype: DType, suffix: str, place: _Place) -> TensorView:
         """Compute a tensor into an intermediate, once, and return the input that reads it."""
@@ -171,19 +177,73 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
 
 
 def _groups(fusion: Fusion) -> list[tuple[TensorView, ...]]:
-    return [tuple(access.tv for access in domain.writes) for domain in domains(fusion)]
+    return [tuple(access.tv for access in writes) for _, writes in groups(fusion)]
 
 
-def _products(outputs: tuple[TensorView, ...], empty: frozenset[str]) -> list[TensorView]:
+def _apart(
+    fusion: Fusion, outputs: tuple[TensorView, ...], empty: frozenset[str]
+) -> list[TensorView]:
+    """Return the reductions, and the products under one, that are stored before a kernel.
+
+    A kernel computes those that its results are computed from element by element, if they have all
+    its axes and none has to be broadcast, and if they reduce axes of the same extents.  What they
+    reduce is computed from neither products nor reductions.
+    """
+    part = Fusion(fusion.inputs, fusion.tensors, outputs)
+    found: dict[TensorView, None] = {}
+    for extents, writes in groups(part):
+        _, products, reductions = sources([(access.tv, access.coords) for access in writes])
+        whole = {*range(len(extents))}
+        products = [key for key in products if key[0].name not in empty]
+        reductions = [key for key in reductions if key[0].name not in empty]
+        own = [tv for tv, coords in reductions if {*coords} - {None} == whole and not products]
+        shapes = [_reduced_extents(tv) for tv in own]
+        own = [tv for tv, shape in zip(own, shapes, strict=True) if shape == shapes[0]]
+        found |= dict.fromkeys(tv for tv, _ in reductions if tv not in own)
+        for tv in own:
+            found |= dict.fromkeys(_under(tv, empty))
+    return sorted(found, key=lambda tv: tv.number)
+
+
+def _reduced_extents(tv: TensorView) -> tuple[Extent, ...]:
+    (arg,) = tv.args
+    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+    return tuple(arg.logical[axis].extent for axis in reduced_axes(tv))
+
+
+def _under(reduction: TensorView, empty: frozenset[str]) -> list[TensorView]:
+    """Return the reductions and products that a reduction reduces, element by element."""
+    seen: set[TensorView] = set()
+    stack = [arg for arg in reduction.args if isinstance(arg, TensorView)]
+    found = []
+    while stack:
+        tv = stack.pop()
+        if tv in seen:
+            continue
+        seen.add(tv)
+        if tv.name in empty:
+            continue
+        if reduced_axes(tv) or tv.op == "mma":
+            found.append(tv)
+        else:
+            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
+    return found
+
+
+def _products(
+    outputs: tuple[TensorView, ...],
+    empty: frozenset[str],
+    given: dict[TensorView, TensorView],
+) -> list[TensorView]:
     """Products that outputs are computed from element by element, in order of definition."""
     seen: dict[TensorView, None] = {}
     stack: list[TensorView] = list(outputs)
     while stack:
         tv = stack.pop()
-        if tv in seen:
+        if tv in seen or tv in given:
             continue
         seen[tv] = None
-        if tv.op != "mma":
+        if tv.op != "mma" and tv.name not in empty:
             stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
     found = [tv for tv in seen if tv.op == "mma" and tv.name not in empty]
     return sorted(found, key=lambda tv: tv.number)
@@ -224,8 +284,8 @@ def _extract(
     for tv in order:
         if tv in given:
             continue
-        if tv.op == "mma" and tv.name in empty:
-            known[tv] = replace(tv, op="full", args=(Constant(0.0, DType.F64),), attrs=())
+        if tv.name in empty:
+            known[tv] = replace(tv, op="full", args=(of_nothing(tv),), attrs=())
             continue
         args = tuple(known[arg] if isinstance(arg, TensorView) else arg for arg in tv.args)
         same = all(a is b for a, b in zip(args, tv.args, strict=True))
@@ -249,6 +309,6 @@ def _needed(
         if tv in found:
             continue
         found.add(tv)
-        if tv not in given and not (tv.op == "mma" and tv.name in empty):
+        if tv not in given and tv.name not in empty:
             stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
     return found

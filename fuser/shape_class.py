@@ -48,7 +48,7 @@ class Choices:
     apart : frozenset of str
         Products that get a kernel of their own, because their axes suit no common tile.
     empty : frozenset of str
-        Products that sum over nothing, and so are 0.
+        Products and reductions of no elements, whose results are known.
     registers : bool
         First operands that are not in memory are computed in registers, where they can be, and
         not by a kernel before.

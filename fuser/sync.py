@@ -68,7 +68,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a use of a barrier after its initialisation by one thread;
     - a read of a slot (by an engine too) after ordinary writes by many threads;
     - a refill of a slot, issued in the same role, after ordinary reads by many threads;
-    - ordinary writes of a slot by many threads after one thread has awaited the engine's reads;
+    - ordinary writes of a slot by many threads after one thread has awaited the engine's reads, or
+      after ordinary reads by many;
     - a read of a slot that cp.async of many threads filled, after each has awaited its own.
 
     Loops are walked until the state at their entry is stable, so what the previous iteration left
@@ -152,7 +153,7 @@ class _Joiner:
             return True
         if by_engine(stmt):
             return bool(_touch(writes, stmt) & (state.read | state.written))
-        return bool(_touch(writes, stmt) & state.awaited)
+        return bool(_touch(writes, stmt) & (state.awaited | state.read))
 
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:

@@ -86,7 +86,8 @@ class TensorView:
     args : tuple
         What it is computed from.
     attrs : tuple of (str, value)
-        Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze and permute;
+        Compile-time arguments: ``is_broadcast_dim`` of broadcast, ``dims`` of squeeze, permute and
+        reductions;
         ``a_axes``, ``b_axes`` and ``reduced`` of mma, which `fuser.mma_axes.roles` reads: per axis
         of the full output the operand's axis or -1, and which of them are summed away; and
         ``accumulate``, the bits of its sums where they are not those of the type's default.
@@ -183,6 +184,8 @@ def call(tv: TensorView) -> str:
                 words.append(f"contiguity={list(tv.contiguity)}")
                 words.append(f"stride_order={list(tv.stride_order)}")
         case "cast":
+            words.append(f'dtype="{tv.dtype}"')
+        case "sum":
             words.append(f'dtype="{tv.dtype}"')
         case "expand":
             words.append(f"shape={_entries(tv)}")

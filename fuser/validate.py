@@ -15,6 +15,7 @@ from fuser.kernel_text import line
 from fuser.validate_kernel import declarations, limits
 from fuser.validate_mma import mma
 from fuser.validate_place import neighbours, places, structure, undefined
+from fuser.validate_reduce import reduce
 from fuser.validate_registers import registers
 from fuser.validate_sync import sync
 from fuser.validate_tile import ranks, tile
@@ -67,6 +68,7 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
         yield from sync(stmt, place)
         yield from tile(stmt, place)
         yield from mma(stmt, place)
+        yield from reduce(stmt, place)
     yield from registers(kernel)
     if final:
         for stmt in kernel.walk():

@@ -41,7 +41,7 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
             return [], [dst]
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             return [src], []
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return [src], [dst]
         case kir.Compute(dst, _, args):
             return [a for a in args if isinstance(a, kir.Fragment)], [dst]

@@ -280,7 +280,7 @@ def _access(
             f"`{line(stmt)}`: a store must not write one element from several registers; "
             f"the tile is {shape}, the fragment {wanted}: make them the same"
         )
-    vector = frag.layout.vector
+    vector = 1 if frag.layout.folded > 1 else frag.layout.vector
     if wanted and vector > 0 and (wanted[-1] % vector or width < 1 or vector % width):
         yield (
             f"`{line(stmt)}`: width {width} must divide vector {vector}, and that the last "
@@ -315,11 +315,28 @@ def known(stmt: kir.Stmt, place: Place, ref: kir.Box | kir.Slot) -> Iterable[str
                 yield from neighbour(stmt, cta, kernel.cluster)
 
 
+def _folded(stmt: kir.Stmt, layout: kir.Layout) -> Iterable[str]:
+    whole = layout.shape[-1] == 1
+    match layout.deal:
+        case kir.Deal.ROUND if layout.folded % layout.vector:
+            says = f"{layout.folded} neighbours are no whole vectors of {layout.vector}"
+        case kir.Deal.STRIPS if not whole:
+            says = f"strips are folded by whole rows, not by {layout.folded} of them"
+        case kir.Deal.EACH_WARP:
+            says = "what each warp holds is not folded"
+        case _:
+            return
+    yield f"`{line(stmt)}`: {says}; fold along rows of vectors in rounds, or of whole strips"
+
+
 def dealt(stmt: kir.Stmt, place: Place, layout: kir.Layout) -> Iterable[str]:
     """Say what is wrong with a layout, for the threads that execute a statement."""
     if not layout.shape or min(layout.shape) < 1 or layout.vector < 1 or layout.threads < 1:
         yield f"`{line(stmt)}`: a layout of {layout} holds nothing; use numbers of at least 1"
         return
+    if layout.folded > 1:
+        yield from _folded(stmt, layout)
+        layout = layout.wide
     many, last = len(place.threads), layout.shape[-1]
     if layout.threads > many:
         yield (

@@ -29,6 +29,7 @@ FEATURES = (
     "equal axes",
     "shape ops",
     "factories",
+    "reductions",
     "several outputs",
     "permuted outputs",
     "16 bits",
@@ -53,6 +54,8 @@ _NEEDS = {
     DType.I64: "integers",
     DType.BOOL: "bool",
 }
+MOST_REDUCED = 1 << 14
+"""Elements that become one, at most, as no case has more."""
 _PINNED = (2, 3, 8, 64, 0)
 PINNED_ELEMENTS = 128
 """Largest product of the pinned extents, as nothing can make a case with them smaller."""
@@ -307,6 +310,24 @@ def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     return draft.add(ops.permute(moved, back), size)
 
 
+def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Reduce some axes of `a`, which then have extent 1 in the frame."""
+    real = [n for n in range(a.rank) if n not in ones(a)]
+    if not real or a.dtype is DType.I8 or a.dtype.is_f8:
+        return a
+    dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
+    large = draft.size[a.name] * MOST_REDUCED
+    choices = ["sum"] if not draft.exact or large <= LARGEST else []
+    choices += ["max", "min"] if a.dtype is not DType.BOOL else []
+    choices += ["mean"] if a.dtype.is_float and not draft.exact else []
+    if not choices:
+        return a
+    op = draw(st.sampled_from(choices))
+    draft.used.add(a.name)
+    made = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
+    return draft.add(made, large if op == "sum" else draft.size[a.name])
+
+
 def ones(tv: TensorView) -> list[int]:
     """Axes of extent 1."""
     return [n for n in range(tv.rank) if tv.logical[n].iter_type is IterType.BROADCAST]
@@ -328,18 +349,24 @@ def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
 
 def step(draw: st.DrawFn, draft: Draft) -> TensorView:
     """Add one operation on a drawn tensor, now and then a new input or a view before it."""
-    choice = draw(st.sampled_from(["op", "op", "input", "shape", "factory"]))
+    choice = draw(st.sampled_from(["op", "op", "input", "shape", "factory", "reduction"]))
     if choice == "input":
         take_input(draw, draft)
     elif choice == "factory" and draft.allows("factories"):
         factory(draw, draft)
     a = draw(st.sampled_from(draft.live[::-1]))
+    if choice == "reduction" and draft.allows("reductions"):
+        return reduce(draw, draft, a)
     if choice == "shape" and draft.allows("shape ops"):
         if draw(st.booleans()):
             take_input(draw, draft)
         stretchable = [tv for tv in draft.live[::-1] if ones(tv)]
         a = reshape(draw, draft, draw(st.sampled_from(stretchable or [a])))
-    return apply(draw, draft, draw(st.sampled_from(legal(draft, a))), a)
+    # The same draw means the same operation whatever is legal, so that failures shrink.
+    number = draw(st.integers(0, len(POINTWISE) - 1))
+    able = legal(draft, a)
+    op = POINTWISE[number] if POINTWISE[number] in able else able[number % len(able)]
+    return apply(draw, draft, op, a)
 
 
 def add_outputs(draw: st.DrawFn, draft: Draft) -> None:
@@ -355,6 +382,8 @@ def add_outputs(draw: st.DrawFn, draft: Draft) -> None:
     for tv in free:
         if tv.rank > 1 and draft.allows("permuted outputs") and rarely(draw):
             tv = draft.fd.ops.permute(tv, draw(st.permutations(range(tv.rank))))
+        elif ones(tv) and draft.allows("reductions") and draw(st.booleans()):
+            tv = draft.fd.ops.squeeze(tv, ones(tv))
         elif tv.op == "input":
             tv = draft.fd.ops.set(tv)
         draft.fd.add_output(tv)

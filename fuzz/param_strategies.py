@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from fuser.arch import SM_90A
 from fuser.classify import classify
-from fuser.domain import Access, Domain, domains
+from fuser.domain import Access
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
 from fuser.params import MAX_STAGES, PointwiseParams
-from fuser.scheduler import Tiling, tiling
+from fuser.pipeline import Loops, tiled
+from fuser.reduction_scheduler import reduces_rows
+from fuser.segment import segments
 from fuzz.case import Case, specs, symbols
 from fuzz.draft import rarely
 from fuzz.matmul_schedules import MATMUL_FAMILIES
@@ -42,6 +44,8 @@ TMA_COLUMNS = (128, 64, 32, 256, 16)
 REGISTERS = 64
 """Registers of a thread that tiles may take, so that nothing spills beside the operations' own, and
 a compile takes tenths of a second (loops over a thread's elements are unrolled)."""
+PARTS_BYTES = 16384
+"""Bytes of shared memory of a reduction, at most."""
 STAGING = 2
 """Slots, at most, of a buffer that a TMA store empties."""
 BARRIER_BYTES = 1024
@@ -58,28 +62,37 @@ class Sizes:
         Bytes of all inputs and of all outputs.
     registers : int
         32-bit registers of all inputs and outputs, and of two values on the way.
+    parts : int
+        Bytes of what meets in shared memory, of reductions.
     """
 
     reads: int
     writes: int
     registers: int = 4
+    parts: int = 0
 
     def smem_bytes(self, tile: tuple[int, int], *, load: bool, store: bool, stages: int) -> int:
         """Bound the shared memory of a schedule."""
         elements = tile[0] * tile[1]
         ring = self.reads * elements * stages if load else 0
-        return ring + (self.writes * elements * STAGING if store else 0) + BARRIER_BYTES
+        staging = self.writes * elements * STAGING if store else 0
+        return ring + staging + self.parts + BARRIER_BYTES
 
 
 def sizes(fusion: Fusion) -> Sizes:
     """Return what one element of a tile takes in the kernels of a fusion."""
-    found = domains(fusion)
+    found = [segment.domain for segment in segments(fusion)]
+    parts = PARTS_BYTES * max(len(domain.reductions) for domain in found)
     widest = max(_words(tv.dtype) for tv in fusion.tensors)
     return Sizes(
         max(sum(access.tv.dtype.nbytes for access in domain.reads) for domain in found),
         max(sum(access.tv.dtype.nbytes for access in domain.writes) for domain in found),
         2 * widest
-        + max(sum(_words(access.tv.dtype) for access in (*d.reads, *d.writes)) for d in found),
+        + max(
+            sum(_words(access.tv.dtype) for access in (*d.reads, *d.writes)) + 2 * len(d.reductions)
+            for d in found
+        ),
+        parts,
     )
 
 
@@ -101,6 +114,8 @@ def params(
     loads, stores = family.split("/")
     load, store = loads != "direct", stores == "tma"
     columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
+    if fusion is not None and _reduces_columns(fusion):
+        columns = [n for n in (*columns, 32) if n % 32 == 0]
     cols = draw(st.sampled_from(columns))
     # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
     least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
@@ -178,8 +193,8 @@ def trimmed(case: Case) -> Case:
     """Return the case with its largest extents halved until it has at most `MAX_TILES` tiles."""
     values = dict(case.extents)
     schedule = _pointwise(case)
-    found = [(domain, tiling(domain, schedule)) for domain in domains(case.fusion)]
-    while any(values.values()) and max(_tiles(*pair, values) for pair in found) > MAX_TILES:
+    found = [tiled(segment.domain, schedule) for segment in segments(case.fusion)]
+    while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > MAX_TILES:
         largest = max(values, key=lambda name: values[name])
         if values[largest] == 1:
             break
@@ -190,21 +205,24 @@ def trimmed(case: Case) -> Case:
 def possible(case: Case) -> Case:
     """Return the case with direct loads or stores where TMA can move no tensor of a kernel."""
     schedule = _pointwise(case)
-    shapes = classify(case.fusion, schedule, specs(case)).kernels
+    made = classify(case.fusion, schedule, specs(case))
     load, store = schedule.load, schedule.store
-    for domain, shape_class in zip(domains(case.fusion), shapes, strict=True):
-        tiles = tiling(domain, schedule)
+    cut = segments(case.fusion, made.choices)
+    for segment, shape_class in zip(cut, made.kernels, strict=True):
+        domain = segment.domain
+        tiles = tiled(domain, schedule)
         movable = shape_class.tma
 
         def able(
-            accesses: tuple[Access, ...], tiles: Tiling = tiles, movable: frozenset[str] = movable
+            accesses: tuple[Access, ...], tiles: Loops = tiles, movable: frozenset[str] = movable
         ) -> bool:
             return not accesses or any(
                 tiles.tma_refusal(access) is None and access.name in movable for access in accesses
             )
 
-        load = load if able(domain.reads) else "direct"
-        store = store if able(domain.writes) else "direct"
+        leaves = tuple(leaf for reduction in domain.reductions for leaf in reduction.leaves)
+        load = load if able(leaves or domain.reads) else "direct"
+        store = store if domain.reductions or able(domain.writes) else "direct"
     schedule = replace(schedule, store=store)
     if load != schedule.load:
         schedule = replace(schedule, load=load, stages=1, prefetch=0, warp_specialized=False)
@@ -223,8 +241,14 @@ def _words(dtype: DType) -> int:
 def _splits_iota(fusion: Fusion) -> bool:
     """Tell whether rows of a tile would split the one axis of a kernel that counts along it."""
     return any(tv.op == "iota" for tv in fusion.tensors) and any(
-        len(domain.merged) == 1 for domain in domains(fusion)
+        len(segment.domain.merged) == 1 for segment in segments(fusion)
     )
+
+
+def _reduces_columns(fusion: Fusion) -> bool:
+    """Tell whether a kernel reduces the columns of its tiles, each by one thread."""
+    cut = [segment.domain for segment in segments(fusion)]
+    return any(domain.reductions and not reduces_rows(domain) for domain in cut)
 
 
 def _pinned(fusion: Fusion) -> int:
@@ -232,10 +256,10 @@ def _pinned(fusion: Fusion) -> int:
     return max(prod(n for n in tv.shape if isinstance(n, int) and n) for tv in fusion.tensors)
 
 
-def _tiles(domain: Domain, tiles: Tiling, values: dict[str, int]) -> int:
+def _tiles(tiles: Loops, values: dict[str, int]) -> int:
     """Count the tiles of a kernel."""
-    loops = [n if isinstance(n, int) else values[n.name] for n in domain.extents]
-    merged = [prod(loops[axis] for axis in group) for group in domain.merged]
+    loops = [n if isinstance(n, int) else values[n.name] for n in tiles.domain.extents]
+    merged = [prod(loops[axis] for axis in group) for group in tiles.groups]
     if tiles.split:
         return -(-merged[0] // prod(tiles.tile)) + 1
     return prod(-(-n // tile) for n, tile in zip(merged, tiles.tile, strict=True))

@@ -208,7 +208,7 @@ def _used(stmt: kir.Stmt) -> Iterator[object]:
 def _alone(stmt: kir.Stmt) -> bool:
     """Whether a statement touches nothing that threads share within the CTA."""
     match stmt:
-        case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma():
+        case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma():
             return True
         case kir.Load(_, kir.Box()) | kir.Store(kir.Box()):
             return True

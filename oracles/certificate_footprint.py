@@ -46,7 +46,8 @@ class Access:
             case kir.Deal.ROUND:
                 if self.matrix:
                     raise UnsupportedError(f"{self.buffer.name}: ldmatrix or stmatrix in turn")
-                vectors = -(-prod(self.layout.shape) // self.layout.vector)
+                elements = prod(self.layout.shape) * self.layout.folded
+                vectors = -(-elements // self.layout.vector)
                 return min(vectors, self.layout.threads)
             case kir.Deal.STRIPS:
                 rows = prod(self.layout.shape[:-1])
@@ -110,6 +111,10 @@ def holders(how: Access) -> list[frozenset[int]]:
 
 def _dealt(layout: kir.Layout, element: int) -> Iterator[int]:
     """Yield the threads of the role that hold a row-major element of the tile."""
+    if layout.folded > 1:
+        shape = (*layout.shape[:-1], layout.shape[-1] * layout.folded)
+        yield from _dealt(replace(layout, shape=shape, folded=1), element * layout.folded)
+        return
     if layout.deal is kir.Deal.ROUND:
         yield element // layout.vector % layout.threads
         return
@@ -202,7 +207,9 @@ class Footprints:
         match step.stmt:
             case kir.Load() | kir.Store():
                 return self.accesses[step.index] is None
-            case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma() | kir.WgmmaFence():
+            case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma():
+                return True
+            case kir.WgmmaFence():
                 return True
             case kir.FenceMBarrierInit() | kir.ThreadFence():
                 return True

@@ -236,6 +236,7 @@ class _Merged:
                 | kir.Store()
                 | kir.Compute()
                 | kir.Slice()
+                | kir.Reduce()
                 | kir.Coordinate()
                 | kir.Mma()
                 | kir.WarpSync()

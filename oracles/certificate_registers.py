@@ -206,7 +206,7 @@ def touched(stmt: kir.Stmt) -> Iterator[tuple[kir.Fragment, bool]]:
             yield src, False
         case kir.Coordinate(dst):
             yield dst, True
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             yield src, False
             yield dst, True
         case kir.Compute(dst, _, args):

@@ -189,7 +189,7 @@ def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier
             raise UnsupportedError("a turn is awaited behind the steps")
         for stmt in kir.walk((*member.before, *member.after)):
             match stmt:
-                case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Let():
+                case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Let():
                     pass
                 case kir.WarpSync() | kir.Elect() | kir.BlockSync() | kir.FenceAsyncProxy():
                     pass

@@ -161,7 +161,10 @@ class Events:
                 | kir.WarpSync()
             ):
                 return self.own(step, thread), False
-            case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma() | kir.WgmmaFence():
+            case (
+                kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma()
+                | kir.WgmmaFence()
+            ):  # fmt: skip
                 return None, False
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a turn")

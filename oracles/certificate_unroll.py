@@ -68,7 +68,7 @@ def _asked(loop: kir.ForLoop) -> Iterator[int]:
 def _alone(body: tuple[kir.Stmt, ...]) -> bool:
     """Whether statements touch nothing that threads of a CTA share, so that any may be skipped."""
     return all(
-        isinstance(s, kir.Compute | kir.Slice | kir.Coordinate)
+        isinstance(s, kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate)
         or (isinstance(s, kir.Load) and isinstance(s.src, kir.Box))
         or (isinstance(s, kir.Store) and isinstance(s.dst, kir.Box))
         for s in body
@@ -153,6 +153,7 @@ class _Unrolled:
                     | kir.Wgmma()
                     | kir.Compute()
                     | kir.Slice()
+                    | kir.Reduce()
                     | kir.Coordinate()
                     | kir.BlockSync()
                     | kir.NamedArrive()

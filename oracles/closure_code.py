@@ -258,7 +258,8 @@ class _Assembler:
             self.sites.append(site)
             match stmt:
                 case kir.Let(var, value):
-                    self._let(var, self._plain(value, here), here)
+                    value = self._plain(value, here)
+                    self._let(var, value, here, mine=place.has(self.kind))
                 case kir.Assign(var, value):
                     if place.has(self.kind):
                         self._set(var, self._plain(value, here))
@@ -274,9 +275,10 @@ class _Assembler:
                     if place.has(self.kind):
                         self._do(site, here)
 
-    def _let(self, var: Var, value: Expr, here: dict[Var, Expr]) -> None:
+    def _let(self, var: Var, value: Expr, here: dict[Var, Expr], *, mine: bool) -> None:
         named = {v.name for v in variables(value)}
-        if var.name in self.moving or (named and not named & self.unknown):
+        # Others have no use for it, and would walk a loop for nothing else.
+        if mine and (var.name in self.moving or (named and not named & self.unknown)):
             self._set(var, value)
             here.pop(var, None)
         else:

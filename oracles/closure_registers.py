@@ -128,7 +128,7 @@ def registers(world: World, state: State, a: Agent, site: Site, k: int) -> None:
             reads = tuple(arg for arg in args if isinstance(arg, kir.Fragment))
         case kir.Coordinate(dst) | kir.Load(dst):
             writes = (dst,)
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             writes, reads = (dst,), (src,)
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             reads = (src,)

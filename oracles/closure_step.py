@@ -165,7 +165,10 @@ def _go(world: World, state: State, a: Agent, do: Do, k: int) -> None:
             wide = scope is kir.Scope.CLUSTER and world.kernel.cluster > 1
             if wide or scope is kir.Scope.GPU:
                 a.fenced |= a.mine
-        case kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Mma():
+        case (
+            kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
+            | kir.Mma()
+        ):  # fmt: skip
             registers(world, state, a, site, k)
         case kir.ClusterArrive(relaxed):
             cluster_arrive(world, state, a, site, k, relaxed=relaxed)

@@ -95,6 +95,10 @@ def _readers(spread: Spread) -> Owners:
 
 
 def _held(layout: kir.Layout, element: Owners) -> Owners:
+    if layout.folded > 1:  # each where the first of its neighbours lies
+        columns = layout.shape[-1] * layout.folded
+        wide = replace(layout, shape=(*layout.shape[:-1], columns), folded=1)
+        return _held(wide, element * layout.folded)
     match layout.deal:
         case kir.Deal.ROUND:
             return element // layout.vector % layout.threads

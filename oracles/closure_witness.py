@@ -154,7 +154,9 @@ def _counterpart(trail: Trail, wrong: Violation, second: int) -> int:
         match wrong.rule, step.stmt:
             case Rule.REGISTERS_BUSY, kir.Wgmma() if mine:
                 return step.number
-            case Rule.WGMMA_FENCE, kir.Compute(dst) | kir.Slice(dst) | kir.Load(dst) if mine:
+            case Rule.WGMMA_FENCE, kir.Compute(dst) | kir.Slice(dst) | kir.Reduce(dst) | kir.Load(
+                dst
+            ) if mine:
                 if isinstance(last.stmt, kir.Wgmma) and dst in (last.stmt.acc, last.stmt.a):
                     return step.number
             case Rule.INIT, kir.MBarrierInit(barrier):

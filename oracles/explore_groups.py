@@ -112,7 +112,7 @@ def fragments(stmt: kir.Stmt) -> tuple[tuple[str, ...], str]:
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return (), dst.name
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src.name,), dst.name
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             return (src.name,), ""

@@ -19,6 +19,11 @@ Shape = tuple[int, ...]
 def elements(layout: kir.Layout, thread: int) -> tuple[int, ...]:
     """Return the row-major elements that a thread of the role holds under a layout."""
     count = prod(layout.shape)
+    if layout.folded > 1:
+        whole = (*layout.shape[:-1], layout.shape[-1] * layout.folded)
+        wide = kir.Layout(whole, layout.vector, layout.threads, layout.deal)
+        firsts = (e for e in elements(wide, thread) if e % layout.folded == 0)
+        return tuple(e // layout.folded for e in firsts)
     if layout.deal is kir.Deal.ROUND:
         if thread >= layout.threads:
             return ()

@@ -89,7 +89,7 @@ class _Unroller(SyncUnroller):
                 self.matrix(stmt)
             case kir.Load() | kir.Store() | kir.AtomicAdd():
                 self.move(stmt)
-            case kir.Mma() | kir.Compute() | kir.Slice() | kir.Coordinate():
+            case kir.Mma() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate():
                 self.registers.touch(*fragments(stmt), self.where)
             case _:
                 self.sync(stmt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
@@ -75,6 +76,36 @@ def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
         says = f"register {stmt.src.name} was never written in this layout"
         raise Violation("RAW", says)
     agent.registers[stmt.dst.name] = held[at]
+
+
+def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
+    """Put elements of a warp's registers together, along rows or down columns."""
+    dst, src = stmt.dst.layout, stmt.src.layout
+    along = dst.folded > 1
+    holds = np.zeros(prod(src.shape), np.bool_)
+    values = np.zeros(prod(src.shape), machine_ops.REGISTER[stmt.src.dtype])
+    for agent in pair:
+        held = tile(src, span(agent, event)).elements
+        mine = register(agent, stmt.src)
+        if mine.size != held.size:
+            says = f"register {stmt.src.name} was never written in this layout"
+            raise Violation("RAW", says)
+        values[held], holds[held] = mine, True
+    last = src.shape[-1]
+    for agent in pair:
+        wanted = tile(dst, span(agent, event)).elements
+        if along:
+            first = wanted // dst.shape[-1] * last + wanted % dst.shape[-1] * dst.folded
+            parts = first[:, None] + np.arange(dst.folded)
+        else:
+            parts = wanted[:, None] + np.arange(prod(src.shape) // last) * last
+        if not holds[parts].all():
+            says = f"elements of {stmt.src.name} that are put together lie in several warps"
+            raise Violation("bounds", says)
+        out = values[parts[:, 0]]
+        for n in range(1, parts.shape[1]):
+            out = machine_ops.evaluate(stmt.op, stmt.dst.dtype, [out, values[parts[:, n]]])
+        agent.registers[stmt.dst.name] = out
 
 
 def coordinate(agent: Agent, event: Event, stmt: kir.Coordinate) -> None:

@@ -204,6 +204,8 @@ class Run:
                 return self.cores.wgmma(agent, event, stmt)
             case kir.WgmmaFence():
                 return self.cores.fence(agent, event) and self._note(agent, event)
+            case kir.Reduce():
+                return self._reduce(agent, event, stmt)
             case kir.Mma():
                 if self._multiplies:
                     self.cores.access(agent, stmt)
@@ -285,6 +287,17 @@ class Run:
         if self._multiplies:
             self.cores.access(agent, stmt)
         self.memory.matrix((agent, other), event, stmt)
+        self.machine.wake(other, passed=True)
+        return True
+
+    def _reduce(self, agent: Agent, event: Event, stmt: kir.Reduce) -> bool:
+        """Put elements together by a warp that executes shuffles in step."""
+        other = self.meetings.converge(agent, event, "reduce")
+        if other is None:
+            return False
+        if self._multiplies:
+            self.cores.access(agent, stmt)
+        machine_registers.reduce((agent, other), event, stmt)
         self.machine.wake(other, passed=True)
         return True
 

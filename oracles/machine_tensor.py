@@ -354,7 +354,7 @@ def _registers(
             return (src,), ()
         case kir.Compute(dst, _, args):
             return tuple(a for a in args if isinstance(a, kir.Fragment)), (dst,)
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return (src,), (dst,)
         case kir.Mma(acc, a, b):
             return (acc, a, b), (acc,)

@@ -58,6 +58,11 @@ def holders(layout: kir.Layout, warp: int) -> Index:
         Whose threads to name where every warp holds the whole tile.
     """
     every = np.arange(prod(layout.shape))
+    if layout.folded > 1:
+        rows, columns = every // layout.shape[-1], every % layout.shape[-1]
+        wide = holders(layout.wide, warp)
+        at = (rows * layout.shape[-1] + columns) * layout.folded
+        return np.asarray(wide[at])
     match layout.deal:
         case kir.Deal.ROUND:
             return (every // layout.vector) % layout.threads
@@ -332,6 +337,7 @@ def _granule(kernel: kir.Kernel, patterns: list[tuple[kir.Buffer, kir.Layout, Th
     if any(m.offset is not None for m in kernel.barriers):
         size = gcd(size, 8)
     for buffer, layout, _ in patterns:
-        vector = layout.vector if buffer.shape == layout.shape else 1
+        whole = buffer.shape == layout.shape and layout.folded == 1
+        vector = layout.vector if whole else 1
         size = gcd(size, buffer.dtype.nbytes * vector)
     return size

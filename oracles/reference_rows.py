@@ -26,6 +26,8 @@ from oracles.estimate import (
     wrap,
 )
 from oracles.reference_mma import multiply_sum
+from oracles.reference_moves import MOVES
+from oracles.reference_sums import REDUCTIONS
 
 ULPS: dict[str, tuple[float, float]] = {
     "exp": (3, 3),
@@ -195,22 +197,6 @@ def _asks(function: Function) -> Row:
     return row
 
 
-def _reshapes(function: Callable[[TensorView, torch.Tensor, tuple[int, ...]], torch.Tensor]) -> Row:
-    """Move elements; all parts of the estimate go the same way."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        (x,) = args
-        full = x.value.shape
-        return Estimate(
-            x.dtype,
-            function(tv, x.value, shape),
-            function(tv, x.error.expand(full), shape),
-            function(tv, x.undecided.expand(full), shape),
-        )
-
-    return row
-
-
 def times(a: Estimate, b: Estimate) -> Estimate:
     """Multiply; the product may stay unrounded until the add that uses it."""
     if a.dtype is DType.BOOL:
@@ -329,11 +315,6 @@ def _iota(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     return plus(start, times(convert(index, start.dtype), step))
 
 
-def _full(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-    (x,) = args
-    return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided)
-
-
 ROWS: dict[str, Row] = {
     "abs": _selects(torch.abs),
     "neg": _selects(torch.neg),
@@ -390,11 +371,8 @@ ROWS: dict[str, Row] = {
     "lerp": _lerp,
     "addcmul": _addcmul,
     "mma": multiply_sum,
-    "broadcast": _reshapes(lambda tv, x, shape: x.reshape(shape)),
-    "expand": _reshapes(lambda tv, x, shape: x.expand(shape)),
-    "squeeze": _reshapes(lambda tv, x, shape: x.reshape(shape)),
-    "permute": _reshapes(lambda tv, x, shape: x.permute(*map(int, dict(tv.attrs)["dims"]))),
+    **REDUCTIONS,
+    **MOVES,
     "iota": _iota,
-    "full": _full,
 }
 """What every operation of `fuser.ops.OPS` does."""

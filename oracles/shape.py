@@ -81,6 +81,9 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.Slice(dst, src, column):
             parts = [_executed(site, part.layout, part.name) for part in (dst, src)]
             return [*parts, *_columns(dst.layout, src.layout, column)]
+        case kir.Reduce(dst, src):
+            parts = [_executed(site, part.layout, part.name) for part in (dst, src)]
+            return [*parts, _together(dst.layout, src.layout)]
         case kir.Coordinate(dst):
             return [_executed(site, dst.layout, dst.name)]
         case kir.Wgmma(acc, a, _, _, b_transposed, a_transposed) as product:
@@ -138,6 +141,23 @@ def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
     ]
 
 
+def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
+    """Claim that a warp, or a thread down a column, holds all that becomes one element."""
+    same = (dst.deal, dst.vector, dst.threads) == (src.deal, src.vector, src.threads)
+    *outer, last = src.shape
+    fits = same and src.folded == 1
+    if dst.folded > 1:
+        fits &= dst.shape == (*outer, last // dst.folded) and last % dst.folded == 0
+        lanes, odd = divmod(dst.folded, dst.vector)
+        in_warp = not odd and lanes.bit_count() == 1 and lanes <= kir.WARP
+        fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
+        fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
+    else:
+        fits &= dst.shape == (*(1 for _ in outer), last) and dst.deal is kir.Deal.ROUND
+        fits &= last // src.vector % src.threads == 0
+    return "coverage", "" if fits else f"{src} is not in the hands of those who reduce it to {dst}"
+
+
 def _tile(operand: kir.Fragment | kir.Slot, *, turned: bool = False) -> tuple[int, ...]:
     """Return the extents of an operand, its rows or columns of the result before those of K."""
     shape = operand.buffer.shape if isinstance(operand, kir.Slot) else operand.layout.shape
@@ -192,7 +212,7 @@ def _generic(
         (
             "coverage",
             ""
-            if layout.shape[-1] % layout.vector == 0
+            if layout.shape[-1] % (layout.vector if layout.folded == 1 else 1) == 0
             else f"rows of {layout.shape[-1]} are no whole vectors of {layout.vector}",
         ),
         ("bounds", "" if layout.vector % width == 0 else f"{width} does not divide the vector"),
@@ -275,7 +295,7 @@ def _fragments(stmt: kir.Stmt) -> tuple[list[str], list[str]]:
     match stmt:
         case kir.Load(dst) | kir.Coordinate(dst):
             return [], [dst.name]
-        case kir.Slice(dst, src):
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return [src.name], [dst.name]
         case kir.Store(_, src) | kir.AtomicAdd(_, src):
             return [src.name], []

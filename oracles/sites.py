@@ -29,6 +29,7 @@ _DATA = (
     | kir.Mma
     | kir.Compute
     | kir.Slice
+    | kir.Reduce
     | kir.Coordinate
 )
 

@@ -9,10 +9,14 @@ import pytest
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
+from fuser.expr import Var
 from fuser.kernel_text import line, numbered
+from fuzz.skeletons_matmul import compiled, hopper, linear
+from oracles import prover
 from oracles.arithmetic import UnsupportedError
 from oracles.closure import Closed, judge
 from oracles.closure_rules import Rule
+from oracles.verdict import Status
 
 PROVED = {name: make for name, make in cookbook.RECIPES.items() if name != "ping_pong"}
 """`ping_pong` comes to thousands of states, which takes too long here."""
@@ -205,3 +209,22 @@ def test_what_does_not_repeat_is_refused() -> None:
     changed = replace(loop, body=(odd, *loop.body))
     with pytest.raises(UnsupportedError, match="does not repeat"):
         judge(kernel.rewrite(lambda s: [changed] if s is loop else None))
+
+
+def test_a_value_that_a_role_names_in_its_loop_is_no_loop_of_others() -> None:
+    """Threads outside the role walked its loop for the name alone, and lost count of their own."""
+
+    def named(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if isinstance(stmt, kir.ForLoop) and stmt.index.name == "k":
+            return [replace(stmt, body=(kir.Let(Var("at"), stmt.index * 16), *stmt.body))]
+        return None
+
+    def by_the_load_role(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if isinstance(stmt, kir.Role) and stmt.name == "load":
+            return [replace(stmt, body=kir.rewrite(stmt.body, named))]
+        return None
+
+    made = compiled(linear(bias=False), hopper("cooperative", 3, 2, persistent=True))
+    changed = made.rewrite(by_the_load_role)
+    assert changed != made
+    assert prover.prove(changed).status is Status.PASS

@@ -17,12 +17,16 @@ FILES = sorted(
 
 ORDER = (
     "errors", "dtype", "arch", "expr", "tensor_view", "mma_axes", "promotion", "ops", "extents",
-    "recorder", "pointwise_ops", "shape_ops", "mma_ops", "fusion_ir", "kernel_memory",
+    "recorder", "pointwise_ops", "shape_ops", "reduction_ops", "mma_ops", "fusion_ir",
+    "kernel_memory",
     "kernel_sync", "kernel_data", "kernel_ir", "kernel_text", "program", "validate_place",
-    "validate_kernel", "validate_sync", "validate_tile", "validate_mma", "validate_registers",
+    "validate_kernel", "validate_sync", "validate_tile", "validate_reduce", "validate_mma",
+    "validate_registers",
     "validate", "cookbook_ring", "cookbook_sum", "cookbook_matmul", "cookbook_grid", "cookbook",
     "params", "matmul_params", "ampere_params", "shape_class", "domain", "segment", "scheduler",
+    "reduction_scheduler",
     "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_product", "lower_operand",
+    "lower_reduction",
     "lower_hopper", "lower_ampere", "effects", "rings", "circular_buffer", "warp_specialize",
     "async_copies", "tensor_cores", "free_slots", "relay_slots", "take_turns", "sync",
     "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",
@@ -50,8 +54,11 @@ EXPLORER = {f"oracles.{p.stem}" for p in (ROOT / "oracles").glob("explore*.py")}
 """The exhaustive reading: shares nothing with prover or simulator either."""
 REFERENCE = {
     f"oracles.{name}"
-    for name in ("division", "estimate", "expected", "reference_mma", "reference_rows")
-}
+    for name in (
+        "division", "estimate", "expected", "reference_mma", "reference_moves", "reference_rows",
+        "reference_sums",
+    )
+}  # fmt: skip
 DRAWING = {"oracles.lanes", "oracles.witness", "oracles.witness_json"}
 """Witnesses as data, text and JSON: no judge among them, so reports may use them."""
 COMMAND = {

@@ -49,6 +49,10 @@ def pairs(values: list[float], dtype: DType, arity: int) -> list[machine_ops.Arr
     return [c.astype(machine_ops.REGISTER[dtype]) for c in columns[:arity]]
 
 
+FORMS = (Form.SHAPE, Form.FACTORY, Form.MMA, Form.REDUCTION)
+"""What is lowered to statements of its own, or to none."""
+
+
 @pytest.mark.parametrize("op", [n for n, s in OPS.items() if s.pointwise and n != "cast"])
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32, DType.I64, DType.BOOL])
 def test_every_op_agrees_with_torch(op: str, dtype: DType) -> None:
@@ -84,7 +88,7 @@ def test_every_op_agrees_with_torch(op: str, dtype: DType) -> None:
 
 def test_every_pointwise_op_has_a_row() -> None:
     """A new op of the table is noticed here."""
-    table = {n for n, s in OPS.items() if s.form not in (Form.SHAPE, Form.FACTORY, Form.MMA)}
+    table = {n for n, s in OPS.items() if s.form not in FORMS}
     assert table == {*machine_ops.OPS, "cast"}
     assert machine_ops.known("cast")
     assert machine_ops.known("promote")

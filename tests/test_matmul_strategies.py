@@ -130,14 +130,16 @@ def test_products_shrink_to_one_matmul() -> None:
 
 
 def test_a_failure_of_a_chain_keeps_two_products_only() -> None:
-    """Shrinking must drop everything but what matters."""
+    """Shrinking must drop everything but what matters; the cast of one to the other may stay."""
     least = find(
         product_fusions(),
         lambda f: any(tv.op == "mma" for p in products(f) for tv in sources(p)),
         settings=QUIET,
         random=Random(1),
     )
-    assert Counter(tv.op for tv in least.tensors) == {"input": 3, "mma": 2}
+    left = Counter(tv.op for tv in least.tensors if tv.op != "cast")
+    assert left == {"input": 3, "mma": 2}
+    assert len(least.tensors) <= 6
 
 
 def test_every_kind_of_product_is_drawn() -> None:

@@ -25,6 +25,7 @@ from litmus import (
     phases,
     proxies,
     published,
+    reductions,
     rules,
     rules_phases,
     rules_turns,
@@ -39,7 +40,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
     cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs,
     bugs_matmul, found,
-    rules, rules_phases, rules_turns, matmul, columns,
+    rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

@@ -1,0 +1,281 @@
+"""Kernels that reduce: tiles are put together element by element, then within the CTA.
+
+A CTA walks the reduced axes of its rows (or columns) tile by tile into one tile of partial results.
+Threads then put together what they hold of a row, warps what their lanes hold, and the parts of
+several warps meet in shared memory.  Nothing here waits; the passes see who reads what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from fuser import kernel_ir as kir
+from fuser.domain import Reduction
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var
+from fuser.lower import TRIP, TRIPS, Lowering
+from fuser.lower_math import Arithmetic
+from fuser.lower_operand import is_zero_of_zeros
+from fuser.ops import of_nothing, operand_dtypes
+from fuser.params import PointwiseParams
+from fuser.reduction_scheduler import ReductionTiling
+from fuser.shape_class import ShapeClass
+
+STEP = Var("r")
+COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
+"""What puts two elements together, by reduction."""
+PARTS = 64
+"""Parts of a row in shared memory, at most: a thread puts them together in registers."""
+
+
+def lower_reduction(
+    name: str, tiling: ReductionTiling, params: PointwiseParams, shapes: ShapeClass
+) -> kir.Kernel:
+    """Return the kernel of one domain with reductions, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : ReductionTiling
+        Axes and tile.
+    params : PointwiseParams
+        Mechanism of the loads, threads and ring; results are stored directly.
+    shapes : ShapeClass
+        Alignments.
+
+    Raises
+    ------
+    ScheduleError
+        If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
+    """
+    lowering = _Reducing(name, tiling, _suited(tiling, params), shapes)
+    lowering.axes = tiling
+    return lowering.kernel()
+
+
+def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
+    """Return params by which threads can put their parts of a tile together."""
+    rows, cols = params.tile
+    if tiling.along:
+        vectors = cols // params.vector
+        parts = vectors // min(vectors & -vectors, kir.WARP)
+        if parts > PARTS:
+            raise ScheduleError(
+                f"PointwiseParams(tile={params.tile}, vector={params.vector}): a row is "
+                f"{vectors} vectors, of which a warp puts {vectors // parts} together; {parts} "
+                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
+                f"{params.vector * kir.WARP})"
+            )
+        return params
+    if cols % kir.WARP:
+        raise ScheduleError(
+            f"PointwiseParams(tile={params.tile}): columns are reduced, each by one thread; "
+            f"{cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
+        )
+    # Every thread holds whole columns.
+    warps = next(w for w in range(params.warps, 0, -1) if cols % (kir.WARP * w) == 0)
+    return replace(params, warps=warps, vector=gcd(params.vector, cols // (kir.WARP * warps)))
+
+
+class _Reducing(Lowering):
+    axes: ReductionTiling
+
+    def kernel(self) -> kir.Kernel:
+        """Return the kernel, without any sync."""
+        domain = self.axes.domain
+        self.extents = tuple(Var(f"n{axis}") for axis in range(self.axes.rank))
+        for access in (*domain.reads, *domain.writes):
+            self.tensors[access.name] = self._tensor(access)
+        leaves = tuple(dict.fromkeys(a for r in domain.reductions for a in r.leaves))
+        by_tma = self._moved_by_tma(leaves, self.params.load, "load")
+        for access in leaves:
+            self._load(access, tma=access.name in by_tma)
+        sums = [self._sum(reduction) for reduction in domain.reductions]
+        puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
+        loop = kir.ForLoop(
+            STEP,
+            self._steps(),
+            (*self._reduced_origins(), *self.copies, *self.math.math, *puts),
+            self._request(),
+        )
+        starts = [
+            kir.Compute(acc, "promote", (_identity(reduction, acc.dtype),))
+            for reduction, acc in zip(domain.reductions, sums, strict=True)
+        ]
+        tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
+        some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
+        return replace(self._kernel((kir.ForLoop(TRIP, TRIPS, tile),)), requires=some)
+
+    def _request(self) -> kir.CircularBuffer | None:
+        if self.params.load != "tma":
+            return None
+        roles = kir.WarpSpecialized() if self.params.warp_specialized else None
+        return kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
+
+    # --- where tiles lie --------------------------------------------------------------------
+
+    def _tiles(self) -> Expr:
+        """Tiles of the result."""
+        total: Expr = 1
+        for axis in self.axes.walked:
+            total = total * self._tiles_along(axis)
+        return total
+
+    def _steps(self) -> Expr:
+        total: Expr = 1
+        for axis in self.axes.reduced:
+            total = total * self._tiles_along(axis)
+        return total
+
+    def _kept_origins(self) -> list[kir.Stmt]:
+        return self._numbered(Var("tile"), kir.BLOCK + TRIP * kir.GRID, self.axes.walked)
+
+    def _reduced_origins(self) -> list[kir.Stmt]:
+        if len(self.axes.reduced) == 1:
+            (axis,) = self.axes.reduced
+            return [kir.Let(self._origin(axis), STEP * self.axes.tile[axis])]
+        return self._numbered(Var("step"), STEP, self.axes.reduced)
+
+    def _numbered(self, number: Var, value: Expr, axes: tuple[int, ...]) -> list[kir.Stmt]:
+        """Give tiles along some axes their numbers: the last axis changes fastest."""
+        lets: list[kir.Stmt] = [kir.Let(number, value)]
+        rest: Expr = number
+        for axis in reversed(axes):
+            count = self._tiles_along(axis)
+            along = rest if axis == axes[0] else rest % count
+            lets.append(kir.Let(self._origin(axis), along * self.axes.tile[axis]))
+            if axis != axes[0]:
+                rest = rest // count
+        return lets
+
+    # --- a tile of partial results ----------------------------------------------------------
+
+    def _sum(self, reduction: Reduction) -> kir.Fragment:
+        (dtype,) = operand_dtypes(reduction.tv)
+        return self.math.fragment(f"sum_{reduction.tv.name}", dtype)
+
+    def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
+        """Put the next tile to those before it."""
+        value = self.math.value(reduction.source, reduction.walked)
+        value = self.math.converted(value, acc.dtype)
+        axis = self.axes.reduced[-1]
+        zeros = {leaf.tv for leaf in reduction.leaves if self.axes.varies(leaf, axis)}
+        adds = COMBINE[reduction.tv.op] == "add"
+        if not (adds and is_zero_of_zeros(reduction.source, zeros)):
+            value = self._within(reduction, value)
+        return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
+
+    def _within(self, reduction: Reduction, value: kir.Fragment) -> kir.Fragment:
+        """Replace what lies beyond the end of the reduced axis by what changes nothing."""
+        axis = self.axes.reduced[-1]
+        index = self.math.fragment("left", DType.I64)
+        inside = self.math.fragment("inside", DType.BOOL)
+        out = self.math.fragment(f"within_{reduction.tv.name}", value.dtype)
+        identity = _identity(reduction, value.dtype)
+        if inside not in self.guards:
+            left = self._origin(axis) - self.extents[axis]
+            zero = kir.Literal(0, DType.I64)
+            self.math.math += [
+                kir.Coordinate(index, axis, left),
+                kir.Compute(inside, "lt", (index, zero)),
+            ]
+            self.guards.append(inside)
+        self.math.math.append(kir.Compute(out, "where", (inside, value, identity)))
+        return out
+
+    # --- results ----------------------------------------------------------------------------
+
+    def _results(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+        """Put the tile of each reduction together, compute the rest of the fusion, and store it."""
+        domain = self.axes.domain
+        out: list[kir.Stmt] = []
+        made = [
+            self._together(out, reduction, acc)
+            for reduction, acc in zip(domain.reductions, sums, strict=True)
+        ]
+        math = Arithmetic(made[0].layout, self._position, scalars=self.scalars, prefix="o")
+        for access in domain.inputs:
+            frag = math.fragment(f"o_{access.name}", access.tv.dtype)
+            width = 1 if self.axes.along else self._width(access)
+            math.math.append(kir.Load(frag, self._box(access), width))
+            math.done[access.tv, access.coords] = frag
+        for reduction, whole in zip(domain.reductions, made, strict=True):
+            key = reduction.tv, reduction.coords
+            math.done[key] = self._mean(math, whole) if reduction.tv.op == "mean" else whole
+        for access in domain.writes:
+            result = math.value(access.tv, access.coords)
+            width = 1 if self.axes.along else self._width(access)
+            math.math.append(kir.Store(self._box(access), result, width))
+        return [*out, *math.math]
+
+    def _together(
+        self, out: list[kir.Stmt], reduction: Reduction, acc: kir.Fragment
+    ) -> kir.Fragment:
+        """Append what puts the parts of all threads together; return the fragment with the rest."""
+        op, name = COMBINE[reduction.tv.op], reduction.tv.name
+        rows, cols = self.params.tile
+        outer = (1,) * (self.axes.rank - 2)
+        vector, threads = acc.layout.vector, acc.layout.threads
+        whole = f"all_{name}"
+        if not self.axes.along:
+            if rows == 1:
+                return acc
+            made = kir.Fragment(whole, acc.dtype, replace(acc.layout, shape=(*outer, 1, cols)))
+            out.append(kir.Reduce(made, acc, op))
+            return made
+        lanes = cols // vector
+        folded = vector * min(lanes & -lanes, kir.WARP)
+        parts = cols // folded
+        layout = kir.Layout((*outer, rows, parts), vector, threads, folded=folded)
+        if folded > 1:
+            part = kir.Fragment(f"part_{name}", acc.dtype, layout)
+            out.append(kir.Reduce(part, acc, op))
+        else:
+            part = acc
+        if parts == 1 and folded > 1:
+            return part
+        slot = kir.Slot(self._parts(name, acc.dtype, (*outer, rows, parts)), 0)
+        row = kir.Layout((*outer, rows, parts), parts, threads)
+        every = kir.Fragment(f"parts_{name}", acc.dtype, row)
+        out += [
+            kir.Store(slot, part, 1),
+            kir.Load(every, slot, gcd(parts, 16 // acc.dtype.nbytes)),
+        ]
+        if parts == 1:
+            return every
+        layout = kir.Layout((*outer, rows, 1), parts, threads, folded=parts)
+        made = kir.Fragment(whole, acc.dtype, layout)
+        out.append(kir.Reduce(made, every, op))
+        return made
+
+    def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
+        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
+        buffer = kir.Buffer(f"S_{name}", dtype, shape, 1, offset)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _mean(self, math: Arithmetic, total: kir.Fragment) -> kir.Fragment:
+        """Divide by how many elements were added up."""
+        count: kir.Fragment | None = None
+        for axis in self.axes.reduced:
+            one = math.fragment(f"count{axis}", DType.I64)
+            math.math.append(kir.Coordinate(one, self.axes.reduced[-1], self.extents[axis]))
+            if count is not None:
+                both = math.fragment(f"counts{axis}", DType.I64)
+                math.math.append(kir.Compute(both, "mul", (count, one)))
+                one = both
+            count = one
+        assert count is not None, "a reduction reduces some axis"
+        many = math.converted(count, total.dtype)
+        out = math.fragment(f"mean_{total.name}", total.dtype)
+        math.math.append(kir.Compute(out, "div", (total, many)))
+        return out
+
+
+def _identity(reduction: Reduction, dtype: DType) -> kir.Literal:
+    """Return what changes nothing when it is put to anything else."""
+    op = "sum" if reduction.tv.op == "mean" else reduction.tv.op
+    return kir.Literal(of_nothing(replace(reduction.tv, op=op, dtype=dtype)).value, dtype)
