@@ -18,9 +18,11 @@ from fuser.call import (
     normalised,
     output_spec,
     strides_of,
+    with_parts,
 )
 from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
+from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
 from fuser.params import PointwiseParams
 from fuser.pipeline import Launch, Program
@@ -78,6 +80,7 @@ def bind(
         If a promise of the fusion is broken, or a number does not fit 32 bits.
     """
     values = extents_of(program.fusion, specs, free)
+    values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
     for tv in program.fusion.inputs:
         if isinstance(tv, TensorView):
             _check_promises(tv, specs[tv.name])
@@ -110,6 +113,10 @@ def _bind(
             "use a larger tile"
         )
     params = {f"n{axis}": n for axis, n in enumerate(extents)}
+    for reduction in tiles.domain.reductions:
+        for number, extent in enumerate(reduction.tv.count):
+            n = values[extent] if isinstance(extent, Symbol) else extent
+            params[count_of(reduction, number).name] = n
     views = {}
     for access in (*tiles.domain.reads, *tiles.domain.writes):
         strides = strides_of(tiles, access, specs[access.tv.name], extents)
@@ -118,6 +125,8 @@ def _bind(
             if isinstance(stride, Var):
                 params[stride.name] = value
         seen = tuple(extents[a] if tiles.varies(access, a) else 1 for a in tiles.axes(access))
+        if access.tv.parts:
+            seen = (*seen[:-1], -(-extents[tiles.walked[-1]] // tiles.tile[tiles.walked[-1]]))
         views[access.name] = (seen, strides)
     match schedule:
         case MatmulParams() | AmpereParams():

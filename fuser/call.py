@@ -5,7 +5,7 @@ Needs neither torch nor a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -131,6 +131,21 @@ def intermediate_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
 def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:
     """Return the extents of the loop axes of a domain."""
     return [values[e] if isinstance(e, Symbol) else e for e in domain.extents]
+
+
+def with_parts(
+    kernels: Iterable[tuple[Domain, Params]], values: Mapping[Symbol, int]
+) -> dict[Symbol, int]:
+    """Return values of symbols, with those of the tiles by which kernels leave parts of results."""
+    out = dict(values)
+    for domain, schedule in kernels:
+        for access in domain.writes:
+            if access.tv.parts:
+                extent, walked = access.tv.logical[-1].extent, access.coords[-1]
+                assert isinstance(extent, Symbol), "parts have a symbol of their own"
+                assert walked is not None, "their axis is one of several elements"
+                out[extent] = -(-loops_of(domain, out)[walked] // schedule.tile[1])
+    return out
 
 
 def kernel_extents(tiles: Loops, schedule: Params, values: Mapping[Symbol, int]) -> tuple[int, ...]:

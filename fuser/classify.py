@@ -15,12 +15,14 @@ from fuser.call import (
     loops_of,
     output_spec,
     strides_of,
+    with_parts,
 )
+from fuser.cut_reductions import begun_by_products
 from fuser.lower_ampere import copy_refusal
 from fuser.lower_hopper import type_refusal
 from fuser.matmul_heuristic import computes_in_registers
 from fuser.matmul_params import MatmulParams
-from fuser.matmul_scheduler import MatmulTiling, Operand, strangers, summed
+from fuser.matmul_scheduler import MatmulTiling, Operand, sides, strangers, summed
 from fuser.mma_axes import Role, roles
 from fuser.ops import reduced_axes
 from fuser.pipeline import chosen, tiled
@@ -41,10 +43,16 @@ def classify(
     that one tensor may allow 16-byte accesses in one of them only.
     """
     values = extents_of(fusion, specs, free)
-    choices = Choices(empty=_empty(fusion, values))
+    empty = _empty(fusion, values)
+    choices = Choices(empty=empty, parts=begun_by_products(fusion, empty))
     choices = replace(choices, registers=_in_registers(fusion, params, choices, values))
+    plain = values
     while True:
         cut = segments(fusion, choices)
+        values = dict(plain)
+        for segment in cut:
+            schedule = _chosen(segment, params, values)
+            values = with_parts([(segment.domain, schedule)], values)
         known = _known(fusion, cut, specs, values)
         asked = choices
         for segment in cut:
@@ -117,8 +125,14 @@ def _asked(
     if not domain.products:
         return choices
     apart = frozenset(product.tv.name for product in strangers(domain))
-    if apart:
-        return replace(choices, apart=choices.apart | apart)
+    _, cols = sides(domain)
+    wrong = frozenset(
+        _held(access.tv)
+        for access in domain.writes
+        if access.tv.parts and (apart or cols != access.coords[-1:])
+    )
+    if apart or wrong:
+        return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
     copied = {
         _held(arg)
         for product in domain.products
@@ -193,6 +207,9 @@ def _class(
     tiles = tiled(domain, schedule)
     extents = kernel_extents(tiles, schedule, values)
     for access in (*domain.reads, *domain.writes):
+        if access.tv.parts:  # one element a tile: nothing to align
+            aligned[access.name] = 1
+            continue
         spec = specs[access.tv.name]
         strides = strides_of(tiles, access, spec, extents)
         axes = tiles.axes(access)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fuser.mma_axes import roles
 from fuser.ops import OPS, Form, producer_axes, reduced_axes
-from fuser.tensor_view import Extent, Fusion, IterType, TensorView
+from fuser.tensor_view import Extent, Fusion, IterDomain, IterType, TensorView
 
 Coords = tuple[int | None, ...]
 """Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
@@ -100,9 +100,8 @@ def groups(fusion: Fusion) -> list[tuple[tuple[Extent, ...], list[Access]]]:
     left = list(fusion.outputs)
     out = []
     while left:
-        first = left[0]
-        axes = [n for n, axis in enumerate(first.logical) if axis.iter_type is IterType.ITERATION]
-        extents = tuple(first.logical[n].extent for n in axes)
+        axes = [axis for axis in _walked(left[0]) if axis.iter_type is IterType.ITERATION]
+        extents = tuple(axis.extent for axis in axes)
         writes, rest = [], []
         for tv in left:
             coords = _match(tv, extents)
@@ -127,7 +126,9 @@ def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
     reads = _named([*every, *(key for key in seconds if key not in twice)], twice)
     as_a = {(access.tv, access.coords): access for access in reversed(reads)}
     as_b = {(access.tv, access.coords): access for access in reads}
-    merged = _merge(len(extents), reads, writes, _index_axes([*results, *reduced]))
+    pinned = _index_axes([*results, *reduced])
+    pinned |= {a.coords[-1] for a in writes if a.tv.parts and a.coords[-1] is not None}
+    merged = _merge(len(extents), reads, writes, pinned)
     made = []
     for (tv, coords), (a, b) in zip(products, operands, strict=True):
         leaves: list[Access] = []
@@ -242,7 +243,7 @@ def _match(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
     """Give every iterated axis of an output a loop axis of the same extent, in order if it can."""
     free = list(range(len(extents)))
     coords: list[int | None] = []
-    for axis in tv.logical:
+    for axis in _walked(tv):
         if axis.iter_type is not IterType.ITERATION:
             coords.append(None)
             continue
@@ -252,6 +253,15 @@ def _match(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
         free.remove(found)
         coords.append(found)
     return None if free else tuple(coords)
+
+
+def _walked(tv: TensorView) -> tuple[IterDomain, ...]:
+    """Return the axes that a kernel walks to compute a tensor: all, where its tiles leave parts."""
+    if not tv.parts:
+        return tv.logical
+    (whole,) = tv.args
+    assert isinstance(whole, TensorView), "parts are of a tensor"
+    return tuple(whole.logical[axis] for axis in producer_axes(tv, 0) if axis is not None)
 
 
 def _source(tv: TensorView, coords: Coords) -> Key:

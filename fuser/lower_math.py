@@ -6,16 +6,24 @@ For lowerings, which say how tiles are dealt, where they begin and what is known
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fuser import kernel_ir as kir
 from fuser.domain import Coords, arguments
 from fuser.dtype import DType
 from fuser.expr import Expr
-from fuser.ops import OPS, Form, operand_dtypes
-from fuser.tensor_view import Constant, Scalar, TensorView
+from fuser.ops import OPS, Form, of_nothing, operand_dtypes
+from fuser.tensor_view import Constant, Scalar, TensorView, ancestry
 
 Operand = kir.Fragment | kir.Scalar | kir.Literal
+
+COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
+"""What puts two elements together, by reduction."""
+_ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
+_KEEP_ZERO = _ROUNDING | {
+    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh"
+}  # fmt: skip
+_OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 
 
 @dataclass
@@ -114,20 +122,21 @@ class Arithmetic:
                     out.append(kir.Literal(value, dtype))
                 case Scalar(name, own):
                     scalar = self.scalars.setdefault(name, kir.Scalar(name, own))
-                    out.append(scalar if own is dtype else self._promoted(scalar, dtype))
+                    out.append(scalar if own is dtype else self.promoted(scalar, dtype))
                 case TensorView():
                     frag = self.done[walked[n]]
                     shape_op = OPS[tv.op].form is Form.SHAPE
                     same = shape_op or _register(frag.dtype) is _register(dtype)
-                    out.append(frag if same else self._promoted(frag, dtype))
+                    out.append(frag if same else self.promoted(frag, dtype))
         return out
 
     def converted(self, arg: kir.Fragment, dtype: DType) -> kir.Fragment:
         """Return a fragment in the registers of a type; it is not rounded to 16 bits."""
         same = _register(arg.dtype) is _register(dtype)
-        return arg if same else self._promoted(arg, dtype)
+        return arg if same else self.promoted(arg, dtype)
 
-    def _promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
+    def promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
+        """Return a fragment of a type, in its registers; it is not rounded to 16 bits."""
         count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
         frag = self.fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)
         self.math.append(kir.Compute(frag, "promote", (arg,)))
@@ -137,3 +146,30 @@ class Arithmetic:
 def _register(dtype: DType) -> DType:
     """Return the type in which a fragment of `dtype` holds its elements."""
     return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+
+
+def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
+    """Tell whether a tensor is surely 0 where all those are."""
+    found = set(zeros)
+    for one in ancestry(tv):
+        if one not in found and one.op != "input" and _keeps_zero(one, found):
+            found.add(one)
+    return tv in found
+
+
+def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
+    """Tell whether an operation of zeros, and of what else it takes, is 0."""
+    scaled = tv.op == "mul" and any(arg in zeros for arg in tv.args)
+    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO or tv.op in _OF_ZEROS:
+        return all(arg in zeros or (scaled and _is_finite(arg)) for arg in tv.args)
+    return False
+
+
+def _is_finite(arg: object) -> bool:
+    return isinstance(arg, Constant) and abs(arg.value) < float("inf")
+
+
+def identity(reduction: TensorView, dtype: DType) -> kir.Literal:
+    """Return what changes nothing when it is put to anything else, in the type of the sums."""
+    op = "sum" if reduction.op == "mean" else reduction.op
+    return kir.Literal(of_nothing(replace(reduction, op=op, dtype=dtype)).value, dtype)

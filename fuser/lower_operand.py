@@ -13,20 +13,13 @@ from fuser import kernel_ir as kir
 from fuser.domain import Access, Product
 from fuser.dtype import DType
 from fuser.expr import Expr, Var
-from fuser.lower_math import Arithmetic
+from fuser.lower_math import Arithmetic, is_zero_of_zeros
 from fuser.lower_product import ProductLowering
 from fuser.matmul_scheduler import Operand
-from fuser.ops import OPS, Form
-from fuser.tensor_view import Constant, TensorView, ancestry
+from fuser.tensor_view import TensorView
 
 VECTOR = 2
 """Neighbours along a row of A in a register: 16-bit elements."""
-
-_ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
-_KEEP_ZERO = _ROUNDING | {
-    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh"
-}  # fmt: skip
-_OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
 
 
 def compute_operand(
@@ -97,24 +90,3 @@ def _within(math: Arithmetic, value: kir.Fragment, axis: int, left: Expr) -> kir
         kir.Compute(out, "where", (inside, value, kir.Literal(0.0, DType.F32))),
     ]
     return out
-
-
-def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
-    """Tell whether a tensor is surely 0 where all those are."""
-    found = set(zeros)
-    for one in ancestry(tv):
-        if one not in found and one.op != "input" and _keeps_zero(one, found):
-            found.add(one)
-    return tv in found
-
-
-def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
-    """Tell whether an operation of zeros, and of what else it takes, is 0."""
-    scaled = tv.op == "mul" and any(arg in zeros for arg in tv.args)
-    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO or tv.op in _OF_ZEROS:
-        return all(arg in zeros or (scaled and _is_finite(arg)) for arg in tv.args)
-    return False
-
-
-def _is_finite(arg: object) -> bool:
-    return isinstance(arg, Constant) and abs(arg.value) < float("inf")

@@ -6,15 +6,15 @@ few columns at a time.  How it multiplies is said by `lower_hopper` and `lower_a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
-from fuser.domain import Access, Product
+from fuser.domain import Access, Product, arguments
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
-from fuser.lower_math import Arithmetic
+from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.ops import accumulator
@@ -63,6 +63,7 @@ class ProductLowering:
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: dict[str, kir.Buffer] = field(default_factory=dict)
+    _column: Expr = 0
 
     def __post_init__(self) -> None:
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
@@ -164,6 +165,8 @@ class ProductLowering:
                 strides.append(1)
             else:
                 strides.append(Var(f"{access.name}_s{axis}"))
+        if access.tv.parts:
+            extents[-1] = self._tiles_along(self.tiling.cols)
         aligned = self.shapes.elements(access.name)
         return kir.Tensor(access.name, access.tv.dtype, tuple(extents), tuple(strides), aligned)
 
@@ -211,6 +214,8 @@ class ProductLowering:
             (tiling.cols, col, self.cluster[1]),
         ):
             one = at * many + kir.RANK if many > 1 else at
+            if axis == tiling.cols:
+                self._column = one
             lets.append(kir.Let(self._origin(axis), one * tiling.tile[axis]))
         return lets
 
@@ -290,6 +295,9 @@ class ProductLowering:
         stores: list[kir.Stmt] = []
         copies: list[kir.Stmt] = []
         for access in tiling.domain.writes:
+            if access.tv.parts:
+                stores += self._begun(math, access, first)
+                continue
             frag = math.value(access.tv, access.coords)
             box = self.part(access, first)
             if not self.written_by_tma(access):
@@ -301,6 +309,56 @@ class ProductLowering:
             stores.append(kir.Store(kir.Slot(buffer, 0), frag, 2, matrix=matrix))
             copies.append(kir.Copy(box, kir.Slot(buffer, 0), kir.Engine.TMA))
         return [*math.math, *stores, *copies]
+
+    def _begun(self, math: Arithmetic, access: Access, first: int) -> list[kir.Stmt]:
+        """Reduce the rows of some columns of a tile; with the last of them store what they give."""
+        tiling, tv = self.tiling, access.tv
+        ((_, arg, walked),) = arguments(tv, access.coords)
+        value = math.value(arg, walked)
+        if value.dtype is not tv.dtype:
+            value = math.promoted(value, tv.dtype)
+        zeros = {product.tv for product in tiling.domain.products}
+        zeros |= {a.tv for a in tiling.domain.inputs if tiling.walks(a, tiling.cols)}
+        if COMBINE[tv.op] != "add" or not is_zero_of_zeros(arg, zeros):
+            value = self._inside(math, value, identity(tv, tv.dtype), first)
+        shape = (*value.layout.shape[:-1], 1)
+        layout = replace(value.layout, shape=shape, folded=value.layout.shape[-1])
+        begun = kir.Fragment(f"begun_{access.name}", tv.dtype, layout)
+        if first == 0:
+            math.math.append(kir.Reduce(begun, value, COMBINE[tv.op]))
+        else:
+            more = kir.Fragment(f"more_{access.name}", tv.dtype, layout)
+            math.math += [
+                kir.Reduce(more, value, COMBINE[tv.op]),
+                kir.Compute(begun, COMBINE[tv.op], (begun, more)),
+            ]
+        if first + self.params.columns < self.params.tile[1]:
+            return []
+        box = self.part(access, 0)
+        box = replace(
+            box,
+            origin=(*box.origin[:-1], self._column),
+            shape=(*box.shape[:-1], 1),
+            limit=(*box.limit[:-1], self._tiles_along(tiling.cols)),
+        )
+        return [kir.Store(box, begun, 1)]
+
+    def _inside(
+        self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: int
+    ) -> kir.Fragment:
+        """Replace columns beyond the end of the result by what changes nothing."""
+        cols = self.tiling.cols
+        number = len(math.math)
+        index = math.fragment(f"left_{number}", DType.I64)
+        inside = math.fragment(f"inside_{number}", DType.BOOL)
+        out = math.fragment(f"within_{number}", value.dtype)
+        left = self._origin(cols) + first - self.extents[cols]
+        math.math += [
+            kir.Coordinate(index, len(value.layout.shape) - 1, left),
+            kir.Compute(inside, "lt", (index, kir.Literal(0, DType.I64))),
+            kir.Compute(out, "where", (inside, value, nothing)),
+        ]
+        return out
 
     def _position(self, axis: int, first: int) -> tuple[int, Expr] | None:
         found = next((n for n, group in enumerate(self.tiling.groups) if axis in group), None)
@@ -331,7 +389,7 @@ class ProductLowering:
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""
-        if access.name not in self.shapes.tma:
+        if access.name not in self.shapes.tma or access.tv.parts:
             return False
         row = self.params.columns * access.tv.dtype.nbytes
         tile = prod(self._shape(access)) * access.tv.dtype.nbytes

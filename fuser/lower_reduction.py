@@ -16,16 +16,13 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
 from fuser.lower import TRIP, TRIPS, Lowering
-from fuser.lower_math import Arithmetic
-from fuser.lower_operand import is_zero_of_zeros
-from fuser.ops import of_nothing, operand_dtypes
+from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.ops import operand_dtypes
 from fuser.params import PointwiseParams
 from fuser.reduction_scheduler import ReductionTiling
 from fuser.shape_class import ShapeClass
 
 STEP = Var("r")
-COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
-"""What puts two elements together, by reduction."""
 PARTS = 64
 """Parts of a row in shared memory, at most: a thread puts them together in registers."""
 
@@ -52,7 +49,7 @@ def lower_reduction(
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
     lowering = _Reducing(name, tiling, _suited(tiling, params), shapes)
-    lowering.axes = tiling
+    lowering.axes, lowering.counts = tiling, []
     return lowering.kernel()
 
 
@@ -80,8 +77,14 @@ def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams
     return replace(params, warps=warps, vector=gcd(params.vector, cols // (kir.WARP * warps)))
 
 
+def count_of(reduction: Reduction, number: int) -> Var:
+    """Return the parameter of a kernel for one extent that a mean of parts was of."""
+    return Var(f"{reduction.tv.name}_n{number}")
+
+
 class _Reducing(Lowering):
     axes: ReductionTiling
+    counts: list[Var]
 
     def kernel(self) -> kir.Kernel:
         """Return the kernel, without any sync."""
@@ -102,12 +105,13 @@ class _Reducing(Lowering):
             self._request(),
         )
         starts = [
-            kir.Compute(acc, "promote", (_identity(reduction, acc.dtype),))
+            kir.Compute(acc, "promote", (identity(reduction.tv, acc.dtype),))
             for reduction, acc in zip(domain.reductions, sums, strict=True)
         ]
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
         some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
-        return replace(self._kernel((kir.ForLoop(TRIP, TRIPS, tile),)), requires=some)
+        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
+        return replace(made, params=(*made.params, *self.counts), requires=some)
 
     def _request(self) -> kir.CircularBuffer | None:
         if self.params.load != "tma":
@@ -174,7 +178,7 @@ class _Reducing(Lowering):
         index = self.math.fragment("left", DType.I64)
         inside = self.math.fragment("inside", DType.BOOL)
         out = self.math.fragment(f"within_{reduction.tv.name}", value.dtype)
-        identity = _identity(reduction, value.dtype)
+        nothing = identity(reduction.tv, value.dtype)
         if inside not in self.guards:
             left = self._origin(axis) - self.extents[axis]
             zero = kir.Literal(0, DType.I64)
@@ -183,7 +187,7 @@ class _Reducing(Lowering):
                 kir.Compute(inside, "lt", (index, zero)),
             ]
             self.guards.append(inside)
-        self.math.math.append(kir.Compute(out, "where", (inside, value, identity)))
+        self.math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
 
     # --- results ----------------------------------------------------------------------------
@@ -204,7 +208,9 @@ class _Reducing(Lowering):
             math.done[access.tv, access.coords] = frag
         for reduction, whole in zip(domain.reductions, made, strict=True):
             key = reduction.tv, reduction.coords
-            math.done[key] = self._mean(math, whole) if reduction.tv.op == "mean" else whole
+            math.done[key] = (
+                self._mean(math, reduction, whole) if reduction.tv.op == "mean" else whole
+            )
         for access in domain.writes:
             result = math.value(access.tv, access.coords)
             width = 1 if self.axes.along else self._width(access)
@@ -257,25 +263,23 @@ class _Reducing(Lowering):
         self.buffers.append(buffer)
         return buffer
 
-    def _mean(self, math: Arithmetic, total: kir.Fragment) -> kir.Fragment:
+    def _mean(self, math: Arithmetic, reduction: Reduction, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements were added up."""
         count: kir.Fragment | None = None
-        for axis in self.axes.reduced:
+        extents: list[Expr] = [self.extents[axis] for axis in self.axes.reduced]
+        if reduction.tv.count:  # of parts: what they were parts of
+            self.counts += (own := [count_of(reduction, n) for n in range(len(reduction.tv.count))])
+            extents = [*own]
+        for axis, many in enumerate(extents):
             one = math.fragment(f"count{axis}", DType.I64)
-            math.math.append(kir.Coordinate(one, self.axes.reduced[-1], self.extents[axis]))
+            math.math.append(kir.Coordinate(one, self.axes.reduced[-1], many))
             if count is not None:
                 both = math.fragment(f"counts{axis}", DType.I64)
                 math.math.append(kir.Compute(both, "mul", (count, one)))
                 one = both
             count = one
         assert count is not None, "a reduction reduces some axis"
-        many = math.converted(count, total.dtype)
+        divisor = math.converted(count, total.dtype)
         out = math.fragment(f"mean_{total.name}", total.dtype)
-        math.math.append(kir.Compute(out, "div", (total, many)))
+        math.math.append(kir.Compute(out, "div", (total, divisor)))
         return out
-
-
-def _identity(reduction: Reduction, dtype: DType) -> kir.Literal:
-    """Return what changes nothing when it is put to anything else."""
-    op = "sum" if reduction.tv.op == "mean" else reduction.tv.op
-    return kir.Literal(of_nothing(replace(reduction.tv, op=op, dtype=dtype)).value, dtype)

@@ -159,7 +159,8 @@ def _params(domain: Domain, kind: Kind, many: int) -> MatmulParams | None:
     )
     roles = 2 if kind.split == "ping_pong" else 1
     slots = roles * (2 if wide // columns % 2 == 0 else 1)
-    staged = sum(slots * kind.rows * columns * a.tv.dtype.nbytes for a in domain.writes)
+    results = [a.tv for a in domain.writes if not a.tv.parts]
+    staged = sum(slots * kind.rows * columns * tv.dtype.nbytes for tv in results)
     stages = min(MAX_STAGES, (SM_90A.smem_bytes - BARRIERS - staged) // per_stage)
     if stages < 2:
         return None

@@ -219,7 +219,7 @@ def reduced_axes(tv: TensorView) -> tuple[int, ...]:
 
     Where it reduces none, and for every other operation, there are none.
     """
-    if tv.op not in OPS or OPS[tv.op].form is not Form.REDUCTION:
+    if tv.op not in OPS or OPS[tv.op].form is not Form.REDUCTION or tv.parts:
         return ()
     (arg,) = tv.args
     assert isinstance(arg, TensorView), "a reduction reduces a tensor"
@@ -280,6 +280,9 @@ def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
             pairs = zip(tv.logical, arg.logical, strict=True)
             same = [new.iter_type is old.iter_type for new, old in pairs]
             return tuple(axis if same[axis] else None for axis in range(tv.rank))
+        case "sum" | "max" | "min" if tv.parts:
+            dims = tuple(map(int, attrs["dims"]))
+            return (*(axis for axis in range(arg.rank) if axis not in dims), *dims)
         case "squeeze" | "sum" | "mean" | "max" | "min":
             return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
         case "permute":

@@ -13,7 +13,7 @@ import cupy
 import torch
 
 from fuser.binding import Binding, bind
-from fuser.call import Spec, extents_of, intermediate_spec, shape_of
+from fuser.call import Spec, extents_of, intermediate_spec, shape_of, with_parts
 from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import FusionError
@@ -155,6 +155,8 @@ class Executable:
         bindings = bind(program, specs, sms=sms, free=extents)
         kernels = [self._kernel(program, b, device) for b in bindings if b.grid]
         sizes = [(shape_of(tv, values), _TORCH[tv.dtype]) for tv in self.fusion.outputs]
+        made = ((launch.tiling.domain, launch.params) for launch in program.launches)
+        values = with_parts(made, values)
         between = [intermediate_spec(tv, values).nbytes for tv in program.intermediates]
         return Call(self.fusion, kernels, sizes, between, device)
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fuser.domain import Domain, domains, groups, sources
+from fuser.cut_reductions import apart, frame, parts_of, under
+from fuser.domain import Domain, domains, groups
 from fuser.dtype import DType
 from fuser.mma_axes import Role, roles
 from fuser.ops import OPS, Form, accumulator, of_nothing, reduced_axes
 from fuser.promotion import arithmetic
 from fuser.shape_class import Choices
 from fuser.tensor_view import (
-    Extent,
     Fusion,
     IterType,
     Scalar,
@@ -71,18 +71,31 @@ class _Cutting:
         self.done: list[Segment] = []
 
     def run(self) -> Iterator[Segment]:
-        for group in _groups(self.fusion):
-            self._compute(group)
+        self.left = _groups(self.fusion)
+        live = {tv for out in self.fusion.outputs for tv in ancestry(out)}
+        self.parts = [
+            parts_of(tv)
+            for tv in self.fusion.tensors
+            if tv.name in self.choices.parts and tv in live
+        ]
+        for target in self.parts:
+            if target.name not in self.made:
+                self._begin(target)
+        while self.left:
+            self._compute(self.left.pop(0))
         yield from self.done
 
     def _compute(self, outputs: tuple[TensorView, ...]) -> None:
         """Append the segment of some outputs, and before it those that it needs."""
         given: dict[TensorView, TensorView] = {}
-        for tv in _apart(self.fusion, outputs, self.choices.empty):
+        stored, begun = apart(self.fusion, outputs, self.choices)
+        ended = {tv: self._ended(tv) for tv in begun}
+        for tv in stored:
             held = accumulator(tv) if tv.op == "mma" else arithmetic(tv.dtype)
             held = DType.F32 if held is DType.F16 else held
             given[tv] = self._stored(tv, held, "_sum", _place(tv, 1))
-        for product in _products(outputs, self.choices.empty, given):
+        known = {**given, **ended}
+        for product in _products(outputs, self.choices.empty, known):
             for side, arg in enumerate(product.args):
                 assert isinstance(arg, TensorView), "operands of an mma are tensors"
                 if arg in given or (side == 0 and self._in_registers(arg)):
@@ -90,13 +103,46 @@ class _Cutting:
                 if not self._lies_in_memory(arg):
                     place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
                     given[arg] = self._stored(arg, arg.dtype, f"_operand{place.word}", place)
-        for product in _products(outputs, self.choices.empty, given):
+        for product in _products(outputs, self.choices.empty, known):
             if product.name in self.choices.apart:
                 held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
                 given[product] = self._stored(product, held, "_sum", _place(product, 1))
-        part = _extract(self.fusion, outputs, given, self.choices.empty)
+        part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
         (domain,) = domains(part)
         self.done.append(Segment(part, domain))
+
+    def _ended(self, reduction: TensorView) -> TensorView:
+        """Return a reduction of the parts that the kernel of its products leaves."""
+        target = parts_of(reduction)
+        if target.name not in self.made:
+            self._begin(target)
+        (source,) = reduction.args
+        assert isinstance(source, TensorView), "a reduction reduces a tensor"
+        (axis,) = reduced_axes(reduction)
+        count = (source.logical[axis].extent,) if reduction.op == "mean" else ()
+        dims = (("dims", (target.rank - 1,)),)
+        given = replace(target, op="input", args=(), attrs=(), parts=False)
+        return replace(reduction, args=(given,), attrs=dims, count=count)
+
+    def _begin(self, target: TensorView) -> None:
+        """Compute parts of reductions, with results of the same products that are still to do."""
+        axes, mine = frame(self.fusion, target), set(under(target, self.choices.empty))
+        alike = {
+            tv.name: tv
+            for tv in self.parts
+            if frame(self.fusion, tv) == axes and set(under(tv, self.choices.empty)) == mine
+        }
+        fits = (
+            group
+            for group in self.left
+            if frame(self.fusion, group[0]) == axes
+            and not any(reduced_axes(tv) for out in group for tv in ancestry(out))
+            and mine <= set(_products(group, self.choices.empty, {}))
+        )
+        group = next(fits, ())
+        self.left = [other for other in self.left if other is not group]
+        self._compute((*group, *alike.values()))
+        self.made |= dict.fromkeys(alike, self.done[-1])
 
     def _lies_in_memory(self, operand: TensorView) -> bool:
         """Whether an operand is an input, seen through operations that neither move nor stretch."""
@@ -180,56 +226,6 @@ def _groups(fusion: Fusion) -> list[tuple[TensorView, ...]]:
     return [tuple(access.tv for access in writes) for _, writes in groups(fusion)]
 
 
-def _apart(
-    fusion: Fusion, outputs: tuple[TensorView, ...], empty: frozenset[str]
-) -> list[TensorView]:
-    """Return the reductions, and the products under one, that are stored before a kernel.
-
-    A kernel computes those that its results are computed from element by element, if they have all
-    its axes and none has to be broadcast, and if they reduce axes of the same extents.  What they
-    reduce is computed from neither products nor reductions.
-    """
-    part = Fusion(fusion.inputs, fusion.tensors, outputs)
-    found: dict[TensorView, None] = {}
-    for extents, writes in groups(part):
-        _, products, reductions = sources([(access.tv, access.coords) for access in writes])
-        whole = {*range(len(extents))}
-        products = [key for key in products if key[0].name not in empty]
-        reductions = [key for key in reductions if key[0].name not in empty]
-        own = [tv for tv, coords in reductions if {*coords} - {None} == whole and not products]
-        shapes = [_reduced_extents(tv) for tv in own]
-        own = [tv for tv, shape in zip(own, shapes, strict=True) if shape == shapes[0]]
-        found |= dict.fromkeys(tv for tv, _ in reductions if tv not in own)
-        for tv in own:
-            found |= dict.fromkeys(_under(tv, empty))
-    return sorted(found, key=lambda tv: tv.number)
-
-
-def _reduced_extents(tv: TensorView) -> tuple[Extent, ...]:
-    (arg,) = tv.args
-    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
-    return tuple(arg.logical[axis].extent for axis in reduced_axes(tv))
-
-
-def _under(reduction: TensorView, empty: frozenset[str]) -> list[TensorView]:
-    """Return the reductions and products that a reduction reduces, element by element."""
-    seen: set[TensorView] = set()
-    stack = [arg for arg in reduction.args if isinstance(arg, TensorView)]
-    found = []
-    while stack:
-        tv = stack.pop()
-        if tv in seen:
-            continue
-        seen.add(tv)
-        if tv.name in empty:
-            continue
-        if reduced_axes(tv) or tv.op == "mma":
-            found.append(tv)
-        else:
-            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
-    return found
-
-
 def _products(
     outputs: tuple[TensorView, ...],
     empty: frozenset[str],
@@ -273,16 +269,20 @@ def _extract(
     fusion: Fusion,
     outputs: tuple[TensorView, ...],
     given: dict[TensorView, TensorView],
+    ended: dict[TensorView, TensorView],
     empty: frozenset[str],
 ) -> Fusion:
     """Return the part of a fusion that computes some tensors from inputs and given ones."""
     own = {tv: _same(new, tv.name, tv.dtype) for tv, new in given.items() if tv in outputs}
     known: dict[TensorView, TensorView] = dict(given)
-    needed = _needed(outputs, given, empty)
+    needed = _needed(outputs, {**given, **ended}, empty)
     order = [tv for tv in fusion.tensors if tv in needed]
     order += [tv for tv in outputs if tv not in fusion.tensors]
     for tv in order:
         if tv in given:
+            continue
+        if tv in ended:
+            known[tv] = ended[tv]
             continue
         if tv.name in empty:
             known[tv] = replace(tv, op="full", args=(of_nothing(tv),), attrs=())
@@ -290,7 +290,8 @@ def _extract(
         args = tuple(known[arg] if isinstance(arg, TensorView) else arg for arg in tv.args)
         same = all(a is b for a, b in zip(args, tv.args, strict=True))
         known[tv] = tv if same else replace(tv, args=args)
-    tensors = [*dict.fromkeys(known[tv] for tv in order), *own.values()]
+    sources = (arg for tv in ended.values() for arg in tv.args if isinstance(arg, TensorView))
+    tensors = [*sources, *dict.fromkeys(known[tv] for tv in order), *own.values()]
     used = {arg for tv in tensors for arg in tv.args if isinstance(arg, Scalar)}
     inputs = [arg for arg in fusion.inputs if arg in used or arg in tensors]
     inputs += [tv for tv in tensors if tv.op == "input" and tv not in inputs]

@@ -49,6 +49,9 @@ class Choices:
         Products that get a kernel of their own, because their axes suit no common tile.
     empty : frozenset of str
         Products and reductions of no elements, whose results are known.
+    parts : frozenset of str
+        Reductions of products that the kernel with the products begins, tile by tile, and another
+        one ends; what others reduce is stored first.
     registers : bool
         First operands that are not in memory are computed in registers, where they can be, and
         not by a kernel before.
@@ -57,6 +60,7 @@ class Choices:
     copied: frozenset[str] = NONE
     apart: frozenset[str] = NONE
     empty: frozenset[str] = NONE
+    parts: frozenset[str] = NONE
     registers: bool = False
 
 

@@ -95,6 +95,11 @@ class TensorView:
         Per axis: its stride is the number of elements that all faster axes span together.
     stride_order : tuple of int
         Per axis: its place by stride, 0 is the fastest.  Row-major is ``(n - 1, ..., 1, 0)``.
+    parts : bool
+        A reduction as far as the tiles of a kernel with products get: the axis that is reduced
+        comes last, with an element for each tile along it.  In cut fusions only.
+    count : tuple of Extent
+        Of a mean of such parts: the extents that they were of.
     """
 
     name: str
@@ -105,6 +110,8 @@ class TensorView:
     attrs: tuple[tuple[str, AttrValue], ...]
     contiguity: tuple[bool, ...]
     stride_order: tuple[int, ...]
+    parts: bool = False
+    count: tuple[Extent, ...] = ()
 
     @property
     def shape(self) -> tuple[Extent, ...]:

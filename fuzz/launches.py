@@ -13,7 +13,7 @@ from fuser import kernel_ir as kir
 from fuser import pipeline
 from fuser.ampere_params import AmpereParams
 from fuser.binding import Binding
-from fuser.call import intermediate_spec
+from fuser.call import intermediate_spec, with_parts
 from fuser.dtype import DType
 from fuser.expr import Var
 from fuser.fusion_ir import Scalar, Symbol
@@ -27,6 +27,8 @@ Array = npt.NDArray[np.generic]
 _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
 _TMA_BYTES = 16
 """Strides that TMA takes are multiples of this."""
+ANY_COUNT = 3
+"""Elements that a mean of parts is of, where no case says it."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -133,6 +135,8 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     params = {f"n{axis}": n for axis, n in enumerate(extents)}
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
+    # What a mean of parts is divided by.
+    params = {param.name: params.get(param.name, ANY_COUNT) for param in kernel.params}
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))
     return Launch(across, params)
@@ -149,6 +153,7 @@ def calls(
         outputs.append(torch.full(shape, POISON[tv.dtype], dtype=_TORCH[tv.dtype]))
         named[tv.name] = outputs[-1]
     values = {Symbol(name): n for name, n in case.extents.items()}
+    values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
     for tv in program.intermediates:
         spec = intermediate_spec(tv, values)
         room = torch.full(

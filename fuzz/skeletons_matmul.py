@@ -53,9 +53,10 @@ class Schedule:
 
 
 def compiled(fusion: Fusion, params: Params) -> kir.Kernel:
-    """Return the kernel of a fusion, which must be one."""
+    """Return the kernel of a fusion that multiplies."""
     specs = {tv.name: _spec(tv, place) for place, tv in enumerate(fusion.inputs, start=1)}
-    (made,) = build(fusion, params, classify(fusion, params, specs)).launches
+    launches = build(fusion, params, classify(fusion, params, specs)).launches
+    (made,) = (launch for launch in launches if launch.tiling.domain.products)
     return made.kernel
 
 
@@ -136,6 +137,17 @@ def residual() -> Fusion:
     fd = FusionDefinition()
     x, w, r = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
     fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
+    return fd.fusion()
+
+
+def statistics() -> Fusion:
+    """`x @ w`, with the sum and the maximum of each row: a kernel behind ends them."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    y = fd.ops.linear(x, w)
+    fd.add_output(y)
+    fd.add_output(fd.ops.sum(y, [1]))
+    fd.add_output(fd.ops.max(y, [1]))
     return fd.fusion()
 
 
@@ -248,6 +260,11 @@ MATMULS: dict[str, Schedule] = {
         residual, hopper("cooperative", 2, 0, persistent=True, inputs="tma")
     ),
     "inputs_ping_pong": Schedule(residual, hopper("ping_pong", 2, 1, columns=8, inputs="tma")),
+    "statistics_pipelined": Schedule(statistics, hopper("pipelined", 3, 1)),
+    "statistics_cooperative": Schedule(
+        statistics, hopper("cooperative", 2, 0, persistent=True, columns=8)
+    ),
+    "statistics_ping_pong": Schedule(statistics, hopper("ping_pong", 2, 1)),
     "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
     "two_loops_cooperative": Schedule(two_sums, hopper("cooperative", 2, 0, persistent=True)),
     "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),
