@@ -72,6 +72,8 @@ def candidates(row: Row) -> dict[str, MatmulParams]:
         add((128, 96, 64), 2, "ping_pong", 4)
         wide = next(iter(out.values()))
         out["cooperative 128x128 s4 raster8 stacked"] = replace(wide, stacked=True)
+        pair = out["ping_pong 128x96 s4 stacked"]
+        out["ping_pong 128x96 s4"] = replace(pair, stacked=False)
     add((128, 128 // row.products, 64), 2, "ping_pong", 5)
     add((128, 128 // row.products, 64), 2, "cooperative", 6)
     add((64, 128, 64), 2, "ping_pong", 4)

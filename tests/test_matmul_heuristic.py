@@ -10,6 +10,7 @@ from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion, FusionDefinition
 from fuser.matmul_params import MatmulParams
+from fuser.params import PointwiseParams
 from fuser.pipeline import build
 from fuser.shape_class import CallClass
 
@@ -82,3 +83,39 @@ def test_whatever_is_chosen_fits(dtype: str, products: int, shape: Shape) -> Non
         assert launch.kernel.smem_bytes <= SM_90A.smem_bytes
         if isinstance(launch.params, MatmulParams):
             assert launch.params.stages >= 2
+
+
+def statistics() -> Fusion:
+    """A layer, and the largest of each row of its result."""
+    fd = FusionDefinition()
+    y = fd.ops.linear(fd.define_tensor([-1, -1], "bf16"), fd.define_tensor([-1, -1], "bf16"))
+    fd.add_output(y)
+    fd.add_output(fd.ops.max(y, [1]))
+    return fd.fusion()
+
+
+def test_parts_of_reductions_keep_no_products_in_flight() -> None:
+    """So two warpgroups in turn are no match for two side by side."""
+    shape = (4096, 14336, 4096)
+    first, second = classified(statistics(), shape).schedules
+    assert isinstance(first, MatmulParams)
+    assert first.split == "cooperative"
+    assert chosen(fusion(), shape).split == "ping_pong"
+    assert isinstance(second, PointwiseParams)
+
+
+@pytest.mark.parametrize(
+    ("products", "shape", "stacked"),
+    [
+        (1, (8192, 8192, 8192), False),
+        (2, (128, 14336, 4096), False),  # two of 128 columns, as fast as one of 256
+        (2, (8192, 14336, 4096), True),
+        (2, (512, 14336, 4096), True),
+        (2, (64, 512, 4096), True),
+    ],
+)
+def test_narrow_products_and_those_in_turn_are_stacked(
+    products: int, shape: Shape, *, stacked: bool
+) -> None:
+    """One wgmma for both, where that was faster."""
+    assert chosen(fusion(products=products), shape).stacked == stacked
