@@ -90,17 +90,17 @@ def test_without_neighbours_rows_are_reduced() -> None:
 @pytest.mark.parametrize(
     ("dims", "loops", "tile"),
     [
-        ([1], (4096, 8192), (2, 2048)),
-        ([1], (4096, 100), (32, 128)),
-        ([1], (4096, 1), (1024, 4)),
-        ([0], (8192, 100000), (8, 512)),
-        ([0], (8192, 4096), (8, 128)),
+        ([1], (4096, 8192), (2, 1024)),
+        ([1], (4096, 100), (16, 128)),
+        ([1], (4096, 1), (512, 4)),
+        ([0], (8192, 100000), (16, 128)),
+        ([0], (8192, 4096), (32, 64)),
     ],
 )
-def test_the_heuristic_takes_16_kib_and_spreads_columns_over_the_gpu(
+def test_the_heuristic_takes_8_kib_and_spreads_columns_over_the_gpu(
     dims: list[int], loops: tuple[int, int], tile: tuple[int, int]
 ) -> None:
-    """Rows as long as they are, up to 2048; fewer neighbours a thread where columns are few."""
+    """Rows as long as they are, up to 1024; of columns, a warp for each few."""
     one = segment(2, dims)
     kept = loops[::-1] if dims == [0] else loops
     params = default_reduction_params_of(one, kept)
