@@ -8,13 +8,17 @@ from math import prod
 
 from fuser.arch import SM_90A
 from fuser.domain import Access, Domain, unit_stride
+from fuser.dtype import DType
 from fuser.params import PointwiseParams
+from fuser.promotion import arithmetic
 from fuser.scheduler import Tiling, default_params
 from fuser.tensor_view import Fusion
 
 Group = tuple[int, ...]
 TILE = 2048
 """Elements of a tile where the heuristic chooses: 16 for each of 128 threads."""
+FEW = 4
+"""Words of an element with which a thread has room for as many as it takes by default."""
 ROWS = 64
 """Elements of a thread that reduces columns."""
 WARP = 32
@@ -131,12 +135,22 @@ def default_reduction_params(
     tiles = reduction_tiling(domain, plain)
     extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
     vector = plain.vector
+    # Registers of a thread for an element: what is read, twice what it is added to.
+    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    words = [_words(leaf.tv.dtype) for leaf in leaves]
+    words += [2 * _words(arithmetic(one.tv.dtype)) for one in domain.reductions]
+    crowd = max(sum(words) // FEW, 1)
     if tiles.along:
         reduced = max(extents[-1], 1)
         cols = min(max(1 << (reduced - 1).bit_length(), vector), WIDEST)
-        return replace(plain, tile=(max(TILE // cols, 1), cols))
+        return replace(plain, tile=(max(TILE // crowd // cols, 1), cols))
     # One warp for each few columns, and as many rows on their way as its registers hold.
     kept, around = extents[-1], prod(extents[axis] for axis in tiles.walked[:-1])
     while vector > 2 and around * kept // (WARP * vector) < 2 * SM_90A.sms:
         vector //= 2
-    return replace(plain, tile=(ROWS // vector, WARP * vector), vector=vector, warps=1)
+    rows = max(ROWS // crowd // vector, 1)
+    return replace(plain, tile=(rows, WARP * vector), vector=vector, warps=1)
+
+
+def _words(dtype: DType) -> int:
+    return max(dtype.nbytes // 4, 1)

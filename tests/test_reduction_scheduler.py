@@ -111,3 +111,13 @@ def test_the_heuristic_takes_8_kib_and_spreads_columns_over_the_gpu(
 def default_reduction_params_of(one: Segment, loops: tuple[int, int]) -> PointwiseParams:
     """The heuristic for loops in the order of the domain."""
     return default_reduction_params(one.fusion, one.domain, loops)
+
+
+def test_what_is_wide_has_fewer_elements_a_thread() -> None:
+    """Four reductions of f64 at once would spill."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "f64")
+    for op in ("sum", "mean", "max", "min"):
+        fd.add_output(getattr(fd.ops, op)(x, [1]))
+    (one,) = segments(fd.fusion())
+    assert default_reduction_params_of(one, (4096, 100)).tile == (4, 128)
