@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Prologue, check_prologue
+from fuser.params import MAX_STAGES, Prologue, check_prologue, check_splits
 
 Observe = Literal["groups", "mbarriers"]
 """How the end of copies is seen: each thread awaits its own groups and all join; or a load role's
@@ -38,6 +38,8 @@ class AmpereParams:
         One CTA per SM takes tiles in turn; else one CTA a tile.
     raster, columns, prologue
         As in `MatmulParams`.
+    splits : int
+        The same; with groups, one CTA a tile only.
 
     Raises
     ------
@@ -54,6 +56,7 @@ class AmpereParams:
     raster: int = 8
     columns: int = 64
     prologue: Prologue = "memory"
+    splits: int = 1
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -78,6 +81,13 @@ class AmpereParams:
                 f'AmpereParams(observe={self.observe!r}): unknown; use "groups" or "mbarriers"'
             )
         check_prologue("AmpereParams", self.prologue)
+        check_splits("AmpereParams", self.splits)
+        if self.splits > 1 and (self.observe != "groups" or self.persistent):
+            raise ScheduleError(
+                f"AmpereParams(splits={self.splits}, observe={self.observe!r}, persistent="
+                f"{self.persistent}): all threads of a CTA meet those of others, once; use "
+                'observe="groups", persistent=False'
+            )
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(
                 f"AmpereParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "

@@ -222,6 +222,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}{product_line(stmt, writer.registers)}"
             case (
                 kir.Copy()
+                | kir.GridSum()
                 | kir.TmaLoad()
                 | kir.TmaStore()
                 | kir.TmaReduce()

@@ -72,6 +72,8 @@ def fragments(stmt: kir.Stmt) -> frozenset[str]:
             return frozenset({src.name})
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return frozenset({dst.name, src.name})
+        case kir.GridSum(acc):
+            return frozenset({acc.name})
         case kir.Compute(dst, _, args):
             return frozenset({dst.name, *(a.name for a in args if isinstance(a, kir.Fragment))})
         case kir.Mma(acc, a, b):

@@ -13,7 +13,7 @@ from enum import Enum
 
 from fuser.expr import Expr
 from fuser.kernel_memory import Box, Buffer, Fragment, Layout, Literal, Scalar, Slot
-from fuser.kernel_sync import MBarrier
+from fuser.kernel_sync import MBarrier, Semaphore
 
 
 class Engine(Enum):
@@ -240,6 +240,22 @@ class Reduce:
     dst: Fragment
     src: Fragment
     op: str
+
+
+@dataclass(frozen=True, slots=True)
+class GridSum:
+    """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
+
+    Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, and
+    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.
+    """
+
+    acc: Fragment
+    workspace: Box
+    semaphore: Semaphore
+    index: Expr
+    turn: Expr
+    turns: Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from fuser.kernel_data import Coordinate as Coordinate
 from fuser.kernel_data import Copy as Copy
 from fuser.kernel_data import CpAsync as CpAsync
 from fuser.kernel_data import Engine as Engine
+from fuser.kernel_data import GridSum as GridSum
 from fuser.kernel_data import Load as Load
 from fuser.kernel_data import Mma as Mma
 from fuser.kernel_data import Reduce as Reduce
@@ -215,6 +216,7 @@ Data = (
     | Compute
     | Slice
     | Reduce
+    | GridSum
     | Coordinate
 )
 Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect

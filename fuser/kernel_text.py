@@ -136,6 +136,9 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = slice({src.name}, column={column})"
         case kir.Reduce(dst, src, op):
             return f"{dst.name} = reduce({src.name}, {op})"
+        case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
+            at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
+            return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:

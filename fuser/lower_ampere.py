@@ -11,7 +11,8 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.lower_operand import compute_operand
-from fuser.lower_product import Pairs, ProductLowering
+from fuser.lower_product import ProductLowering
+from fuser.lower_tiles import Pairs
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.shape_class import ShapeClass
 from fuser.validate_mma import STEP_NBYTES, VECTOR_NBYTES
@@ -113,7 +114,7 @@ class _Ampere(ProductLowering):
         if self.schedule.observe == "mbarriers":
             threads = kir.WARP * LOAD_WARPS
         layout = kir.Layout(shape, 16 // nbytes, threads)
-        box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
+        box = self.box(access, self.at_step(operand.summed, step), shape)
         return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.CP_ASYNC, layout, width)
 
     def _check_type(self, operand: Operand) -> None:

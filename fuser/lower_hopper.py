@@ -11,7 +11,8 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.lower_operand import compute_operand
-from fuser.lower_product import SPAN, Pairs, ProductLowering
+from fuser.lower_product import ProductLowering
+from fuser.lower_tiles import SPAN, Pairs
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.ops import accumulator
@@ -178,7 +179,7 @@ class _Hopper(ProductLowering):
             )
         shape = self.tiling.shape(access)
         buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
-        box = self.box(access, {operand.summed: step * self.tiling.tile[operand.summed]}, shape)
+        box = self.box(access, self.at_step(operand.summed, step), shape)
         return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA, shared=shared)
 
 

@@ -45,7 +45,7 @@ def compute_operand(
         Returns the slot that a leaf is copied to.
     """
     tiling = lowering.tiling
-    at: dict[int, Expr] = {operand.summed: step * tiling.tile[operand.summed]}
+    at = lowering.at_step(operand.summed, step)
     layout = kir.Layout(tiling.shape(operand.access), VECTOR, lowering.threads, kir.Deal.STRIPS)
     math = Arithmetic(layout, _nowhere, scalars=lowering.scalars, prefix="a")
     whole = {leaf.access: leaf for leaf in operand.leaves}

@@ -6,67 +6,19 @@ few columns at a time.  How it multiplies is said by `lower_hopper` and `lower_a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from math import gcd, prod
+from dataclasses import replace
+from math import prod
 
 from fuser import kernel_ir as kir
-from fuser.ampere_params import AmpereParams
 from fuser.domain import Access, Product, arguments
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
-from fuser.matmul_params import MatmulParams
-from fuser.matmul_scheduler import MatmulTiling, Operand
-from fuser.ops import accumulator
-from fuser.shape_class import ShapeClass
-
-Pairs = list[tuple[Product, tuple[Operand, Operand]]]
-"""Products with their operands."""
-TURN, TILES, TILE, RASTER = Var("t"), Var("tiles"), Var("tile"), Var("raster")
-STEP = Var("k")
-SPAN = 128
-"""Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
+from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering
 
 
-@dataclass
-class ProductLowering:
-    """The lowering of one domain with products; subclasses add the loops that multiply.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : MatmulTiling
-        Axes and tile.
-    params : MatmulParams or AmpereParams
-        Order of tiles, columns of the epilogue.
-    shapes : ShapeClass
-        Alignments.
-    threads : int
-        Threads that share a tile.
-    by_tma : bool
-        Whether outputs that TMA can write are written by it.
-    cluster : tuple of int
-        CTAs of a cluster along rows and columns of tiles.
-    tiles : CircularBuffer
-        What is asked of the passes for the loop over tiles, if there is one.
-    """
-
-    name: str
-    tiling: MatmulTiling
-    params: MatmulParams | AmpereParams
-    shapes: ShapeClass
-    threads: int
-    by_tma: bool
-    cluster: tuple[int, int] = (1, 1)
-    tiles: kir.CircularBuffer = field(default_factory=lambda: kir.CircularBuffer(1, 0))
-    tensors: dict[str, kir.Tensor] = field(default_factory=dict)
-    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
-    buffers: dict[str, kir.Buffer] = field(default_factory=dict)
-    _column: Expr = 0
-
-    def __post_init__(self) -> None:
-        self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+class ProductLowering(TileLowering):
+    """The lowering of one domain with products; subclasses add the loops that multiply."""
 
     def kernel(self) -> kir.Kernel:
         """Return the kernel, without any sync."""
@@ -76,6 +28,7 @@ class ProductLowering:
         body: tuple[kir.Stmt, ...] = (
             *self._origins(),
             *self.around(self._loops()),
+            *self._meeting(),
             *self._epilogue(),
         )
         grid: tuple[Expr, ...] = ()
@@ -85,6 +38,11 @@ class ProductLowering:
             body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
         else:
             grid = (eq(kir.GRID, self._count() * self._ctas),)
+        if params.splits > 1:
+            steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
+            grid = (eq(kir.GRID, self._count() * SPLITS), *(many >= SPLITS for many in steps))
+            grid = (SPLITS >= 1, *grid)
+            body = (kir.Let(SPLIT, kir.BLOCK % SPLITS), *body)
         strides = [
             s
             for t in self.tensors.values()
@@ -94,8 +52,8 @@ class ProductLowering:
         sums = self.extents[tiling.outer + 2 :]
         return kir.Kernel(
             name=self.name,
-            params=(*self.extents, *strides, RASTER),
-            tensors=tuple(self.tensors.values()),
+            params=(*self.extents, *strides, RASTER, *([SPLITS] if params.splits > 1 else [])),
+            tensors=(*self.tensors.values(), *self.workspaces),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers.values()),
             barriers=(),
@@ -109,12 +67,10 @@ class ProductLowering:
                 *grid,
             ),
             cluster=self._ctas,
+            workspaces=tuple(tensor.name for tensor in self.workspaces),
+            semaphores=(self._turns(),) if params.splits > 1 else (),
+            residency="ticket" if params.splits > 1 else "any",
         )
-
-    @property
-    def _ctas(self) -> int:
-        """CTAs of a cluster."""
-        return self.cluster[0] * self.cluster[1]
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Append the copies of a step's operands, and return what multiplies them."""
@@ -148,113 +104,11 @@ class ProductLowering:
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             body = (*copies, *products)
-            out.append(kir.ForLoop(step, self._tiles_along(axis), body, self.request()))
+            stop = self._tiles_along(axis)
+            if self.params.splits > 1:  # every so-manieth step, so that none has nothing to do
+                stop = ceildiv(stop - SPLIT, SPLITS)
+            out.append(kir.ForLoop(step, stop, body, self.request()))
         return out
-
-    # --- tensors and tiles ------------------------------------------------------------------
-
-    def _tensor(self, access: Access) -> kir.Tensor:
-        extents: list[Expr] = []
-        strides: list[Expr] = []
-        for axis in self.tiling.axes(access):
-            varies = self.tiling.varies(access, axis)
-            extents.append(self.extents[axis] if varies else 1)
-            if not varies:
-                strides.append(0)
-            elif self.tiling.unit(access, axis):
-                strides.append(1)
-            else:
-                strides.append(Var(f"{access.name}_s{axis}"))
-        if access.tv.parts:
-            extents[-1] = self._tiles_along(self.tiling.cols)
-        aligned = self.shapes.elements(access.name)
-        return kir.Tensor(access.name, access.tv.dtype, tuple(extents), tuple(strides), aligned)
-
-    def _tiles_along(self, axis: int) -> Expr:
-        return ceildiv(self.extents[axis], self.tiling.tile[axis])
-
-    def _lines(self, axis: int) -> Expr:
-        """Tiles of a whole cluster along an axis."""
-        many = {self.tiling.rows: self.cluster[0], self.tiling.cols: self.cluster[1]}
-        return ceildiv(self.extents[axis], self.tiling.tile[axis] * many.get(axis, 1))
-
-    def _count(self) -> Expr:
-        """Tiles of whole clusters."""
-        total: Expr = 1
-        for axis in self.tiling.walked:
-            total = total * self._lines(axis)
-        return total
-
-    @staticmethod
-    def _origin(axis: int) -> Var:
-        return Var(f"c{axis}")
-
-    def _origins(self) -> list[kir.Stmt]:
-        """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column.
-
-        CTAs of a cluster take neighbours.
-        """
-        tiling = self.tiling
-        number: Expr = kir.BLOCK // self._ctas
-        if self.params.persistent:
-            number = number + TURN * (kir.GRID // self._ctas)
-        lets: list[kir.Stmt] = [kir.Let(TILE, number)]
-        down, across = self._lines(tiling.rows), self._lines(tiling.cols)
-        rest: Expr = TILE
-        for axis in range(tiling.outer):
-            inner: Expr = down * across
-            for later in range(axis + 1, tiling.outer):
-                inner = self._lines(later) * inner
-            lets.append(kir.Let(self._origin(axis), rest // inner))
-            rest = rest % inner
-        row = rest // (RASTER * across) * RASTER + rest % RASTER
-        col = rest // RASTER % across
-        for axis, at, many in (
-            (tiling.rows, row, self.cluster[0]),
-            (tiling.cols, col, self.cluster[1]),
-        ):
-            one = at * many + kir.RANK if many > 1 else at
-            if axis == tiling.cols:
-                self._column = one
-            lets.append(kir.Let(self._origin(axis), one * tiling.tile[axis]))
-        return lets
-
-    def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
-        """Return a part of a tensor: at the tile's origin, but for some axes of the kernel."""
-        axes = self.tiling.axes(access)
-        varies = [self.tiling.varies(access, axis) for axis in axes]
-        return kir.Box(
-            self.tensors[access.name],
-            tuple(
-                origins.get(a, self._origin(a)) if v else 0
-                for a, v in zip(axes, varies, strict=True)
-            ),
-            shape,
-            tuple(self.extents[a] if v else 1 for a, v in zip(axes, varies, strict=True)),
-        )
-
-    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
-        """Return a new buffer, with the widest swizzle that suits its rows."""
-        swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
-        end = max((b.end for b in self.buffers.values()), default=0)
-        # Where its swizzle repeats; alike ones lie right behind each other.
-        step = 8 * swizzle if swizzle >= 32 else SPAN
-        offset = -(-end // step) * step
-        buffer = kir.Buffer(name, dtype, shape, 1, offset, swizzle if swizzle >= 32 else 0)
-        self.buffers[name] = buffer
-        return buffer
-
-    def sums(self, product: Product) -> tuple[kir.Fragment, int]:
-        """Return the fragment that holds the sums of a product, and their first column there."""
-        return self.accumulator(product), 0
-
-    def accumulator(self, product: Product, *, many: int = 1) -> kir.Fragment:
-        """Return the sums of a product, and of those whose columns follow, `many` in all."""
-        n = self.tiling.domain.products.index(product)
-        rows, columns = self.params.tile[:2]
-        shape = (*(1,) * self.tiling.outer, rows, many * columns)
-        layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
-        return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)
 
     # --- epilogue ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fuser.arch import launch_registers
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Mechanism, Prologue, check_prologue
+from fuser.params import MAX_STAGES, Mechanism, Prologue, check_prologue, check_splits
 
 Split = Literal["pipelined", "cooperative", "ping_pong"]
 """Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
@@ -62,6 +62,9 @@ class MatmulParams:
         Where an A that is computed from other tensors comes from: a kernel before stores it, or it
         is computed from their tiles for every tile of the result, in registers (16-bit types, rows
         along K, pointwise, small enough; any other is stored).
+    splits : int
+        CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums in
+        turns; fewer where K has not so many steps.  ``split="pipelined"``, one CTA a tile only.
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
@@ -89,6 +92,7 @@ class MatmulParams:
     prologue: Prologue = "memory"
     inputs: Mechanism = "direct"
     stacked: bool = False
+    splits: int = 1
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -137,6 +141,13 @@ class MatmulParams:
             raise ScheduleError(
                 f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
                 'slots of other CTAs; use split="cooperative"'
+            )
+        check_splits("MatmulParams", self.splits)
+        if self.splits > 1 and (self.split != "pipelined" or self.persistent):
+            raise ScheduleError(
+                f"MatmulParams(splits={self.splits}, split={self.split!r}, persistent="
+                f"{self.persistent}): all threads of a CTA meet those of others, once; use "
+                'split="pipelined", persistent=False'
             )
         self._check_registers()
         self._check_accumulators()

@@ -14,6 +14,8 @@ Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
 MAX_STAGES = 8
+MAX_SPLITS = 64
+"""CTAs that share a tile of a result, at most."""
 MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
 
@@ -160,4 +162,18 @@ def check_prologue(params: str, prologue: str) -> None:
     if prologue not in ("memory", "registers"):
         raise ScheduleError(
             f'{params}(prologue={prologue!r}): unknown; use "memory" or "registers"'
+        )
+
+
+def check_splits(params: str, splits: int) -> None:
+    """Refuse a number of CTAs that share a tile.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the params.
+    """
+    if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= MAX_SPLITS:
+        raise ScheduleError(
+            f"{params}(splits={splits!r}): 1..{MAX_SPLITS} CTAs share a tile; use splits=4"
         )

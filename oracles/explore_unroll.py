@@ -75,8 +75,8 @@ class _Unroller(SyncUnroller):
                     if self.agent.lanes == 1:
                         self.body(body)
                     self.elected = outer_elected
-            case kir.Copy():
-                raise NotModelled("a Copy whose end is not observed: only before the sync passes")
+            case kir.Copy() | kir.GridSum():
+                raise NotModelled(f"{self.where}: only before the sync passes")
             case kir.TmaLoad():
                 self.tma_load(stmt)
             case kir.TmaStore() | kir.TmaReduce():

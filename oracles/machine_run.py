@@ -251,7 +251,7 @@ class Run:
                 self._note(agent, event)
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
-                | kir.Elect() | kir.Copy()
+                | kir.Elect() | kir.Copy() | kir.GridSum()
             ):  # fmt: skip
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True
