@@ -133,6 +133,9 @@ def _bind(
             params["raster"] = rastered(counts[tiles.walked[-2]], schedule.raster)
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
+            if schedule.splits > 1:
+                params["splits"] = min(schedule.splits, *counts[tiles.outer + 2 :])
+                grid *= params["splits"]
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
     return Binding(launch, params, grid, views)

@@ -34,6 +34,19 @@ def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return ()
 
 
+def touches(stmt: kir.Stmt) -> frozenset[str]:
+    """Names of global tensors that threads themselves read or write."""
+    match stmt:
+        case (
+            kir.Load(_, kir.Box() as box)
+            | kir.Store(kir.Box() as box)
+            | kir.AtomicAdd(kir.Box() as box)
+        ):
+            return frozenset({box.tensor.name})
+        case _:
+            return frozenset()
+
+
 def by_engine(stmt: kir.Stmt) -> bool:
     """Tell whether an asynchronous engine moves the bytes, at some later time."""
     engines = kir.Copy | kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.Wgmma

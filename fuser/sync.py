@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
-from fuser.effects import by_engine, reads, writes
+from fuser.effects import by_engine, reads, touches, writes
 
 Body = tuple[kir.Stmt, ...]
 
@@ -40,6 +40,7 @@ class Open:
     read : buffers read by ordinary loads of many threads
     awaited : buffers that the engine has finished reading, as one thread knows
     copied : buffers that cp.async of many threads may still be filling; joining changes nothing
+    met : workspaces, which other CTAs use in their turns, that many threads read or wrote
     """
 
     fresh: frozenset[str] = frozenset()
@@ -47,6 +48,7 @@ class Open:
     read: frozenset[str] = frozenset()
     awaited: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
+    met: frozenset[str] = frozenset()
 
     def joined(self) -> Open:
         """Return what is still open after the threads have joined."""
@@ -59,6 +61,7 @@ class Open:
             self.read | other.read,
             self.awaited | other.awaited,
             self.copied | other.copied,
+            self.met | other.met,
         )
 
 
@@ -70,7 +73,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a refill of a slot, issued in the same role, after ordinary reads by many threads;
     - ordinary writes of a slot by many threads after one thread has awaited the engine's reads, or
       after ordinary reads by many;
-    - a read of a slot that cp.async of many threads filled, after each has awaited its own.
+    - a read of a slot that cp.async of many threads filled, after each has awaited its own;
+    - the release of a turn, after ordinary reads and writes of workspaces by many threads.
 
     Loops are walked until the state at their entry is stable, so what the previous iteration left
     open counts.  The join stands before the statement that needs it, outside of any `Elect`.
@@ -81,7 +85,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     out: list[kir.Stmt] = []
     state = Open()
     number = 0
-    everyone = _Joiner(drained, 0, kernel.threads)
+    workspaces = frozenset(kernel.workspaces)
+    everyone = _Joiner(drained, workspaces, 0, kernel.threads)
     for stmt in kernel.body:
         if not isinstance(stmt, kir.Role):
             body, state = everyone.walk((stmt,), state)
@@ -91,7 +96,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
             out.append(kir.BlockSync(0, kernel.threads))
             state = Open()
         number += 1
-        role = _Joiner(drained, number, stmt.warps * kir.WARP)
+        role = _Joiner(drained, workspaces, number, stmt.warps * kir.WARP)
         inner, _ = role.walk(stmt.body, Open())
         out.append(replace(stmt, body=inner))
     return replace(kernel, body=tuple(out))
@@ -100,6 +105,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
 @dataclass(frozen=True, slots=True)
 class _Joiner:
     drained: frozenset[str]
+    workspaces: frozenset[str]
     barrier: int
     threads: int
 
@@ -151,13 +157,15 @@ class _Joiner:
     def _needs(stmt: kir.Stmt, state: Open) -> bool:
         if _uses(stmt) in state.fresh or _touch(reads, stmt) & state.written:
             return True
+        if isinstance(stmt, kir.BlockSerializeRelease):
+            return bool(state.met)
         if by_engine(stmt):
             return bool(_touch(writes, stmt) & (state.read | state.written))
         return bool(_touch(writes, stmt) & (state.awaited | state.read))
 
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:
-            case kir.BlockSync() | kir.ClusterWait():
+            case kir.BlockSync() | kir.ClusterWait() | kir.BlockSerializeWait():
                 return state.joined()
             case kir.CpAsync():
                 return replace(state, copied=state.copied | _touch(writes, stmt))
@@ -177,6 +185,7 @@ class _Joiner:
                     state,
                     written=state.written | _touch(writes, stmt),
                     read=state.read | _touch(reads, stmt),
+                    met=state.met | (touches(stmt) & self.workspaces),
                 )
 
 

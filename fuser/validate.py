@@ -77,6 +77,11 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
                     f"`{line(stmt)}` is asynchronous and no pass said how its end is observed; "
                     "use TmaLoad or TmaStore with syncs of your own"
                 )
+            if isinstance(stmt, kir.GridSum):
+                yield (
+                    f"`{line(stmt)}` adds up the sums of several CTAs and no pass said in which "
+                    "turns; use BlockSerializeWait and BlockSerializeRelease"
+                )
             if isinstance(stmt, kir.ForLoop) and stmt.circular is not None:
                 yield (
                     f"`{line(stmt)}` still asks for circular buffering; "

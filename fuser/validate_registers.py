@@ -43,6 +43,8 @@ def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
             return [src], []
         case kir.Slice(dst, src) | kir.Reduce(dst, src):
             return [src], [dst]
+        case kir.GridSum(acc):
+            return [acc], [acc]
         case kir.Compute(dst, _, args):
             return [a for a in args if isinstance(a, kir.Fragment)], [dst]
         case kir.Wgmma(acc, a, _, accumulate):

@@ -75,6 +75,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.Copy(dst, src):
             yield from known(stmt, place, dst)
             yield from known(stmt, place, src)
+        case kir.GridSum(acc, workspace):
+            yield from known(stmt, place, workspace)
+            yield from dealt(stmt, place, acc.layout)
+            yield from _written(stmt, workspace, kernel)
         case _:
             pass
 
@@ -93,6 +97,7 @@ def ranks(kernel: kir.Kernel) -> Iterable[str]:
                 | kir.AtomicAdd(box)
                 | kir.Store(kir.Box() as box)
                 | kir.Copy(kir.Box() as box)
+                | kir.GridSum(_, kir.Box() as box)
             ):
                 many = [len(part) for part in (box.origin, box.shape, box.limit)]
                 if {*many} != {len(box.tensor.extents)}:

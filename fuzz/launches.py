@@ -68,6 +68,9 @@ class Call:
 MATMUL_TILES = 3
 """Tiles that a persistent CTA takes in a launch made up for a kernel with products."""
 
+MATMUL_SPLITS = 3
+"""CTAs that share a tile there, where any do: a first, a middle and a last one."""
+
 
 def trip_counts(launch: pipeline.Launch) -> list[int]:
     """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring.
@@ -108,9 +111,12 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         off = even if even <= tile else max(ends, default=1)
         extents.append(max(off, count * tile - off) if tile > 1 else count)
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
+    ctas = kernel.cluster
+    if Var("splits") in kernel.params:
+        params["splits"] = ctas = min(MATMUL_SPLITS, steps)
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
-    return Launch(kernel.cluster, params)
+    return Launch(ctas, params)
 
 
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:

@@ -84,6 +84,9 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
         given |= _strides(tensor, max(sizes))
     if params.persistent:
         return kernel.cluster * (1 if tiles else 2), given
+    if params.splits > 1:
+        given["splits"] = min(params.splits, steps)
+        return given["splits"] * max(tiles, 1), given
     return kernel.cluster * max(tiles, 1), given
 
 
@@ -187,6 +190,7 @@ def hopper(
     prologue: Prologue = "memory",
     inputs: Mechanism = "direct",
     stacked: bool = False,
+    splits: int = 1,
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -204,6 +208,7 @@ def hopper(
         prologue=prologue,
         inputs=inputs,
         stacked=stacked,
+        splits=splits,
     )
 
 
@@ -240,6 +245,12 @@ MATMULS: dict[str, Schedule] = {
     "stacked_ping_pong": Schedule(gated, hopper("ping_pong", 2, 1, stacked=True)),
     "stacked_cluster": Schedule(
         gated, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1), stacked=True)
+    ),
+    "split_pipelined": Schedule(linear, hopper("pipelined", 2, 0, splits=3)),
+    "split_in_flight": Schedule(linear, hopper("pipelined", 3, 1, direct=True, splits=2)),
+    "split_gated": Schedule(gated, hopper("pipelined", 2, 1, splits=2, stacked=True)),
+    "split_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
     ),
     "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
     "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),
