@@ -134,7 +134,7 @@ def _bind(
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
             if schedule.splits > 1:
-                params["splits"] = min(schedule.splits, *counts[tiles.outer + 2 :])
+                params["splits"] = min(schedule.splits, *counts[tiles.walked[-1] + 1 :])
                 grid *= params["splits"]
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)

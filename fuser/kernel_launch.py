@@ -21,6 +21,7 @@ from fuser.expr import Expr, Var, substitute
 from fuser.kernel_text import text
 from fuser.launch import Number, encode, load_function
 from fuser.nvrtc import compile_cubin
+from fuser.scratch import counts, elements, number
 from fuser.tensor_map import TensorMap, maps_of
 
 PORTABLE_CLUSTER = 8
@@ -75,7 +76,10 @@ def launch_kernel(
     }  # fmt: skip
     given = {**tensors, **own}
     check_tensors(kernel, values, given, scalars or {})
-    made = {name: _zeros(kernel, name, values) for name in codegen.counters(kernel)}
+    made = {
+        name: torch.zeros(many, dtype=torch.int32, device="cuda")
+        for name, many in counts(kernel, values).items()
+    }
     cubin = compile_cubin(codegen.source(kernel), defines=defines)
     function = load_function(cubin, kernel, torch.cuda.current_device())
     if kernel.cluster > PORTABLE_CLUSTER:
@@ -91,7 +95,7 @@ def launch_kernel(
         arguments.write(name, "i8", tensor.data_ptr())
     for param in kernel.params:
         wide = codegen.is_wide(kernel, param)
-        arguments.write(param.name, "i8" if wide else "i4", _number(param, values))
+        arguments.write(param.name, "i8" if wide else "i4", number(param, values))
     for scalar in kernel.scalars:
         value = (scalars or {})[scalar.name]
         arguments.write(scalar.name, _NUMPY[REGISTER[scalar.dtype]], value)
@@ -133,9 +137,9 @@ def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[
 def encoded(tensor_map: TensorMap, values: Mapping[Var, Expr], address: int) -> bytes:
     """Return the bytes of a tensor map for the tensor at an address."""
     tensor = tensor_map.tensor
-    dims = tuple(_number(tensor.extents[axis], values) for axis in tensor_map.axes)
+    dims = tuple(number(tensor.extents[axis], values) for axis in tensor_map.axes)
     steps = tuple(
-        _number(tensor.strides[axis], values) * tensor.dtype.nbytes for axis in tensor_map.axes[1:]
+        number(tensor.strides[axis], values) * tensor.dtype.nbytes for axis in tensor_map.axes[1:]
     )
     return encode(
         tensor.name, tensor.dtype, address, dims, steps, tensor_map.box, tensor_map.swizzle
@@ -166,30 +170,10 @@ class _Arguments:
         self._raw[at : at + len(content)] = np.frombuffer(content, dtype=np.uint8)
 
 
-def _number(expr: Expr, values: Mapping[Var, Expr]) -> int:
-    value = substitute(expr, values)
-    assert isinstance(value, int), f"{expr} is no number for {values}"
-    return value
-
-
-def _zeros(kernel: kir.Kernel, name: str, values: Mapping[Var, Expr]) -> torch.Tensor:
-    counts = {s.name: _number(s.count, values) for s in kernel.semaphores}
-    return torch.zeros(max(counts.get(name, 1), 1), dtype=torch.int32, device="cuda")
-
-
 def _workspace(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> torch.Tensor:
     """Return memory with nothing sensible in it."""
-    nbytes = -(-_elements(tensor, values) * tensor.dtype.nbytes // 16) * 16
+    nbytes = -(-elements(tensor, values) * tensor.dtype.nbytes // 16) * 16
     return torch.full((nbytes,), 0xFF, dtype=torch.uint8, device="cuda")
-
-
-def _elements(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> int:
-    """Elements from the first to the last one of a tensor."""
-    extents = [_number(extent, values) for extent in tensor.extents]
-    strides = [_number(stride, values) for stride in tensor.strides]
-    if 0 in extents:
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
 
 
 def check_tensors(
@@ -227,7 +211,7 @@ def _check_tensor(
         raise ScheduleError(
             f"{what} is {own}, the kernel says {tensor.dtype.torch_name}; cast the tensor"
         )
-    needed = _elements(tensor, values) * tensor.dtype.nbytes
+    needed = elements(tensor, values) * tensor.dtype.nbytes
     offset = given.storage_offset() * given.element_size()
     room = given.untyped_storage().nbytes() - offset
     if needed > room:
@@ -235,9 +219,9 @@ def _check_tensor(
             f"{what} has {room} bytes, the kernel says {needed}; give a larger tensor"
         )
     aligned = tensor.aligned * tensor.dtype.nbytes
-    steps = [_number(s, values) for s in tensor.strides if s != 1]
+    steps = [number(s, values) for s in tensor.strides if s != 1]
     if given.data_ptr() % aligned or any(
-        n % tensor.aligned for n in (*steps, _number(tensor.extents[-1], values))
+        n % tensor.aligned for n in (*steps, number(tensor.extents[-1], values))
     ):
         raise ScheduleError(
             f"{what} at {given.data_ptr():#x}, strides {steps}, is not aligned to "

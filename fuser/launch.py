@@ -20,8 +20,10 @@ from fuser import kernel_ir as kir
 from fuser.binding import Binding
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var
 from fuser.nvrtc import Cubin
 from fuser.pipeline import Program
+from fuser.scratch import scratch
 from fuser.tensor_map import TensorMap
 from fuser.tensor_view import Fusion
 
@@ -50,7 +52,7 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
         launcher.funcSetAttribute(
             function.ptr,
             driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            kernel.smem_bytes,
+            codegen.shared_bytes(kernel),
         )
     _LOADED[(cubin.key, device)] = function
     return function
@@ -92,21 +94,25 @@ class BoundKernel:
     """One kernel with a block of argument values, in which a call changes addresses and numbers."""
 
     def __init__(
-        self, binding: Binding, function: cupy.cuda.function.Function, program: Program
+        self,
+        binding: Binding,
+        function: cupy.cuda.function.Function,
+        program: Program,
+        device: torch.device,
     ) -> None:
         kernel = binding.launch.kernel
         self._function = function.ptr
         self.grid = binding.grid
         self.threads = kernel.threads
-        self.smem_bytes = kernel.smem_bytes
+        self.smem_bytes = codegen.shared_bytes(kernel)
         self.maps = tensor_map.maps_of(kernel)
         self._views = binding.views
         self._encoded: list[dict[int, bytes]] = [{} for _ in self.maps]
-        count = len(kernel.tensors) + len(kernel.params) + len(kernel.scalars)
+        names = codegen.parameters(kernel)
+        count = len(names) - len(self.maps)
         raw = np.zeros(64 * (count + 2 * len(self.maps) + 1), dtype=np.uint8)
         self._base = -(-raw.ctypes.data // 64) * 64
         self._raw = raw[self._base - raw.ctypes.data :]
-        names = codegen.parameters(kernel)
         offsets = {name: 64 * n for n, name in enumerate(names[:count])}
         offsets |= {m.name: 64 * (count + 2 * n) for n, m in enumerate(self.maps)}
         self._offsets = offsets
@@ -120,10 +126,12 @@ class BoundKernel:
         where = {arg.name: n for n, arg in enumerate(named)}
         self._tensors: list[tuple[int, int]] = []
         self._addresses = self._raw.view(np.uint64)
-        for tensor in kernel.tensors:
-            own = binding.launch.arguments[tensor.name]
-            self._tensors.append((offsets[tensor.name] // 8, where[own]))
-        self._source = dict(zip((t.name for t in kernel.tensors), self._tensors, strict=True))
+        self._word = {t.name: offsets[t.name] // 8 for t in kernel.tensors}
+        for name, own in binding.launch.arguments.items():
+            self._tensors.append((self._word[name], where[own]))
+        values: dict[Var, Expr] = {p: binding.params[p.name] for p in kernel.params}
+        self._scratch = scratch(kernel, values, device)
+        self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
         self._scalars = [
             (self._raw[offsets[s.name] : offsets[s.name] + 8].view(_NUMPY[s.dtype]), where[s.name])
             for s in kernel.scalars
@@ -149,9 +157,11 @@ class BoundKernel:
             self._addresses[word] = tensor.data_ptr()
         for view, position in self._scalars:
             view[0] = arguments[position]
+        lent = self._scratch.lend(stream) if self._needs_scratch else {}
+        for name, memory in lent.items():
+            self._addresses[self._offsets[name] // 8] = memory.data_ptr()
         for n, made in enumerate(self.maps):
-            word, _ = self._source[made.tensor.name]
-            address = int(self._addresses[word])
+            address = int(self._addresses[self._word[made.tensor.name]])
             encoded = self._encoded[n].get(address)
             if encoded is None:
                 if len(self._encoded[n]) >= MAX_ENCODED:
@@ -159,7 +169,11 @@ class BoundKernel:
                 encoded = self._encode(made, address)
                 self._encoded[n][address] = encoded
             ctypes.memmove(self._base + self._offsets[made.name], encoded, 128)
-        self.start(stream)
+        try:
+            self.start(stream)
+        except RuntimeError:
+            self._scratch.forget(stream)
+            raise
 
     def start(self, stream: int) -> None:
         """Launch with the argument values of the last call."""

@@ -201,7 +201,7 @@ class Executable:
         launch = binding.launch
         cubin = compile_cubin(launch.source, defines=self._defines)
         function = load_function(cubin, launch.kernel, device.index or 0)
-        return BoundKernel(binding, function, program)
+        return BoundKernel(binding, function, program, device)
 
 
 def _spec(tensor: torch.Tensor) -> Spec:

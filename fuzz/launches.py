@@ -99,8 +99,10 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
     counts = [1] * tiles.rank
     counts[tiles.rows] = MATMUL_TILES if persistent else 1
+    split = Var("splits") in kernel.params
     for axis in range(tiles.outer + 2, tiles.rank):
-        counts[axis] = steps
+        # Of CTAs that share a tile the first has so many steps, the others one less.
+        counts[axis] = (steps - 1) * MATMUL_SPLITS + 1 if split else steps
     if isinstance(launch.params, MatmulParams):
         counts[tiles.rows] *= launch.params.cluster[0]
         counts[tiles.cols] *= launch.params.cluster[1]
@@ -112,8 +114,8 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         extents.append(max(off, count * tile - off) if tile > 1 else count)
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
     ctas = kernel.cluster
-    if Var("splits") in kernel.params:
-        params["splits"] = ctas = min(MATMUL_SPLITS, steps)
+    if split:
+        params["splits"] = ctas = MATMUL_SPLITS if steps > 1 else 1
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
     return Launch(ctas, params)
@@ -175,14 +177,14 @@ def calls(
     for binding in bindings:
         kernel = binding.launch.kernel
         views: dict[str, torch.Tensor] = {}
-        for tensor in kernel.tensors:
-            whole = named[binding.launch.arguments[tensor.name]]
+        for name, own in binding.launch.arguments.items():
+            whole = named[own]
             assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
-            view = binding.views[tensor.name]
-            views[tensor.name] = whole.as_strided(*view, whole.storage_offset())
-        own = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
+            view = binding.views[name]
+            views[name] = whole.as_strided(*view, whole.storage_offset())
+        numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None
-        made.append(Call(kernel, launch, views, own))
+        made.append(Call(kernel, launch, views, numbers))
     return made, outputs
 
 

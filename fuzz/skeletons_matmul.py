@@ -78,15 +78,17 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     names = [p.name for p in kernel.params if p.name.startswith("n")]
     outer = 1 if kernel.tensors[-1].extents[2:] else 0
     sizes = [1] * outer + [rows * down * max(tiles, 1), columns * across]
-    sizes += [depth * steps] * (len(names) - len(sizes))
+    many = params.splits if steps > 1 else 1
+    # Of CTAs that share a tile the first has so many steps, the others one less.
+    sizes += [depth * ((steps - 1) * params.splits + 1)] * (len(names) - len(sizes))
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
     for tensor in kernel.tensors:
         given |= _strides(tensor, max(sizes))
     if params.persistent:
         return kernel.cluster * (1 if tiles else 2), given
     if params.splits > 1:
-        given["splits"] = min(params.splits, steps)
-        return given["splits"] * max(tiles, 1), given
+        given["splits"] = many
+        return many * max(tiles, 1), given
     return kernel.cluster * max(tiles, 1), given
 
 

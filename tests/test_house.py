@@ -33,7 +33,7 @@ ORDER = (
     "sync",
     "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",
     "codegen_sync", "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify",
-    "binding", "nvrtc", "launch", "kernel_launch", "runtime",
+    "binding", "nvrtc", "scratch", "launch", "kernel_launch", "runtime",
 )  # fmt: skip
 """The compiler in reading order, which is import order: a file sees only those before it."""
 
