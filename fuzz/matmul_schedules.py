@@ -16,6 +16,7 @@ from fuser.fusion_ir import Fusion
 from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import Role, roles
+from fuser.ops import accumulator
 from fuser.params import MAX_STAGES, Prologue
 from fuser.segment import segments
 from fuser.shape_class import Choices
@@ -67,6 +68,8 @@ class Footprint:
         Tensors that an operand is computed from, in registers if that is asked for.
     in_bytes : int
         Bytes per element of all that an epilogue reads.
+    half : bool
+        Something is added up in f16, by one CTA only.
     """
 
     products: int = 1
@@ -77,6 +80,7 @@ class Footprint:
     whole: bool = False
     leaves: int = 0
     in_bytes: int = 0
+    half: bool = False
 
     def fits(
         self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
@@ -133,6 +137,7 @@ def footprint(fusion: Fusion) -> Footprint:
         whole,
         max(f.leaves for f in found),
         max(f.in_bytes for f in found),
+        any(tv.op == "mma" and accumulator(tv) is DType.F16 for tv in fusion.tensors),
     )
 
 
@@ -191,6 +196,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     )
     if need.in_bytes and need.brings(params):
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
+    alone = need.half or split != "pipelined" or params.persistent
+    params = replace(params, splits=_splits(draw, alone=alone))
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
@@ -212,7 +219,7 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
     tile = draw(st.sampled_from(tiles or [(step, 8, max(STEP_NBYTES // need.narrow, 16))]))
     columns = _columns(draw, need, tile, threads)
     stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
-    return AmpereParams(
+    params = AmpereParams(
         tile=tile,
         warps=warps,
         observe=observe,
@@ -223,6 +230,13 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
         columns=columns,
         prologue=_prologue(draw, need),
     )
+    alone = need.half or observe != "groups" or params.persistent
+    return replace(params, splits=_splits(draw, alone=alone))
+
+
+def _splits(draw: st.DrawFn, *, alone: bool) -> int:
+    """Draw how many CTAs share a tile, where they can."""
+    return 1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 16]))
 
 
 def _prologue(draw: st.DrawFn, need: Footprint) -> Prologue:

@@ -250,6 +250,7 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_pipelined": Schedule(linear, hopper("pipelined", 2, 0, splits=3)),
     "split_in_flight": Schedule(linear, hopper("pipelined", 3, 1, direct=True, splits=2)),
+    "split_chunks": Schedule(linear, hopper("pipelined", 2, 1, splits=2, columns=8)),
     "split_gated": Schedule(gated, hopper("pipelined", 2, 1, splits=2, stacked=True)),
     "split_ampere": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)

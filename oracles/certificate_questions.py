@@ -173,11 +173,14 @@ def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
     script = Script("\n".join([text, *lines, wrong]), rlimit)
     if _decided(script.ask(), "premises") == "unsat":
         raise UndecidedError("vacuous: the premises contradict each other")
-    if _decided(script.ask("wrong"), "order") == "unsat":
+    together = script.ask("wrong").status
+    if together == "unsat":
         return None
     for i in range(len(wrongs)):
         if _decided(script.ask(f"c{i}"), "order") == "sat":
             return i
+    if together == "unknown":  # too many at once, but none of them can hold
+        return None
     raise UndecidedError("the solver contradicts itself")
 
 

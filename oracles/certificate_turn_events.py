@@ -79,6 +79,7 @@ class Events:
         self.trace = trace
         self.without = without
         self.names: dict[str, Event] = {}
+        self._runs: dict[tuple[int, str], str] = {}
         self.copies: list[Copy] = []
         self.chains: dict[Thread, list[tuple[Step, Event]]] = {}
         self._claims: dict[str, None] = {}
@@ -97,7 +98,10 @@ class Events:
 
     def runs(self, step: Step, turn: str) -> str:
         """Return whether a step is executed in a turn."""
-        return condition(step.guard, turn)
+        known = self._runs.get((step.index, turn))
+        if known is None:
+            known = self._runs[(step.index, turn)] = condition(step.guard, turn)
+        return known
 
     def own(self, step: Step, thread: Thread) -> Event:
         """Return the event of a step of a thread."""

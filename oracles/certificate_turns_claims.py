@@ -201,7 +201,8 @@ class TurnClaims:
             source = (stmt.src.buffer.name, _number(stmt.src))
             yield Touch(step, thread, source, start, copy.read, False, False, engine=True)
             fresh, tensor = isinstance(stmt, kir.TmaStore), (stmt.dst.tensor.name, -1)
-            yield Touch(step, thread, tensor, start, copy.done, True, fresh, engine=True)
+            if stmt.dst.tensor.name in self.met:
+                yield Touch(step, thread, tensor, start, copy.done, True, fresh, engine=True)
 
     # --- hazards --------------------------------------------------------------------------------
 
