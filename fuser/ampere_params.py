@@ -85,8 +85,8 @@ class AmpereParams:
         if self.splits > 1 and (self.observe != "groups" or self.persistent):
             raise ScheduleError(
                 f"AmpereParams(splits={self.splits}, observe={self.observe!r}, persistent="
-                f"{self.persistent}): all threads of a CTA meet those of others, once; use "
-                'observe="groups", persistent=False'
+                f"{self.persistent}): CTAs with no roles and one tile each share it; "
+                'use observe="groups" and persistent=False, or use splits=1'
             )
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(

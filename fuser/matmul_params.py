@@ -146,8 +146,8 @@ class MatmulParams:
         if self.splits > 1 and (self.split != "pipelined" or self.persistent):
             raise ScheduleError(
                 f"MatmulParams(splits={self.splits}, split={self.split!r}, persistent="
-                f"{self.persistent}): all threads of a CTA meet those of others, once; use "
-                'split="pipelined", persistent=False'
+                f"{self.persistent}): CTAs with no roles and one tile each share it; "
+                'use split="pipelined" and persistent=False, or use splits=1'
             )
         self._check_registers()
         self._check_accumulators()

@@ -4,7 +4,7 @@ import kernels
 
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
-from fuser.effects import by_engine, drains, fills, reads, reslot, writes
+from fuser.effects import by_engine, drains, fills, reads, reslot, touches, writes
 
 RING = kir.Buffer("S0", DType.F32, (4, 64), 2, 0)
 SLOT = kir.Slot(RING, 0)
@@ -41,3 +41,13 @@ def test_reslot_moves_only_the_named_buffers() -> None:
     new = kir.Slot(RING, 1)
     assert reslot(kir.Load(kernels.X, SLOT, 4), {"S0": new}) == kir.Load(kernels.X, new, 4)
     assert reslot(kir.Load(kernels.X, SLOT, 4), {"S9": new}) == kir.Load(kernels.X, SLOT, 4)
+
+
+def test_only_ordinary_accesses_touch_a_tensor() -> None:
+    """The engine's are ordered by their own means."""
+    name = frozenset({BOX.tensor.name})
+    assert touches(kir.Load(kernels.X, BOX, 4)) == name
+    assert touches(kir.Store(BOX, kernels.X, 4)) == name
+    assert touches(kir.AtomicAdd(BOX, kernels.X)) == name
+    for stmt in (kir.Load(kernels.X, SLOT, 4), kir.TmaStore(BOX, SLOT), kernels.add()):
+        assert not touches(stmt)

@@ -66,6 +66,13 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "a greedy load": ({"registers": (176, 184)}, "use registers=(40, 232)"),
     "nothing more": ({"registers": (40, 168)}, "384 threads get 168 each"),
     "more than there are": ({"registers": (56, 240)}, "use registers=(40, 232)"),
+    "no CTAs": ({"splits": 0}, "1..64 CTAs share a tile; use splits=4"),
+    "too many CTAs": ({"splits": 65}, "splits=65): 1..64 CTAs share a tile; use splits=4"),
+    "roles that share tiles": (
+        {"splits": 2},
+        "MatmulParams(splits=2, split='cooperative', persistent=True): CTAs with no roles and one "
+        'tile each share it; use split="pipelined" and persistent=False, or use splits=1',
+    ),
     "three of them": (
         {"tile": (192, 64, 64), "warpgroups": 3, "registers": (40, 232)},
         "512 threads get 128 each",
@@ -115,6 +122,7 @@ def mended(params: dict[str, object], message: str) -> dict[str, object] | None:
             "raster": st.integers(-1, 9),
             "columns": st.integers(-8, 80),
             "cluster": st.tuples(st.integers(0, 4), st.integers(0, 4)),
+            "splits": st.integers(-1, 66),
             "registers": st.none() | st.tuples(st.integers(0, 300), st.integers(0, 300)),
         }
     )

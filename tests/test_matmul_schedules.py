@@ -43,6 +43,14 @@ def product(*, gated: bool = False, transposed: bool = False) -> Fusion:
     return fd.fusion()
 
 
+def halves() -> Fusion:
+    """A matmul that is added up in f16."""
+    fd = FusionDefinition()
+    a, b = fd.define_tensor(["m", "k"], "f16"), fd.define_tensor(["k", "n"], "f16")
+    fd.add_output(fd.ops.matmul(a, b, accumulate="f16"))
+    return fd.fusion()
+
+
 def test_params_shrink_to_the_plainest_schedule() -> None:
     """A failure that needs no ring and no roles must be shown without."""
     assert find(matmul_params(), lambda _: True, settings=QUIET, random=Random(1)) == PLAIN
@@ -101,6 +109,15 @@ def test_every_place_of_a_prologue_and_of_inputs_is_drawn() -> None:
         for fusion, drawn in ((computed(), True), (product(), False)):
             with nullcontext() if drawn else pytest.raises(NoSuchExample):
                 find(matmul_params(fusion), chosen, settings=QUIET, random=Random(1))
+
+
+@pytest.mark.parametrize("family", ["hopper-pipelined", "ampere-groups"])
+def test_ctas_share_tiles_but_of_sums_of_f16(family: str) -> None:
+    """These would be rounded in every turn."""
+    for fusion, drawn in ((product(), True), (halves(), False)):
+        with nullcontext() if drawn else pytest.raises(NoSuchExample):
+            strategy = matmul_params(fusion, families=(family,))
+            find(strategy, lambda params: params.splits > 1, settings=QUIET, random=Random(1))
 
 
 @pytest.mark.parametrize(("transposed", "columns"), [(False, 24), (True, 16)])

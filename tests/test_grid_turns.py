@@ -1,0 +1,206 @@
+"""CTAs that share a tile of a product: whose turn it is, and who goes on with the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import Golden
+from product_kernels import COOPERATIVE, GROUPS, PIPELINED, gated, kernel, linear
+
+from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
+from fuser.errors import ScheduleError
+from fuser.fusion_ir import FusionDefinition
+from fuser.grid_turns import take_grid_turns
+from fuser.kernel_text import text
+from fuser.matmul_params import MatmulParams
+from fuser.runtime import Executable
+from fuser.validate import problems
+from fuzz.case import Case
+from fuzz.crosscheck_judge import explore
+from fuzz.judge import judge
+from fuzz.skeletons_matmul import MATMULS
+from oracles import prover
+from oracles.verdict import Status
+
+SMALL = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=16, splits=3)
+SMALL_AMPERE = AmpereParams((32, 16, 16), 2, "groups", 2, 1, False, columns=16, splits=3)
+SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE}
+
+
+def test_a_split_kernel_reads_like_this(golden: Golden) -> None:
+    """One meeting: wait, add what is there, go on or write, join, release."""
+    golden.check(text(kernel(replace(SMALL, store="direct"))))
+
+
+@pytest.mark.parametrize("params", [PIPELINED, COOPERATIVE, GROUPS])
+def test_other_kernels_are_left_alone(params: MatmulParams | AmpereParams) -> None:
+    """Nobody meets where a tile has one CTA."""
+    made = kernel(params)
+    assert take_grid_turns(made) == made
+    assert (made.semaphores, made.workspaces, made.residency) == ((), (), "any")
+
+
+@pytest.mark.parametrize("params", SPLIT.values(), ids=SPLIT)
+def test_the_first_reads_nothing_and_the_last_writes_no_sums(
+    params: MatmulParams | AmpereParams,
+) -> None:
+    """One branch for those behind the first, and two for the last and the others."""
+    made = kernel(params)
+    wait = next(n for n, s in enumerate(made.body) if isinstance(s, kir.BlockSerializeWait))
+    later, ends, *_ = made.body[wait + 1 :]
+    assert isinstance(later, kir.IfThenElse)
+    assert isinstance(ends, kir.IfThenElse)
+    assert (str(later.condition), str(ends.condition)) == (
+        "(1 <= split)",
+        "((split + 1) == splits)",
+    )
+    assert [type(s) for s in later.then] == [kir.Load, kir.Compute]
+    (sums,) = ends.orelse
+    assert isinstance(sums, kir.Store)
+    outputs = {s.dst.tensor.name for s in kir.walk(ends.then) if isinstance(s, kir.TmaStore)}
+    outputs |= {
+        s.dst.tensor.name
+        for s in kir.walk(ends.then)
+        if isinstance(s, kir.Store) and isinstance(s.dst, kir.Box)
+    }
+    assert outputs == set(made.outputs)
+
+
+def syncs(made: kir.Kernel) -> list[kir.Stmt]:
+    """The syncs from the wait for a turn on."""
+    at = next(n for n, s in enumerate(made.body) if isinstance(s, kir.BlockSerializeWait))
+    tail = list(kir.walk(made.body[at:]))
+    kinds = kir.BlockSerializeWait | kir.BlockSync | kir.BlockSerializeRelease
+    return [s for s in tail if isinstance(s, kinds)]
+
+
+NAMES = [n for n in MATMULS if n.startswith("split")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
+    """With all of them both judges pass the kernel; without any one they both refuse it."""
+    pattern = MATMULS[name].pattern()
+    start = pattern.at(3)[0]
+    whole = pattern.kernel
+    assert prover.prove(whole).status is Status.PASS
+    assert explore(whole, start).status is Status.PASS
+    assert len(syncs(whole)) >= 3
+    for one in syncs(whole):
+        without = whole.rewrite(drop(one))
+        assert prover.prove(without).status is Status.FAIL, one
+        assert explore(without, start).status is Status.FAIL, one
+
+
+def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
+    """What leaves one statement out."""
+    return lambda stmt: [] if stmt is one else None
+
+
+@pytest.mark.parametrize("params", SPLIT.values(), ids=SPLIT)
+@pytest.mark.parametrize("splits", [1, 2, 3, 4, 16])
+@pytest.mark.parametrize("k", [8, 16, 40, 200])
+def test_all_judges_pass_every_count_of_ctas(
+    params: MatmulParams | AmpereParams, splits: int, k: int
+) -> None:
+    """On integers the sums are exact, so all counts give equal bits; K may have fewer steps."""
+    extents = {"i0": 72, "i1": k, "i2": 24}
+    case = Case(linear(), replace(params, splits=splits), extents, "integers", 0)
+    assert not [r for r in judge(case) if r.status != "pass"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"splits": 65}, r"AmpereParams\(splits=65\): 1\.\.64 CTAs share a tile; use splits=4"),
+        ({"splits": True}, r"AmpereParams\(splits=True\): 1\.\.64 CTAs"),
+        ({"persistent": True}, "or use splits=1"),
+        ({"observe": "mbarriers", "prefetch": 0}, 'use observe="groups" and persistent=False'),
+    ],
+)
+def test_what_ctas_cannot_share_is_refused(changes: dict[str, object], says: str) -> None:
+    """On Ampere as on Hopper (`test_matmul_params`)."""
+    with pytest.raises(ScheduleError, match=says):
+        replace(SMALL_AMPERE, **changes)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_two_products_of_a_loop_meet_at_once() -> None:
+    """One wait and one release for both of them."""
+    made = kernel(SMALL, gated())
+    assert len(made.workspaces) == 2
+    assert sum(isinstance(s, kir.BlockSerializeWait) for s in made.walk()) == 1
+    assert sum(isinstance(s, kir.BlockSerializeRelease) for s in made.walk()) == 1
+
+
+def test_sums_of_f16_are_refused() -> None:
+    """They would be rounded in every turn, which no bound covers."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor(shape=[-1, -1], dtype="f16") for _ in range(2))
+    fd.add_output(fd.ops.matmul(a, b, accumulate="f16"))
+    with pytest.raises(ScheduleError, match=r"MatmulParams\(splits=3\): sums of f16 .* splits=1"):
+        kernel(SMALL, fd.fusion())
+
+
+def test_a_meeting_that_no_pass_wrote_out_is_refused() -> None:
+    """A finished kernel says in which turns it adds up."""
+    made = kernel(SMALL)
+    load = next(s for s in made.walk() if isinstance(s, kir.Load))
+    assert isinstance(load.src, kir.Box)
+    (semaphore,) = made.semaphores
+    meeting = kir.GridSum(load.dst, load.src, semaphore, 0, 0, 1)
+    found = list(problems(replace(made, body=(*made.body, meeting)), final=True))
+    assert any("no pass said in which turns" in p for p in found)
+
+
+# --- on a GPU -----------------------------------------------------------------------------------
+
+WIDE = replace(SMALL, tile=(128, 128, 64), warpgroups=2, stages=4, prefetch=2, columns=64)
+WIDE_AMPERE = replace(SMALL_AMPERE, tile=(64, 64, 32), warps=4, columns=64, stages=3, prefetch=2)
+
+
+def integers(m: int, k: int, n: int) -> list[torch.Tensor]:
+    """X, weights and bias of `linear`, small whole numbers."""
+    shapes = [(m, k), (n, k), (n,)]
+    return [torch.randint(-3, 4, shape, device="cuda").bfloat16() for shape in shapes]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("params", [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE])
+@pytest.mark.parametrize("splits", [2, 3, 7, 16, 64])
+def test_the_gpu_computes_the_same_for_every_count(
+    params: MatmulParams | AmpereParams, splits: int
+) -> None:
+    """Three times in a row, on a stream of its own too, and captured; integers give equal bits."""
+    run = Executable(linear(), replace(params, splits=splits), poison=True)
+    for m, k, n in [(64, 2048, 96), (200, 1000, 136), (1, 4096, 8), (300, 64, 256)]:
+        given = integers(m, k, n)
+        x, w, bias = (tensor.double() for tensor in given)
+        want = (x @ w.T + bias).relu().bfloat16()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(3):
+                assert torch.equal(run(*given)[0], want)
+            torch.cuda.synchronize()
+        got = [run(*given)[0] for _ in range(3)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = run(*given)[0]
+        for _ in range(3):
+            captured.zero_()
+            graph.replay()
+            got.append(captured.clone())
+        assert all(torch.equal(one, want) for one in got)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE])
+def test_the_order_of_turns_makes_bits_repeat(params: MatmulParams | AmpereParams) -> None:
+    """The same sums 200 times, in a random order of CTAs as the GPU has them."""
+    run = Executable(linear(), replace(params, splits=8))
+    given = [torch.randn(shape, device="cuda").bfloat16() for shape in [(96, 4096), (160, 4096)]]
+    given.append(torch.randn(160, device="cuda").bfloat16())
+    first = run(*given)[0]
+    assert all(torch.equal(run(*given)[0], first) for _ in range(200))
