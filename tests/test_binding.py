@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import product_kernels
 import pytest
 from fusions import DIRECT, PIPELINED, bias_relu, bias_specs, compiled, row_major
 from hypothesis import given, settings
@@ -157,6 +158,11 @@ def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
     for binding in bind(program, given, sms=2):
         copied = {m.tensor.name for m in maps_of(binding.launch.kernel)}
         for tensor in binding.launch.kernel.tensors:
+            if tensor.name in binding.launch.kernel.workspaces:
+                assert tensor.strides[-2:] == (tensor.extents[-1], 1)
+                assert isinstance(tensor.extents[-1], int)
+                assert tensor.extents[-1] % tensor.aligned == 0
+                continue
             extents, strides = binding.views[tensor.name]
             steps = [s for e, s in zip(tensor.strides, strides, strict=True) if e != 1]
             assert all(s % tensor.aligned == 0 for s in steps)
@@ -164,3 +170,17 @@ def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
             if tensor.name in copied:
                 walked = zip(extents[:-1], strides[:-1], strict=True)
                 assert all(s * tensor.dtype.nbytes % 16 == 0 for n, s in walked if n > 1)
+
+
+@pytest.mark.parametrize(
+    ("splits", "k", "bound"), [(2, 64, 1), (2, 65, 2), (8, 1000, 8), (64, 200, 4)]
+)
+def test_no_cta_of_a_tile_has_nothing_to_do(splits: int, k: int, bound: int) -> None:
+    """As many share a tile as K has steps of 64, at most."""
+    program = product_kernels.compiled(
+        product_kernels.linear(), replace(product_kernels.PIPELINED, splits=splits)
+    )
+    given = product_kernels.specs(program.fusion, {"i0": 130, "i1": -(-k // 8) * 8, "i2": 40})
+    (binding,) = bind(program, given, sms=132)
+    assert binding.params["splits"] == bound
+    assert binding.grid == 3 * 2 * bound

@@ -102,8 +102,8 @@ def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
 
 
 @pytest.mark.parametrize("params", SPLIT.values(), ids=SPLIT)
-@pytest.mark.parametrize("splits", [1, 2, 3, 4, 16])
-@pytest.mark.parametrize("k", [8, 16, 40, 200])
+@pytest.mark.parametrize("splits", [1, 2, 3, 5])
+@pytest.mark.parametrize("k", [8, 40, 200])
 def test_all_judges_pass_every_count_of_ctas(
     params: MatmulParams | AmpereParams, splits: int, k: int
 ) -> None:
