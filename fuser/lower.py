@@ -6,6 +6,7 @@ Nothing here waits, fences or signals: the passes derive all of that from the st
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fuser import kernel_ir as kir
@@ -13,6 +14,7 @@ from fuser.domain import Access
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv
 from fuser.lower_math import Arithmetic
+from fuser.matmul_scheduler import MatmulTiling
 from fuser.params import PointwiseParams
 from fuser.scheduler import Tiling
 from fuser.shape_class import ShapeClass
@@ -43,6 +45,43 @@ def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass
     return Lowering(name, tiling, params, shapes).kernel()
 
 
+def seen(
+    access: Access, tiling: Tiling | MatmulTiling, extents: tuple[Var, ...], shapes: ShapeClass
+) -> kir.Tensor:
+    """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter.
+
+    Parameters
+    ----------
+    access : Access
+        Which tensor, by which axes.
+    tiling : Tiling or MatmulTiling
+        Axes of the kernel.
+    extents : tuple of Var
+        The extent of each.
+    shapes : ShapeClass
+        Alignments.
+    """
+    own: list[Expr] = []
+    strides: list[Expr] = []
+    for axis in tiling.axes(access):
+        varies = tiling.varies(access, axis)
+        own.append(extents[axis] if varies else 1)
+        if not varies:
+            strides.append(0)
+        elif tiling.unit(access, axis):
+            strides.append(1)
+        else:
+            strides.append(Var(f"{access.name}_s{axis}"))
+    aligned = shapes.elements(access.name)
+    return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
+
+
+def unknown_strides(tensors: Iterable[kir.Tensor], extents: tuple[Var, ...]) -> list[Var]:
+    """Return the strides that are parameters of a kernel beside its extents."""
+    strides = (stride for tensor in tensors for stride in tensor.strides)
+    return [s for s in strides if isinstance(s, Var) and s not in extents]
+
+
 @dataclass
 class Lowering:
     """The lowering of one domain; that of reductions adds a loop of its own.
@@ -70,7 +109,7 @@ class Lowering:
         tiling = self.tiling
         self.extents = tuple(Var(f"n{axis}") for axis in range(tiling.rank))
         for access in (*tiling.domain.reads, *tiling.domain.writes):
-            self.tensors[access.name] = self._tensor(access)
+            self.tensors[access.name] = seen(access, tiling, self.extents, self.shapes)
         by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
         for access in tiling.domain.reads:
             self._load(access, tma=access.name in by_tma)
@@ -85,12 +124,7 @@ class Lowering:
 
     def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
         tiling = self.tiling
-        strides = [
-            s
-            for t in self.tensors.values()
-            for s in t.strides
-            if isinstance(s, Var) and s not in self.extents
-        ]
+        strides = unknown_strides(self.tensors.values(), self.extents)
         return kir.Kernel(
             name=self.name,
             params=(*self.extents, *strides),
@@ -104,21 +138,6 @@ class Lowering:
         )
 
     # --- tensors and tiles ------------------------------------------------------------------
-
-    def _tensor(self, access: Access) -> kir.Tensor:
-        extents: list[Expr] = []
-        strides: list[Expr] = []
-        for axis, extent in enumerate(self.extents):
-            varies = self.tiling.varies(access, axis)
-            extents.append(extent if varies else 1)
-            if not varies:
-                strides.append(0)
-            elif self.tiling.unit(access, axis):
-                strides.append(1)
-            else:
-                strides.append(Var(f"{access.name}_s{axis}"))
-        aligned = self.shapes.elements(access.name)
-        return kir.Tensor(access.name, access.tv.dtype, tuple(extents), tuple(strides), aligned)
 
     def _tiles_along(self, axis: int) -> Expr:
         return ceildiv(self.extents[axis], self.tiling.tile[axis])

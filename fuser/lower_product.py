@@ -13,6 +13,7 @@ from fuser import kernel_ir as kir
 from fuser.domain import Access, Product, arguments
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering
 
@@ -37,22 +38,17 @@ class ProductLowering(TileLowering):
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
             body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
         else:
-            grid = (eq(kir.GRID, self._count() * self._ctas),)
-        if params.splits > 1:
+            grid = (eq(kir.GRID, self._count() * self._ctas * self.splits),)
+        shared = params.splits > 1
+        if shared:
             steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
-            grid = (eq(kir.GRID, self._count() * SPLITS), *(many >= SPLITS for many in steps))
-            grid = (SPLITS >= 1, *grid)
+            grid = (SPLITS >= 1, *grid, *(many >= SPLITS for many in steps))
             body = (kir.Let(SPLIT, kir.BLOCK % SPLITS), *body)
-        strides = [
-            s
-            for t in self.tensors.values()
-            for s in t.strides
-            if isinstance(s, Var) and s not in self.extents
-        ]
+        strides = unknown_strides(self.tensors.values(), self.extents)
         sums = self.extents[tiling.outer + 2 :]
         return kir.Kernel(
             name=self.name,
-            params=(*self.extents, *strides, RASTER, *([SPLITS] if params.splits > 1 else [])),
+            params=(*self.extents, *strides, RASTER, *([SPLITS] if shared else [])),
             tensors=(*self.tensors.values(), *self.workspaces),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers.values()),
@@ -68,8 +64,8 @@ class ProductLowering(TileLowering):
             ),
             cluster=self._ctas,
             workspaces=tuple(tensor.name for tensor in self.workspaces),
-            semaphores=(self._turns(),) if params.splits > 1 else (),
-            residency="ticket" if params.splits > 1 else "any",
+            semaphores=(self._turns(),) if shared else (),
+            residency="ticket" if shared else "any",
         )
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
@@ -104,9 +100,8 @@ class ProductLowering(TileLowering):
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             body = (*copies, *products)
-            stop = self._tiles_along(axis)
-            if self.params.splits > 1:  # every so-manieth step, so that none has nothing to do
-                stop = ceildiv(stop - SPLIT, SPLITS)
+            # CTAs of a tile take steps in turn, so that none has nothing to do.
+            stop = ceildiv(self._tiles_along(axis) - self.split, self.splits)
             out.append(kir.ForLoop(step, stop, body, self.request()))
         return out
 

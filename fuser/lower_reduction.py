@@ -15,7 +15,7 @@ from fuser.domain import Reduction
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
-from fuser.lower import TRIP, TRIPS, Lowering
+from fuser.lower import TRIP, TRIPS, Lowering, seen
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.ops import operand_dtypes
 from fuser.params import PointwiseParams
@@ -91,7 +91,7 @@ class _Reducing(Lowering):
         domain = self.axes.domain
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.axes.rank))
         for access in (*domain.reads, *domain.writes):
-            self.tensors[access.name] = self._tensor(access)
+            self.tensors[access.name] = seen(access, self.axes, self.extents, self.shapes)
         leaves = tuple(dict.fromkeys(a for r in domain.reductions for a in r.leaves))
         by_tma = self._moved_by_tma(leaves, self.params.load, "load")
         for access in leaves:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from fuser import kernel_ir as kir
@@ -11,6 +11,7 @@ from fuser.domain import Access, Product
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv
+from fuser.lower import seen
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.ops import accumulator
@@ -65,6 +66,9 @@ class TileLowering:
 
     def __post_init__(self) -> None:
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+        shared = self.params.splits > 1
+        self.split: Expr = SPLIT if shared else 0
+        self.splits: Expr = SPLITS if shared else 1
 
     @property
     def _ctas(self) -> int:
@@ -73,27 +77,15 @@ class TileLowering:
 
     def at_step(self, axis: int, step: Var) -> dict[int, Expr]:
         """Return where a step of a loop begins along the axis that is summed over."""
-        number = SPLIT + step * SPLITS if self.params.splits > 1 else step
-        return {axis: number * self.tiling.tile[axis]}
+        return {axis: (self.split + step * self.splits) * self.tiling.tile[axis]}
 
     # --- tensors and tiles ------------------------------------------------------------------
 
     def _tensor(self, access: Access) -> kir.Tensor:
-        extents: list[Expr] = []
-        strides: list[Expr] = []
-        for axis in self.tiling.axes(access):
-            varies = self.tiling.varies(access, axis)
-            extents.append(self.extents[axis] if varies else 1)
-            if not varies:
-                strides.append(0)
-            elif self.tiling.unit(access, axis):
-                strides.append(1)
-            else:
-                strides.append(Var(f"{access.name}_s{axis}"))
-        if access.tv.parts:
-            extents[-1] = self._tiles_along(self.tiling.cols)
-        aligned = self.shapes.elements(access.name)
-        return kir.Tensor(access.name, access.tv.dtype, tuple(extents), tuple(strides), aligned)
+        tensor = seen(access, self.tiling, self.extents, self.shapes)
+        if not access.tv.parts:
+            return tensor
+        return replace(tensor, extents=(*tensor.extents[:-1], self._tiles_along(self.tiling.cols)))
 
     def _tiles_along(self, axis: int) -> Expr:
         return ceildiv(self.extents[axis], self.tiling.tile[axis])
@@ -120,7 +112,7 @@ class TileLowering:
         CTAs of a cluster take neighbours.
         """
         tiling = self.tiling
-        number: Expr = kir.BLOCK // (SPLITS if self.params.splits > 1 else self._ctas)
+        number: Expr = kir.BLOCK // (self._ctas * self.splits)
         if self.params.persistent:
             number = number + TURN * (kir.GRID // self._ctas)
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
