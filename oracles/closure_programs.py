@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fuser import kernel_ir as kir
 from fuser.expr import Var, variables
 from oracles.closure_code import Branch, Code, Do, Enter, Instruction, Set
 
 
+def _reaches(program: list[Instruction]) -> Iterator[tuple[Instruction, int]]:
+    """Yield the instructions, and the last place from which each may still be reached."""
+    loops = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
+    for at, i in enumerate(program):
+        yield i, max((at, *(end - 1 for start, end in loops if start <= at < end)))
+
+
 def last_deed(program: list[Instruction]) -> int:
     """Return the last place of a program from which a statement may still be reached."""
-    ends = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
-    last = -1
-    for at, i in enumerate(program):
-        if isinstance(i, Do):
-            last = max(last, at, *(end - 1 for start, end in ends if start < at < end))
-    return last
+    return max((reach for i, reach in _reaches(program) if isinstance(i, Do)), default=-1)
 
 
 def last_reads(program: list[Instruction]) -> dict[str, int]:
     """Return by variable the last place of a program from which it may still be read."""
-    loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
     out: dict[str, int] = {}
-    for at, i in enumerate(program):
-        reach = max((at, *(e.end - 1 for start, e in loops if start <= at < e.end)))
+    for i, reach in _reaches(program):
         match i:
             case Do(exprs=exprs, index=index, origin=origin):
                 read = (*exprs, *origin, *(() if index is None else (index,)))

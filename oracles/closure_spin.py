@@ -369,7 +369,7 @@ def apart(kernel: kir.Kernel) -> frozenset[tuple[str, str]]:
     """Return the buffers ("access") and barriers ("phase") that share bytes with nothing else."""
     spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for b in kernel.buffers:
-        starts = [b.offset + slot * (b.pitch or b.slot_nbytes) for slot in range(b.slots)]
+        starts = [b.start(slot) for slot in range(b.slots)]
         spans["access", b.name] = [(start, start + b.slot_nbytes) for start in starts]
     for m in kernel.barriers:
         at = kernel.barrier_at(m)

@@ -118,7 +118,7 @@ class World:
             place = b.offset, b.dtype, b.shape, b.swizzle, b.pitch
             self.storage[b.name] = first.setdefault(place, b.name)
             for slot in range(b.slots):
-                start = b.offset + slot * (b.pitch or b.slot_nbytes)
+                start = b.start(slot)
                 spans[b.name, slot] = start, start + b.slot_nbytes
         for site in self.code.sites:
             if (found := operand(site, self.storage)) is not None:

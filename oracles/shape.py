@@ -108,7 +108,7 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
     nbytes = tensor.dtype.nbytes
     row = box.shape[-1] * nbytes
-    places = [buffer.offset + i * (buffer.pitch or buffer.slot_nbytes) for i in range(buffer.slots)]
+    places = [buffer.start(i) for i in range(buffer.slots)]
     unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
     odd = [place for place in places if place % unit]
     return [
@@ -180,8 +180,8 @@ def _behind(stmt: kir.Wgmma) -> list[Claim]:
     end = first.offset + first.slot_nbytes
     panel = first.shape[-1] * first.dtype.nbytes
     for buffer in stmt.beside:
-        kind = (buffer.dtype, buffer.swizzle, buffer.slots, buffer.pitch or buffer.slot_nbytes)
-        same = kind == (first.dtype, first.swizzle, first.slots, first.pitch or first.slot_nbytes)
+        kind = (buffer.dtype, buffer.swizzle, buffer.slots, buffer.step)
+        same = kind == (first.dtype, first.swizzle, first.slots, first.step)
         out.append(("bounds", "" if same else f"{buffer.name} and {first.name} differ in kind"))
         gap = buffer.offset - end
         says = f"{buffer.name} begins {gap} bytes behind the slot before it"
