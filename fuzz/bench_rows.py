@@ -86,7 +86,7 @@ PROLOGUES = {
 
 
 def rows() -> list[Row]:
-    """Return the table: squares, language models' layers, epilogues, gated layers, prologues."""
+    """Return the table: squares, language models' layers, few tiles with a long K, epilogues, gated layers, prologues."""
     plain = {
         "G1": (1024, 1024, 1024),
         "G2": (2048, 2048, 2048),
@@ -102,6 +102,12 @@ def rows() -> list[Row]:
         "L6": (128, 7168, 16384),
         "L7": (64, 18944, 3584),
         "L8": (16, 32064, 4096),
+        "S1": (128, 128, 16384),
+        "S2": (256, 256, 32768),
+        "S3": (512, 512, 16384),
+        "S4": (128, 1536, 7168),
+        "S5": (64, 2112, 7168),
+        "S6": (16, 4096, 14336),
     }
     out = [Row(name, shape, functional.linear, _plain) for name, shape in plain.items()]
     biased = {
