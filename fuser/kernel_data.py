@@ -29,7 +29,8 @@ class Copy:
 
     Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
     elements each thread copies, `width` how many at a time.  A `shared` tile is the same for all
-    CTAs of the cluster, so that one of them may load it for all.
+    CTAs of the cluster, so that one of them may load it for all.  With `reduce` a slot is added to
+    what global memory holds.
     """
 
     dst: Slot | Box
@@ -38,6 +39,7 @@ class Copy:
     layout: Layout | None = None
     width: int = 0
     shared: bool = False
+    reduce: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +249,9 @@ class GridSum:
     """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
 
     Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, and
-    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.
+    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.  Threads read
+    and write it, or if there is a slot `staged`, TMA stores and reduces what lies there: columns of
+    `acc`, so many at a time as it has.
     """
 
     acc: Fragment
@@ -256,6 +260,7 @@ class GridSum:
     index: Expr
     turn: Expr
     turns: Expr
+    staged: Slot | None = None
 
 
 @dataclass(frozen=True, slots=True)

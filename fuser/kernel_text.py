@@ -102,7 +102,8 @@ def line(stmt: kir.Stmt) -> str:
         case kir.Elect(per):
             return f"elect one thread per {per.value}"
         case kir.Copy(dst, src, engine):
-            return f"{place(dst)} <~ copy({place(src)}) by {engine.value}"
+            plus = "+" if stmt.reduce else ""
+            return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
         case kir.TmaLoad(dst, src, barrier, slot, multicast):
             note = "" if multicast is None else f" multicast={multicast}"
             return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
@@ -138,6 +139,7 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = reduce({src.name}, {op})"
         case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
             at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
+            at += "" if stmt.staged is None else f", by tma from {place(stmt.staged)}"
             return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"

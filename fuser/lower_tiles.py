@@ -22,6 +22,8 @@ Pairs = list[tuple[Product, tuple[Operand, Operand]]]
 TURN, TILES, TILE, RASTER = Var("t"), Var("tiles"), Var("tile"), Var("raster")
 STEP = Var("k")
 SPLIT, SPLITS = Var("split"), Var("splits")
+STAGED = 65_536
+"""Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
 SPAN = 128
 """Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
@@ -197,5 +199,17 @@ class TileLowering:
             self.workspaces.append(made)
             origin: tuple[Expr, ...] = (*(0 for _ in outer), TILE * rows, 0)
             box = kir.Box(made, origin, acc.layout.shape, extents)
-            out.append(kir.GridSum(acc, box, self._turns(), TILE, SPLIT, SPLITS))
+            staged = self._staged(acc)
+            out.append(kir.GridSum(acc, box, self._turns(), TILE, SPLIT, SPLITS, staged))
         return out
+
+    def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
+        """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""
+        if not isinstance(self.params, MatmulParams) or self.params.meet != "tma":
+            return None
+        shape = (*acc.layout.shape[:-1], self.params.columns)
+        one = self.buffer(f"S_{acc.name}", acc.dtype, shape)
+        many, nbytes = acc.layout.shape[-1] // shape[-1], one.slot_nbytes
+        buffer = replace(one, slots=many if many * nbytes <= STAGED else 2 - many % 2)
+        self.buffers[buffer.name] = buffer
+        return kir.Slot(buffer, 0)

@@ -13,6 +13,10 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
+Meet = Literal["vectorized", "tma"]
+"""How CTAs that share a tile add up their sums in turns: by loads and stores of all threads, or by
+reductions of the TMA engine."""
+
 MAX_STAGES = 8
 MAX_SPLITS = 64
 """CTAs that share a tile of a result, at most."""
@@ -165,8 +169,8 @@ def check_prologue(params: str, prologue: str) -> None:
         )
 
 
-def check_splits(params: str, splits: int) -> None:
-    """Refuse a number of CTAs that share a tile.
+def check_splits(params: str, splits: int, meet: str) -> None:
+    """Refuse a number of CTAs that share a tile, or a way for them to meet.
 
     Raises
     ------
@@ -177,3 +181,5 @@ def check_splits(params: str, splits: int) -> None:
         raise ScheduleError(
             f"{params}(splits={splits!r}): 1..{MAX_SPLITS} CTAs share a tile; use splits=4"
         )
+    if meet not in ("vectorized", "tma"):
+        raise ScheduleError(f'{params}(meet={meet!r}): unknown; use "vectorized" or "tma"')

@@ -198,6 +198,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
     alone = need.half or split != "pipelined" or params.persistent
     params = replace(params, splits=_splits(draw, alone=alone))
+    if params.splits > 1:
+        params = replace(params, meet=draw(st.sampled_from(["vectorized", "tma"])))
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
