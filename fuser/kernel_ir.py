@@ -60,6 +60,7 @@ from fuser.kernel_sync import ClusterWait as ClusterWait
 from fuser.kernel_sync import CpAsyncMBarrierArrive as CpAsyncMBarrierArrive
 from fuser.kernel_sync import FenceAsyncProxy as FenceAsyncProxy
 from fuser.kernel_sync import FenceMBarrierInit as FenceMBarrierInit
+from fuser.kernel_sync import GridSync as GridSync
 from fuser.kernel_sync import MBarrier as MBarrier
 from fuser.kernel_sync import MBarrierArrive as MBarrierArrive
 from fuser.kernel_sync import MBarrierArriveExpectTx as MBarrierArriveExpectTx
@@ -249,6 +250,9 @@ class Kernel:
         What is known about CTAs running at once: "any" (nothing, not even that CTA 0 starts
         first), "ticket" (BLOCK is drawn from an atomic counter by each CTA as it starts, so all
         smaller numbers have started), "co-resident" (all CTAs run at once, checked at launch).
+    together : Expr
+        With tickets, how many CTAs of one number after the other run at once before any of them has
+        to end; checked at launch.
     determinism : str
         "bitwise": every interleaving gives the same bits; "unordered": sums may be rounded in any
         order.
@@ -270,6 +274,7 @@ class Kernel:
     requires: tuple[Expr, ...] = ()
     cluster: int = 1
     residency: str = "any"
+    together: Expr = 1
     determinism: str = "bitwise"
     registers: int = 0
 

@@ -31,7 +31,13 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
 def _header(kernel: kir.Kernel) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
     head = f"kernel {kernel.name}({params}) threads={kernel.threads} smem={kernel.smem_bytes}"
-    plain = {"cluster": 1, "residency": "any", "determinism": "bitwise", "registers": 0}
+    plain = {
+        "cluster": 1,
+        "residency": "any",
+        "together": 1,
+        "determinism": "bitwise",
+        "registers": 0,
+    }
     facts = {name: getattr(kernel, name) for name in plain}
     yield head + "".join(f" {n}={facts[n]}" for n in plain if facts[n] != plain[n])
     for condition in kernel.requires:
@@ -201,6 +207,8 @@ def _sync_line(stmt: kir.Sync) -> str:
         case kir.BlockSerializeWait(semaphore, index, turn, scope):
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
             return f"block_serialize_wait({semaphore.name}[{index}], turn={turn}{note})"
+        case kir.GridSync(semaphore, index, ctas):
+            return f"grid_sync({semaphore.name}[{index}], {ctas} ctas)"
         case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
             note += ", relaxed" if relaxed else ""

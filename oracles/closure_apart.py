@@ -54,7 +54,7 @@ def apart(world: World) -> str:
 
 def _group(kernel: kir.Kernel) -> Expr:
     """Return what tells CTAs apart that are not followed together; 0 if all are."""
-    turns = kir.BlockSerializeWait | kir.BlockSerializeRelease
+    turns = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
     if any(isinstance(s, turns) for s in kernel.walk()):
         return family_of(kernel).number
     return kir.BLOCK // kernel.cluster

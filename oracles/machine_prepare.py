@@ -76,6 +76,7 @@ class Prepared:
         self.env = dict(env)
         self.views: dict[str, View] = {t.name: view(t, self.env) for t in kernel.tensors}
         self.counts = {s.name: compile_expr(s.count)(self.env) for s in kernel.semaphores}
+        self.together = compile_expr(kernel.together)(self.env)
         self.nodes = compile_kernel(kernel)
         self.geometry = Geometry(kernel, self.views)
         self.traits = traits(kernel)
@@ -131,7 +132,11 @@ class Prepared:
                 for lane0 in (True, False):
                     for event in self._program(block, warp, lane0=lane0):
                         match event.stmt:
-                            case kir.BlockSerializeWait(s) | kir.BlockSerializeRelease(s):
+                            case (
+                                kir.BlockSerializeWait(s)
+                                | kir.BlockSerializeRelease(s)
+                                | kir.GridSync(s)
+                            ):
                                 places.add((s.name, event.slot))
                             case _:
                                 pass
