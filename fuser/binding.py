@@ -24,7 +24,7 @@ from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
-from fuser.params import PointwiseParams
+from fuser.params import MAX_SPLITS, PointwiseParams
 from fuser.pipeline import Launch, Program
 from fuser.tensor_view import IterType, Symbol, TensorView
 
@@ -134,7 +134,9 @@ def _bind(
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
             if schedule.splits > 1:
-                params["splits"] = min(schedule.splits, *counts[tiles.walked[-1] + 1 :])
+                most = sms if schedule.meet == "scatter" else MAX_SPLITS  # these run at once
+                steps = counts[tiles.walked[-1] + 1 :]
+                params["splits"] = min(schedule.splits, most, *steps)
                 grid *= params["splits"]
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)

@@ -1,4 +1,4 @@
-"""Pass: CTAs that share a tile of a result add up their sums in turns, and the last one goes on."""
+"""Passes: CTAs that share a tile of a result add up their sums, in turns or each some of them."""
 
 from __future__ import annotations
 
@@ -120,3 +120,31 @@ def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
 def _width(asked: kir.GridSum) -> int:
     """Elements per access."""
     return min(asked.acc.layout.vector, asked.workspace.tensor.aligned)
+
+
+def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
+    """Let CTAs meet that read what others have stored in a workspace, before the first such read.
+
+    One meeting does for all workspaces that are stored before it.
+    """
+    asked = [stmt for stmt in kernel.body if isinstance(stmt, kir.GridShare)]
+    open_: set[str] = set()
+    out: list[kir.Stmt] = []
+    for stmt in kernel.body:
+        if isinstance(stmt, kir.GridShare):
+            open_.add(stmt.workspace)
+            continue
+        if any(_reads(inner) in open_ for inner in kir.walk((stmt,))):
+            out.append(kir.GridSync(asked[0].semaphore, asked[0].index, asked[0].ctas))
+            open_ = set()
+        out.append(stmt)
+    return replace(kernel, body=tuple(out)) if asked else kernel
+
+
+def _reads(stmt: kir.Stmt) -> str:
+    """Name of the tensor that threads read by a statement, else nothing."""
+    match stmt:
+        case kir.Load(_, kir.Box() as box):
+            return box.tensor.name
+        case _:
+            return ""

@@ -264,6 +264,19 @@ class GridSum:
 
 
 @dataclass(frozen=True, slots=True)
+class GridShare:
+    """Say that CTAs read what others have stored in a workspace: the `ctas` of `semaphore[index]`.
+
+    Only before the passes; a finished kernel has none.
+    """
+
+    workspace: str
+    semaphore: Semaphore
+    index: Expr
+    ctas: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Coordinate:
     """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
 

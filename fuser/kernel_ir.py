@@ -30,6 +30,7 @@ from fuser.kernel_data import Coordinate as Coordinate
 from fuser.kernel_data import Copy as Copy
 from fuser.kernel_data import CpAsync as CpAsync
 from fuser.kernel_data import Engine as Engine
+from fuser.kernel_data import GridShare as GridShare
 from fuser.kernel_data import GridSum as GridSum
 from fuser.kernel_data import Load as Load
 from fuser.kernel_data import Mma as Mma
@@ -218,6 +219,7 @@ Data = (
     | Slice
     | Reduce
     | GridSum
+    | GridShare
     | Coordinate
 )
 Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect

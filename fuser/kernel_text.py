@@ -147,6 +147,8 @@ def line(stmt: kir.Stmt) -> str:
             at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
             at += "" if stmt.staged is None else f", by tma from {place(stmt.staged)}"
             return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
+        case kir.GridShare(workspace, semaphore, index, ctas):
+            return f"grid_share({workspace}, {semaphore.name}[{index}], {ctas} ctas)"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:

@@ -63,10 +63,12 @@ class MatmulParams:
         is computed from their tiles for every tile of the result, in registers (16-bit types, rows
         along K, pointwise, small enough; any other is stored).
     splits : int
-        CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums in
-        turns; fewer where K has not so many steps.  ``split="pipelined"``, one CTA a tile only.
-    meet : {"vectorized", "tma"}
-        How they do: all threads load, add and store the sums so far; or TMA adds to them.
+        CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
+        fewer where K has not so many steps.  ``split="pipelined"``, one CTA a tile only.
+    meet : {"vectorized", "tma", "scatter"}
+        How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
+        them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
+        `splits`-th group of the epilogue's columns, and goes on with that.
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.

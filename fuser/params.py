@@ -13,9 +13,10 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
-Meet = Literal["vectorized", "tma"]
-"""How CTAs that share a tile add up their sums in turns: by loads and stores of all threads, or by
-reductions of the TMA engine."""
+Meet = Literal["vectorized", "tma", "scatter"]
+"""How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
+reductions of the TMA engine; or all store theirs, meet, and each adds up some columns of all."""
+MEET = ("vectorized", "tma", "scatter")
 
 MAX_STAGES = 8
 MAX_SPLITS = 64
@@ -181,5 +182,6 @@ def check_splits(params: str, splits: int, meet: str) -> None:
         raise ScheduleError(
             f"{params}(splits={splits!r}): 1..{MAX_SPLITS} CTAs share a tile; use splits=4"
         )
-    if meet not in ("vectorized", "tma"):
-        raise ScheduleError(f'{params}(meet={meet!r}): unknown; use "vectorized" or "tma"')
+    if meet not in MEET:
+        words = ", ".join(f'"{one}"' for one in MEET)
+        raise ScheduleError(f"{params}(meet={meet!r}): unknown; use one of {words}")

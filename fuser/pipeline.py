@@ -16,7 +16,7 @@ from fuser.circular_buffer import circular_buffer, forget_requests
 from fuser.domain import Domain
 from fuser.errors import ScheduleError
 from fuser.free_slots import free_slots
-from fuser.grid_turns import take_grid_turns
+from fuser.grid_turns import meet_ctas, take_grid_turns
 from fuser.kernel_text import text
 from fuser.lower import lower
 from fuser.lower_ampere import lower_ampere
@@ -53,6 +53,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     relay_slots,
     take_turns,
     take_grid_turns,
+    meet_ctas,
     drain_stores,
     fence_proxies,
     forget_requests,

@@ -264,6 +264,16 @@ MATMULS: dict[str, Schedule] = {
     "split_tma_gated": Schedule(
         gated, hopper("pipelined", 2, 1, splits=3, stacked=True, meet="tma")
     ),
+    "split_scatter": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="scatter")
+    ),
+    "split_scatter_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=3, columns=8, stacked=True, meet="scatter")
+    ),
+    "split_scatter_ampere": Schedule(
+        linear,
+        AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="scatter"),
+    ),
     "split_ampere": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
     ),

@@ -27,7 +27,7 @@ def unsupported(kernel: kir.Kernel) -> str:
     """Name the first construct that this machine does not model; empty if it models all."""
     for stmt in kernel.walk():
         unknown = isinstance(stmt, kir.Compute) and not machine_ops.known(stmt.op)
-        if unknown or isinstance(stmt, kir.Copy | kir.GridSum):
+        if unknown or isinstance(stmt, kir.Copy | kir.GridSum | kir.GridShare):
             return f"`{line(stmt)}` ({type(stmt).__name__})"
     for b in kernel.buffers:
         others = [

@@ -256,7 +256,7 @@ class Run:
                 return False
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
-                | kir.Elect() | kir.Copy() | kir.GridSum()
+                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare()
             ):  # fmt: skip
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True

@@ -203,6 +203,8 @@ def test_a_meeting_that_no_pass_wrote_out_is_refused() -> None:
 
 WIDE = replace(SMALL, tile=(128, 128, 64), warpgroups=2, stages=4, prefetch=2, columns=64)
 WIDE_TMA = replace(WIDE, meet="tma")
+SCATTER = replace(WIDE, meet="scatter", columns=16)
+AMPERE_SCATTER = replace(SMALL_AMPERE, meet="scatter", columns=8)
 WIDE_AMPERE = replace(SMALL_AMPERE, tile=(64, 64, 32), warps=4, columns=64, stages=3, prefetch=2)
 
 
@@ -213,7 +215,9 @@ def integers(m: int, k: int, n: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("params", [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE, BY_TMA, WIDE_TMA])
+@pytest.mark.parametrize(
+    "params", [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE, BY_TMA, WIDE_TMA, SCATTER, AMPERE_SCATTER]
+)
 @pytest.mark.parametrize("splits", [2, 3, 7, 16, 64])
 def test_the_gpu_computes_the_same_for_every_count(
     params: MatmulParams | AmpereParams, splits: int
@@ -240,7 +244,7 @@ def test_the_gpu_computes_the_same_for_every_count(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE, WIDE_TMA])
+@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE, WIDE_TMA, SCATTER, AMPERE_SCATTER])
 def test_the_order_of_turns_makes_bits_repeat(params: MatmulParams | AmpereParams) -> None:
     """The same sums 200 times, in a random order of CTAs as the GPU has them."""
     run = Executable(linear(), replace(params, splits=8))
