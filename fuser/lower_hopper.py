@@ -9,7 +9,7 @@ from fuser import kernel_ir as kir
 from fuser.domain import Access, Product
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Var
+from fuser.expr import Expr, Var
 from fuser.lower_operand import compute_operand
 from fuser.lower_product import ProductLowering
 from fuser.lower_tiles import SPAN, Pairs
@@ -78,7 +78,7 @@ class _Hopper(ProductLowering):
                 copies.append(kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA))
         return [*copies, *loops] if self.schedule.split == "pipelined" else [*loops, *copies]
 
-    def copied(self, access: Access, first: int) -> kir.Slot | None:
+    def copied(self, access: Access, first: Expr) -> kir.Slot | None:
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
         buffer = self.buffers.get(f"S_{access.name}_{first}")
         return None if buffer is None else kir.Slot(buffer, 0)

@@ -18,6 +18,11 @@ from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering
 
+GROUP = Var("group")
+"""Which columns of a tile the epilogue takes."""
+BATCH = 8
+"""Sums of other CTAs that a thread loads at a time."""
+
 
 class ProductLowering(TileLowering):
     """The lowering of one domain with products; subclasses add the loops that multiply."""
@@ -82,7 +87,7 @@ class ProductLowering(TileLowering):
         """Return the loops that multiply, with copies of what the epilogue reads beside them."""
         return loops
 
-    def copied(self, access: Access, first: int) -> kir.Slot | None:
+    def copied(self, access: Access, first: Expr) -> kir.Slot | None:
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
         return None
 
@@ -112,15 +117,15 @@ class ProductLowering(TileLowering):
     def _epilogue(self) -> list[kir.Stmt]:
         """Compute the rest of the fusion, `params.columns` at a time, and store it."""
         out: list[kir.Stmt] = []
-        for first in range(0, self.params.tile[1], self.params.columns):
-            some = self._columns(first)
-            if self.scattered:
-                turn = first // self.params.columns
-                some = [kir.IfThenElse(eq(SPLIT, turn % SPLITS), tuple(some))]
-            out += some
+        many, width = self.params.tile[1] // self.params.columns, self.params.columns
+        if self.scattered:
+            mine = kir.IfThenElse(eq(SPLIT, GROUP % SPLITS), tuple(self._columns(GROUP * width)))
+            return [kir.ForLoop(GROUP, many, (mine,))]
+        for first in range(0, many * width, width):
+            out += self._columns(first)
         return out
 
-    def _columns(self, first: int) -> list[kir.Stmt]:
+    def _columns(self, first: Expr) -> list[kir.Stmt]:
         tiling, width = self.tiling, self.params.columns
         shape = (*(1,) * tiling.outer, self.params.tile[0], width)
         layout = self._dealt(shape)
@@ -143,8 +148,9 @@ class ProductLowering(TileLowering):
             part, name = whole, self.accumulator(product).name
             if self.scattered:
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
-                self._added(math, whole, part, column + first)
+                self._added(math, whole, part, first + column)
             elif whole.layout.shape[-1] != width:
+                assert isinstance(first, int), "registers have numbers"
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
                 math.math.append(kir.Slice(part, whole, column + first))
             if part.dtype is DType.F16:
@@ -169,7 +175,7 @@ class ProductLowering(TileLowering):
             copies.append(kir.Copy(box, kir.Slot(buffer, 0), kir.Engine.TMA))
         return [*math.math, *stores, *copies]
 
-    def _begun(self, math: Arithmetic, access: Access, first: int) -> list[kir.Stmt]:
+    def _begun(self, math: Arithmetic, access: Access, first: Expr) -> list[kir.Stmt]:
         """Reduce the rows of some columns of a tile; with the last of them store what they give."""
         tiling, tv = self.tiling, access.tv
         if self.scattered:
@@ -208,7 +214,7 @@ class ProductLowering(TileLowering):
         return [kir.Store(box, begun, 1)]
 
     def _inside(
-        self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: int
+        self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: Expr
     ) -> kir.Fragment:
         """Replace columns beyond the end of the result by what changes nothing."""
         cols = self.tiling.cols
@@ -224,14 +230,14 @@ class ProductLowering(TileLowering):
         ]
         return out
 
-    def _position(self, axis: int, first: int) -> tuple[int, Expr] | None:
+    def _position(self, axis: int, first: Expr) -> tuple[int, Expr] | None:
         found = next((n for n, group in enumerate(self.tiling.groups) if axis in group), None)
         return None if found is None else (found, self._at(first).get(found, self._origin(found)))
 
-    def _at(self, first: int) -> dict[int, Expr]:
+    def _at(self, first: Expr) -> dict[int, Expr]:
         return {self.tiling.cols: self._origin(self.tiling.cols) + first}
 
-    def part(self, access: Access, first: int) -> kir.Box:
+    def part(self, access: Access, first: Expr) -> kir.Box:
         """Return the columns from `first` on that the epilogue takes at a time."""
         return self.box(access, self._at(first), self._shape(access))
 
@@ -251,23 +257,27 @@ class ProductLowering(TileLowering):
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
 
     def _added(
-        self, math: Arithmetic, whole: kir.Fragment, part: kir.Fragment, column: int
+        self, math: Arithmetic, whole: kir.Fragment, part: kir.Fragment, column: Expr
     ) -> None:
-        """Add up columns of the sums of all CTAs of this tile, in the order of their splits."""
-        more = replace(part, name=f"{part.name}_more")
+        """Add up columns of the sums of all CTAs of this tile, in the order of their splits.
+
+        Several are on their way at a time, for each takes as long as all of them.
+        """
         width = part.layout.shape[-1]
         wide = min(part.layout.vector, 16 // part.dtype.nbytes)
-        behind = Var("s")
+        many, batch = min(self.params.splits - 1, BATCH), Var("s")
+        loads: list[kir.Stmt] = []
+        sums: list[kir.Stmt] = []
+        for turn in range(many):
+            one = batch * many + turn + 1
+            more = replace(part, name=f"{part.name}_{turn}")
+            load = kir.Load(more, self.part_of(whole, one, column, width), wide)
+            loads.append(kir.IfThenElse(one < SPLITS, (load,)))
+            add = kir.Compute(part, "add", (part, more))
+            sums.append(kir.IfThenElse(one < SPLITS, (add,)))
         math.math += [
             kir.Load(part, self.part_of(whole, 0, column, width), wide),
-            kir.ForLoop(
-                behind,
-                SPLITS - 1,
-                (
-                    kir.Load(more, self.part_of(whole, behind + 1, column, width), wide),
-                    kir.Compute(part, "add", (part, more)),
-                ),
-            ),
+            kir.ForLoop(batch, ceildiv(SPLITS - 1, many), (*loads, *sums)),
         ]
 
     def _width(self, access: Access, layout: kir.Layout) -> int:

@@ -207,7 +207,7 @@ class TileLowering:
                 )
         return out
 
-    def part_of(self, acc: kir.Fragment, split: Expr, column: int, columns: int) -> kir.Box:
+    def part_of(self, acc: kir.Fragment, split: Expr, column: Expr, columns: int) -> kir.Box:
         """Return columns of the sums that a CTA of this tile has stored."""
         whole = self._workspace(acc, SPLITS, TILE * SPLITS + split)
         return replace(

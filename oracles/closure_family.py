@@ -30,7 +30,7 @@ from oracles.closure_linear import linear
 from oracles.preconditions import fixed_grid
 from oracles.sites import touches
 
-MANY = 8
+MANY = 20
 """CTAs of one family that are followed at once."""
 _TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
 
@@ -201,6 +201,7 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
                 tests = [_whole(ctas, lets)]
             case kir.ForLoop(_, stop):
                 tests = [_whole(stop, lets)]
+                numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
             case _:
                 box = touches(stmt)
                 places = (*controls(stmt).values(), *(box.origin if box is not None else ()))
@@ -212,6 +213,13 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
             else:
                 numbers += _compared(asked, family)
     return max(numbers) + 3
+
+
+def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
+    """Whether a branch compares a loop's index with something that CTAs have each their own of."""
+    found = (s.condition for s in kir.walk(loop.body) if isinstance(s, kir.IfThenElse))
+    tests = [variables(_whole(test, lets)) for test in found]
+    return any(loop.index in names and kir.BLOCK in names for names in tests)
 
 
 def _compared(expr: Expr, family: Family) -> list[int]:

@@ -131,7 +131,7 @@ class _Partition:
     def _domain(self, groups: Groups) -> tuple[dict[Place, Expr], list[list[Expr]]]:
         """Return how many places there are, each stored once in every part.
 
-        And the conditions on the stores of each part that do not depend on the place.
+        And the conditions on the stores of each part that are to pick one CTA for each place.
         """
         guards = [self._guards(group) for group in groups.values()]
         options = [self._ends(place) for place in self.places]
@@ -146,13 +146,13 @@ class _Partition:
         raise OpenError(f"{name}: cannot tell that its {len(self.stores)} stores take turns")
 
     def _guards(self, group: list[Store]) -> list[Expr]:
-        """Return the conditions of all stores of a part that do not depend on the place."""
+        """Return the conditions of all stores of a part that may tell which CTA has a place."""
         first, *others = (s.conditions for s in group)
         return [
             c
             for c in dict.fromkeys(first)
             if all(c in more for more in others)
-            and not any(v in variables(c) for v in self._places())
+            and (kir.BLOCK in variables(c) or not variables(c) & {*self._places()})
         ]
 
     def _places(self) -> list[Var]:
