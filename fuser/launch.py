@@ -23,7 +23,7 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
 from fuser.nvrtc import Cubin
 from fuser.pipeline import Program
-from fuser.scratch import scratch
+from fuser.scratch import scratch, shape
 from fuser.tensor_map import TensorMap
 from fuser.tensor_view import Fusion
 
@@ -106,7 +106,6 @@ class BoundKernel:
         self.threads = kernel.threads
         self.smem_bytes = codegen.shared_bytes(kernel)
         self.maps = tensor_map.maps_of(kernel)
-        self._views = binding.views
         self._encoded: list[dict[int, bytes]] = [{} for _ in self.maps]
         names = codegen.parameters(kernel)
         count = len(names) - len(self.maps)
@@ -130,6 +129,8 @@ class BoundKernel:
         for name, own in binding.launch.arguments.items():
             self._tensors.append((self._word[name], where[own]))
         values: dict[Var, Expr] = {p: binding.params[p.name] for p in kernel.params}
+        own = {t.name: shape(t, values) for t in kernel.tensors if t.name in kernel.workspaces}
+        self._views = binding.views | own
         self._scratch = scratch(kernel, values, device)
         self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
         self._scalars = [

@@ -19,10 +19,19 @@ def number(expr: Expr, values: Mapping[Var, Expr]) -> int:
     return value
 
 
+def shape(
+    tensor: kir.Tensor, values: Mapping[Var, Expr]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the extents and the strides of a tensor."""
+    return (
+        tuple(number(extent, values) for extent in tensor.extents),
+        tuple(number(stride, values) for stride in tensor.strides),
+    )
+
+
 def elements(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> int:
     """Elements from the first to the last one of a tensor."""
-    extents = [number(extent, values) for extent in tensor.extents]
-    strides = [number(stride, values) for stride in tensor.strides]
+    extents, strides = shape(tensor, values)
     if 0 in extents:
         return 0
     return 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
