@@ -26,7 +26,9 @@ def nearest(story: Story) -> str:
     if story.trail.stuck:
         return lacking(story)
     if story.wrong.kind == "scope" and story.second >= 0:
-        return f"{_named(story.steps[story.second])} does not reach the other CTA"
+        return _narrow(story)
+    if story.wrong.kind == "semaphore":
+        return _given(story) or _last(story)
     if story.first < 0:
         found = _unwritten(story) or _last(story)
         if not found and story.wrong.kind == "RAW" and story.second >= 0:
@@ -44,6 +46,8 @@ def nearest(story: Story) -> str:
         return f"none; missing is a wgmma_fence {who}"
     if story.wrong.kind == "init":
         return _visible(story, one)
+    if story.second >= 0 and _twice(story, one):
+        return _twice(story, one)
     if story.second < 0 or story.registers or any(ends for _, _, ends in one.touches):
         return _completion(story, one)
     return _pair(story, one)
@@ -52,6 +56,41 @@ def nearest(story: Story) -> str:
 def _named(step: Step) -> str:
     """Name a step by its line, with numbers in place of expressions."""
     return f"line {step.site.line}: {concrete(step.stmt, step.values)}"
+
+
+def _narrow(story: Story) -> str:
+    """Say which side of a handshake on a semaphore does not reach the other CTA, and why."""
+    reach = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
+    for step in reversed(story.steps[: story.second]):
+        match step.stmt:
+            case kir.BlockSerializeWait(scope=scope) if scope in reach:
+                return f"{_named(step)} looks no further than {reach[scope]}"
+            case kir.BlockSerializeRelease(scope=scope) if scope in reach:
+                return f"{_named(step)} reaches only threads of {reach[scope]}"
+            case kir.BlockSerializeRelease(relaxed=True):
+                return f"{_named(step)}, relaxed, and no thread_fence(gpu) stands before it"
+            case _:
+                pass
+    return f"{_named(story.steps[story.second])} does not reach the other CTA"
+
+
+def _given(story: Story) -> str:
+    """Name the release that the semaphore has its last value from."""
+    for step in reversed(story.steps):
+        if isinstance(step.stmt, kir.BlockSerializeRelease):
+            return _named(step)
+    return ""
+
+
+def _twice(story: Story, one: Step) -> str:
+    """Say that several threads of a CTA issue one and the same copy."""
+    two = story.steps[story.second]
+    same = one.site is two.site and one.k == two.k and one.agent != two.agent
+    if not same or not isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad):
+        return ""
+    kinds = story.world.kinds
+    who = f"{kinds[one.agent]} and by {kinds[two.agent]}"
+    return f"{_named(two)} is issued by {who}: missing is an election of one thread"
 
 
 def _last(story: Story) -> str:
@@ -140,7 +179,7 @@ def _completion(story: Story, one: Step) -> str:
         for s in story.steps[story.first : end]
         if isinstance(s.stmt, kir.AsyncAwait) and s.stmt.kind is kind
     ]
-    known = _knows(story)
+    known = _released(story, one) or _knows(story)
     if known:
         return known
     mine = [s for s in awaits if s.agent == one.agent]
@@ -175,6 +214,31 @@ def _completion(story: Story, one: Step) -> str:
             f"line {later[0].line}: {line(later[0].stmt)} comes too late; missing is {name} {gap}"
         )
     return f"none; missing is {name} {gap}"
+
+
+def _released(story: Story, one: Step) -> str:
+    """Say which release gives a turn away before its thread knows the end of an operation."""
+    kind = group(one.stmt)
+    awaits = [
+        s.site
+        for s in story.program(one.agent)
+        if isinstance(s.site.stmt, kir.AsyncAwait) and s.site.stmt.kind is kind
+    ]
+    for step in story.steps[one.number : story.second]:
+        mates = story.team(step.agent)[0] == story.team(one.agent)[0]
+        if not awaits or not mates or not isinstance(step.stmt, kir.BlockSerializeRelease):
+            continue
+        late, kinds = awaits[-1], story.world.kinds
+        if step.agent != one.agent and late.line < step.site.line:
+            return (
+                f"{_named(step)} is by {kinds[step.agent]}, and nothing joins {kinds[one.agent]} "
+                f"with it after line {late.line}"
+            )
+        if step.agent == one.agent and late.line > step.site.line > one.site.line:
+            return f"line {late.line}: {line(late.stmt)} comes after the release of line " + str(
+                step.site.line
+            )
+    return ""
 
 
 def _knows(story: Story) -> str:
