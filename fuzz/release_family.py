@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuzz import release_rewrites as do
 from fuzz.mutate_site import closed
 from fuzz.release_rewrites import RewriteError
+from fuzz.skeletons import Skeleton
 from fuzz.skeletons_cookbook import recipe
 from fuzz.skeletons_matmul import scheduled
 from fuzz.skeletons_tile import Start
@@ -82,9 +82,11 @@ class Member:
 @cache
 def kernel_of(base: str) -> kir.Kernel:
     """Return a kernel of `BASES`, the same object every time."""
-    if base in RECIPES:
-        return cookbook.RECIPES[base](stages=STAGES)
-    return scheduled(base, 0).kernel
+    return _skeleton(base).kernel
+
+
+def _skeleton(base: str) -> Skeleton:
+    return recipe(base, STAGES) if base in RECIPES else scheduled(base, 0)
 
 
 @cache
@@ -93,8 +95,7 @@ def launches_of(base: str) -> tuple[Start, ...]:
 
     Only the simulator and the explorer need them: the prover speaks of all.
     """
-    skeleton = recipe(base, STAGES) if base in RECIPES else scheduled(base, 0)
-    some = [start for start in skeleton.launches if start[1].get("splits", 1) > 1]
+    some = [start for start in _skeleton(base).launches if start[1].get("splits", 1) > 1]
     return tuple(sorted(some, key=_cost))
 
 

@@ -85,8 +85,9 @@ def _given(story: Story) -> str:
 def _twice(story: Story, one: Step) -> str:
     """Say that several threads of a CTA issue one and the same copy."""
     two = story.steps[story.second]
-    same = one.site is two.site and one.k == two.k and one.agent != two.agent
-    if not same or not isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad):
+    same = one.site.line == two.site.line and one.k == two.k and one.agent != two.agent
+    mates = story.team(one.agent)[0] == story.team(two.agent)[0]
+    if not (same and mates) or not isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad):
         return ""
     kinds = story.world.kinds
     who = f"{kinds[one.agent]} and by {kinds[two.agent]}"

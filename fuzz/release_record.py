@@ -1,0 +1,194 @@
+"""What is known of the release family: who noticed which kernel, in one JSON file.
+
+It imports nothing of ours, so that the report can read it without the compiler.
+
+The file holds an object::
+
+    {"version": 1,
+     "facts": {"started": "2026-11-21T20:00:00+00:00", "seconds": 201.5, "gpu": "NVIDIA H200", ...},
+     "rows": [{"key": "split_k_tma/no-await", "base": "split_k_tma", "name": "no await",
+               "says": "...", "legal": false, "diff": "...", "witness": "{...}",
+               "cells": {"prover": {"status": "betrayed", "says": "drain", "count": 3, "of": 3,
+                                    "seconds": 0.1, "detail": "..."}, ...}}, ...]}
+
+`facts` are those of `fuzz.environment` with the GPU, its driver and the sanitizer's version.  A
+judge that is not in `cells` was not asked: not measured, which is never a pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+VERSION = 1
+NAME = "release.json"
+"""Name of the file, beside the ledger."""
+
+JUDGES = {
+    "prover": "Every trip count, every interleaving",
+    "simulator": "Adversarial schedules of small launches",
+    "explorer": "Every interleaving of small launches",
+    "gpu": "Values of many launches on the same semaphores",
+    "gpu with delays": "The same, threads and engines held up at random",
+    "racecheck": "compute-sanitizer, hazards in shared memory",
+    "synccheck": "compute-sanitizer, wrong use of barriers",
+    "memcheck": "compute-sanitizer, accesses out of bounds",
+}
+"""Who is asked, in the order of the table, and what it looks at."""
+PROVING = ("prover", "simulator", "explorer")
+"""Judges that must notice every defect; what the others do not show they may not be able to see."""
+DEVICE = tuple(name for name in JUDGES if name not in PROVING)
+"""Judges that need a GPU."""
+SANITIZERS = ("racecheck", "synccheck", "memcheck")
+
+STATUSES = ("betrayed", "silent", "unknown")
+"""Noticed; asked and nothing noticed; asked without an answer (crashed, timed out, not there)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one judge said of one kernel.
+
+    Parameters
+    ----------
+    status : str
+        One of `STATUSES`.
+    says : str
+        A few words: kinds of findings, ``hang``, or why there is no answer.
+    count, of : int
+        Launches that were wrong, of all; or findings, of claims.  0 of 0 where nothing is counted.
+    seconds : float
+        Wall time of the judge.
+    detail : str
+        What convinces a reader.
+
+    Raises
+    ------
+    ValueError
+        If the status is none, or a kernel passes though nothing was looked at.
+    """
+
+    status: str
+    says: str
+    count: int = 0
+    of: int = 0
+    seconds: float = 0.0
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"Cell(status={self.status!r}): pick one of {STATUSES}")
+        if self.status == "silent" and (self.of < 1 or self.count):
+            raise ValueError(
+                f"Cell(silent, count={self.count}, of={self.of}): who was silent has looked at "
+                "something and found nothing; say unknown"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel of the family, and who noticed.
+
+    Parameters
+    ----------
+    key, base, name, says, legal
+        Of `fuzz.release_family.Member`.
+    diff : str
+        Statements of the unchanged kernel and of this one that differ.
+    witness : str
+        An execution that goes wrong as JSON of `oracles.witness_json`; empty without one.
+    cells : mapping of str to Cell
+        By judge, a key of `JUDGES`; who was not asked is not there.
+    """
+
+    key: str
+    base: str
+    name: str
+    says: str
+    legal: bool
+    diff: str = ""
+    witness: str = ""
+    cells: dict[str, Cell] = field(default_factory=dict)
+
+
+class Book:
+    """The file, written anew after every answer, so that nothing is lost when a run is ended.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made.
+    rows : iterable of Row
+        The kernels, in the order of the table.
+    facts : mapping
+        What the run was made with.
+    """
+
+    def __init__(
+        self, path: Path, rows: Iterable[Row], facts: dict[str, str | int | float]
+    ) -> None:
+        self._path = path
+        self.rows = {row.key: row for row in rows}
+        self.facts = facts
+        self.save()
+
+    def add(self, key: str, judge: str, cell: Cell) -> None:
+        """Keep what a judge said of a kernel.
+
+        Raises
+        ------
+        ValueError
+            If there is no such judge.
+        """
+        if judge not in JUDGES:
+            raise ValueError(f"Book.add({judge!r}): pick one of {tuple(JUDGES)}")
+        row = self.rows[key]
+        self.rows[key] = replace(row, cells={**row.cells, judge: cell})
+        self.save()
+
+    def told(self, key: str, diff: str, witness: str) -> None:
+        """Keep what a reader is shown of a kernel."""
+        self.rows[key] = replace(self.rows[key], diff=diff, witness=witness)
+        self.save()
+
+    def note(self, **facts: str | int | float) -> None:
+        """Keep facts that are known later."""
+        self.facts |= facts
+        self.save()
+
+    def save(self) -> None:
+        """Write beside and rename, so that no reader sees half a file."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [asdict(row) for row in self.rows.values()]
+        content = {"version": VERSION, "facts": self.facts, "rows": rows}
+        folder = self._path.parent
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, suffix=".json") as file:
+            json.dump(content, file, indent=1)
+        os.replace(file.name, self._path)
+
+
+def load(path: Path) -> tuple[list[Row], dict[str, str | int | float]]:
+    """Return rows and facts of a file.
+
+    Raises
+    ------
+    ValueError
+        If it was written by another version, or holds something else.
+    """
+    what = f"release_record.load({path})"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version = content["version"]
+        if version == VERSION:
+            rows = [
+                Row(**{**row, "cells": {name: Cell(**cell) for name, cell in row["cells"].items()}})
+                for row in content["rows"]
+            ]
+            return rows, content["facts"]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{what}: no results of the release family ({error})") from error
+    raise ValueError(f"{what}: version {version}, this program reads {VERSION}; measure again")
