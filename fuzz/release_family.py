@@ -243,3 +243,17 @@ FAMILY: tuple[Member, ...] = (
     ),
 )
 """Every member, kernel by kernel and rule by rule; the unchanged kernels first."""
+
+
+def member(key: str) -> Member:
+    """Return the member of a key.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    for one in FAMILY:
+        if one.key == key:
+            return one
+    raise ValueError(f"member({key!r}): pick one of {', '.join(m.key for m in FAMILY)}")

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from fuser.kernel_text import text
 from fuzz.crosscheck_judge import explore, simulate
-from fuzz.release_family import FAMILY, Member, kernel_of, launches_of
+from fuzz.release_family import FAMILY, Member, kernel_of, launches_of, member
 from fuzz.release_record import Cell, Row
 from fuzz.skeletons_tile import Start
 from oracles import prover, witness_json
+from oracles.lanes import brief
 from oracles.verdict import Status, Verdict
 
 SCHEDULES = 12
@@ -27,25 +28,14 @@ def rows(members: tuple[Member, ...] = FAMILY) -> list[Row]:
     return [Row(m.key, m.base, m.name, m.says, m.legal) for m in members]
 
 
-def member(key: str) -> Member:
-    """Return the member of a key.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
-    for one in FAMILY:
-        if one.key == key:
-            return one
-    raise ValueError(f"member({key!r}): pick one of {', '.join(m.key for m in FAMILY)}")
-
-
 def difference(member: Member) -> str:
     """Return the lines of the kernel's text that differ from the base's, with their neighbours."""
-    old, new = text(kernel_of(member.base)), text(member.kernel)
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+    old, new = (
+        [brief(line) for line in text(kernel).splitlines()]
+        for kernel in (kernel_of(member.base), member.kernel)
+    )
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[3:]
+    return "\n".join("  \u22ee" if line.startswith("@@") else line for line in lines)
 
 
 def witness(member: Member) -> str:
@@ -106,7 +96,7 @@ def cell(verdicts: list[Verdict], seconds: float = 0.0) -> Cell:
         case Status.FAIL:
             kinds = ", ".join(dict.fromkeys(f.kind for f in errors))
             of = max(checked, len(errors))
-            detail = "\n\n".join(map(str, errors))
+            detail = brief("\n\n".join(map(str, errors)))
             return Cell("betrayed", kinds, len(errors), of, seconds, detail)
         case Status.UNKNOWN | Status.UNSUPPORTED:
             return Cell("unknown", last.status.value, 0, checked, seconds, last.reason)

@@ -1,0 +1,260 @@
+"""Kernels of the release family on a GPU, launch after launch on the same memory.
+
+Semaphores are zeroed once, before the first launch, and never again by the host: what a launch
+leaves is what the next one finds.  Workspace and output are filled with NaN before every launch,
+and inputs change, so that nothing old passes for new.  Inputs are small integers: every order of
+additions gives the same numbers, and a single one that is missing shows.
+
+A drain that is missing shows only where a copy is still under way when its turn is over.  So
+shapes go up to a thousand CTAs, many of them on one SM; with delays (`fuzz.release_delays`) a copy
+stands behind many others, and every other launch runs beside a copy of 64 MB.
+
+`python -m fuzz.release_launches KEY` launches one kernel once, for a sanitizer to watch.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from fuser import codegen
+from fuser.expr import Expr, Var
+from fuser.kernel_launch import Prepared
+from fuser.nvrtc import compile_cubin
+from fuser.scratch import number
+from fuzz.release_delays import LAUNCH, delayed
+from fuzz.release_family import RECIPES, Member, member
+from fuzz.release_record import Cell
+
+HANG_S = 2.0
+"""Seconds after which launches of microseconds hang."""
+RESCUE_S = 3.0
+"""Seconds for which semaphores of hanging kernels are written."""
+BATCH = 10
+"""Launches between two looks at the results; the first two launches are looked at alone."""
+SEED = 1 << 16
+"""Distance of the launch numbers of two seeds of delays."""
+SEEDS = 5
+"""Seeds of delays, each for a part of the launches."""
+SETS = 2
+"""Sets of inputs that take turns."""
+TRAFFIC_NBYTES = 1 << 26
+DONE = "release-launches:"
+"""How the line begins that says that a kernel was launched; sanitizers print much around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Extents of a product and the number of CTAs that share a tile."""
+
+    m: int
+    n: int
+    k: int
+    splits: int
+
+
+SHAPES = (
+    Shape(64, 16, 96, 3),
+    Shape(100, 24, 200, 5),
+    Shape(256, 64, 512, 4),
+    Shape(512, 128, 256, 8),
+)
+"""One tile, tails along every axis, a CTA for each SM, and many CTAs on each."""
+
+
+def params_of(member: Member, shape: Shape) -> tuple[int, dict[str, int]]:
+    """Return grid and parameters of a launch."""
+    if member.base in RECIPES:
+        params = {"M": shape.m, "N": shape.n, "K": shape.k, "splits": shape.splits}
+    else:
+        params = {"n0": shape.m, "n1": shape.n, "n2": shape.k, "raster": 1, "splits": shape.splits}
+        params |= {"T0_s0": shape.k, "T1_s1": shape.k, "T6_s0": shape.n}
+    kernel = member.kernel
+    values: dict[Var, Expr] = {p: params[p.name] for p in kernel.params}
+    (turns,) = kernel.semaphores
+    return number(turns.count, values) * shape.splits, params
+
+
+def sources(key: str) -> tuple[str, str]:
+    """Return the CUDA text of a member, without delays and with them."""
+    plain = codegen.source(member(key).kernel)
+    return plain, delayed(plain)
+
+
+def compiled(key: str) -> None:
+    """Compile both texts of a member, to be found when they are launched."""
+    for source in sources(key):
+        compile_cubin(source)
+
+
+class Trial:
+    """A kernel with inputs of one shape, and what is expected of it."""
+
+    def __init__(self, member: Member, shape: Shape, *, delays: bool) -> None:
+        kernel = member.kernel
+        grid, params = params_of(member, shape)
+        made = torch.Generator().manual_seed(shape.m)
+
+        def integers(rows: int, cols: int) -> torch.Tensor:
+            return torch.randint(-2, 3, (rows, cols), generator=made)
+
+        lefts = [integers(shape.m, shape.k) for _ in range(SETS)]
+        right, bias = integers(shape.n, shape.k), integers(1, shape.n)
+        left = torch.empty(shape.m, shape.k, dtype=torch.bfloat16, device="cuda")
+        tensors = {kernel.tensors[0].name: left, kernel.tensors[1].name: right.bfloat16().cuda()}
+        sums = [one.float() @ right.float().T for one in lefts]
+        dtype = torch.float32
+        if member.base not in RECIPES:
+            tensors[kernel.tensors[2].name] = bias.bfloat16().cuda()
+            sums, dtype = [(one + bias).relu().bfloat16() for one in sums], torch.bfloat16
+        self._left = left
+        self._given = [one.bfloat16().cuda() for one in lefts]
+        self._want = [one.cuda() for one in sums]
+        self._out = torch.empty(shape.m, shape.n, dtype=dtype, device="cuda")
+        tensors[kernel.outputs[0]] = self._out
+        self._delays = delays
+        source = sources(member.key)[delays]
+        more = {LAUNCH: 0} if delays else {}
+        self._prepared = Prepared(kernel, grid, params, tensors, source=source, more=more)
+        self._wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+        # Made now, for nothing can be allocated beside a kernel that hangs.
+        self._semaphore = self._prepared.counters[kernel.semaphores[0].name]
+        self._side, self._done = torch.cuda.Stream(), torch.cuda.Event()
+        count = self._semaphore.numel()
+        self._turns = [
+            torch.full((count,), turn, dtype=torch.int32).pin_memory()
+            for turn in range(shape.splits)
+        ]
+        size = TRAFFIC_NBYTES if delays else 0
+        self._traffic = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2)]
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Load what `launch` needs but the kernel: beside one that hangs, loading would wait."""
+        self._fill(0)
+        self._out.copy_(self._want[0])
+        self._compare(0)
+        self._wrong.zero_()
+        torch.cuda.synchronize()
+
+    def _fill(self, which: int) -> None:
+        self._left.copy_(self._given[which])
+        self._out.fill_(float("nan"))
+        for workspace in self._prepared.workspaces.values():
+            workspace.fill_(0xFF)
+
+    def _compare(self, which: int) -> None:
+        self._wrong += (self._out != self._want[which]).any()
+
+    def launch(self, count: int, seed: int = 0) -> None:
+        """Launch once and compare, without waiting for anything."""
+        which = count % SETS
+        self._fill(which)
+        if self._delays:
+            self._prepared.write(LAUNCH, seed * SEED + count)
+            if count % 2:
+                with torch.cuda.stream(self._side):
+                    self._traffic[0].copy_(self._traffic[1])
+        self._prepared.launch()
+        self._compare(which)
+
+    def finished(self, seconds: float) -> bool:
+        """Wait until everything is done, but not for ever."""
+        self._done.record()
+        end = time.monotonic() + seconds
+        while not self._done.query():
+            if time.monotonic() > end:
+                return False
+            time.sleep(1e-4)
+        return True
+
+    def wrong(self) -> int:
+        """Return how many launches, of all so far, have left a wrong number."""
+        return int(self._wrong.item())
+
+    def rescue(self, seconds: float) -> bool:
+        """Give hanging CTAs their turns, one after the other, until all have ended.
+
+        This spares the process and its context; where it does not help, ending the process does.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for turns in self._turns:
+                with torch.cuda.stream(self._side):
+                    self._semaphore.copy_(turns, non_blocking=True)
+                if self.finished(1e-3):
+                    return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What launches came to.
+
+    Parameters
+    ----------
+    cell : Cell
+        For the table.
+    stuck : bool
+        Whether a kernel still hangs, so that this process is lost.
+    """
+
+    cell: Cell
+    stuck: bool = False
+
+
+def asked(key: str, *, delays: bool, launches: int, seconds: float) -> str:
+    """Return what `judge` is asked."""
+    return json.dumps([key, delays, launches, seconds])
+
+
+def judge(request: str) -> Tried:
+    """Launch a member over and over; one string in, so that a child process can do it."""
+    key, delays, launches, seconds = json.loads(request)
+    one, begin = member(key), time.monotonic()
+    wrong = done = 0
+    shown: list[str] = []
+    for shape in SHAPES:
+        trial = Trial(one, shape, delays=delays)
+        each, count = -(-launches // len(SHAPES)), 0
+        while count < each and (time.monotonic() - begin < seconds or not count):
+            batch = 1 if count < 2 else min(BATCH, each - count)
+            for n in range(count, count + batch):
+                trial.launch(n, 1 + n * SEEDS // each)
+            if not trial.finished(HANG_S):
+                stuck = not trial.rescue(RESCUE_S)
+                at = f"launch {count + 1}" if batch == 1 else f"launches {count + 1} to "
+                at += "" if batch == 1 else str(count + batch)
+                detail = "\n".join([*shown, f"{shape}: no end of {at} within {HANG_S:g} s"])
+                total = done + count + batch
+                cell = Cell("betrayed", "hang", wrong + 1, total, _since(begin), detail)
+                return Tried(cell, stuck)
+            count += batch
+        bad = trial.wrong()
+        shown.append(f"{shape}: {bad} of {count} launches wrong")
+        wrong, done = wrong + bad, done + count
+    status = "betrayed" if wrong else "silent"
+    says = "values" if wrong else ""
+    return Tried(Cell(status, says, wrong, done, _since(begin), "\n".join(shown)))
+
+
+def _since(begin: float) -> float:
+    return time.monotonic() - begin
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Launch one member once, on the smallest shape, and say so."""
+    (key,) = sys.argv[1:] if argv is None else argv
+    trial = Trial(member(key), SHAPES[0], delays=False)
+    trial.launch(0)
+    torch.cuda.synchronize()
+    print(f"{DONE} {json.dumps({'launches': 1, 'wrong': trial.wrong()})}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
