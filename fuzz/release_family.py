@@ -9,14 +9,13 @@ judge that refuses everything is seen through.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
 from fuser import kernel_ir as kir
 from fuzz import release_rewrites as do
 from fuzz.mutate_site import closed
-from fuzz.release_rewrites import RewriteError
+from fuzz.release_rewrites import Rewrite, RewriteError
 from fuzz.skeletons import Skeleton
 from fuzz.skeletons_cookbook import recipe
 from fuzz.skeletons_matmul import scheduled
@@ -28,8 +27,6 @@ RECIPES = ("split_k", "split_k_tma")
 COMPILED = ("split_pipelined",)
 BASES = (*RECIPES, *COMPILED)
 """Kernels that the family changes: ordinary accesses, bulk copies, and one that is compiled."""
-
-Rewrite = Callable[[kir.Kernel], kir.Kernel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +148,7 @@ FAMILY: tuple[Member, ...] = (
     ),
     Member(
         _T,
-        "release by another warp, no barrier",
+        "release by another warp without a barrier",
         "Nothing orders the await of one thread before the release of another.",
         partial(do.release_elsewhere, barrier=False),
     ),

@@ -30,7 +30,16 @@ from fuzz.environment import machine, versions
 from fuzz.release_family import FAMILY, Member
 from fuzz.release_judges import judged, rows
 from fuzz.release_launches import Tried, asked, compiled, judge
-from fuzz.release_record import JUDGES, NAME, PROVING, SANITIZERS, Book, Cell, Row
+from fuzz.release_record import (
+    JUDGES,
+    NAME,
+    SANITIZERS,
+    Book,
+    Cell,
+    misjudged,
+    unanswered,
+    words,
+)
 
 LAUNCHES = 400
 """Launches of a kernel, over all shapes; with delays as many again."""
@@ -134,7 +143,7 @@ def judge_on_device(book: Book, keys: list[str], launches: int, seconds: float) 
                 request = asked(key, delays=delays, launches=launches, seconds=seconds)
                 cell = device.ask(request)
                 book.add(key, name, cell)
-                click.echo(f"{name}: {key}: {words(cell)} ({cell.seconds:.1f} s)")
+                click.echo(f"{name}: {key}: {words(name, cell)} ({cell.seconds:.1f} s)")
     finally:
         device.close()
 
@@ -154,34 +163,7 @@ def judge_by_sanitizers(book: Book, keys: list[str], workers: int) -> None:
             key, tool = asked_of[future]
             cell = future.result()
             book.add(key, tool, cell)
-            click.echo(f"{tool}: {key}: {words(cell)} ({cell.seconds:.1f} s)")
-
-
-def words(cell: Cell | None) -> str:
-    """Say in a few words what is in a cell; the report says it in the same words."""
-    if cell is None:
-        return "not measured"
-    if cell.status == "betrayed":
-        return f"{cell.says} ({cell.count} of {cell.of})"
-    return cell.status if cell.status == "silent" else f"unknown: {cell.says}"
-
-
-def misjudged(rows: list[Row]) -> list[str]:
-    """Say where a judge is wrong: a defect that a proving one misses, a legal kernel refused."""
-    found = []
-    for row in rows:
-        for name, cell in row.cells.items():
-            if row.legal and cell.status == "betrayed":
-                found.append(f"{name} refuses {row.key}, which is legal: {words(cell)}")
-            if not row.legal and name in PROVING and cell.status == "silent":
-                found.append(f"{name} is silent about {row.key}: {row.says}")
-    return found
-
-
-def unanswered(rows: list[Row]) -> int:
-    """Count the cells without an answer, those of judges that were not asked among them."""
-    cells = [row.cells.get(name) for row in rows for name in JUDGES]
-    return sum(cell is None or cell.status == "unknown" for cell in cells)
+            click.echo(f"{tool}: {key}: {words(tool, cell)} ({cell.seconds:.1f} s)")
 
 
 def _facts() -> dict[str, str | int | float]:
@@ -242,10 +224,11 @@ def main(
             judge_by_sanitizers(book, keys, workers)
     book.note(seconds=round(time.monotonic() - begin, 1))
     _print(book)
-    wrong = misjudged(list(book.rows.values()))
-    open_ = unanswered(list(book.rows.values()))
-    for line in wrong:
-        click.echo(line)
+    judged_rows = list(book.rows.values())
+    wrong = [(name, row) for row in judged_rows for name in JUDGES if misjudged(row, name)]
+    open_ = unanswered(judged_rows)
+    for name, row in wrong:
+        click.echo(f"{name} is wrong about {row.key}: {words(name, row.cells[name])}; {row.says}")
     click.echo(
         f"{len(keys)} kernels, {len(wrong)} wrong answers, {open_} cells without an answer; "
         f"results {out / NAME}"
@@ -256,7 +239,7 @@ def main(
 def _print(book: Book) -> None:
     table = Table("kernel", *JUDGES)
     for row in book.rows.values():
-        table.add_row(row.key, *(words(row.cells.get(name)) for name in JUDGES))
+        table.add_row(row.key, *(words(name, row.cells.get(name)) for name in JUDGES))
     Console(width=220).print(table)
 
 

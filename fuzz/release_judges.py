@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import time
 from collections.abc import Callable
 
@@ -12,7 +13,6 @@ from fuzz.release_family import FAMILY, Member, kernel_of, launches_of, member
 from fuzz.release_record import Cell, Row
 from fuzz.skeletons_tile import Start
 from oracles import prover, witness_json
-from oracles.lanes import brief
 from oracles.verdict import Status, Verdict
 
 SCHEDULES = 12
@@ -22,10 +22,18 @@ STATES = 50_000
 LAUNCHES = 4
 """Launches that simulator and explorer go through, until one of them is wrong."""
 
+_BOX = re.compile(r"(?<=\w)\[[^\[\]]{17,}\]")
+"""Coordinates of a box: they are the same in all kernels of a base."""
+
 
 def rows(members: tuple[Member, ...] = FAMILY) -> list[Row]:
     """Return the rows of a table that nobody has filled in yet."""
     return [Row(m.key, m.base, m.name, m.says, m.legal) for m in members]
+
+
+def brief(said: str) -> str:
+    """Return a text without the coordinates of boxes."""
+    return _BOX.sub("[\u2026]", said)
 
 
 def difference(member: Member) -> str:

@@ -29,6 +29,7 @@ from fuser.scratch import number
 from fuzz.release_delays import LAUNCH, delayed
 from fuzz.release_family import RECIPES, Member, member
 from fuzz.release_record import Cell
+from fuzz.release_sanitizers import DONE
 
 HANG_S = 2.0
 """Seconds after which launches of microseconds hang."""
@@ -43,8 +44,6 @@ SEEDS = 5
 SETS = 2
 """Sets of inputs that take turns."""
 TRAFFIC_NBYTES = 1 << 26
-DONE = "release-launches:"
-"""How the line begins that says that a kernel was launched; sanitizers print much around it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,6 @@ judge that is not in `cells` was not asked: not measured, which is never a pass.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -87,6 +85,24 @@ class Cell:
                 f"Cell(silent, count={self.count}, of={self.of}): who was silent has looked at "
                 "something and found nothing; say unknown"
             )
+
+
+def words(judge: str, cell: Cell | None) -> str:
+    """Say in a few words what a judge said."""
+    if cell is None:
+        return "not measured"
+    match cell.status:
+        case "betrayed" if judge in PROVING or cell.says in ("hang", "CUDA error"):
+            return cell.says
+        case "betrayed" if judge in SANITIZERS:
+            what = "hazard" if judge == "racecheck" else "error"
+            return f"{cell.says}: {cell.count} {what}" + ("s" if cell.count > 1 else "")
+        case "betrayed":
+            return f"{cell.count} of {cell.of} launches"
+        case "silent":
+            return "silent"
+        case _:
+            return f"unknown: {cell.says}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +181,25 @@ class Book:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         rows = [asdict(row) for row in self.rows.values()]
         content = {"version": VERSION, "facts": self.facts, "rows": rows}
-        folder = self._path.parent
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, suffix=".json") as file:
-            json.dump(content, file, indent=1)
-        os.replace(file.name, self._path)
+        half = self._path.with_name(f"{self._path.name}.part")
+        half.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        half.replace(self._path)
+
+
+def misjudged(row: Row, judge: str) -> bool:
+    """Tell whether a judge is wrong: refuses what is legal, or misses what it has to notice."""
+    cell = row.cells.get(judge)
+    if cell is None:
+        return False
+    if row.legal:
+        return cell.status == "betrayed"
+    return cell.status == "silent" and judge in PROVING
+
+
+def unanswered(rows: Iterable[Row]) -> int:
+    """Count the cells without an answer, those of judges that were not asked among them."""
+    cells = [row.cells.get(judge) for row in rows for judge in JUDGES]
+    return sum(cell is None or cell.status == "unknown" for cell in cells)
 
 
 def load(path: Path) -> tuple[list[Row], dict[str, str | int | float]]:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op
 from fuzz.mutate_site import Site, edited, sites
+
+Rewrite = Callable[[kir.Kernel], kir.Kernel]
 
 
 class RewriteError(ValueError):

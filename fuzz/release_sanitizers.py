@@ -24,7 +24,7 @@ LIMIT_S = 90.0
 """Wall limit of one kernel under one tool."""
 LAUNCHER = "fuzz.release_launches"
 DONE = "release-launches:"
-"""How the launcher's line begins that says that the kernel was launched."""
+"""How the line begins by which the launcher says that the kernel was launched."""
 DETAIL = 3000
 """Characters of a report that are kept."""
 
@@ -38,11 +38,11 @@ _REPORT = re.compile(r"^=+ (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY)
 _NO_KERNELS = re.compile(r"^(Program hit |Error: process |Target application )")
 """A call of the driver that failed, for libraries try things out; and how the process ended."""
 _BROKEN = re.compile(
-    r"Internal Sanitizer Error|Target application terminated before first instrumented"
-    r"|No attachable process found|Failed to (?:initialize|inject|create)|Unable to find"
-    r"|not supported (?:on|by) this device",
-    re.I,
+    r"^=+ .*(Internal Sanitizer Error|terminated before first instrumented|No attachable process"
+    r"|Failed to (initialize|inject|create)|Unable to find|not supported (on|by))",
+    re.I | re.M,
 )
+"""The tool did not do its work; what it counts is worth nothing then."""
 
 
 def find() -> Path | None:
