@@ -29,13 +29,14 @@ from fuzz.child import Child, Lost
 from fuzz.environment import machine, versions
 from fuzz.release_family import FAMILY, Member
 from fuzz.release_judges import judged, rows
-from fuzz.release_launches import Tried, asked, compiled, judge
+from fuzz.release_launches import asked, compiled, judge
 from fuzz.release_record import (
     JUDGES,
     NAME,
     SANITIZERS,
     Book,
     Cell,
+    Tried,
     misjudged,
     unanswered,
     words,

@@ -28,7 +28,7 @@ from fuser.nvrtc import compile_cubin
 from fuser.scratch import number
 from fuzz.release_delays import LAUNCH, delayed
 from fuzz.release_family import RECIPES, Member, member
-from fuzz.release_record import Cell
+from fuzz.release_record import Cell, Tried
 from fuzz.release_sanitizers import DONE
 
 HANG_S = 2.0
@@ -188,22 +188,6 @@ class Trial:
                 if self.finished(1e-3):
                     return True
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """What launches came to.
-
-    Parameters
-    ----------
-    cell : Cell
-        For the table.
-    stuck : bool
-        Whether a kernel still hangs, so that this process is lost.
-    """
-
-    cell: Cell
-    stuck: bool = False
 
 
 def asked(key: str, *, delays: bool, launches: int, seconds: float) -> str:

@@ -106,6 +106,22 @@ def words(judge: str, cell: Cell | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """What launches came to.
+
+    Parameters
+    ----------
+    cell : Cell
+        For the table.
+    stuck : bool
+        Whether a kernel still hangs, so that this process is lost.
+    """
+
+    cell: Cell
+    stuck: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One kernel of the family, and who noticed.
 

@@ -1,0 +1,82 @@
+"""Launches of the release family: right numbers of CTAs here, right values on a device."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from fuser import kernel_ir as kir
+from fuser.kernel_launch import values_of
+from fuzz.release_family import BASES, FAMILY, Member, member
+from fuzz.release_launches import SHAPES, Shape, Trial, asked, judge, main, params_of, sources
+from fuzz.release_sanitizers import DONE
+
+CONTROLS = tuple(m for m in FAMILY if m.name == "control")
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("control", CONTROLS, ids=lambda m: m.key)
+def test_launches_keep_the_conditions_of_the_kernel(control: Member, shape: Shape) -> None:
+    """A launch that breaks one would betray the control."""
+    grid, params = params_of(control, shape)
+    values = values_of(control.kernel, grid, params)
+    assert values[kir.GRID] == grid
+    assert grid % shape.splits == 0
+    assert shape.n % 8 == shape.k % 8 == 0
+
+
+def test_shapes_reach_from_one_tile_to_many_ctas_on_each_processor() -> None:
+    """Few CTAs meet often; many are in each other's way."""
+    grids = [params_of(member("split_k_tma/control"), shape)[0] for shape in SHAPES]
+    assert grids[0] <= 6
+    assert grids[-1] >= 1000
+    assert len({shape.splits for shape in SHAPES}) == len(SHAPES)
+
+
+def test_a_member_has_two_texts() -> None:
+    """With delays and without."""
+    plain, late = sources("split_k/control")
+    assert "delay::" not in plain
+    assert "delay::sleep" in late
+
+
+def test_a_request_is_a_line() -> None:
+    """A child takes one string."""
+    assert json.loads(asked("k", delays=True, launches=3, seconds=2.0)) == ["k", True, 3, 2.0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("delays", [False, True])
+@pytest.mark.parametrize("base", BASES)
+def test_the_control_is_right(base: str, delays: bool) -> None:
+    """Every launch, on the semaphores that the one before has left."""
+    tried = judge(asked(f"{base}/control", delays=delays, launches=80, seconds=10.0))
+    assert tried.cell.status == "silent", tried
+    assert tried.cell.of == 80
+
+
+@pytest.mark.gpu
+def test_a_hang_is_seen_and_the_device_goes_on() -> None:
+    """The second launch of a kernel that leaves its semaphore dirty waits for ever."""
+    tried = judge(asked("split_k/semaphore-not-reset", delays=False, launches=80, seconds=10.0))
+    assert (tried.cell.status, tried.cell.says, tried.stuck) == ("betrayed", "hang", False)
+    after = judge(asked("split_k/control", delays=False, launches=8, seconds=10.0))
+    assert after.cell.status == "silent"
+
+
+@pytest.mark.gpu
+def test_a_sum_that_counts_a_tile_many_times_is_seen() -> None:
+    """The comparison is awake."""
+    trial = Trial(member("split_k_tma/issued-by-a-whole-warp"), SHAPES[0], delays=False)
+    trial.launch(0)
+    torch.cuda.synchronize()
+    assert trial.wrong() == 1
+
+
+@pytest.mark.gpu
+def test_the_launcher_says_that_it_has_launched(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sanitizer's summary alone does not."""
+    assert main(["split_k/control"]) == 0
+    assert capsys.readouterr().out == f'{DONE} {{"launches": 1, "wrong": 0}}\n'
