@@ -40,10 +40,16 @@ def read(ledger: Path, runs: list[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.
 def report(ledger: Path, runs: list[str], out: Path) -> None:
     """Write the page of these runs, and of the release family where its results lie beside."""
     beside = ledger.parent / NAME
-    family = [release.section(*load(beside))] if beside.is_file() else []
-    if not ledger.is_file():
-        page.write(out, "fuser correctness", release.headline(load(beside)[0]), family)
-        return
+    family: list[page.Section] = []
+    if beside.is_file():
+        try:
+            rows, facts = load(beside)
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
+        family = [release.section(rows, facts)]
+        if not ledger.is_file():
+            page.write(out, "fuser correctness", release.headline(rows), family)
+            return
     records, found, repros = read(ledger, runs)
     sections = [
         correctness.totals(records, found),

@@ -90,6 +90,13 @@ def test_results_beside_a_ledger_become_a_page(tmp_path: Path) -> None:
     assert '<svg class="lanes' in page or 'class="lanes"' in page
 
 
+def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    """Leaving them out would look like a report without such a section."""
+    (tmp_path / NAME).write_text("{}")
+    with pytest.raises(SystemExit, match="no results of the release family"):
+        main([str(tmp_path / "ledger.sqlite")])
+
+
 def test_without_any_results_there_is_no_page(tmp_path: Path) -> None:
     """And the message says how to get some."""
     with pytest.raises(SystemExit):
