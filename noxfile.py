@@ -78,7 +78,7 @@ def proofs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def release(session: nox.Session) -> None:
-    """Ask every judge about turns that are given on too early: nox -s release -- --no-sanitizers."""
+    """Ask every judge about turns given on too early: nox -s release -- --no-sanitizers."""
     # 3: somebody could not be asked, such as a GPU that is not there; the table says who.
     python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
     command = (python, "-m", "fuzz.release_gpu", *session.posargs)

@@ -16,7 +16,8 @@ from fuser import kernel_ir as kir
 from fuzz import release_rewrites as do
 from fuzz.mutate_site import closed
 from fuzz.release_rewrites import Rewrite, RewriteError
-from fuzz.skeletons import Skeleton
+from fuzz.release_wide import wide_pattern, wide_turns
+from fuzz.skeletons import Skeleton, skeleton
 from fuzz.skeletons_cookbook import recipe
 from fuzz.skeletons_matmul import scheduled
 from fuzz.skeletons_tile import Start
@@ -24,9 +25,10 @@ from fuzz.skeletons_tile import Start
 STAGES = 2
 """Slots of the rings of the recipes."""
 RECIPES = ("split_k", "split_k_tma")
-COMPILED = ("split_pipelined",)
-BASES = (*RECIPES, *COMPILED)
-"""Kernels that the family changes: ordinary accesses, bulk copies, and one that is compiled."""
+WIDE = "wide_turns"
+COMPILED = "split_pipelined"
+BASES = (*RECIPES, WIDE, COMPILED)
+"""What is changed: ordinary accesses, bulk copies, large ones, and a compiled kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ def kernel_of(base: str) -> kir.Kernel:
 
 
 def _skeleton(base: str) -> Skeleton:
+    if base == WIDE:
+        return skeleton(wide_pattern(), wide_turns(), base)
     return recipe(base, STAGES) if base in RECIPES else scheduled(base, 0)
 
 
@@ -101,142 +105,127 @@ def _cost(start: Start) -> tuple[int, int]:
     return abs(grid - 3), max(params.values())
 
 
-_R, _T, _C = RECIPES[0], RECIPES[1], COMPILED[0]
+_R, _T, _W, _C = BASES
+
+
+def _members(
+    bases: tuple[str, ...], name: str, says: str, rewrite: Rewrite, *, legal: bool = False
+) -> tuple[Member, ...]:
+    return tuple(Member(base, name, says, rewrite, legal) for base in bases)
+
 
 FAMILY: tuple[Member, ...] = (
-    *(Member(b, "control", "The kernel as it is.", do.unchanged, legal=True) for b in BASES),
-    Member(
-        _T,
+    *_members(BASES, "control", "The kernel as it is.", do.unchanged, legal=True),
+    *_members(
+        (_T, _W),
         "release before commit",
         "The turn is given on when the copies are issued, and in flight.",
         do.release_before_commit,
     ),
-    Member(_T, "no await", "Copies are committed, but nobody waits for them.", do.no_await),
-    Member(
-        _T,
+    *_members(
+        (_T, _W), "no await", "Copies are committed, but nobody waits for them.", do.no_await
+    ),
+    *_members(
+        (_T, _W),
         "read-only await",
         "The await ends when the copies have read their sources, not when they have written.",
         do.read_only_await,
     ),
-    Member(
-        _T,
+    *_members(
+        (_T, _W),
         "await by another thread",
         "Bulk groups belong to the thread that commits: the second warp waits for nothing.",
         do.await_elsewhere,
     ),
-    Member(
-        _T,
+    *_members(
+        (_T, _W),
         "await after release",
         "The turn is given on before the copies are awaited.",
         do.release_before_await,
     ),
-    *(
-        Member(
-            base,
-            "no barrier before release",
-            "Nothing collects the stores of the other threads before the one that releases.",
-            do.no_barrier,
-        )
-        for base in (_R, _C)
+    *_members(
+        (_R, _C),
+        "no barrier before release",
+        "Nothing collects the stores of the other threads before the one that releases.",
+        do.no_barrier,
     ),
-    Member(
-        _T,
+    *_members(
+        (_T,),
         "no barrier before release",
         "Harmless: the thread that releases has issued and awaited all copies itself.",
         do.no_barrier,
         legal=True,
     ),
-    Member(
-        _T,
+    *_members(
+        (_T, _W),
         "release by another warp without a barrier",
         "Nothing orders the await of one thread before the release of another.",
         partial(do.release_elsewhere, barrier=False),
     ),
-    Member(
-        _T,
+    *_members(
+        (_T,),
         "release by another warp",
         "Harmless: a barrier stands between the await of one thread and the release of another.",
         partial(do.release_elsewhere, barrier=True),
         legal=True,
     ),
-    *(
-        Member(
-            base,
-            "relaxed release",
-            "The release orders nothing before it, and no fence does.",
-            partial(do.weaker_release, relaxed=True),
-        )
-        for base in BASES
+    *_members(
+        (_R, _T, _C),
+        "relaxed release",
+        "The release orders nothing before it, and no fence does.",
+        partial(do.weaker_release, relaxed=True),
     ),
-    *(
-        Member(
-            base,
-            "release at cta scope",
-            "The release orders writes for threads of its own CTA, and no other waits for it.",
-            partial(do.weaker_release, scope=kir.Scope.CTA),
-        )
-        for base in BASES
+    *_members(
+        (_R, _T, _C),
+        "release at cta scope",
+        "The release orders writes for threads of its own CTA, and no other waits for it.",
+        partial(do.weaker_release, scope=kir.Scope.CTA),
     ),
-    *(
-        Member(
-            base,
-            "relaxed release behind a cta fence",
-            "The fence reaches threads of its own CTA only.",
-            partial(do.fenced_release, scope=kir.Scope.CTA),
-        )
-        for base in (_R, _T)
+    *_members(
+        (_R, _T),
+        "relaxed release behind a cta fence",
+        "The fence reaches threads of its own CTA only.",
+        partial(do.fenced_release, scope=kir.Scope.CTA),
     ),
-    *(
-        Member(
-            base,
-            "relaxed release behind a gpu fence",
-            "Harmless: fence and relaxed store are a release.",
-            partial(do.fenced_release, scope=kir.Scope.GPU),
-            legal=True,
-        )
-        for base in (_R, _T)
+    *_members(
+        (_R, _T),
+        "relaxed release behind a gpu fence",
+        "Harmless: fence and relaxed store are a release.",
+        partial(do.fenced_release, scope=kir.Scope.GPU),
+        legal=True,
     ),
-    Member(
-        _T,
+    *_members(
+        (_T, _W),
         "no proxy fence",
         "What other CTAs wrote was acquired for ordinary accesses, not for those of the engine.",
         do.no_proxy_fence,
     ),
-    Member(
-        _T,
+    *_members(
+        (_T,),
         "proxy fence before the acquire",
         "A fence orders what was observed before it; the acquire comes after.",
         do.early_proxy_fence,
     ),
-    Member(
-        _T,
-        "issued by a whole warp",
-        "Each of 32 lanes adds the tile.",
-        do.issued_by_warp,
+    *_members(
+        (_T, _W), "issued by a whole warp", "Each of 32 lanes adds the tile.", do.issued_by_warp
     ),
-    Member(
-        _T,
+    *_members(
+        (_T,),
         "issued by a thread of each warp",
         "Each of 4 threads adds the tile.",
         do.issued_per_warp,
     ),
-    *(
-        Member(
-            base,
-            "semaphore not reset",
-            "The last CTA leaves the number of turns; the next launch waits for 0 for ever.",
-            do.no_reset,
-        )
-        for base in BASES
+    *_members(
+        (_R, _T, _C),
+        "semaphore not reset",
+        "The last CTA leaves the number of turns; the next launch waits for 0 for ever.",
+        do.no_reset,
     ),
-    *(
-        Member(
-            base,
-            "last release left out",
-            "The last CTA leaves its own turn; the next launch waits for 0 for ever.",
-            do.silent_last,
-        )
-        for base in (_R, _T)
+    *_members(
+        (_R, _T),
+        "last release left out",
+        "The last CTA leaves its own turn; the next launch waits for 0 for ever.",
+        do.silent_last,
     ),
 )
 """Every member, kernel by kernel and rule by rule; the unchanged kernels first."""

@@ -17,17 +17,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
 
 import torch
 
 from fuser import codegen
-from fuser.expr import Expr, Var
 from fuser.kernel_launch import Prepared
 from fuser.nvrtc import compile_cubin
-from fuser.scratch import number
 from fuzz.release_delays import LAUNCH, delayed
-from fuzz.release_family import RECIPES, Member, member
+from fuzz.release_family import Member, member
+from fuzz.release_operands import SHAPES, Shape, operands, params_of
 from fuzz.release_record import Cell, Tried
 from fuzz.release_sanitizers import DONE
 
@@ -41,41 +39,7 @@ SEED = 1 << 16
 """Distance of the launch numbers of two seeds of delays."""
 SEEDS = 5
 """Seeds of delays, each for a part of the launches."""
-SETS = 2
-"""Sets of inputs that take turns."""
 TRAFFIC_NBYTES = 1 << 26
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Extents of a product and the number of CTAs that share a tile."""
-
-    m: int
-    n: int
-    k: int
-    splits: int
-
-
-SHAPES = (
-    Shape(64, 16, 96, 3),
-    Shape(100, 24, 200, 5),
-    Shape(256, 64, 512, 4),
-    Shape(512, 128, 256, 8),
-)
-"""One tile, tails along every axis, a CTA for each SM, and many CTAs on each."""
-
-
-def params_of(member: Member, shape: Shape) -> tuple[int, dict[str, int]]:
-    """Return grid and parameters of a launch."""
-    if member.base in RECIPES:
-        params = {"M": shape.m, "N": shape.n, "K": shape.k, "splits": shape.splits}
-    else:
-        params = {"n0": shape.m, "n1": shape.n, "n2": shape.k, "raster": 1, "splits": shape.splits}
-        params |= {"T0_s0": shape.k, "T1_s1": shape.k, "T6_s0": shape.n}
-    kernel = member.kernel
-    values: dict[Var, Expr] = {p: params[p.name] for p in kernel.params}
-    (turns,) = kernel.semaphores
-    return number(turns.count, values) * shape.splits, params
 
 
 def sources(key: str) -> tuple[str, str]:
@@ -96,25 +60,12 @@ class Trial:
     def __init__(self, member: Member, shape: Shape, *, delays: bool) -> None:
         kernel = member.kernel
         grid, params = params_of(member, shape)
-        made = torch.Generator().manual_seed(shape.m)
-
-        def integers(rows: int, cols: int) -> torch.Tensor:
-            return torch.randint(-2, 3, (rows, cols), generator=made)
-
-        lefts = [integers(shape.m, shape.k) for _ in range(SETS)]
-        right, bias = integers(shape.n, shape.k), integers(1, shape.n)
-        left = torch.empty(shape.m, shape.k, dtype=torch.bfloat16, device="cuda")
-        tensors = {kernel.tensors[0].name: left, kernel.tensors[1].name: right.bfloat16().cuda()}
-        sums = [one.float() @ right.float().T for one in lefts]
-        dtype = torch.float32
-        if member.base not in RECIPES:
-            tensors[kernel.tensors[2].name] = bias.bfloat16().cuda()
-            sums, dtype = [(one + bias).relu().bfloat16() for one in sums], torch.bfloat16
-        self._left = left
-        self._given = [one.bfloat16().cuda() for one in lefts]
-        self._want = [one.cuda() for one in sums]
-        self._out = torch.empty(shape.m, shape.n, dtype=dtype, device="cuda")
-        tensors[kernel.outputs[0]] = self._out
+        given = operands(member, shape)
+        self._given = [one.cuda() for one in given.turns]
+        self._want = [one.cuda() for one in given.want]
+        self._input, self._out = (torch.empty_like(one[0]) for one in (self._given, self._want))
+        tensors = {name: one.cuda() for name, one in given.fixed.items()}
+        tensors |= {kernel.tensors[0].name: self._input, kernel.outputs[0]: self._out}
         self._delays = delays
         source = sources(member.key)[delays]
         more = {LAUNCH: 0} if delays else {}
@@ -141,7 +92,7 @@ class Trial:
         torch.cuda.synchronize()
 
     def _fill(self, which: int) -> None:
-        self._left.copy_(self._given[which])
+        self._input.copy_(self._given[which])
         self._out.fill_(float("nan"))
         for workspace in self._prepared.workspaces.values():
             workspace.fill_(0xFF)
@@ -151,7 +102,7 @@ class Trial:
 
     def launch(self, count: int, seed: int = 0) -> None:
         """Launch once and compare, without waiting for anything."""
-        which = count % SETS
+        which = count % len(self._given)
         self._fill(which)
         if self._delays:
             self._prepared.write(LAUNCH, seed * SEED + count)
@@ -199,11 +150,12 @@ def judge(request: str) -> Tried:
     """Launch a member over and over; one string in, so that a child process can do it."""
     key, delays, launches, seconds = json.loads(request)
     one, begin = member(key), time.monotonic()
+    shapes = SHAPES[one.base]
     wrong = done = 0
     shown: list[str] = []
-    for shape in SHAPES:
+    for shape in shapes:
         trial = Trial(one, shape, delays=delays)
-        each, count = -(-launches // len(SHAPES)), 0
+        each, count = -(-launches // len(shapes)), 0
         while count < each and (time.monotonic() - begin < seconds or not count):
             batch = 1 if count < 2 else min(BATCH, each - count)
             for n in range(count, count + batch):
@@ -232,7 +184,8 @@ def _since(begin: float) -> float:
 def main(argv: list[str] | None = None) -> int:
     """Launch one member once, on the smallest shape, and say so."""
     (key,) = sys.argv[1:] if argv is None else argv
-    trial = Trial(member(key), SHAPES[0], delays=False)
+    one = member(key)
+    trial = Trial(one, SHAPES[one.base][0], delays=False)
     trial.launch(0)
     torch.cuda.synchronize()
     print(f"{DONE} {json.dumps({'launches': 1, 'wrong': trial.wrong()})}", flush=True)

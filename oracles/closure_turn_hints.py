@@ -46,18 +46,19 @@ def released(story: Story, one: Step) -> str:
         for s in story.program(one.agent)
         if isinstance(s.site.stmt, kir.AsyncAwait) and s.site.stmt.kind is kind
     ]
-    for step in story.steps[one.number : story.second]:
+    if not awaits:
+        return ""
+    late, kinds = awaits[-1], story.world.kinds
+    for step in story.steps[: story.second]:
         mates = story.team(step.agent)[0] == story.team(one.agent)[0]
-        if not awaits or not mates or not isinstance(step.stmt, kir.BlockSerializeRelease):
+        if not mates or not isinstance(step.stmt, kir.BlockSerializeRelease):
             continue
-        late, kinds = awaits[-1], story.world.kinds
         if step.agent != one.agent and late.line < step.site.line:
             return (
                 f"{named(step)} is by {kinds[step.agent]}, and nothing joins {kinds[one.agent]} "
                 f"with it after line {late.line}"
             )
         if step.agent == one.agent and late.line > step.site.line > one.site.line:
-            return f"line {late.line}: {line(late.stmt)} comes after the release of line " + str(
-                step.site.line
-            )
+            at = step.site.line
+            return f"line {late.line}: {line(late.stmt)} comes after the release of line {at}"
     return ""

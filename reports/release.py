@@ -28,6 +28,7 @@ from reports.page import Headline, Section, template
 BASES = {
     "split_k": "CTAs add up by ordinary loads and stores",
     "split_k_tma": "CTAs add up by bulk stores and reductions",
+    "wide_turns": "CTAs add up by bulk copies of 64 KB, and do little else",
     "split_pipelined": "what the compiler makes of a product, relu(x @ w + bias)",
 }
 """What the kernels are that the family changes."""
