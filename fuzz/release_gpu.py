@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import click
@@ -33,10 +32,13 @@ from fuzz.release_launches import asked, compiled, judge
 from fuzz.release_record import (
     JUDGES,
     NAME,
+    PROVING,
     SANITIZERS,
     Book,
     Cell,
+    Row,
     Tried,
+    load,
     misjudged,
     unanswered,
     words,
@@ -48,7 +50,9 @@ SECONDS = 4.0
 """After which a kernel is launched on no further shape more than once."""
 CHILD_LIMIT_S = 60.0
 """Wall limit of a kernel's launches, with what the child has to load at first."""
-WORKERS = 12
+SANITIZER_S = 180.0
+"""Seconds for all sanitizers together; what is left over then has no answer, for `--resume`."""
+WORKERS = 15
 """Processes at a time, at most, where nothing is timed."""
 OPEN = 3
 """Exit code where somebody could not be asked, or had no answer."""
@@ -119,8 +123,11 @@ def prepared(key: str) -> tuple[str, str, dict[str, Cell]]:
     return judged(key)
 
 
-def judge_on_host(book: Book, keys: list[str], workers: int) -> None:
+def judge_on_host(book: Book, workers: int) -> None:
     """Ask prover, simulator and explorer, in as many processes."""
+    keys = list(dict.fromkeys(key for name in PROVING for key in book.open(name)))
+    if not keys:
+        return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(keys)), mp_context=spawn) as pool:
         asked_of: dict[Future[tuple[str, str, dict[str, Cell]]], str] = {
@@ -134,13 +141,19 @@ def judge_on_host(book: Book, keys: list[str], workers: int) -> None:
                 book.add(key, name, cell)
 
 
-def judge_on_device(book: Book, keys: list[str], launches: int, seconds: float) -> None:
-    """Launch every member by itself, first without delays."""
+def judge_on_device(book: Book, launches: int, seconds: float) -> None:
+    """Launch every member by itself, first without delays.
+
+    Raises
+    ------
+    RuntimeError
+        If the device is lost on the way; what was measured is in the book.
+    """
     probe = asked(FAMILY[0].key, delays=False, launches=8, seconds=seconds)
     device = Device(judge, probe)
     try:
         for name, delays in (("gpu", False), ("gpu with delays", True)):
-            for key in keys:
+            for key in book.open(name):
                 request = asked(key, delays=delays, launches=launches, seconds=seconds)
                 cell = device.ask(request)
                 book.add(key, name, cell)
@@ -149,22 +162,41 @@ def judge_on_device(book: Book, keys: list[str], launches: int, seconds: float) 
         device.close()
 
 
-def judge_by_sanitizers(book: Book, keys: list[str], workers: int) -> None:
-    """Watch one launch of every member by every tool."""
-    program = release_sanitizers.find()
+def judge_by_sanitizers(book: Book, workers: int, seconds: float) -> None:
+    """Watch one launch of every member by every tool, until the seconds are over."""
+    program, end = release_sanitizers.find(), time.monotonic() + seconds
     if program is not None:
         book.note(sanitizer=release_sanitizers.version(program))
+
+    def watch(tool: str, key: str) -> Cell:
+        left = end - time.monotonic()
+        if left <= 0:
+            return Cell("unknown", "no time left")
+        limit = min(left, release_sanitizers.LIMIT_S)
+        return release_sanitizers.watched(program, tool, key, limit_s=limit)
+
     with ThreadPoolExecutor(workers) as pool:
+        open_ = {tool: set(book.open(tool)) for tool in SANITIZERS}
         asked_of = {
-            pool.submit(partial(release_sanitizers.watched, program, tool, key)): (key, tool)
+            pool.submit(watch, tool, key): (key, tool)
+            for key in book.rows
             for tool in SANITIZERS
-            for key in keys
+            if key in open_[tool]
         }
         for future in as_completed(asked_of):
             key, tool = asked_of[future]
             cell = future.result()
             book.add(key, tool, cell)
             click.echo(f"{tool}: {key}: {words(tool, cell)} ({cell.seconds:.1f} s)")
+
+
+def begun(path: Path, chosen: tuple[Member, ...], *, resume: bool) -> list[Row]:
+    """Return the rows to fill in: those of a file where it has them, of the same kernels."""
+    fresh = rows(chosen)
+    if not resume or not path.is_file():
+        return fresh
+    kept = {(row.key, row.digest): row for row in load(path)[0]}
+    return [kept.get((row.key, row.digest), row) for row in fresh]
 
 
 def _facts() -> dict[str, str | int | float]:
@@ -189,40 +221,46 @@ def _chosen(only: tuple[str, ...]) -> tuple[Member, ...]:
     help="Folder of the results.",
 )
 @click.option("--only", multiple=True, help="Kernels whose key has this in it; may be repeated.")
+@click.option("--resume", is_flag=True, help="Ask only for what OUT/release.json lacks.")
 @click.option("--launches", default=LAUNCHES, show_default=True, type=click.IntRange(min=1))
 @click.option("--seconds", default=SECONDS, show_default=True, help="Per kernel on the device.")
 @click.option("--workers", default=min(WORKERS, os.cpu_count() or 1), show_default=True)
 @click.option("--device/--no-device", default=True, help="Launch kernels, where there is a GPU.")
 @click.option("--sanitizers/--no-sanitizers", default=True, help="Run compute-sanitizer too.")
+@click.option(
+    "--sanitizer-seconds", default=SANITIZER_S, show_default=True, help="For all of them together."
+)
 def main(
     out: Path,
     only: tuple[str, ...],
+    resume: bool,
     launches: int,
     seconds: float,
     workers: int,
     device: bool,
     sanitizers: bool,
+    sanitizer_seconds: float,
 ) -> None:
     """Ask every judge about every kernel of the release family; results in OUT/release.json.
 
     Exit codes: 0 every judge was right, 1 one was wrong, 3 somebody had no answer.
     """
     begin = time.monotonic()
-    chosen = _chosen(only)
-    keys = [m.key for m in chosen]
-    book = Book(out / NAME, rows(chosen), _facts())
-    judge_on_host(book, keys, workers)
+    book = Book(out / NAME, begun(out / NAME, _chosen(only), resume=resume), _facts())
+    judge_on_host(book, workers)
     book.note(host_seconds=round(time.monotonic() - begin, 1))
     if device and device_present():
         _, cuda = driver.cuDriverGetVersion()
-        book.note(
-            gpu=torch.cuda.get_device_name(), cuda_driver=f"{cuda // 1000}.{cuda % 100 // 10}"
-        )
-        book.note(launches=launches)
-        judge_on_device(book, keys, launches, seconds)
-        book.note(device_seconds=round(time.monotonic() - begin, 1))
-        if sanitizers:
-            judge_by_sanitizers(book, keys, workers)
+        version = f"{cuda // 1000}.{cuda % 100 // 10}"
+        book.note(gpu=torch.cuda.get_device_name(), cuda_driver=version, launches=launches)
+        try:
+            judge_on_device(book, launches, seconds)
+            book.note(device_seconds=round(time.monotonic() - begin, 1))
+            if sanitizers:
+                judge_by_sanitizers(book, workers, sanitizer_seconds)
+        except RuntimeError as error:
+            book.note(lost=str(error))
+            click.echo(f"the device is lost: {error}")
     book.note(seconds=round(time.monotonic() - begin, 1))
     _print(book)
     judged_rows = list(book.rows.values())
@@ -231,7 +269,7 @@ def main(
     for name, row in wrong:
         click.echo(f"{name} is wrong about {row.key}: {words(name, row.cells[name])}; {row.says}")
     click.echo(
-        f"{len(keys)} kernels, {len(wrong)} wrong answers, {open_} cells without an answer; "
+        f"{len(judged_rows)} kernels, {len(wrong)} wrong answers, {open_} cells without an answer; "
         f"results {out / NAME}"
     )
     sys.exit(1 if wrong else OPEN if open_ else 0)

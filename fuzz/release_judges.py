@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 import time
 from collections.abc import Callable
 
+from fuser import codegen
 from fuser.kernel_text import text
 from fuzz.crosscheck_judge import explore, simulate
 from fuzz.release_family import FAMILY, Member, kernel_of, launches_of, member
@@ -28,7 +30,11 @@ _BOX = re.compile(r"(?<=\w)\[[^\[\]]{17,}\]")
 
 def rows(members: tuple[Member, ...] = FAMILY) -> list[Row]:
     """Return the rows of a table that nobody has filled in yet."""
-    return [Row(m.key, m.base, m.name, m.says, m.legal) for m in members]
+    return [Row(m.key, m.base, m.name, m.says, m.legal, _digest(m)) for m in members]
+
+
+def _digest(member: Member) -> str:
+    return hashlib.sha256(codegen.source(member.kernel).encode()).hexdigest()[:16]
 
 
 def brief(said: str) -> str:

@@ -7,7 +7,7 @@ The file holds an object::
     {"version": 1,
      "facts": {"started": "2026-11-21T20:00:00+00:00", "seconds": 201.5, "gpu": "NVIDIA H200", ...},
      "rows": [{"key": "split_k_tma/no-await", "base": "split_k_tma", "name": "no await",
-               "says": "...", "legal": false, "diff": "...", "witness": "{...}",
+               "says": "...", "legal": false, "digest": "...", "diff": "...", "witness": "{...}",
                "cells": {"prover": {"status": "betrayed", "says": "drain", "count": 3, "of": 3,
                                     "seconds": 0.1, "detail": "..."}, ...}}, ...]}
 
@@ -129,6 +129,8 @@ class Row:
     ----------
     key, base, name, says, legal
         Of `fuzz.release_family.Member`.
+    digest : str
+        Of its CUDA text: answers about another text are not about this kernel.
     diff : str
         Statements of the unchanged kernel and of this one that differ.
     witness : str
@@ -142,6 +144,7 @@ class Row:
     name: str
     says: str
     legal: bool
+    digest: str = ""
     diff: str = ""
     witness: str = ""
     cells: dict[str, Cell] = field(default_factory=dict)
@@ -186,6 +189,15 @@ class Book:
         """Keep what a reader is shown of a kernel."""
         self.rows[key] = replace(self.rows[key], diff=diff, witness=witness)
         self.save()
+
+    def open(self, judge: str) -> list[str]:
+        """Return the keys of the kernels about which a judge has said nothing yet."""
+        found = []
+        for key, row in self.rows.items():
+            cell = row.cells.get(judge)
+            if cell is None or cell.status == "unknown":
+                found.append(key)
+        return found
 
     def note(self, **facts: str | int | float) -> None:
         """Keep facts that are known later."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fuzz.release_record import SANITIZERS, Cell
 
-LIMIT_S = 90.0
+LIMIT_S = 60.0
 """Wall limit of one kernel under one tool."""
 LAUNCHER = "fuzz.release_launches"
 DONE = "release-launches:"

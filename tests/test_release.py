@@ -17,8 +17,10 @@ SEEN, SILENT = Cell("betrayed", "drain", 2, 9, detail="line <3>"), Cell("silent"
 OPEN = Cell("unknown", "timeout", seconds=90.0)
 VALUES = Cell("betrayed", "values", 37, 400)
 CELLS = {"prover": SEEN, "simulator": SILENT, "gpu": VALUES, "racecheck": OPEN, "memcheck": SILENT}
-BROKEN = Row("split_k/x", "split_k", "x < y", "Wrong.", False, "+ new\n- old\n  same", "", CELLS)
-CONTROL = Row("split_k/control", "split_k", "control", "As it is.", True, "", "", CELLS)
+BROKEN = Row(
+    "split_k/x", "split_k", "x < y", "Wrong.", False, "", "+ new\n- old\n  same", "", CELLS
+)
+CONTROL = Row("split_k/control", "split_k", "control", "As it is.", True, "", "", "", CELLS)
 ROWS = (CONTROL, BROKEN)
 
 
@@ -82,7 +84,7 @@ def test_the_sentence_counts_what_is_wrong_and_what_is_open() -> None:
 
 def test_results_beside_a_ledger_become_a_page(tmp_path: Path) -> None:
     """Even without the ledger; the execution that goes wrong is drawn."""
-    drawn = Row("split_k/x", "split_k", "x", "Wrong.", False, "", dumps(RING), CELLS)
+    drawn = Row("split_k/x", "split_k", "x", "Wrong.", False, "", "", dumps(RING), CELLS)
     Book(tmp_path / NAME, [drawn], {})
     assert main([str(tmp_path / "ledger.sqlite")]) == 0
     page = (tmp_path / "index.html").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,11 @@ from click.testing import CliRunner
 from fake_devices import FINE, broken, fake
 
 from fuser.runtime import device_present
-from fuzz.release_gpu import OPEN, Device, main
-from fuzz.release_record import DEVICE, NAME, PROVING, load
+from fuzz.release_family import FAMILY
+from fuzz.release_gpu import OPEN, Device, begun, judge_by_sanitizers, main
+from fuzz.release_judges import rows
+from fuzz.release_launches import asked, judge
+from fuzz.release_record import DEVICE, NAME, PROVING, SANITIZERS, Book, Cell, load
 
 
 def device() -> Device:
@@ -65,8 +69,8 @@ def test_without_a_device_nothing_is_claimed_of_it(tmp_path: Path) -> None:
     words = ["--out", str(tmp_path), "--only", "split_k/relaxed-release", "--workers", "1"]
     done = CliRunner().invoke(main, [*words, "--no-device"])
     assert done.exit_code == OPEN, done.output
-    rows, facts = load(tmp_path / NAME)
-    assert {row.key: sorted(row.cells) for row in rows} == {
+    found, facts = load(tmp_path / NAME)
+    assert {row.key: sorted(row.cells) for row in found} == {
         "split_k/relaxed-release": sorted(PROVING),
         "split_k/relaxed-release-behind-a-cta-fence": sorted(PROVING),
         "split_k/relaxed-release-behind-a-gpu-fence": sorted(PROVING),
@@ -76,11 +80,54 @@ def test_without_a_device_nothing_is_claimed_of_it(tmp_path: Path) -> None:
     assert {"started", "host_seconds", "seconds", "nvrtc"} <= set(facts)
 
 
+def test_a_run_goes_on_where_another_one_ended(tmp_path: Path) -> None:
+    """What was answered is kept, of the same kernel only."""
+    chosen = tuple(m for m in FAMILY if m.name == "control")
+    path = tmp_path / NAME
+    assert begun(path, chosen, resume=True) == rows(chosen)
+    book = Book(path, rows(chosen), {})
+    book.add("split_k/control", "gpu", FINE)
+    book.add("split_k_tma/control", "gpu", Cell("unknown", "crash"))
+    old = book.rows["wide_turns/control"]
+    book.rows["wide_turns/control"] = replace(old, digest="another", cells={"gpu": FINE})
+    book.save()
+    again = Book(path, begun(path, chosen, resume=True), {})
+    assert again.rows["split_k/control"].cells == {"gpu": FINE}
+    assert again.rows["wide_turns/control"].cells == {}
+    assert again.open("gpu") == [m.key for m in chosen[1:]]
+    assert begun(path, chosen, resume=False) == rows(chosen)
+
+
+def test_when_the_time_is_over_sanitizers_have_no_answer(tmp_path: Path) -> None:
+    """Left over is not clean."""
+    chosen = tuple(m for m in FAMILY if m.name == "control")
+    book = Book(tmp_path / NAME, rows(chosen), {})
+    judge_by_sanitizers(book, 2, 0.0)
+    cells = [cell for row in book.rows.values() for cell in row.cells.values()]
+    assert cells == [Cell("unknown", "no time left")] * len(chosen) * len(SANITIZERS)
+
+
 def test_a_kernel_that_is_none_is_refused(tmp_path: Path) -> None:
     """A filter that fits nothing must not look like a clean run."""
     done = CliRunner().invoke(main, ["--out", str(tmp_path), "--only", "nothing"])
     assert done.exit_code == 2
     assert "--only nothing: no kernel of that name; there are split_k/control" in done.output
+
+
+@pytest.mark.gpu
+def test_a_hang_is_seen_and_the_device_goes_on() -> None:
+    """The second launch of a kernel that leaves its semaphore dirty waits for ever."""
+
+    def request(name: str) -> str:
+        return asked(f"split_k/{name}", delays=False, launches=8, seconds=10.0)
+
+    one = Device(judge, request("control"))
+    try:
+        cell = one.ask(request("semaphore-not-reset"))
+        assert (cell.status, cell.says, cell.of) == ("betrayed", "hang", 2)
+        assert one.ask(request("control")).status == "silent"
+    finally:
+        one.close()
 
 
 @pytest.mark.gpu

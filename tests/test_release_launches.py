@@ -36,15 +36,6 @@ def test_the_control_is_right(base: str, delays: bool) -> None:
 
 
 @pytest.mark.gpu
-def test_a_hang_is_seen_and_the_device_goes_on() -> None:
-    """The second launch of a kernel that leaves its semaphore dirty waits for ever."""
-    tried = judge(asked("split_k/semaphore-not-reset", delays=False, launches=80, seconds=10.0))
-    assert (tried.cell.status, tried.cell.says, tried.stuck) == ("betrayed", "hang", False)
-    after = judge(asked("split_k/control", delays=False, launches=8, seconds=10.0))
-    assert after.cell.status == "silent"
-
-
-@pytest.mark.gpu
 def test_a_sum_that_counts_a_tile_many_times_is_seen() -> None:
     """The comparison is awake."""
     trial = Trial(
