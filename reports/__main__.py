@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from fuzz.record import VERSION
-from fuzz.release_record import NAME, load
+from fuzz.release_record import NAME, Row, load
 from reports import correctness, page, release
 
 DEFAULT = Path("reports", "out", "ledger.sqlite")
@@ -41,6 +41,7 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
     """Write the page of these runs, and of the release family where its results lie beside."""
     beside = ledger.parent / NAME
     family: list[page.Section] = []
+    rows: list[Row] = []
     if beside.is_file():
         try:
             rows, facts = load(beside)
@@ -66,7 +67,8 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         *family,
         correctness.environment(found),
     ]
-    page.write(out, "fuser correctness", correctness.headline(records, found), sections)
+    head = release.joined(correctness.headline(records, found), rows)
+    page.write(out, "fuser correctness", head, sections)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -85,7 +85,7 @@ def section(rows: Sequence[Row], facts: dict[str, str | int | float]) -> Section
         groups=[_group(base, rows) for base in dict.fromkeys(row.base for row in rows)],
         facts=", ".join(_NAMED.get(k, f"{k} ") + str(facts[k]) for k in _FACTS if k in facts),
     )
-    return Section("Release family", says(rows), pd.DataFrame(), body=Markup(body))
+    return Section("Turns", says(rows), pd.DataFrame(), body=Markup(body))
 
 
 def says(rows: Sequence[Row]) -> str:
@@ -105,15 +105,23 @@ def _seen_by(row: Row, judges: Sequence[str]) -> bool:
     return any(row.cells[j].status == "betrayed" for j in judges if j in row.cells)
 
 
+def joined(whole: Headline, rows: Sequence[Row]) -> Headline:
+    """Say at the head of a page too that a judge was wrong here."""
+    wrong = sum(misjudged(row, judge) for row in rows for judge in JUDGES)
+    if not wrong:
+        return whole
+    return Headline("fail", f"{whole.says}; {wrong} wrong answers about turns", whole.numbers)
+
+
 def headline(rows: Sequence[Row]) -> Headline:
     """Say what a reader must know first, on a page of this section alone."""
     wrong = sum(misjudged(row, judge) for row in rows for judge in JUDGES)
     if wrong:
-        return Headline("fail", f"{wrong} wrong answers about the release family", ())
+        return Headline("fail", f"{wrong} wrong answers about turns", ())
     open_ = unanswered(rows)
     if open_ or not rows:
-        return Headline("unknown", f"{open_} cells of the release family have no answer", ())
-    return Headline("pass", f"{len(rows)} kernels of the release family, no wrong answer", ())
+        return Headline("unknown", f"{open_} cells of the table of turns have no answer", ())
+    return Headline("pass", f"{len(rows)} kernels that take turns, no wrong answer", ())
 
 
 def noticed(rows: Sequence[Row], judge: str) -> str:

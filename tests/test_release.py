@@ -12,6 +12,7 @@ from fuzz.release_record import JUDGES, NAME, Book, Cell, Row
 from oracles.witness_json import dumps
 from reports import release
 from reports.__main__ import main
+from reports.page import Headline
 
 SEEN, SILENT = Cell("betrayed", "drain", 2, 9, detail="line <3>"), Cell("silent", "", 0, 5)
 OPEN = Cell("unknown", "timeout", seconds=90.0)
@@ -82,13 +83,22 @@ def test_the_sentence_counts_what_is_wrong_and_what_is_open() -> None:
     assert release.headline((full,)).status == "pass"
 
 
+def test_a_wrong_answer_is_told_at_the_head_of_the_page() -> None:
+    """A page that begins green must not end red."""
+    fine = Headline("pass", "10 cases, no failure", (("Seed", "0"),))
+    head = release.joined(fine, ROWS)
+    assert head.status == "fail"
+    assert head.says == "10 cases, no failure; 3 wrong answers about turns"
+    assert release.joined(fine, ()) == fine
+
+
 def test_results_beside_a_ledger_become_a_page(tmp_path: Path) -> None:
     """Even without the ledger; the execution that goes wrong is drawn."""
     drawn = Row("split_k/x", "split_k", "x", "Wrong.", False, "", "", dumps(RING), CELLS)
     Book(tmp_path / NAME, [drawn], {})
     assert main([str(tmp_path / "ledger.sqlite")]) == 0
     page = (tmp_path / "index.html").read_text()
-    assert 'id="release-family"' in page
+    assert 'id="turns"' in page
     assert '<svg class="lanes' in page or 'class="lanes"' in page
 
 
