@@ -77,6 +77,15 @@ def proofs(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
+def release(session: nox.Session) -> None:
+    """Ask every judge about turns given on too early: nox -s release -- --no-sanitizers."""
+    # 3: somebody could not be asked, such as a GPU that is not there; the table says who.
+    python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
+    command = (python, "-m", "fuzz.release_gpu", *session.posargs)
+    session.run(*command, external=True, success_codes=[0, 3])
+
+
+@nox.session(venv_backend="none", requires=NEEDS, default=False)
 def repro(session: nox.Session) -> None:
     """Replay one failing case: nox -s repro -- reports/out/repros/NAME.py."""
     _python(session, "fuzz.repro", *session.posargs)
@@ -84,7 +93,7 @@ def repro(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def report(session: nox.Session) -> None:
-    """Turn a ledger into reports/out/index.html."""
+    """Turn a ledger, and the release family's results beside it, into reports/out/index.html."""
     _python(session, "reports", *session.posargs)
 
 

@@ -6,7 +6,7 @@ is the cheap way for compiled fusions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -69,45 +69,102 @@ def launch_kernel(
     ScheduleError
         If a name is missing, a condition of the kernel is broken, or the device has not room.
     """
-    values = values_of(kernel, grid, params)
-    own = {
-        t.name: _workspace(t, values) for t in kernel.tensors
-        if t.name in kernel.workspaces and t.name not in tensors
-    }  # fmt: skip
-    given = {**tensors, **own}
-    check_tensors(kernel, values, given, scalars or {})
-    made = {
-        name: torch.zeros(many, dtype=torch.int32, device="cuda")
-        for name, many in counts(kernel, values).items()
-    }
-    cubin = compile_cubin(codegen.source(kernel), defines=defines)
-    function = load_function(cubin, kernel, torch.cuda.current_device())
-    if kernel.cluster > PORTABLE_CLUSTER:
-        launcher.funcSetAttribute(
-            function.ptr,
-            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-            1,
-        )
-    together = grid if kernel.residency == "co-resident" else number(kernel.together, values)
-    if together > 1:
-        _check_residency(kernel, together, function.ptr)
-    arguments = _Arguments(kernel)
-    for name, tensor in {**given, **made}.items():
-        arguments.write(name, "i8", tensor.data_ptr())
-    for param in kernel.params:
-        wide = codegen.is_wide(kernel, param)
-        arguments.write(param.name, "i8" if wide else "i4", number(param, values))
-    for scalar in kernel.scalars:
-        value = (scalars or {})[scalar.name]
-        arguments.write(scalar.name, _NUMPY[REGISTER[scalar.dtype]], value)
-    for tensor_map in maps_of(kernel):
-        address = given[tensor_map.tensor.name].data_ptr()
-        arguments.copy(tensor_map.name, encoded(tensor_map, values, address))
-    launcher.launchKernel(
-        function.ptr, grid, 1, 1, kernel.threads, 1, 1, codegen.shared_bytes(kernel),
-        torch.cuda.current_stream().cuda_stream, arguments.pointers.ctypes.data, 0,
-    )  # fmt: skip
-    return {**made, **own}
+    prepared = Prepared(kernel, grid, params, tensors, scalars, defines=defines)
+    prepared.launch()
+    return {**prepared.counters, **prepared.workspaces}
+
+
+class Prepared:
+    """A kernel with all that a launch needs, to be launched again and again on the same memory.
+
+    Parameters
+    ----------
+    kernel, grid, params, tensors, scalars, defines
+        As for `launch_kernel`.
+    source : str, optional
+        CUDA text in place of what `codegen.source` prints; it takes the same parameters, and
+        behind them those of `more`.
+    more : mapping
+        32-bit integers that only `source` knows, by name; `write` changes them between launches.
+
+    Attributes
+    ----------
+    counters : dict
+        Semaphores and ticket, 0 at first; every launch finds what the one before has left.
+    workspaces : dict
+        Workspaces that were left out of `tensors`.
+
+    Raises
+    ------
+    ScheduleError
+        As `launch_kernel`.
+    """
+
+    def __init__(
+        self,
+        kernel: kir.Kernel,
+        grid: int,
+        params: Mapping[str, int],
+        tensors: Mapping[str, torch.Tensor],
+        scalars: Mapping[str, Number] | None = None,
+        *,
+        defines: tuple[str, ...] = (),
+        source: str | None = None,
+        more: Mapping[str, int] | None = None,
+    ) -> None:
+        values = values_of(kernel, grid, params)
+        self.workspaces = {
+            t.name: _workspace(t, values) for t in kernel.tensors
+            if t.name in kernel.workspaces and t.name not in tensors
+        }  # fmt: skip
+        given = {**tensors, **self.workspaces}
+        check_tensors(kernel, values, given, scalars or {})
+        self.counters = {
+            name: torch.zeros(many, dtype=torch.int32, device="cuda")
+            for name, many in counts(kernel, values).items()
+        }
+        cubin = compile_cubin(source or codegen.source(kernel), defines=defines)
+        self._function = load_function(cubin, kernel, torch.cuda.current_device())
+        everybody = kernel.residency == "co-resident"
+        self._check(kernel, grid if everybody else number(kernel.together, values))
+        self._shape = (grid, 1, 1, kernel.threads, 1, 1, codegen.shared_bytes(kernel))
+        self._kept = given  # alive as long as their addresses are used
+        self._arguments = arguments = _Arguments([*codegen.parameters(kernel), *(more or {})])
+        for name, tensor in {**given, **self.counters}.items():
+            arguments.write(name, "i8", tensor.data_ptr())
+        for param in kernel.params:
+            wide = codegen.is_wide(kernel, param)
+            arguments.write(param.name, "i8" if wide else "i4", number(param, values))
+        for scalar in kernel.scalars:
+            value = (scalars or {})[scalar.name]
+            arguments.write(scalar.name, _NUMPY[REGISTER[scalar.dtype]], value)
+        for tensor_map in maps_of(kernel):
+            address = given[tensor_map.tensor.name].data_ptr()
+            arguments.copy(tensor_map.name, encoded(tensor_map, values, address))
+        for name, value in (more or {}).items():
+            self.write(name, value)
+
+    def _check(self, kernel: kir.Kernel, together: int) -> None:
+        """Ask the device for room: for large clusters, and for all CTAs at once."""
+        if kernel.cluster > PORTABLE_CLUSTER:
+            launcher.funcSetAttribute(
+                self._function.ptr,
+                driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                1,
+            )
+        if together > 1:
+            _check_residency(kernel, together, self._function.ptr)
+
+    def write(self, name: str, value: int) -> None:
+        """Change a number of `more` for the launches that follow."""
+        self._arguments.write(name, "u4", value)
+
+    def launch(self) -> None:
+        """Launch on torch's current stream; nothing is reset before or after."""
+        *shape, shared = self._shape
+        stream = torch.cuda.current_stream().cuda_stream
+        pointers = self._arguments.pointers.ctypes.data
+        launcher.launchKernel(self._function.ptr, *shape, shared, stream, pointers, 0)
 
 
 def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[Var, Expr]:
@@ -150,8 +207,7 @@ def encoded(tensor_map: TensorMap, values: Mapping[Var, Expr], address: int) -> 
 class _Arguments:
     """One block of argument values, and a pointer to each in the order of the parameters."""
 
-    def __init__(self, kernel: kir.Kernel) -> None:
-        names = codegen.parameters(kernel)
+    def __init__(self, names: Sequence[str]) -> None:
         raw = np.zeros(_LINE * (2 * len(names) + 1), dtype=np.uint8)
         skip = -raw.ctypes.data % _LINE
         self._raw = raw[skip:]

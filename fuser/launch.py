@@ -129,8 +129,8 @@ class BoundKernel:
         for name, own in binding.launch.arguments.items():
             self._tensors.append((self._word[name], where[own]))
         values: dict[Var, Expr] = {p: binding.params[p.name] for p in kernel.params}
-        own = {t.name: shape(t, values) for t in kernel.tensors if t.name in kernel.workspaces}
-        self._views = binding.views | own
+        spaces = {t.name: shape(t, values) for t in kernel.tensors if t.name in kernel.workspaces}
+        self._views = binding.views | spaces
         self._scratch = scratch(kernel, values, device)
         self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
         self._scalars = [

@@ -12,6 +12,7 @@ from oracles.closure_deadlock import lacking
 from oracles.closure_state import FACTS
 from oracles.closure_story import Story, of_warp, slot, waited_barrier
 from oracles.closure_trail import Step
+from oracles.closure_turn_hints import given, named, narrow, released
 from oracles.closure_words import concrete, group, iteration
 
 
@@ -26,7 +27,9 @@ def nearest(story: Story) -> str:
     if story.trail.stuck:
         return lacking(story)
     if story.wrong.kind == "scope" and story.second >= 0:
-        return f"{_named(story.steps[story.second])} does not reach the other CTA"
+        return narrow(story)
+    if story.wrong.kind == "semaphore":
+        return given(story) or _last(story)
     if story.first < 0:
         found = _unwritten(story) or _last(story)
         if not found and story.wrong.kind == "RAW" and story.second >= 0:
@@ -44,14 +47,23 @@ def nearest(story: Story) -> str:
         return f"none; missing is a wgmma_fence {who}"
     if story.wrong.kind == "init":
         return _visible(story, one)
+    if story.second >= 0 and _twice(story, one):
+        return _twice(story, one)
     if story.second < 0 or story.registers or any(ends for _, _, ends in one.touches):
         return _completion(story, one)
     return _pair(story, one)
 
 
-def _named(step: Step) -> str:
-    """Name a step by its line, with numbers in place of expressions."""
-    return f"line {step.site.line}: {concrete(step.stmt, step.values)}"
+def _twice(story: Story, one: Step) -> str:
+    """Say that several threads of a CTA issue one and the same copy."""
+    two = story.steps[story.second]
+    same = one.site.line == two.site.line and one.k == two.k and one.agent != two.agent
+    mates = story.team(one.agent)[0] == story.team(two.agent)[0]
+    if not (same and mates) or not isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad):
+        return ""
+    kinds = story.world.kinds
+    who = f"{kinds[one.agent]} and by {kinds[two.agent]}"
+    return f"{named(two)} is issued by {who}: missing is an election of one thread"
 
 
 def _last(story: Story) -> str:
@@ -63,7 +75,7 @@ def _last(story: Story) -> str:
     for step in reversed(story.steps[: story.second]):
         mine = step.agent == agent and step.site.index != two.site.index
         if mine and isinstance(step.stmt, kir.SYNCS) and (step.k >= 0 or two.k < 0):
-            return _named(step) + (f" ({step.phase})" if step.phase else "")
+            return named(step) + (f" ({step.phase})" if step.phase else "")
     return ""
 
 
@@ -122,7 +134,7 @@ def _fence(story: Story, one: Step) -> str:
     ]
     missing = f"a fence_async_proxy by {story.lane(one.agent)} {where}"
     if there:
-        return f"{_named(there[-1])} does not do for {missing}"
+        return f"{named(there[-1])} does not do for {missing}"
     return f"none; missing is {missing}"
 
 
@@ -140,7 +152,7 @@ def _completion(story: Story, one: Step) -> str:
         for s in story.steps[story.first : end]
         if isinstance(s.stmt, kir.AsyncAwait) and s.stmt.kind is kind
     ]
-    known = _knows(story)
+    known = released(story, one) or _knows(story)
     if known:
         return known
     mine = [s for s in awaits if s.agent == one.agent]
@@ -150,10 +162,10 @@ def _completion(story: Story, one: Step) -> str:
         why = f"keeps {stmt.keep} in flight" if stmt.keep else "waits for other groups"
         if stmt.read_only:
             why = "waits for its reads only" + (f", and {why}" if stmt.keep else "")
-        return f"{_named(mine[-1])} {why}"
+        return f"{named(mine[-1])} {why}"
     if awaits:
         return (
-            f"{_named(awaits[-1])} is by {story.lane(awaits[-1].agent)}, whose groups it waits for"
+            f"{named(awaits[-1])} is by {story.lane(awaits[-1].agent)}, whose groups it waits for"
         )
     later = [
         s.site
@@ -188,7 +200,7 @@ def _knows(story: Story) -> str:
         if waits and state.agents[step.agent].mine >> FACTS * event & 1:
             kinds = story.world.kinds
             return (
-                f"{_named(step)} is by {kinds[step.agent]}, and nothing joins "
+                f"{named(step)} is by {kinds[step.agent]}, and nothing joins "
                 f"{kinds[two.agent]} with it before line {two.site.line}{_at(story, two)}"
             )
     return ""
@@ -199,7 +211,7 @@ def _visible(story: Story, one: Step) -> str:
     two = story.steps[story.second]
     for step in story.steps[one.number : two.number]:
         if step.agent == one.agent and isinstance(step.stmt, kir.BlockSync | kir.ClusterArrive):
-            return f"{_named(step)} is not enough for {story.world.kinds[two.agent]}"
+            return f"{named(step)} is not enough for {story.world.kinds[two.agent]}"
     return f"none; missing is a block_sync of all threads after line {one.site.line}"
 
 
@@ -229,7 +241,7 @@ def _loaded(story: Story, one: Step, end: int) -> str:
     for step in story.steps[story.first : end]:
         if step.takes & phases and step.agent != two.agent:
             lane = story.lane(step.agent)
-            return f"{_named(step)} is executed by {lane}, and nothing hands it on"
+            return f"{named(step)} is executed by {lane}, and nothing hands it on"
     there = [
         s.site
         for s in story.program(two.agent)
@@ -245,7 +257,7 @@ def _loaded(story: Story, one: Step, end: int) -> str:
     seen = [s for s in story.steps[:end] if s.agent == two.agent and s.site is there[-1]]
     if not seen:
         return f"line {there[-1].line}: {line(there[-1].stmt)} comes too late"
-    return f"{_named(seen[-1])} waits for another phase or slot: {seen[-1].phase}"
+    return f"{named(seen[-1])} waits for another phase or slot: {seen[-1].phase}"
 
 
 def _pair(story: Story, one: Step) -> str:
@@ -271,7 +283,7 @@ def _pair(story: Story, one: Step) -> str:
         here = [s for s in arrivals if s.gives & tokens]
         if here and here[-1].number < one.number:
             return (
-                f"{_named(step)}: the arrival it waits for (line {here[-1].site.line}"
+                f"{named(step)}: the arrival it waits for (line {here[-1].site.line}"
                 f"{_at(story, here[-1])}) comes before line {one.site.line}"
             )
     later = [
@@ -283,19 +295,19 @@ def _pair(story: Story, one: Step) -> str:
     ]
     for s, key in later:
         if key in takes:
-            return f"{_named(takes[key])}: it goes on before the arrival of line {s.site.line}"
+            return f"{named(takes[key])}: it goes on before the arrival of line {s.site.line}"
     waits = dict(_waits(story, two.agent))
     for s, _ in later:
         barrier = getattr(s.stmt, "barrier", None)
         if barrier in waits:
             late = waits[barrier].line
-            return f"{_named(s)}: line {late} waits for it too late"
+            return f"{named(s)}: line {late} waits for it too late"
     if later:
         # Of what nobody waits for, an arrival on an mbarrier is meant for others most likely.
         cta = story.world.kinds[two.agent].cta
         s = min(later, key=lambda pair: _unlikely(pair[0], cta))[0]
         who = story.lane(two.agent)
-        return f"{_named(s)}: {who} does not wait for it before line {two.site.line}"
+        return f"{named(s)}: {who} does not wait for it before line {two.site.line}"
     if story.world.kinds[one.agent].cta != story.world.kinds[two.agent].cta:
         return "none; the two CTAs do not meet between the accesses"
     return (
@@ -315,7 +327,7 @@ def _unjoined(story: Story, one: Step, takes: dict[object, Step]) -> str:
             if mates and arrives and other.agent != one.agent and other.gives & step.takes:
                 kinds = story.world.kinds
                 return (
-                    f"{_named(other)} is by {kinds[other.agent]}, and nothing joins "
+                    f"{named(other)} is by {kinds[other.agent]}, and nothing joins "
                     f"{kinds[one.agent]} with it after line {one.site.line}"
                 )
     return ""
@@ -340,7 +352,7 @@ def _within(story: Story, one: Step, two: Step) -> str:
     """Return the sync between two accesses of one kind of threads, which joins too few."""
     for step in reversed(story.steps[one.number : two.number]):
         if step.agent == one.agent and isinstance(step.stmt, kir.SYNCS):
-            return f"{_named(step)} does not join the threads of {story.lane(one.agent)}"
+            return f"{named(step)} does not join the threads of {story.lane(one.agent)}"
     return (
         f"none; missing is a sync that joins {story.lane(one.agent)} between line "
         f"{one.site.line} and line {two.site.line}"

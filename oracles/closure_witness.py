@@ -121,6 +121,10 @@ def _told(world: World, trail: Trail) -> Witness:
     first = trail.born.get(wrong.event, -1)
     ends = wrong.kind == "exit" or trail.stuck
     second = -1 if ends or not trail.steps else len(trail.steps) - 1
+    if wrong.kind == "semaphore":
+        # What it is left at is seen at the end, and comes from the release before.
+        given = (step.number for step in trail.steps if step.stmt is wrong.later.stmt)
+        second = max(given, default=second)
     if 0 <= first == second:
         first = trail.earlier.get(wrong.event, -1)
     if first < 0 <= second:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from fuzz.record import VERSION
-from reports import correctness, page
+from fuzz.release_record import NAME, Row, load
+from reports import correctness, page, release
 
 DEFAULT = Path("reports", "out", "ledger.sqlite")
 
@@ -37,7 +38,19 @@ def read(ledger: Path, runs: list[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.
 
 
 def report(ledger: Path, runs: list[str], out: Path) -> None:
-    """Write the page of these runs."""
+    """Write the page of these runs, and of the release family where its results lie beside."""
+    beside = ledger.parent / NAME
+    family: list[page.Section] = []
+    rows: list[Row] = []
+    if beside.is_file():
+        try:
+            rows, facts = load(beside)
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
+        family = [release.section(rows, facts)]
+        if not ledger.is_file():
+            page.write(out, "fuser correctness", release.headline(rows), family)
+            return
     records, found, repros = read(ledger, runs)
     sections = [
         correctness.totals(records, found),
@@ -51,9 +64,11 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         correctness.operations(records),
         correctness.families(records),
         correctness.kills(records),
+        *family,
         correctness.environment(found),
     ]
-    page.write(out, "fuser correctness", correctness.headline(records, found), sections)
+    head = release.joined(correctness.headline(records, found), rows)
+    page.write(out, "fuser correctness", head, sections)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,8 +78,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run", action="append", default=[], help="only this run; may be repeated")
     parser.add_argument("--out", type=Path, help="default: index.html beside the ledger")
     options = parser.parse_args(argv)
-    if not options.ledger.is_file():
-        parser.error(f"{options.ledger} does not exist; make one with `python -m fuzz`")
+    if not options.ledger.is_file() and not (options.ledger.parent / NAME).is_file():
+        parser.error(
+            f"{options.ledger} does not exist; make one with `python -m fuzz`, or the table of the "
+            "release family with `python -m fuzz.release_gpu`"
+        )
     out = options.out or options.ledger.parent / "index.html"
     report(options.ledger, options.run, out)
     print(out)

@@ -23,3 +23,11 @@ for (const input of document.querySelectorAll(".find input")) {
     row.hidden = !row.textContent.toLowerCase().includes(input.value.toLowerCase());
   });
 }
+
+for (const button of document.querySelectorAll(".matrix button")) {
+  button.onclick = () => {
+    const fold = button.closest("tr").nextElementSibling;
+    fold.hidden = !fold.hidden;
+    button.setAttribute("aria-expanded", String(!fold.hidden));
+  };
+}

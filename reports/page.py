@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fuzz.record import STATUSES
@@ -51,6 +51,8 @@ class Section:
         card per row, with a bar of its statuses.
     figure : markupsafe.Markup
         An SVG of `reports.figure` above the table.
+    body : markupsafe.Markup
+        HTML in place of the table, of a section that has a template of its own.
     """
 
     title: str
@@ -58,6 +60,7 @@ class Section:
     table: pd.DataFrame
     look: Look = "table"
     figure: Markup | None = None
+    body: Markup | None = None
 
     @property
     def anchor(self) -> str:
@@ -100,8 +103,8 @@ def write(path: Path, title: str, headline: Headline, sections: list[Section]) -
     path.write_text(render(title, headline, sections), encoding="utf-8")
 
 
-def render(title: str, headline: Headline, sections: list[Section]) -> str:
-    """Return the page as HTML; all text of the tables is escaped."""
+def template(name: str) -> Template:
+    """Return a template of this folder; what it is given is escaped."""
     environment = Environment(
         loader=FileSystemLoader(_HERE),
         autoescape=True,
@@ -109,7 +112,12 @@ def render(title: str, headline: Headline, sections: list[Section]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html.j2").render(
+    return environment.get_template(name)
+
+
+def render(title: str, headline: Headline, sections: list[Section]) -> str:
+    """Return the page as HTML; all text of the tables is escaped."""
+    return template("page.html.j2").render(
         title=title,
         headline=headline,
         sections=sections,

@@ -10,7 +10,7 @@ from kernels_matmul import SHAPES, matmul
 from fuser.cookbook import RECIPES
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.kernel_launch import check_tensors, launch_kernel, values_of
+from fuser.kernel_launch import Prepared, check_tensors, launch_kernel, values_of
 
 POISON = ("FUSER_POISON_SMEM",)
 SUMS = ("tma_ring", "specialized_ring", "store_ring")
@@ -138,6 +138,30 @@ def test_matmuls(name: str, m: int, n: int, k: int, poison: tuple[str, ...]) -> 
         finish(kernel, what)
         compare(what, kernel, d, want)
         check_counters(what, made, kernel)
+
+
+def test_a_kernel_is_prepared_under_the_same_conditions() -> None:
+    """Before anything is compiled."""
+    with pytest.raises(ScheduleError, match="no value for N, K; give one in params"):
+        Prepared(RECIPES["wgmma_ring"](), 1, {"M": 64}, {})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", SHARED)
+def test_a_prepared_kernel_finds_what_its_last_launch_has_left(name: str) -> None:
+    """Semaphores and ticket are zeroed once."""
+    m, n, k, splits = 128, 16, 96, 3
+    a, b = (integers(rows, k, torch.bfloat16, rows) for rows in (m, n))
+    d, kernel = output(m, n, torch.float32), RECIPES[name]()
+    tensors = {"A": a, "B": b, "D": d.tensor}
+    params = {"M": m, "N": n, "K": k, "splits": splits}
+    prepared = Prepared(kernel, 4 * splits, params, tensors)
+    for turn in range(3):
+        d.tensor.fill_(float("nan"))
+        prepared.launch()
+        finish(kernel, f"{name}, launch {turn}")
+        compare(f"{name}, launch {turn}", kernel, d, a.float() @ b.float().T)
+        check_counters(name, prepared.counters, kernel)
 
 
 @pytest.mark.gpu
