@@ -54,8 +54,16 @@ class _Release:
     stmt: kir.BlockSerializeRelease
 
 
+def _resets(kernel: kir.Kernel) -> list[kir.BlockSerializeRelease]:
+    """Return the releases that only the last CTA of a tile executes, which set 0."""
+    stmts = (s for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease))
+    return [stmt for stmt in stmts if stmt.turn == 0]
+
+
 def _release(kernel: kir.Kernel) -> _Release:
-    site = only(kernel, kir.BlockSerializeRelease)
+    resets = _resets(kernel)
+    site = only(kernel.rewrite(lambda s: [] if s in resets else None), kir.BlockSerializeRelease)
+    site = next(one for one in sites(kernel) if one.stmt is site.stmt)
     elect = site.elect
     outer = None if elect is None else next(s for s in sites(kernel) if s.stmt is elect)
     barrier = None if outer is None else outer.beside(-1)
@@ -177,6 +185,9 @@ def issued_per_warp(kernel: kir.Kernel) -> kir.Kernel:
 def no_reset(kernel: kir.Kernel) -> kir.Kernel:
     """Let the last CTA of a tile count on instead of going back to 0."""
     stmt = _release(kernel).stmt
+    resets = _resets(kernel)
+    if resets:
+        return edited(kernel, *((one, (replace(one, turn=stmt.turn),)) for one in resets))
     following, _ = _counted(kernel, stmt)
     return edited(kernel, (stmt, (replace(stmt, turn=following),)))
 

@@ -295,17 +295,11 @@ class _Assembler:
         values = {name: self._value(e, site) for name, e in exprs.items()}
         index: Expr | None = None
         origin: tuple[Expr, ...] = ()
-        match site.stmt:
-            case (
-                kir.BlockSerializeWait(_, at)
-                | kir.BlockSerializeRelease(_, at)
-                | kir.GridSync(_, at)
-            ):
-                index = self._plain(at, here)
-            case _:
-                box = touches(site.stmt)
-                if box is not None and box.tensor.name in self.shared:
-                    origin = tuple(self._plain(e, here) for e in box.origin)
+        box = touches(site.stmt)
+        if isinstance(site.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync):
+            index = self._plain(site.stmt.index, here)
+        elif box is not None and box.tensor.name in self.shared:
+            origin = tuple(self._plain(e, here) for e in box.origin)
         self.out.append(Do(site, values, tuple(exprs.values()), index, origin))
 
     def _value(self, expr: Expr, site: Site) -> Value:
