@@ -15,7 +15,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import unknown_strides
-from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower_math import COMBINE, Arithmetic, identity
 from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering
 
 GROUP = Var("group")
@@ -187,10 +187,8 @@ class ProductLowering(TileLowering):
         value = math.value(arg, walked)
         if value.dtype is not tv.dtype:
             value = math.promoted(value, tv.dtype)
-        zeros = {product.tv for product in tiling.domain.products}
-        zeros |= {a.tv for a in tiling.domain.inputs if tiling.walks(a, tiling.cols)}
-        if COMBINE[tv.op] != "add" or not is_zero_of_zeros(arg, zeros):
-            value = self._inside(math, value, identity(tv, tv.dtype), first)
+        # Columns beyond the end are 0 in memory, and so not in a product with inf or NaN.
+        value = self._inside(math, value, identity(tv, tv.dtype), first)
         shape = (*value.layout.shape[:-1], 1)
         layout = replace(value.layout, shape=shape, folded=value.layout.shape[-1])
         begun = kir.Fragment(f"begun_{access.name}", tv.dtype, layout)

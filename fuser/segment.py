@@ -168,7 +168,8 @@ class _Cutting:
         """Compute a tensor into an intermediate, once, and return the input that reads it."""
         name = tv.name + suffix
         if name not in self.made:
-            target = _renamed(tv, name, dtype, place)
+            made = _same(tv, name, dtype) if tv.name in self.choices.empty else tv
+            target = _renamed(made, name, dtype, place)
             self._compute((target,))
             self.made[name] = self.done[-1]
         return TensorView(
