@@ -81,7 +81,7 @@ class AmpereParams:
                 f'AmpereParams(observe={self.observe!r}): unknown; use "groups" or "mbarriers"'
             )
         check_prologue("AmpereParams", self.prologue)
-        check_splits("AmpereParams", self.splits)
+        check_splits("AmpereParams", self.splits, "vectorized")
         if self.splits > 1 and (self.observe != "groups" or self.persistent):
             raise ScheduleError(
                 f"AmpereParams(splits={self.splits}, observe={self.observe!r}, persistent="

@@ -24,7 +24,8 @@ from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
-from fuser.params import PointwiseParams
+from fuser.params import PointwiseParams, ReductionParams
+from fuser.reduction_scheduler import ReductionTiling
 from fuser.pipeline import Launch, Program
 from fuser.tensor_view import IterType, Symbol, TensorView
 
@@ -138,6 +139,11 @@ def _bind(
                 grid *= params["splits"]
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
+            if isinstance(schedule, ReductionParams) and schedule.splits > 1:
+                assert isinstance(tiles, ReductionTiling), "only tiles of reductions are shared"
+                steps = prod(counts[axis] for axis in tiles.reduced)
+                params["splits"] = min(schedule.splits, steps)
+                grid *= params["splits"]
     return Binding(launch, params, grid, views)
 
 

@@ -30,7 +30,7 @@ def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
         width = min(acc.layout.vector, stmt.workspace.tensor.aligned)
         before += [
             kir.Load(sofar, stmt.workspace, width),
-            kir.Compute(acc, "add", (acc, sofar)),
+            kir.Compute(acc, stmt.op, (acc, sofar)),
         ]
         after.append(kir.Store(stmt.workspace, acc, width))
     following = kir.BlockSerializeRelease(one.semaphore, one.index, (one.turn + 1) % one.turns)

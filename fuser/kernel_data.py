@@ -247,7 +247,8 @@ class GridSum:
     """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
 
     Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, and
-    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.
+    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.  What is put
+    together by another `op` (``maximum``, ``minimum``) is a sum in that sense.
     """
 
     acc: Fragment
@@ -256,6 +257,7 @@ class GridSum:
     index: Expr
     turn: Expr
     turns: Expr
+    op: str = "add"
 
 
 @dataclass(frozen=True, slots=True)

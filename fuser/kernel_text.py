@@ -138,6 +138,7 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = reduce({src.name}, {op})"
         case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
             at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
+            at += "" if stmt.op == "add" else f", {stmt.op}"
             return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"

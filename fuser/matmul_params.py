@@ -142,7 +142,7 @@ class MatmulParams:
                 f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
                 'slots of other CTAs; use split="cooperative"'
             )
-        check_splits("MatmulParams", self.splits)
+        check_splits("MatmulParams", self.splits, "vectorized")
         if self.splits > 1 and (self.split != "pipelined" or self.persistent):
             raise ScheduleError(
                 f"MatmulParams(splits={self.splits}, split={self.split!r}, persistent="
