@@ -25,8 +25,8 @@ from fuser.expr import Var
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
 from fuser.params import PointwiseParams, ReductionParams
-from fuser.reduction_scheduler import ReductionTiling
 from fuser.pipeline import Launch, Program
+from fuser.reduction_scheduler import ReductionTiling
 from fuser.tensor_view import IterType, Symbol, TensorView
 
 MAX_COORDINATE = 2**31 - 1

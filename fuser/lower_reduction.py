@@ -72,8 +72,8 @@ def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams
         return params
     if cols % kir.WARP:
         raise ScheduleError(
-            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one thread; "
-            f"{cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
+            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
+            f"thread; {cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
         )
     # Every thread holds whole columns.
     warps = next(w for w in range(params.warps, 0, -1) if cols % (kir.WARP * w) == 0)

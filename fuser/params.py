@@ -20,6 +20,9 @@ reductions of the TMA engine."""
 MAX_STAGES = 8
 MAX_SPLITS = 64
 """CTAs that share a tile of a result, at most."""
+MAX_REDUCTION_SPLITS = 256
+"""The same for reductions, whose tiles of results are small, and few where all of a tensor is
+reduced."""
 MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
 
@@ -68,9 +71,7 @@ class PointwiseParams:
         for name in ("vector", "warps", "stages", "prefetch"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):
-                raise ScheduleError(
-                    f"{self._name}({name}={value!r}): {name} must be an int; use 4"
-                )
+                raise ScheduleError(f"{self._name}({name}={value!r}): {name} must be an int; use 4")
         if (
             not isinstance(self.tile, tuple)
             or len(self.tile) != 2
@@ -167,7 +168,7 @@ class ReductionParams(PointwiseParams):
     Parameters
     ----------
     splits : int
-        CTAs that share a tile of results, 1..64: each reduces a part, and they put these together
+        CTAs that share a tile of results, 1..256: each reduces a part, and they put these together
         in turns; fewer where the reduced axis has not so many steps.  ``ctas_per_sm=None`` and no
         warp specialisation.
     meet : {"vectorized"}
@@ -185,7 +186,7 @@ class ReductionParams(PointwiseParams):
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
-        check_splits("ReductionParams", self.splits, self.meet)
+        check_splits("ReductionParams", self.splits, self.meet, MAX_REDUCTION_SPLITS)
         if self.meet == "tma":
             raise ScheduleError(
                 'ReductionParams(meet="tma"): results of reductions are kilobytes, which threads '
@@ -222,7 +223,7 @@ def check_prologue(params: str, prologue: str) -> None:
         )
 
 
-def check_splits(params: str, splits: int, meet: str) -> None:
+def check_splits(params: str, splits: int, meet: str, most: int = MAX_SPLITS) -> None:
     """Refuse a number of CTAs that share a tile, or a way for them to meet.
 
     Raises
@@ -230,9 +231,9 @@ def check_splits(params: str, splits: int, meet: str) -> None:
     ScheduleError
         Naming the params.
     """
-    if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= MAX_SPLITS:
+    if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= most:
         raise ScheduleError(
-            f"{params}(splits={splits!r}): 1..{MAX_SPLITS} CTAs share a tile; use splits=4"
+            f"{params}(splits={splits!r}): 1..{most} CTAs share a tile; use splits=4"
         )
     if meet not in ("vectorized", "tma"):
         raise ScheduleError(f'{params}(meet={meet!r}): unknown; use "vectorized" or "tma"')

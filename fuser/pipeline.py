@@ -26,11 +26,8 @@ from fuser.matmul_heuristic import default_matmul_params
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, matmul_tiling
 from fuser.params import PointwiseParams, ReductionParams
-from fuser.reduction_scheduler import (
-    ReductionTiling,
-    default_reduction_params,
-    reduction_tiling,
-)
+from fuser.reduction_heuristic import default_reduction_params
+from fuser.reduction_scheduler import ReductionTiling, reduction_tiling
 from fuser.relay_slots import relay_slots
 from fuser.scheduler import Tiling, default_params, tiling
 from fuser.segment import Segment, intermediates, segments

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from fuser.classify import classify
 from fuser.domain import Access
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
-from fuser.params import MAX_STAGES, PointwiseParams
+from fuser.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.pipeline import Loops, tiled
 from fuser.reduction_scheduler import reduces_rows
 from fuser.segment import segments
@@ -105,8 +105,9 @@ def params(
 ) -> PointwiseParams:
     """Schedules of these families that fit shared memory, for a fusion of two tensors if not given.
 
-    Shrinks towards the first family (direct/direct), a tile of 1 x 16, one warp, no vectors,
-    one CTA per tile, one stage.
+    Those of fusions with reductions let up to 16 CTAs share a tile now and then.  Shrinks towards
+    the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
+    stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
     weighted = [f for f in families for _ in range(1 if f == "direct/direct" else 3)]
@@ -138,7 +139,7 @@ def params(
     tile = draw(st.sampled_from(tiles))
     warps = -(-tile[0] * tile[1] // (32 * per_thread))
     specialized = loads == "tma-specialized"
-    return PointwiseParams(
+    plain = PointwiseParams(
         tile=tile,
         vector=draw(
             st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0 and n <= per_thread])
@@ -151,6 +152,18 @@ def params(
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
     )
+    if fusion is None or specialized or not _reduces(fusion):
+        return plain
+    return shared(plain, draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])))
+
+
+def shared(plain: PointwiseParams, splits: int) -> PointwiseParams:
+    """Return params by which so many CTAs share a tile of a reduction, one tile each."""
+    if splits == 1:
+        return plain
+    names = [field.name for field in fields(PointwiseParams)]
+    given = {name: getattr(plain, name) for name in names} | {"ctas_per_sm": None}
+    return ReductionParams(**given, splits=splits)
 
 
 @st.composite
@@ -243,6 +256,11 @@ def _splits_iota(fusion: Fusion) -> bool:
     return any(tv.op == "iota" for tv in fusion.tensors) and any(
         len(segment.domain.merged) == 1 for segment in segments(fusion)
     )
+
+
+def _reduces(fusion: Fusion) -> bool:
+    """Tell whether a kernel of a fusion reduces something."""
+    return any(segment.domain.reductions for segment in segments(fusion))
 
 
 def _reduces_columns(fusion: Fusion) -> bool:
