@@ -177,12 +177,17 @@ def extents(
     rows, cols = params.tile
     turns = [rows * params.stages, rows * (2 * params.stages + 1)]
     edges = [1, 2, 3, cols - 1, cols, cols + 1, rows + 1, 2 * cols + 3, 3 * cols, *turns, 0]
+    if isinstance(params, ReductionParams):  # a step or two for each CTA, mostly
+        many = params.splits
+        turns += [cols * many, rows * many, cols * (2 * many - 1)]
+        edges += [cols * many - 1, rows * many + 1, rows * 2 * many] * 2
     even = draw(st.booleans()) or ("tma" in params.family and not rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found = {}
     for position, name in enumerate(symbols(fusion)):
         whole = even and (position or params.store == "tma")
-        choices = [16, 64, 48, 256, cols + 16, 2 * cols, 16 * turns[1]] if whole else edges
+        steps = [16 * turns[1], *turns[2:], *turns[2:]]
+        choices = [16, 64, 48, 256, cols + 16, 2 * cols, *steps] if whole else edges
         limit = max(int(left ** (1 / max(_uses(fusion, name), 1))), 1)
         fitting = list(dict.fromkeys(n for n in choices if 0 <= n <= limit)) or [1]
         odd = st.integers(1, min(limit, 300))
