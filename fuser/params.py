@@ -6,16 +6,13 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from fuser.errors import ScheduleError
+from fuser.tensor_view import Meet as Meet
 
 Mechanism = Literal["direct", "tma"]
 """How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
 
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
-
-Meet = Literal["vectorized", "tma"]
-"""How CTAs that share a tile add up their sums in turns: by loads and stores of all threads, or by
-reductions of the TMA engine."""
 
 MAX_STAGES = 8
 MAX_SPLITS = 64

@@ -59,7 +59,8 @@ def default_reduction_params(
 ) -> PointwiseParams:
     """Choose params for a kernel with reductions: direct loads, about 16 elements a thread.
 
-    Several CTAs share a tile where too few would run.
+    Several CTAs share a tile where too few would run, or where that is asked of a result and there
+    are two steps or more.
 
     Parameters
     ----------
@@ -72,14 +73,15 @@ def default_reduction_params(
     """
     plain = _alone(fusion, domain, loops)
     alone = _work(domain, loops, plain).time_us(1)
+    asked = any(reduction.tv.meet is not None for reduction in domain.reductions)
     found = [(alone * WORTH, plain, 0)]  # another schedule is taken only if it is faster than that
     for params in _others(fusion, domain, loops, plain):
         work = _work(domain, loops, params)
         # Columns are spread over the GPU already; rows may still have more threads each.
-        fewest = 1 if reduces_rows(domain) else 2
+        fewest = 1 if reduces_rows(domain) and not asked else 2
         for splits in range(fewest, min(work.steps, MAX_REDUCTION_SPLITS) + 1):
             found.append((work.time_us(splits), params, splits))
-    _, params, splits = min(found, key=lambda one: one[0])
+    _, params, splits = min(found[1:] if asked and found[1:] else found, key=lambda one: one[0])
     return _splitting(params, splits) if splits else params
 
 

@@ -12,10 +12,12 @@ from fuser.classify import classify
 from fuser.domain import Access
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
+from fuser.ops import reduced_axes
 from fuser.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.pipeline import Loops, tiled
 from fuser.reduction_scheduler import reduces_rows
 from fuser.segment import segments
+from fuser.shape_class import Choices
 from fuzz.case import Case, specs, symbols
 from fuzz.draft import rarely
 from fuzz.matmul_schedules import MATMUL_FAMILIES
@@ -258,8 +260,10 @@ def _words(dtype: DType) -> int:
 
 def _splits_iota(fusion: Fusion) -> bool:
     """Tell whether rows of a tile would split the one axis of a kernel that counts along it."""
+    reduced = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
+    cuts = [segments(fusion, Choices(empty=empty)) for empty in (frozenset[str](), reduced)]
     return any(tv.op == "iota" for tv in fusion.tensors) and any(
-        len(segment.domain.merged) == 1 for segment in segments(fusion)
+        len(segment.domain.merged) == 1 for cut in cuts for segment in cut
     )
 
 
