@@ -132,7 +132,7 @@ def default_matmul_params(
 
     if any(product.tv.meet is not None for product in domain.products):
         depths = [prod(loops[a] for g in summed(domain, p) for a in g) for p in domain.products]
-        asked = _shared(domain, (around, m, n), min(depths), sms)
+        asked = _shared(domain, (around, m, n), depths, sms)
         if asked is not None:
             return asked
     # What computes A in registers does so once for every column of tiles.
@@ -143,7 +143,7 @@ def default_matmul_params(
 
 
 def _shared(
-    domain: Domain, extents: tuple[int, int, int], depth: int, sms: int
+    domain: Domain, extents: tuple[int, int, int], depths: list[int], sms: int
 ) -> MatmulParams | None:
     """Choose params by which CTAs share a tile, if its sums have two steps."""
     around, m, n = extents
@@ -157,7 +157,7 @@ def _shared(
         tiles = around * ceil(m / rows) * ceil(n / wide)
         share = rows * wide * many / (128 * 256) * step / 64
         nbytes = 4 * rows * wide * many
-        steps = ceil(depth / step)
+        steps = ceil(min(depths) / step)
         for splits in range(2, min(steps, MAX_SPLITS) + 1):
             work = ceil(tiles * splits / sms) * ceil(steps / splits) * STEP_US * share / kind.rate
             time = work + (splits - 1) * TURN_US * max(nbytes / TURN_NBYTES, 1.0)
@@ -165,7 +165,17 @@ def _shared(
     if not found:
         return None
     _, alone, splits = min(found, key=lambda one: one[0])
-    return replace(alone, split="pipelined", persistent=False, registers=None, splits=splits)
+    most = ceil(max(depths) / alone.tile[2] / splits)
+    stages = min(alone.stages, max(most, 2))  # no more than a CTA has steps
+    return replace(
+        alone,
+        split="pipelined",
+        stages=stages,
+        prefetch=max(stages - 2, 0),
+        persistent=False,
+        registers=None,
+        splits=splits,
+    )
 
 
 def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from fuser.matmul_params import MatmulParams
@@ -63,17 +65,16 @@ def default_cases(
     """
     kind: Kind = draw(st.sampled_from(kinds))
     exact = kind == "integers"
-    schedule: MatmulParams | PointwiseParams
+    seed = draw(st.integers(0, 999))
+    gap, offset = draw(layouts())
     if draw(st.booleans()):
         fusion = draw(product_fusions(exact=exact, max_ops=min(max_ops, 2), asked=True))
         values = draw(matmul_extents(fusion, PRODUCTS, exact=exact))
-        schedule = POINTWISE
-    else:
-        fusion = draw(fusions(exact=exact, max_ops=max_ops))
-        values = draw(extents(fusion, REDUCTIONS))
-        schedule = PRODUCTS
-    gap, offset = draw(layouts())
-    return Case(fusion, schedule, values, kind, draw(st.integers(0, 999)), gap, offset)
+        return Case(fusion, POINTWISE, values, kind, seed, gap, offset)
+    fusion = draw(fusions(exact=exact, max_ops=max_ops))
+    values = draw(extents(fusion, REDUCTIONS))
+    case = trimmed(Case(fusion, REDUCTIONS, values, kind, seed, gap, offset))
+    return replace(case, params=PRODUCTS)
 
 
 @st.composite
