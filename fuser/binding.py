@@ -144,6 +144,11 @@ def _bind(
                 steps = prod(counts[axis] for axis in tiles.reduced)
                 params["splits"] = min(schedule.splits, steps)
                 grid *= params["splits"]
+    if grid > MAX_COORDINATE:
+        raise ScheduleError(
+            f"call: {count} tiles, each by {params['splits']} CTAs, are {grid} CTAs; at most "
+            f"{MAX_COORDINATE} are launched: use splits=1"
+        )
     return Binding(launch, params, grid, views)
 
 

@@ -172,6 +172,17 @@ def test_as_many_ctas_share_a_tile_as_there_are_steps(n: int, ctas: int, grid: i
     assert (binding.params["splits"], binding.grid) == (ctas, grid)
 
 
+def test_no_grid_has_more_ctas_than_can_be_launched() -> None:
+    """Tiles alone would fit."""
+    params = replace(DIRECT, tile=(1, 128), splits=7)
+    case = Case(reduced(), params, {"m": 1 << 29, "n": 8}, "integers", 0)
+    made = program(case.fusion, params, {"m": 9, "n": 8})
+    wide = {"m": 1 << 29, "n": 8 * 128}
+    assert bind(made, specs(case), sms=132)[0].grid == 1 << 29
+    with pytest.raises(ScheduleError, match=r"536870912 tiles, each by 7 CTAs, .* use splits=1"):
+        bind(made, specs(replace(case, extents=wide)), sms=132)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
