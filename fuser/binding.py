@@ -146,7 +146,7 @@ def _bind(
                 grid *= params["splits"]
     if grid > MAX_COORDINATE:
         raise ScheduleError(
-            f"call: {count} tiles, each by {params['splits']} CTAs, are {grid} CTAs; at most "
+            f"call: {count} tiles, each by {params.get('splits', 1)} CTAs, are {grid} CTAs; at most "
             f"{MAX_COORDINATE} are launched: use splits=1"
         )
     return Binding(launch, params, grid, views)
