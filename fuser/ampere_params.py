@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Prologue, check_prologue, check_splits
+from fuser.params import MAX_STAGES, Meet, Prologue, check_prologue, check_splits
 
 Observe = Literal["groups", "mbarriers"]
 """How the end of copies is seen: each thread awaits its own groups and all join; or a load role's
@@ -40,6 +40,8 @@ class AmpereParams:
         As in `MatmulParams`.
     splits : int
         The same; with groups, one CTA a tile only.
+    meet : {"vectorized", "scatter"}
+        The same.
 
     Raises
     ------
@@ -57,6 +59,7 @@ class AmpereParams:
     columns: int = 64
     prologue: Prologue = "memory"
     splits: int = 1
+    meet: Meet = "vectorized"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -81,7 +84,12 @@ class AmpereParams:
                 f'AmpereParams(observe={self.observe!r}): unknown; use "groups" or "mbarriers"'
             )
         check_prologue("AmpereParams", self.prologue)
-        check_splits("AmpereParams", self.splits, "vectorized")
+        check_splits("AmpereParams", self.splits, self.meet)
+        if self.meet == "tma":
+            raise ScheduleError(
+                'AmpereParams(meet="tma"): sm_80 has no such engine; use meet="scatter" or '
+                '"vectorized"'
+            )
         if self.splits > 1 and (self.observe != "groups" or self.persistent):
             raise ScheduleError(
                 f"AmpereParams(splits={self.splits}, observe={self.observe!r}, persistent="

@@ -191,13 +191,15 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     One thread issues neighbouring copies and commits them as one group.  The same thread awaits,
     before slots are written again (not for the first time), that all but the latest `slots - 1`
     groups have read their sources, and at the end that all have.  A kernel boundary orders the
-    writes.
+    writes; what another CTA reads in its turn is awaited in full before that turn is released.
     """
+    released = {s.semaphore for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)}
+    handed_on = frozenset(kernel.workspaces if released else ())
 
     def rule(body: Body, place: Place) -> Body:
         staged = _names(body, drains)
         out: list[kir.Stmt] = []
-        awaited = False
+        awaited = in_flight = False
         groups = 0
         for copies, run in _grouped(body, drains):
             if copies:
@@ -205,8 +207,12 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
                 group = (*map(_store, run), kir.AsyncCommit(kir.AsyncKind.BULK))
                 out.extend(_one_thread(group, place))
                 awaited = False
+                in_flight |= any(_written(stmt) in handed_on for stmt in run)
                 continue
             for stmt in run:
+                if in_flight and _releases(stmt):
+                    out.extend(_one_thread((kir.AsyncAwait(kir.AsyncKind.BULK, 0),), place))
+                    in_flight = False
                 for slot in writes(stmt):
                     if slot.buffer.name not in staged or awaited or by_engine(stmt):
                         continue
@@ -214,6 +220,8 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
                     if place.loop is not None or groups >= slot.buffer.slots:
                         out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
                 out.append(stmt)
+        if in_flight:
+            out.extend(_one_thread((kir.AsyncAwait(kir.AsyncKind.BULK, 0),), place))
         return tuple(out)
 
     def ended(body: Body) -> Body:
@@ -231,9 +239,22 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
 def _store(stmt: kir.Stmt) -> kir.Stmt:
     match stmt:
         case kir.Copy(kir.Box() as dst, kir.Slot() as src):
-            return kir.TmaStore(dst, src)
+            return kir.TmaReduce(dst, src) if stmt.reduce else kir.TmaStore(dst, src)
         case _:
             raise AssertionError("a run holds copies out of slots only")
+
+
+def _written(stmt: kir.Stmt) -> str:
+    """Name of the tensor that a copy out of a slot writes, else nothing."""
+    match stmt:
+        case kir.Copy(kir.Box() as box) | kir.TmaStore(box) | kir.TmaReduce(box):
+            return box.tensor.name
+        case _:
+            return ""
+
+
+def _releases(stmt: kir.Stmt) -> bool:
+    return any(isinstance(inner, kir.BlockSerializeRelease) for inner in kir.walk((stmt,)))
 
 
 def _await(keep: int) -> kir.AsyncAwait:
@@ -249,10 +270,16 @@ def _commits(stmt: kir.Stmt) -> bool:
 
 
 def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
-    """Fence ordinary writes of slots that an engine reads: by every writer, before that read.
+    """Fence what crosses proxies.
+
+    Ordinary writes of slots that an engine reads: by every writer, before that read.  What CTAs
+    did before in their turns with a workspace that an engine now reads or adds to: by the thread
+    that issues it, behind its wait.  (The first to write reads nothing, and none was before it.)
 
     Source: PTX ISA, "Async proxy"; the writer fences before it signals.
     """
+    turns = any(isinstance(stmt, kir.BlockSerializeWait) for stmt in kernel.walk())
+    handed_on = frozenset(kernel.workspaces if turns else ())
     read_by_engine = {slot.buffer.name for s in kernel.walk() if by_engine(s) for slot in reads(s)}
 
     def writing(stmt: kir.Stmt) -> bool:
@@ -264,7 +291,11 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
     def rule(body: Body, place: Place) -> Body:
         del place
         out: list[kir.Stmt] = []
+        fenced = False
         for n, stmt in enumerate(body):
+            if isinstance(stmt, kir.TmaReduce) and _written(stmt) in handed_on and not fenced:
+                out.append(kir.FenceAsyncProxy(kir.Space.GLOBAL))
+                fenced = True
             out.append(stmt)
             if writing(stmt):
                 after = next((s for s in body[n + 1 :] if writing(s) or reading(s)), None)

@@ -24,7 +24,7 @@ from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
-from fuser.params import PointwiseParams, ReductionParams
+from fuser.params import MAX_SPLITS, PointwiseParams, ReductionParams
 from fuser.pipeline import Launch, Program
 from fuser.reduction_scheduler import ReductionTiling
 from fuser.tensor_view import IterType, Symbol, TensorView
@@ -135,19 +135,21 @@ def _bind(
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
             if schedule.splits > 1:
-                params["splits"] = min(schedule.splits, *counts[tiles.walked[-1] + 1 :])
+                most = sms if schedule.meet == "scatter" else MAX_SPLITS  # these run at once
+                steps = counts[tiles.walked[-1] + 1 :]
+                params["splits"] = min(schedule.splits, most, *steps)
                 grid *= params["splits"]
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
             if isinstance(schedule, ReductionParams) and schedule.splits > 1:
                 assert isinstance(tiles, ReductionTiling), "only tiles of reductions are shared"
-                steps = prod(counts[axis] for axis in tiles.reduced)
-                params["splits"] = min(schedule.splits, steps)
+                every = prod(counts[axis] for axis in tiles.reduced)
+                params["splits"] = min(schedule.splits, every)
                 grid *= params["splits"]
     if grid > MAX_COORDINATE:
         raise ScheduleError(
-            f"call: {count} tiles, each by {params.get('splits', 1)} CTAs, are {grid} CTAs; at most "
-            f"{MAX_COORDINATE} are launched: use splits=1"
+            f"call: {count} tiles, each by {params.get('splits', 1)} CTAs, are {grid} CTAs; at "
+            f"most {MAX_COORDINATE} are launched: use splits=1"
         )
     return Binding(launch, params, grid, views)
 

@@ -28,7 +28,7 @@ def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     """
     rings = _Rings(kernel)
     body = rings.body(kernel.body, outer=None)
-    buffers = tuple(replace(b, slots=rings.slots.get(b.name, 1)) for b in kernel.buffers)
+    buffers = tuple(replace(b, slots=rings.slots.get(b.name, b.slots)) for b in kernel.buffers)
     counters = tuple(kir.Let(position, 0) for position in rings.counters)
     return placed(replace(kernel, body=(*counters, *body), buffers=buffers))
 

@@ -223,6 +223,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             case (
                 kir.Copy()
                 | kir.GridSum()
+                | kir.GridShare()
                 | kir.TmaLoad()
                 | kir.TmaStore()
                 | kir.TmaReduce()

@@ -48,6 +48,9 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...]) -> str:
             at = f"{semaphore.name} + {spell(index)}"
             verb = f"release_{scope.value}{'_relaxed' if relaxed else ''}"
             return f"semaphore::{verb}({at}, {spell(turn)});"
+        case kir.GridSync(semaphore, index, ctas):
+            at = f"{semaphore.name} + {spell(index)}"
+            return f"semaphore::meet({at}, {spell(ctas)}, tid);"
         case kir.SetMaxNReg(registers, increase):
             return f"threads::set_max_nreg_{'inc' if increase else 'dec'}<{registers}>();"
         case _:

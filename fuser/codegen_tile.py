@@ -95,8 +95,8 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             verb = "store" if isinstance(stmt, kir.TmaStore) else "reduce"
             ends = f"{slot(src)}, {_map(kernel, box, src)}, {_coordinates(kernel, box, src)}"
             return f"tma::{verb}{_panels(src)}({ends});"
-        case kir.Copy() | kir.GridSum():
-            raise AssertionError("a finished kernel has no Copy and no GridSum; validate says so")
+        case kir.Copy() | kir.GridSum() | kir.GridShare():
+            raise AssertionError("a finished kernel has no requests; validate says so")
         case kir.Wgmma() | kir.Mma():
             raise AssertionError("codegen_mma writes products")
 

@@ -1,11 +1,11 @@
-"""Pass: CTAs that share a tile of a result add up their sums in turns, and the last one goes on."""
+"""Passes: CTAs that share a tile of a result add up their sums, in turns or each some of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fuser import kernel_ir as kir
-from fuser.expr import eq
+from fuser.expr import Expr, eq
 
 Body = tuple[kir.Stmt, ...]
 
@@ -14,31 +14,137 @@ def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
     """Write out what CTAs do that meet: whose turn it is adds its sums to those before it.
 
     The first CTA of a tile reads nothing.  The last one writes no sums, but does all that stands
-    behind the meeting; the others do none of it.  The semaphore is left at 0 for the next launch.
+    behind the meeting; the others do none of it.  Nobody waits for a turn behind the last one, so
+    it leaves the semaphore at 0 for the next launch at once.
     """
     first = next((n for n, s in enumerate(kernel.body) if isinstance(s, kir.GridSum)), None)
     if first is None:
         return kernel
     meeting = [stmt for stmt in kernel.body if isinstance(stmt, kir.GridSum)]
     rest = tuple(stmt for stmt in kernel.body[first:] if not isinstance(stmt, kir.GridSum))
+    slots = [slot for one in meeting if (slot := one.staged) is not None]
+    body = _by_tma(meeting, slots, rest) if slots else _by_threads(meeting, rest)
+    return replace(kernel, body=(*kernel.body[:first], *body))
+
+
+def _by_threads(meeting: list[kir.GridSum], rest: Body) -> Body:
+    """Load the sums so far, add, and store them again."""
+    last, wait, reset, release = _turn(meeting[0])
+    stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in meeting)
+    return wait, reset, _added(meeting), kir.IfThenElse(last, rest, (*stored, release))
+
+
+def _by_tma(meeting: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Body:
+    """Stage sums in shared memory; the first CTA stores them, the others add to what there is.
+
+    Where all columns of a tile have a slot, they are staged before the turn has come, so that the
+    engine is all that those wait for who come after.
+    """
     one = meeting[0]
-    before: list[kir.Stmt] = []
-    after: list[kir.Stmt] = []
-    for stmt in meeting:
-        acc = stmt.acc
-        sofar = kir.Fragment(f"{acc.name}_so_far", acc.dtype, acc.layout)
-        width = min(acc.layout.vector, stmt.workspace.tensor.aligned)
-        before += [
-            kir.Load(sofar, stmt.workspace, width),
-            kir.Compute(acc, stmt.op, (acc, sofar)),
-        ]
-        after.append(kir.Store(stmt.workspace, acc, width))
-    following = kir.BlockSerializeRelease(one.semaphore, one.index, (one.turn + 1) % one.turns)
-    body: Body = (
-        *kernel.body[:first],
+    last, wait, reset, release = _turn(one)
+
+    def parts() -> list[tuple[Body, kir.Copy]]:
+        both = zip(meeting, slots, strict=True)
+        return [part for asked, slot in both for part in _parts(asked, slot)]
+
+    ahead = all(
+        asked.acc.layout.shape[-1] <= slot.buffer.slots * slot.buffer.shape[-1]
+        for asked, slot in zip(meeting, slots, strict=True)
+    )
+
+    def copied(*, reduce: bool) -> Body:
+        return tuple(
+            stmt
+            for stores, copy in parts()
+            for stmt in (*(() if ahead else stores), replace(copy, reduce=reduce))
+        )
+
+    begun = kir.IfThenElse(eq(one.turn, 0), copied(reduce=False), copied(reduce=True))
+    before: Body = ()
+    if ahead:
+        staged = tuple(stmt for stores, _ in parts() for stmt in stores)
+        before = (kir.IfThenElse(one.turn + 1 < one.turns, staged),)
+    return (
+        *before,
+        wait,
+        reset,
+        kir.IfThenElse(last, (_added(meeting), *rest), (begun, release)),
+    )
+
+
+def _turn(one: kir.GridSum) -> tuple[Expr, kir.Stmt, kir.Stmt, kir.Stmt]:
+    """Return whether it is the last turn, the wait for one's own, the reset, and the release."""
+    last = eq(one.turn + 1, one.turns)
+    reset, following = (
+        kir.BlockSerializeRelease(one.semaphore, one.index, turn) for turn in (0, one.turn + 1)
+    )
+    return (
+        last,
         kir.BlockSerializeWait(one.semaphore, one.index, one.turn),
-        kir.IfThenElse(one.turn >= 1, tuple(before)),
-        kir.IfThenElse(eq(one.turn + 1, one.turns), rest, tuple(after)),
+        kir.IfThenElse(last, (kir.Elect(kir.Per.ROLE, (reset,)),)),
         kir.Elect(kir.Per.ROLE, (following,)),
     )
-    return replace(kernel, body=body)
+
+
+def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
+    """Return what puts columns into a slot, and the copy out of it, for all columns in turn."""
+    acc, box = asked.acc, asked.workspace
+    buffer, columns = staged.buffer, staged.buffer.shape[-1]
+    out: list[tuple[Body, kir.Copy]] = []
+    for n, column in enumerate(range(0, acc.layout.shape[-1], columns)):
+        slot = kir.Slot(buffer, n % buffer.slots)
+        part = acc
+        cut: Body = ()
+        if columns != acc.layout.shape[-1]:
+            layout = replace(acc.layout, shape=buffer.shape)
+            part = kir.Fragment(f"{acc.name}_staged", acc.dtype, layout)
+            cut = (kir.Slice(part, acc, column),)
+        *origin, left = box.origin
+        target = replace(box, origin=(*origin, left + column), shape=buffer.shape)
+        out.append(
+            ((*cut, kir.Store(slot, part, 2)), kir.Copy(target, slot, kir.Engine.TMA)),
+        )
+    return out
+
+
+def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
+    """Add the sums of the CTAs before, if there are any."""
+    out: list[kir.Stmt] = []
+    for one in meeting:
+        sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)
+        out.append(kir.Load(sofar, one.workspace, _width(one)))
+        out.append(kir.Compute(one.acc, one.op, (one.acc, sofar)))
+    return kir.IfThenElse(meeting[0].turn >= 1, tuple(out))
+
+
+def _width(asked: kir.GridSum) -> int:
+    """Elements per access."""
+    return min(asked.acc.layout.vector, asked.workspace.tensor.aligned)
+
+
+def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
+    """Let CTAs meet that read what others have stored in a workspace, before the first such read.
+
+    One meeting does for all workspaces that are stored before it.
+    """
+    asked = [stmt for stmt in kernel.body if isinstance(stmt, kir.GridShare)]
+    open_: set[str] = set()
+    out: list[kir.Stmt] = []
+    for stmt in kernel.body:
+        if isinstance(stmt, kir.GridShare):
+            open_.add(stmt.workspace)
+            continue
+        if any(_reads(inner) in open_ for inner in kir.walk((stmt,))):
+            out.append(kir.GridSync(asked[0].semaphore, asked[0].index, asked[0].ctas))
+            open_ = set()
+        out.append(stmt)
+    return replace(kernel, body=tuple(out)) if asked else kernel
+
+
+def _reads(stmt: kir.Stmt) -> str:
+    """Name of the tensor that threads read by a statement, else nothing."""
+    match stmt:
+        case kir.Load(_, kir.Box() as box):
+            return box.tensor.name
+        case _:
+            return ""

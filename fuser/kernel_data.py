@@ -29,7 +29,8 @@ class Copy:
 
     Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
     elements each thread copies, `width` how many at a time.  A `shared` tile is the same for all
-    CTAs of the cluster, so that one of them may load it for all.
+    CTAs of the cluster, so that one of them may load it for all.  With `reduce` a slot is added to
+    what global memory holds.
     """
 
     dst: Slot | Box
@@ -38,6 +39,7 @@ class Copy:
     layout: Layout | None = None
     width: int = 0
     shared: bool = False
+    reduce: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +249,10 @@ class GridSum:
     """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
 
     Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, and
-    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.  What is put
-    together by another `op` (``maximum``, ``minimum``) is a sum in that sense.
+    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.  Threads read
+    and write it, or if there is a slot `staged`, TMA stores and reduces what lies there: columns of
+    `acc`, so many at a time as it has.  What threads put together by another `op` (``maximum``,
+    ``minimum``) is a sum in that sense.
     """
 
     acc: Fragment
@@ -257,7 +261,21 @@ class GridSum:
     index: Expr
     turn: Expr
     turns: Expr
+    staged: Slot | None = None
     op: str = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class GridShare:
+    """Say that CTAs read what others have stored in a workspace: the `ctas` of `semaphore[index]`.
+
+    Only before the passes; a finished kernel has none.
+    """
+
+    workspace: str
+    semaphore: Semaphore
+    index: Expr
+    ctas: Expr
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from fuser.kernel_data import Coordinate as Coordinate
 from fuser.kernel_data import Copy as Copy
 from fuser.kernel_data import CpAsync as CpAsync
 from fuser.kernel_data import Engine as Engine
+from fuser.kernel_data import GridShare as GridShare
 from fuser.kernel_data import GridSum as GridSum
 from fuser.kernel_data import Load as Load
 from fuser.kernel_data import Mma as Mma
@@ -60,6 +61,7 @@ from fuser.kernel_sync import ClusterWait as ClusterWait
 from fuser.kernel_sync import CpAsyncMBarrierArrive as CpAsyncMBarrierArrive
 from fuser.kernel_sync import FenceAsyncProxy as FenceAsyncProxy
 from fuser.kernel_sync import FenceMBarrierInit as FenceMBarrierInit
+from fuser.kernel_sync import GridSync as GridSync
 from fuser.kernel_sync import MBarrier as MBarrier
 from fuser.kernel_sync import MBarrierArrive as MBarrierArrive
 from fuser.kernel_sync import MBarrierArriveExpectTx as MBarrierArriveExpectTx
@@ -217,6 +219,7 @@ Data = (
     | Slice
     | Reduce
     | GridSum
+    | GridShare
     | Coordinate
 )
 Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect
@@ -249,6 +252,9 @@ class Kernel:
         What is known about CTAs running at once: "any" (nothing, not even that CTA 0 starts
         first), "ticket" (BLOCK is drawn from an atomic counter by each CTA as it starts, so all
         smaller numbers have started), "co-resident" (all CTAs run at once, checked at launch).
+    together : Expr
+        With tickets, how many CTAs of one number after the other run at once before any of them has
+        to end; checked at launch.
     determinism : str
         "bitwise": every interleaving gives the same bits; "unordered": sums may be rounded in any
         order.
@@ -270,6 +276,7 @@ class Kernel:
     requires: tuple[Expr, ...] = ()
     cluster: int = 1
     residency: str = "any"
+    together: Expr = 1
     determinism: str = "bitwise"
     registers: int = 0
 

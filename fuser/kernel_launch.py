@@ -88,8 +88,9 @@ def launch_kernel(
             driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
             1,
         )
-    if kernel.residency == "co-resident":
-        _check_residency(kernel, grid, function.ptr)
+    together = grid if kernel.residency == "co-resident" else number(kernel.together, values)
+    if together > 1:
+        _check_residency(kernel, together, function.ptr)
     arguments = _Arguments(kernel)
     for name, tensor in {**given, **made}.items():
         arguments.write(name, "i8", tensor.data_ptr())
@@ -229,15 +230,15 @@ def _check_tensor(
         )
 
 
-def _check_residency(kernel: kir.Kernel, grid: int, function: int) -> None:
+def _check_residency(kernel: kir.Kernel, many: int, function: int) -> None:
     error, per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
         driver.CUfunction(function), kernel.threads, codegen.shared_bytes(kernel)
     )
     if error != driver.CUresult.CUDA_SUCCESS:
         raise ScheduleError(f"launch_kernel({kernel.name}): occupancy unknown ({error.name})")
     sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    if grid > per_sm * sms:
+    if many > per_sm * sms:
         raise ScheduleError(
-            f"launch_kernel({kernel.name}, grid={grid}): all CTAs must run at once, the device "
-            f"takes {per_sm} on each of {sms} SMs; use grid <= {per_sm * sms}"
+            f"launch_kernel({kernel.name}): {many} CTAs must run at once, the device takes "
+            f"{per_sm} on each of {sms} SMs; use at most {per_sm * sms} together"
         )

@@ -337,6 +337,23 @@ class BlockSerializeRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class GridSync:
+    """Join the threads of all `ctas` CTAs that use `semaphore[index]`, and leave that at 0.
+
+    Blocks: all threads of the CTA, until those of all the others are here, too.
+    Orders: what any of these threads did, and has observed, before what any of them does behind it,
+            at gpu scope in the generic proxy; not asynchronous writes still in flight.  TMA
+            accesses of what other CTAs wrote also need `FenceAsyncProxy(GLOBAL)` after it.
+    Needs:  all threads of each of these CTAs; that all of them run at once: CTAs of one number
+            after the other, `ctas` of which `Kernel.together` grants, or "co-resident".
+    """
+
+    semaphore: Semaphore
+    index: Expr
+    ctas: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class SetMaxNReg:
     """Set the registers per thread of the executing warpgroup.
 
@@ -371,5 +388,6 @@ Sync = (
     | ClusterWait
     | BlockSerializeWait
     | BlockSerializeRelease
+    | GridSync
     | SetMaxNReg
 )

@@ -31,7 +31,13 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
 def _header(kernel: kir.Kernel) -> Iterator[str]:
     params = ", ".join(p.name for p in kernel.params)
     head = f"kernel {kernel.name}({params}) threads={kernel.threads} smem={kernel.smem_bytes}"
-    plain = {"cluster": 1, "residency": "any", "determinism": "bitwise", "registers": 0}
+    plain = {
+        "cluster": 1,
+        "residency": "any",
+        "together": 1,
+        "determinism": "bitwise",
+        "registers": 0,
+    }
     facts = {name: getattr(kernel, name) for name in plain}
     yield head + "".join(f" {n}={facts[n]}" for n in plain if facts[n] != plain[n])
     for condition in kernel.requires:
@@ -102,7 +108,8 @@ def line(stmt: kir.Stmt) -> str:
         case kir.Elect(per):
             return f"elect one thread per {per.value}"
         case kir.Copy(dst, src, engine):
-            return f"{place(dst)} <~ copy({place(src)}) by {engine.value}"
+            plus = "+" if stmt.reduce else ""
+            return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
         case kir.TmaLoad(dst, src, barrier, slot, multicast):
             note = "" if multicast is None else f" multicast={multicast}"
             return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
@@ -139,7 +146,10 @@ def line(stmt: kir.Stmt) -> str:
         case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
             at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
             at += "" if stmt.op == "add" else f", {stmt.op}"
+            at += "" if stmt.staged is None else f", by tma from {place(stmt.staged)}"
             return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
+        case kir.GridShare(workspace, semaphore, index, ctas):
+            return f"grid_share({workspace}, {semaphore.name}[{index}], {ctas} ctas)"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:
@@ -200,6 +210,8 @@ def _sync_line(stmt: kir.Sync) -> str:
         case kir.BlockSerializeWait(semaphore, index, turn, scope):
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
             return f"block_serialize_wait({semaphore.name}[{index}], turn={turn}{note})"
+        case kir.GridSync(semaphore, index, ctas):
+            return f"grid_sync({semaphore.name}[{index}], {ctas} ctas)"
         case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
             note += ", relaxed" if relaxed else ""

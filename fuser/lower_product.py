@@ -12,6 +12,7 @@ from math import prod
 from fuser import kernel_ir as kir
 from fuser.domain import Access, Product, arguments
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
@@ -66,6 +67,7 @@ class ProductLowering(TileLowering):
             workspaces=tuple(tensor.name for tensor in self.workspaces),
             semaphores=(self._turns(),) if shared else (),
             residency="ticket" if shared else "any",
+            together=SPLITS if self.scattered else 1,
         )
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
@@ -111,13 +113,17 @@ class ProductLowering(TileLowering):
         """Compute the rest of the fusion, `params.columns` at a time, and store it."""
         out: list[kir.Stmt] = []
         for first in range(0, self.params.tile[1], self.params.columns):
-            out += self._columns(first)
+            some = self._columns(first)
+            if self.scattered:
+                turn = first // self.params.columns
+                some = [kir.IfThenElse(eq(SPLIT, turn % SPLITS), tuple(some))]
+            out += some
         return out
 
     def _columns(self, first: int) -> list[kir.Stmt]:
         tiling, width = self.tiling, self.params.columns
         shape = (*(1,) * tiling.outer, self.params.tile[0], width)
-        layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
+        layout = self._dealt(shape)
         math = Arithmetic(
             layout, lambda tv, axis: self._position(axis, first), scalars=self.scalars
         )
@@ -129,12 +135,16 @@ class ProductLowering(TileLowering):
                 matrix = access.tv.dtype.nbytes == 2
                 math.math.append(kir.Load(frag, slot, 2, matrix=matrix))
             else:
-                math.math.append(kir.Load(frag, self.part(access, first), self._width(access)))
+                wide = self._width(access, layout)
+                math.math.append(kir.Load(frag, self.part(access, first), wide))
             math.done[(access.tv, access.coords)] = frag
         for product in tiling.domain.products:
             whole, column = self.sums(product)
             part, name = whole, self.accumulator(product).name
-            if whole.layout.shape[-1] != width:
+            if self.scattered:
+                part = kir.Fragment(f"{name}_part", whole.dtype, layout)
+                self._added(math, whole, part, column + first)
+            elif whole.layout.shape[-1] != width:
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
                 math.math.append(kir.Slice(part, whole, column + first))
             if part.dtype is DType.F16:
@@ -150,7 +160,7 @@ class ProductLowering(TileLowering):
             frag = math.value(access.tv, access.coords)
             box = self.part(access, first)
             if not self.written_by_tma(access):
-                stores.append(kir.Store(box, frag, self._width(access)))
+                stores.append(kir.Store(box, frag, self._width(access, layout)))
                 continue
             name = f"S_{access.name}"
             buffer = self.buffers.get(name) or self.buffer(name, access.tv.dtype, shape)
@@ -162,6 +172,11 @@ class ProductLowering(TileLowering):
     def _begun(self, math: Arithmetic, access: Access, first: int) -> list[kir.Stmt]:
         """Reduce the rows of some columns of a tile; with the last of them store what they give."""
         tiling, tv = self.tiling, access.tv
+        if self.scattered:
+            raise ScheduleError(
+                f'{type(self.params).__name__}(meet="scatter"): each CTA has some columns of a '
+                f'row, and {tv} reduces whole rows; use meet="vectorized"'
+            )
         ((_, arg, walked),) = arguments(tv, access.coords)
         value = math.value(arg, walked)
         if value.dtype is not tv.dtype:
@@ -226,15 +241,44 @@ class ProductLowering(TileLowering):
         axes = self.tiling.axes(access)
         return tuple(tile[a] if self.tiling.varies(access, a) else 1 for a in axes)
 
-    def _width(self, access: Access) -> int:
-        """Elements per access: two neighbours where they are aligned."""
+    def _dealt(self, shape: tuple[int, ...]) -> kir.Layout:
+        """Return how some columns are dealt to threads.
+
+        As accumulators are; but sums that come from memory, in neighbours of 16 bytes.
+        """
+        if not self.scattered:
+            return kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
+        return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
+
+    def _added(
+        self, math: Arithmetic, whole: kir.Fragment, part: kir.Fragment, column: int
+    ) -> None:
+        """Add up columns of the sums of all CTAs of this tile, in the order of their splits."""
+        more = replace(part, name=f"{part.name}_more")
+        width = part.layout.shape[-1]
+        wide = min(part.layout.vector, 16 // part.dtype.nbytes)
+        behind = Var("s")
+        math.math += [
+            kir.Load(part, self.part_of(whole, 0, column, width), wide),
+            kir.ForLoop(
+                behind,
+                SPLITS - 1,
+                (
+                    kir.Load(more, self.part_of(whole, behind + 1, column, width), wide),
+                    kir.Compute(part, "add", (part, more)),
+                ),
+            ),
+        ]
+
+    def _width(self, access: Access, layout: kir.Layout) -> int:
+        """Elements per access: as many neighbours as a thread has, where they are aligned."""
         if not self.tiling.unit(access, self.tiling.cols):
             return 1
-        return min(2, self.tensors[access.name].aligned)
+        return min(layout.vector, self.tensors[access.name].aligned)
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        return self.by_tma and self.suits_tma(access)
+        return self.by_tma and not self.scattered and self.suits_tma(access)
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""

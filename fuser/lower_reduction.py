@@ -303,7 +303,7 @@ class _Reducing(Lowering):
         self.workspaces.append(made)
         box = kir.Box(made, (*(0 for _ in outer), TILE * rows, 0), whole.layout.shape, extents)
         op = COMBINE[reduction.tv.op]
-        return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op)
+        return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op=op)
 
     def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
         offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128

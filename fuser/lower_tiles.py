@@ -22,6 +22,8 @@ Pairs = list[tuple[Product, tuple[Operand, Operand]]]
 TURN, TILES, TILE, RASTER = Var("t"), Var("tiles"), Var("tile"), Var("raster")
 STEP = Var("k")
 SPLIT, SPLITS = Var("split"), Var("splits")
+STAGED = 65_536
+"""Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
 SPAN = 128
 """Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
@@ -175,6 +177,11 @@ class TileLowering:
 
     # --- CTAs that share a tile ---------------------------------------------------------------
 
+    @property
+    def scattered(self) -> bool:
+        """Whether CTAs store all their sums, and each adds up some columns of all."""
+        return self.params.splits > 1 and self.params.meet == "scatter"
+
     def _turns(self) -> kir.Semaphore:
         return kir.Semaphore("turns", self._count())
 
@@ -189,13 +196,45 @@ class TileLowering:
                     f"{type(self.params).__name__}(splits={self.params.splits}): sums of f16 would "
                     "be rounded in every turn; leave accumulate out, or use splits=1"
                 )
-            *outer, rows, cols = acc.layout.shape
-            extents: tuple[Expr, ...] = (*outer, self._count() * rows, cols)
-            strides = (*(0 for _ in outer), cols, 1)
-            name = f"W_{acc.name}"
-            made = kir.Tensor(name, acc.dtype, extents, strides, gcd(16 // acc.dtype.nbytes, cols))
-            self.workspaces.append(made)
-            origin: tuple[Expr, ...] = (*(0 for _ in outer), TILE * rows, 0)
-            box = kir.Box(made, origin, acc.layout.shape, extents)
-            out.append(kir.GridSum(acc, box, self._turns(), TILE, SPLIT, SPLITS))
+            if self.scattered:
+                box = self.part_of(acc, SPLIT, 0, acc.layout.shape[-1])
+                out.append(kir.Store(box, acc, 2))
+                out.append(kir.GridShare(box.tensor.name, self._turns(), TILE, SPLITS))
+            else:
+                box = self._workspace(acc, 1, TILE)
+                out.append(
+                    kir.GridSum(acc, box, self._turns(), TILE, SPLIT, SPLITS, self._staged(acc))
+                )
         return out
+
+    def part_of(self, acc: kir.Fragment, split: Expr, column: int, columns: int) -> kir.Box:
+        """Return columns of the sums that a CTA of this tile has stored."""
+        whole = self._workspace(acc, SPLITS, TILE * SPLITS + split)
+        return replace(
+            whole,
+            origin=(*whole.origin[:-1], column),
+            shape=(*whole.shape[:-1], columns),
+        )
+
+    def _workspace(self, acc: kir.Fragment, parts: Expr, part: Expr) -> kir.Box:
+        """Return a place for sums: one part of so many that each tile has."""
+        *outer, rows, cols = acc.layout.shape
+        extents: tuple[Expr, ...] = (*outer, self._count() * parts * rows, cols)
+        strides = (*(0 for _ in outer), cols, 1)
+        aligned = gcd(16 // acc.dtype.nbytes, cols)
+        made = kir.Tensor(f"W_{acc.name}", acc.dtype, extents, strides, aligned)
+        if made not in self.workspaces:
+            self.workspaces.append(made)
+        origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
+        return kir.Box(made, origin, acc.layout.shape, extents)
+
+    def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
+        """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""
+        if not isinstance(self.params, MatmulParams) or self.params.meet != "tma":
+            return None
+        shape = (*acc.layout.shape[:-1], self.params.columns)
+        one = self.buffer(f"S_{acc.name}", acc.dtype, shape)
+        many, nbytes = acc.layout.shape[-1] // shape[-1], one.slot_nbytes
+        buffer = replace(one, slots=many if many * nbytes <= STAGED else 2 - many % 2)
+        self.buffers[buffer.name] = buffer
+        return kir.Slot(buffer, 0)

@@ -130,11 +130,12 @@ def default_matmul_params(
         exposed = UNHIDDEN / 64 * costly * kind.rows * kind.cols / (128 * 256)
         return waves * (steps / rate + (exposed if kind.split == "cooperative" else 0.0))
 
-    if any(product.tv.meet is not None for product in domain.products):
+    meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
+    if meets:
         depths = [prod(loops[a] for g in summed(domain, p) for a in g) for p in domain.products]
         asked = _shared(domain, (around, m, n), depths, sms)
         if asked is not None:
-            return asked
+            return replace(asked, meet=meets[0])
     # What computes A in registers does so once for every column of tiles.
     computed = any(product.leaves for product in domain.products)
     kinds = [kind for kind in KINDS if not computed or kind.cols >= min(n, WIDEST)]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fuser.arch import launch_registers
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Mechanism, Prologue, check_prologue, check_splits
+from fuser.params import MAX_STAGES, Mechanism, Meet, Prologue, check_prologue, check_splits
 
 Split = Literal["pipelined", "cooperative", "ping_pong"]
 """Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
@@ -63,8 +63,12 @@ class MatmulParams:
         is computed from their tiles for every tile of the result, in registers (16-bit types, rows
         along K, pointwise, small enough; any other is stored).
     splits : int
-        CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums in
-        turns; fewer where K has not so many steps.  ``split="pipelined"``, one CTA a tile only.
+        CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
+        fewer where K has not so many steps.  ``split="pipelined"``, one CTA a tile only.
+    meet : {"vectorized", "tma", "scatter"}
+        How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
+        them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
+        `splits`-th group of the epilogue's columns, and goes on with that.
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
@@ -93,6 +97,7 @@ class MatmulParams:
     inputs: Mechanism = "direct"
     stacked: bool = False
     splits: int = 1
+    meet: Meet = "vectorized"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -142,7 +147,7 @@ class MatmulParams:
                 f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
                 'slots of other CTAs; use split="cooperative"'
             )
-        check_splits("MatmulParams", self.splits, "vectorized")
+        check_splits("MatmulParams", self.splits, self.meet)
         if self.splits > 1 and (self.split != "pipelined" or self.persistent):
             raise ScheduleError(
                 f"MatmulParams(splits={self.splits}, split={self.split!r}, persistent="

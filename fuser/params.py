@@ -14,6 +14,9 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
+MEET = ("vectorized", "tma", "scatter")
+"""The ways in which CTAs meet."""
+
 MAX_STAGES = 8
 MAX_SPLITS = 64
 """CTAs that share a tile of a result, at most."""
@@ -184,10 +187,10 @@ class ReductionParams(PointwiseParams):
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
         check_splits("ReductionParams", self.splits, self.meet, MAX_REDUCTION_SPLITS)
-        if self.meet == "tma":
+        if self.meet != "vectorized":
             raise ScheduleError(
-                'ReductionParams(meet="tma"): results of reductions are kilobytes, which threads '
-                'put together; use meet="vectorized"'
+                f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
+                'threads put together; use meet="vectorized"'
             )
         if self.splits > 1 and self.ctas_per_sm is not None:
             raise ScheduleError(
@@ -232,5 +235,6 @@ def check_splits(params: str, splits: int, meet: str, most: int = MAX_SPLITS) ->
         raise ScheduleError(
             f"{params}(splits={splits!r}): 1..{most} CTAs share a tile; use splits=4"
         )
-    if meet not in ("vectorized", "tma"):
-        raise ScheduleError(f'{params}(meet={meet!r}): unknown; use "vectorized" or "tma"')
+    if meet not in MEET:
+        words = ", ".join(f'"{one}"' for one in MEET)
+        raise ScheduleError(f"{params}(meet={meet!r}): unknown; use one of {words}")

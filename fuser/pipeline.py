@@ -16,7 +16,7 @@ from fuser.circular_buffer import circular_buffer, forget_requests
 from fuser.domain import Domain
 from fuser.errors import ScheduleError
 from fuser.free_slots import free_slots
-from fuser.grid_turns import take_grid_turns
+from fuser.grid_turns import meet_ctas, take_grid_turns
 from fuser.kernel_text import text
 from fuser.lower import lower
 from fuser.lower_ampere import lower_ampere
@@ -49,9 +49,10 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     free_slots,
     relay_slots,
     take_turns,
+    take_grid_turns,
+    meet_ctas,
     drain_stores,
     fence_proxies,
-    take_grid_turns,
     forget_requests,
     init_barriers,
     sync_threads,

@@ -30,8 +30,8 @@ from fuser.tensor_view import (
 Operand = TensorView | Scalar | Constant | bool | int | float
 """What an operation takes: a tensor, a scalar input, or a Python number."""
 
-METHODS_OF_MEETING: tuple[Meet, ...] = ("vectorized",)
-"""Ways that there are for CTAs to put together what they have of a result."""
+IN_TURNS: tuple[Meet, ...] = ("vectorized", "tma")
+"""Ways in which CTAs put together what they have of a product in turns; of reductions the first."""
 _INT_BITS = {DType.I32: 31, DType.I64: 63}
 
 
@@ -205,10 +205,11 @@ class Recorder:
             what = "an input" if tv.op == "input" else f"the result of {tv.op}"
             why = f"{tv} is {what}, of which no CTA has a part"
             refuse(call, f"{why}; ask it of a sum, mean, max, min, matmul or linear")
-        known = [way for way in METHODS_OF_MEETING if way == method]
+        ways = IN_TURNS if reduced.op == "mma" else IN_TURNS[:1]
+        known = [way for way in ways if way == method]
         if not known:
-            ways = " or ".join(f'"{way}"' for way in METHODS_OF_MEETING)
-            refuse(call, f"there is no such method; use method={ways}")
+            words = " or ".join(f'"{way}"' for way in ways)
+            refuse(call, f"there is no such method for {reduced.op}; use method={words}")
         if reduced.op == "mma" and accumulator(reduced) is DType.F16:
             refuse(call, "sums of f16 would be rounded in every turn; leave accumulate out")
         self.meets[reduced] = known[0]

@@ -165,7 +165,7 @@ class _Joiner:
 
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:
-            case kir.BlockSync() | kir.ClusterWait() | kir.BlockSerializeWait():
+            case kir.BlockSync() | kir.ClusterWait() | kir.BlockSerializeWait() | kir.GridSync():
                 return state.joined()
             case kir.CpAsync():
                 return replace(state, copied=state.copied | _touch(writes, stmt))

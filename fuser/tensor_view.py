@@ -70,9 +70,9 @@ class Constant:
 
 AttrValue = tuple[bool, ...] | tuple[int, ...]
 
-Meet = Literal["vectorized", "tma"]
-"""How CTAs that share a tile add up their sums in turns: by loads and stores of all threads, or by
-reductions of the TMA engine."""
+Meet = Literal["vectorized", "tma", "scatter"]
+"""How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
+reductions of the TMA engine; or all store theirs, meet, and each adds up some columns of all."""
 
 
 class Requests(Protocol):
@@ -162,8 +162,9 @@ class TensorView:
 
         Parameters
         ----------
-        method : {"vectorized"}
-            All threads load, put together and store what the CTAs before have left.
+        method : {"vectorized", "tma"}
+            All threads load, put together and store what the CTAs before have left; or, of
+            products, the TMA engine adds to it.
 
         Raises
         ------

@@ -77,7 +77,7 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
                     f"`{line(stmt)}` is asynchronous and no pass said how its end is observed; "
                     "use TmaLoad or TmaStore with syncs of your own"
                 )
-            if isinstance(stmt, kir.GridSum):
+            if isinstance(stmt, kir.GridSum | kir.GridShare):
                 yield (
                     f"`{line(stmt)}` adds up the sums of several CTAs and no pass said in which "
                     "turns; use BlockSerializeWait and BlockSerializeRelease"

@@ -33,6 +33,7 @@ def declarations(kernel: kir.Kernel) -> Iterable[str]:
     launched = {*kernel.params, kir.GRID}
     for condition in kernel.requires:
         yield from _unknown(f"requires {condition}", condition, launched)
+    yield from _unknown(f"together {kernel.together}", kernel.together, launched)
     for s in kernel.semaphores:
         yield from _unknown(f"semaphore {s.name}", s.count, launched)
         if isinstance(s.count, int) and s.count < 1:
@@ -59,6 +60,11 @@ def _facts(kernel: kir.Kernel) -> Iterable[str]:
     if kernel.residency not in RESIDENCIES:
         words = ", ".join(RESIDENCIES)
         yield f"{kernel.name} says residency {kernel.residency!r}; pick one of {words}"
+    if kernel.together != 1 and kernel.residency != "ticket":
+        yield (
+            f"{kernel.name} says that {kernel.together} CTAs run at once, and residency "
+            f'{kernel.residency!r}; that goes with "ticket" only'
+        )
     if kernel.determinism not in DETERMINISMS:
         words = ", ".join(DETERMINISMS)
         yield f"{kernel.name} says determinism {kernel.determinism!r}; pick one of {words}"

@@ -227,6 +227,8 @@ def expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
             return (slot, parity)
         case kir.BlockSerializeWait(_, index, turn) | kir.BlockSerializeRelease(_, index, turn):
             return (index, turn)
+        case kir.GridSync(_, index, ctas) | kir.GridShare(_, _, index, ctas):
+            return (index, ctas)
         case kir.GridSum(_, workspace, _, index, turn, turns):
             return (*_of(workspace), index, turn, turns)
         case kir.TmaLoad(dst, src, _, slot, multicast):

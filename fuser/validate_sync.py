@@ -88,7 +88,7 @@ def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield warpgroups(stmt, place)
         case kir.MBarrierInit() | kir.MBarrierInvalidate() | kir.BlockSerializeRelease():
             yield from alone(stmt, place)
-        case kir.BlockSerializeWait() if place.role or place.elected:
+        case kir.BlockSerializeWait() | kir.GridSync() if place.role or place.elected:
             inside = "an elect" if place.elected else f"role {place.role}"
             yield (
                 f"`{line(stmt)}` stands inside {inside}; all {place.kernel.threads} threads of the "
@@ -157,8 +157,10 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             | kir.CpAsyncMBarrierArrive(barrier, slot)
         ):
             yield from mbarrier(stmt, barrier, slot, kernel)
-        case kir.BlockSerializeWait(semaphore, index, turn) | kir.BlockSerializeRelease(
-            semaphore, index, turn
+        case (
+            kir.BlockSerializeWait(semaphore, index, turn)
+            | kir.BlockSerializeRelease(semaphore, index, turn)
+            | kir.GridSync(semaphore, index, turn)
         ):
             if semaphore not in kernel.semaphores:
                 yield (
@@ -168,8 +170,10 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             count = semaphore.count
             if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
                 yield f"`{line(stmt)}`: {semaphore.name} has {count} integers; use 0..{count - 1}"
-            if isinstance(turn, int) and turn < 0:
-                yield f"`{line(stmt)}`: turn {turn} is negative; turns count from 0"
+            least = 1 if isinstance(stmt, kir.GridSync) else 0
+            if isinstance(turn, int) and turn < least:
+                what = "CTAs meet; 1 or more" if least else "is a negative turn; turns count from 0"
+                yield f"`{line(stmt)}`: {turn} {what}"
         case _:
             pass
 

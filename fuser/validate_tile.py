@@ -77,6 +77,8 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield from known(stmt, place, src)
         case kir.GridSum(acc, workspace):
             yield from known(stmt, place, workspace)
+            if stmt.staged is not None:
+                yield from known(stmt, place, stmt.staged)
             yield from dealt(stmt, place, acc.layout)
             yield from _written(stmt, workspace, kernel)
         case _:

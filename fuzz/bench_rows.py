@@ -86,7 +86,7 @@ PROLOGUES = {
 
 
 def rows() -> list[Row]:
-    """Return the table: squares, language models' layers, few tiles with a long K, epilogues, gated layers, prologues."""
+    """Return the table: squares, layers, few tiles, epilogues, gated layers, prologues."""
     plain = {
         "G1": (1024, 1024, 1024),
         "G2": (2048, 2048, 2048),

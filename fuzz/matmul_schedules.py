@@ -13,11 +13,12 @@ from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import Fusion
+from fuser.lower_tiles import STAGED
 from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import Role, roles
 from fuser.ops import accumulator
-from fuser.params import MAX_STAGES, Prologue
+from fuser.params import MAX_STAGES, Meet, Prologue
 from fuser.segment import segments
 from fuser.shape_class import Choices
 from fuser.validate_mma import STEP_NBYTES
@@ -70,6 +71,8 @@ class Footprint:
         Bytes per element of all that an epilogue reads.
     half : bool
         Something is added up in f16, by one CTA only.
+    parts : bool
+        Rows of a product are reduced beside it, by who has all of their columns.
     """
 
     products: int = 1
@@ -81,6 +84,7 @@ class Footprint:
     leaves: int = 0
     in_bytes: int = 0
     half: bool = False
+    parts: bool = False
 
     def fits(
         self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
@@ -104,6 +108,18 @@ class Footprint:
         room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
         return params.persistent and self.in_bytes * m * n * STAGING <= room
 
+    def meetings(self, params: MatmulParams | AmpereParams) -> list[Meet]:
+        """Return how CTAs that share a tile can add up their sums."""
+        m, n, _ = params.tile
+        ways: list[Meet] = ["vectorized"] if self.parts else ["vectorized", "scatter"]
+        if isinstance(params, AmpereParams):
+            return ways
+        whole = 4 * m * n * (self.products if params.stacked else 1)
+        staged = whole if whole <= STAGED else 8 * m * params.columns
+        staged *= 1 if params.stacked else self.products
+        room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
+        return [*ways, "tma"] if staged <= room else ways
+
     def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
         """Return how many stages fit, of 1..8."""
         counts = range(1, MAX_STAGES + 1)
@@ -123,8 +139,16 @@ def footprint(fusion: Fusion) -> Footprint:
             operands = {access for p in made for access in (p.a, p.b, *p.leaves)}
             out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
             given = sum(access.tv.dtype.nbytes for access in segment.domain.inputs) * bool(made)
+            parts = any(access.tv.parts for access in segment.domain.writes)
             found.append(
-                Footprint(len(made), len(operands), out, leaves=len(leaves), in_bytes=given)
+                Footprint(
+                    len(made),
+                    len(operands),
+                    out,
+                    leaves=len(leaves),
+                    in_bytes=given,
+                    parts=bool(parts),
+                )
             )
             types |= {leaf.tv.dtype for leaf in leaves}
     sizes = [dtype.nbytes for dtype in types] or [2]
@@ -138,6 +162,7 @@ def footprint(fusion: Fusion) -> Footprint:
         max(f.leaves for f in found),
         max(f.in_bytes for f in found),
         any(tv.op == "mma" and accumulator(tv) is DType.F16 for tv in fusion.tensors),
+        any(f.parts for f in found),
     )
 
 
@@ -197,11 +222,11 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     if need.in_bytes and need.brings(params):
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
     alone = need.half or split != "pipelined" or params.persistent
-    params = replace(params, splits=_splits(draw, alone=alone))
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
-    return params
+    params = replace(params, splits=_splits(draw, alone=alone))
+    return replace(params, meet=_meet(draw, need, params))
 
 
 def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
@@ -231,7 +256,15 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
         prologue=_prologue(draw, need),
     )
     alone = need.half or observe != "groups" or params.persistent
-    return replace(params, splits=_splits(draw, alone=alone))
+    params = replace(params, splits=_splits(draw, alone=alone))
+    return replace(params, meet=_meet(draw, need, params))
+
+
+def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Meet:
+    """Draw how CTAs that share a tile add up their sums."""
+    if params.splits == 1:
+        return "vectorized"
+    return draw(st.sampled_from(need.meetings(params)))
 
 
 def _splits(draw: st.DrawFn, *, alone: bool) -> int:

@@ -16,7 +16,7 @@ from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
-from fuser.params import Mechanism, Prologue
+from fuser.params import Mechanism, Meet, Prologue
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
@@ -194,6 +194,7 @@ def hopper(
     inputs: Mechanism = "direct",
     stacked: bool = False,
     splits: int = 1,
+    meet: Meet = "vectorized",
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -212,6 +213,7 @@ def hopper(
         inputs=inputs,
         stacked=stacked,
         splits=splits,
+        meet=meet,
     )
 
 
@@ -253,6 +255,26 @@ MATMULS: dict[str, Schedule] = {
     "split_in_flight": Schedule(linear, hopper("pipelined", 3, 1, direct=True, splits=2)),
     "split_chunks": Schedule(linear, hopper("pipelined", 2, 1, splits=2, columns=8)),
     "split_gated": Schedule(gated, hopper("pipelined", 2, 1, splits=2, stacked=True)),
+    "split_tma": Schedule(linear, hopper("pipelined", 2, 0, splits=3, meet="tma")),
+    "split_tma_direct": Schedule(
+        linear, hopper("pipelined", 3, 1, splits=3, direct=True, meet="tma")
+    ),
+    "split_tma_chunks": Schedule(
+        linear, hopper("pipelined", 2, 1, splits=3, columns=8, meet="tma")
+    ),
+    "split_tma_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=3, stacked=True, meet="tma")
+    ),
+    "split_scatter": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="scatter")
+    ),
+    "split_scatter_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=3, columns=8, stacked=True, meet="scatter")
+    ),
+    "split_scatter_ampere": Schedule(
+        linear,
+        AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="scatter"),
+    ),
     "split_ampere": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
     ),

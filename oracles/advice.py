@@ -217,7 +217,7 @@ def cost(stmt: kir.Stmt) -> Cost:
             return Cost.FENCE
         case kir.MBarrierWaitParity() | kir.AsyncAwait() | kir.BlockSerializeWait():
             return Cost.WAIT
-        case kir.BlockSync() | kir.ClusterWait() | kir.WarpSync():
+        case kir.BlockSync() | kir.ClusterWait() | kir.WarpSync() | kir.GridSync():
             return Cost.BARRIER
         case (
             kir.MBarrierArrive()

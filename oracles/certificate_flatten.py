@@ -199,7 +199,7 @@ def _used(stmt: kir.Stmt) -> Iterator[object]:
             yield from (slot.buffer.name for slot in stmt.columns)
             if isinstance(a, kir.Slot):
                 yield a.buffer.name
-        case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
+        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.GridSync():
             raise UnsupportedError("a semaphore in a loop over tiles")
         case _:
             pass

@@ -143,12 +143,14 @@ def _explored(
     world = opened(kernel, reading, policy=policy, without=without)
     if first:
         stands(world)
+    sure = dict(world.violations)  # a launch shows each of them
     found, why = explore(world)
-    loose = world.failed and (bool(world.parted) or _loose(world.code))
+    guessed = any(v.severity == "error" for key, v in world.violations.items() if key not in sure)
+    loose = guessed and (bool(world.parted) or _loose(world.code))
     if loose and not _confirmed(world, world.code, policy, without, reading):
         says = next(v for v in world.violations.values() if v.severity == "error")
         why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
-        world.violations.clear()
+        world.violations = sure
     return world, found, why
 
 

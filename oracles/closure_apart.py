@@ -6,11 +6,11 @@ their boxes can meet: small launches are tried one by one, and a proof is sought
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Op, Var, variables
+from fuser.expr import Expr, Kind, Op, Var, fold, variables
 from oracles import launches, sites
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_boxes import adds
@@ -19,7 +19,9 @@ from oracles.closure_linear import linear
 from oracles.closure_rules import Rule
 from oracles.closure_state import State
 from oracles.closure_world import World
+from oracles.polynomial import Poly, poly, tree
 from oracles.preconditions import Values, fixed_grid, function
+from oracles.premises import Known
 from oracles.sites import Site
 from oracles.tiles import Reading, Span, readings
 
@@ -27,7 +29,10 @@ BOXES = 600
 """Boxes of one launch that are compared with each other."""
 LAUNCHES = 60
 """Launches that are tried."""
+RLIMIT = 2_000_000
+"""Work limit of a question about boxes, in z3's units."""
 _GROUP = Var("number of the CTAs that are followed together")
+_PLACE = Var("place among the CTAs that are followed together")
 
 
 def apart(world: World) -> str:
@@ -43,7 +48,12 @@ def apart(world: World) -> str:
     for name in sorted(world.tracked):
         mine = [s for s in found if (box := sites.touches(s.stmt)) and box.tensor.name == name]
         world.checked += 1
-        if not (_adding(world, mine) or _spaced(mine, group) or _as_outputs(kernel, found, mine)):
+        if not (
+            _adding(world, mine)
+            or _spaced(mine, group)
+            or _packed(kernel, mine)
+            or _as_outputs(kernel, found, mine)
+        ):
             says = f"nothing shows that other CTAs touch other elements of {name}"
             open_ones.append(f"{mine[0].where}: {says}")
     boxes = [r for r in readings(found) if r.box.tensor.name in world.tracked]
@@ -54,7 +64,7 @@ def apart(world: World) -> str:
 
 def _group(kernel: kir.Kernel) -> Expr:
     """Return what tells CTAs apart that are not followed together; 0 if all are."""
-    turns = kir.BlockSerializeWait | kir.BlockSerializeRelease
+    turns = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
     if any(isinstance(s, turns) for s in kernel.walk()):
         return family_of(kernel).number
     return kir.BLOCK // kernel.cluster
@@ -149,6 +159,56 @@ def _spaced(mine: list[Site], group: Expr) -> bool:
             if atom == _GROUP and max(start + size for (start, _), size in forms) - low <= times:
                 return True
     return False
+
+
+def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
+    """Whether, along some axis, each family's boxes lie in a stretch of its own.
+
+    Origins are `family * P + rest` with one P, and z3 shows `0 <= rest` and `rest + size <= P`.
+    """
+    try:
+        family = family_of(kernel)
+    except UnsupportedError:
+        return False
+    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
+    names = {family.number: _GROUP, family.place: _PLACE}
+    group, one = poly(_GROUP), (((_GROUP.name,),), 1)
+    assert group == frozenset({one}), "a name is a monomial"
+    placed = [_origin(site) for site in mine]
+    if family.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
+        return False
+    for axis in range(len(placed[0][1])):
+        pitches: set[Poly] = set()
+        held = True
+        for site, (origin, shape) in zip(mine, placed, strict=True):
+            form = poly(_named(origin[axis], names))
+            with_group = [(m, f) for m, f in form if (_GROUP.name,) in m]
+            pitch = frozenset(
+                (tuple(a for a in m if a != (_GROUP.name,)), f)
+                for m, f in with_group
+                if m.count((_GROUP.name,)) == 1
+            )
+            pitches.add(pitch)
+            rest = tree(frozenset(form - {*with_group}))
+            inside = [turn.index < turn.stop for turn in site.loops]
+            premises = [_named(site.plain(e), names) for e in (*inside, *site.guards)]
+            held = held and len(pitches) == 1 and len(pitch) == len(with_group) > 0
+            held = held and known.gives(fold(Kind.LE, 0, rest), *premises)
+            held = held and known.at_most(rest + shape[axis], tree(pitch), *premises)
+            if not held:
+                break
+        if held:
+            return True
+    return False
+
+
+def _named(expr: Expr, names: Mapping[Expr, Expr]) -> Expr:
+    """Give parts of an expression names."""
+    if expr in names:
+        return names[expr]
+    if isinstance(expr, Op):
+        return fold(expr.kind, _named(expr.a, names), _named(expr.b, names))
+    return expr
 
 
 def _as_outputs(kernel: kir.Kernel, found: tuple[Site, ...], mine: list[Site]) -> bool:

@@ -100,6 +100,37 @@ def share(a: Region, b: Region) -> Share | None:
     return how
 
 
+def filled(inner: Region, written: list[Region]) -> bool:
+    """Whether boxes hold all elements of another one: one of them does, or several side by side.
+
+    Those that roll are taken to, if they are alike.
+    """
+    if any(any((*r.rolls, *inner.rolls)) and share(r, inner) is not None for r in written):
+        return True
+    for axis in range(len(inner.shape)):
+        row = sorted(
+            (r.origin[axis][0], r.origin[axis][0] + r.shape[axis])
+            for r in written
+            if all(_within(inner, r, n) for n in range(len(inner.shape)) if n != axis)
+            and r.origin[axis][1] == inner.origin[axis][1]
+        )
+        start = inner.origin[axis][0]
+        end = start + inner.shape[axis]
+        for low, high in row:
+            if low <= start < high:
+                start = high
+        if start >= end:
+            return True
+    return False
+
+
+def _within(inner: Region, outer: Region, axis: int) -> bool:
+    """Whether the range of a box on an axis lies in that of another one."""
+    (low, parts), (other, others) = outer.origin[axis], inner.origin[axis]
+    inside = low <= other and other + inner.shape[axis] <= low + outer.shape[axis]
+    return parts == others and inside
+
+
 def strides(a: Region) -> bool:
     """Whether a rolling region is elsewhere at every place that it comes to."""
     for (_, parts), size, moves in zip(a.origin, a.shape, a.rolls, strict=True):

@@ -296,7 +296,11 @@ class _Assembler:
         index: Expr | None = None
         origin: tuple[Expr, ...] = ()
         match site.stmt:
-            case kir.BlockSerializeWait(_, at) | kir.BlockSerializeRelease(_, at):
+            case (
+                kir.BlockSerializeWait(_, at)
+                | kir.BlockSerializeRelease(_, at)
+                | kir.GridSync(_, at)
+            ):
                 index = self._plain(at, here)
             case _:
                 box = touches(site.stmt)

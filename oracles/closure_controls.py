@@ -40,6 +40,8 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out = {"bar": slot}
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
             out = {"turn": turn}
+        case kir.GridSync(_, _, ctas):
+            out = {"ctas": ctas}
         case _:
             pass
     return out

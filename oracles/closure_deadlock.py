@@ -111,6 +111,10 @@ def _wanted(story: Story, state: State, a: Agent, i: Do) -> tuple[str, str]:
         case kir.BlockSync(number, threads):
             turn = state.turns.get((a.kind.cta, number))
             return text, f"{turn.count if turn else 0} of {threads} threads have come"
+        case kir.GridSync(semaphore):
+            turn = state.turns.get((-2, 0))
+            come = f"{turn.count if turn else 0} of {turn.threads if turn else 0} threads have come"
+            return f"the CTAs of {semaphore.name}", come
         case kir.BlockSerializeWait(semaphore):
             return f"turn {values['turn']} of {semaphore.name}", "nobody gives it"
         case _:

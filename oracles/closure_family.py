@@ -32,7 +32,7 @@ from oracles.sites import touches
 
 MANY = 8
 """CTAs of one family that are followed at once."""
-_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease
+_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,9 @@ def family_of(kernel: kir.Kernel) -> Family:
     found: list[Family | None] = []
     for stmt in kernel.walk():
         if isinstance(stmt, _TURN):
-            index, turn = _whole(stmt.index, lets), _whole(stmt.turn, lets)
-            found.append(_family(kernel, index, turn))
+            index = _whole(stmt.index, lets)
+            place = stmt.turn if not isinstance(stmt, kir.GridSync) else kir.BLOCK % stmt.ctas
+            found.append(_family(kernel, index, _whole(place, lets)))
     families = {family for family in found if family is not None}
     indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, _TURN)}
     if len(families) != 1 or len(indices) != 1:
@@ -196,6 +197,8 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
                 tests = [_whole(test, lets)]
             case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
                 tests = [_whole(turn, lets)]
+            case kir.GridSync(_, _, ctas):
+                tests = [_whole(ctas, lets)]
             case kir.ForLoop(_, stop):
                 tests = [_whole(stop, lets)]
             case _:

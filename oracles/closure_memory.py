@@ -193,10 +193,14 @@ def _unwritten(world: World, state: State, a: Agent, site: Site, where: Where, k
 
 
 def _unfilled(world: World, state: State, site: Site, where: Where, k: int) -> None:
-    written = any(other in state.valid for other in world.overlaps[where])
-    if world.scratch(where) and not written:
+    if not world.scratch(where):
+        return
+    written = [other for other in world.overlaps[where] if other in state.valid]
+    if not written:
         says = f"nothing has written this box of {where[1]}, a workspace"
         world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)
+    elif not world.filled(where, written):
+        world.doubt = f"{site.where}: nothing tells that all of this box of {where[1]} is written"
 
 
 def _race(

@@ -43,6 +43,7 @@ class Rule(Enum):
     SCOPE = "obligation: a release and an acquire reach the CTA that they are for"
     DRAIN = "obligation: a release follows the bulk writes that it announces"
     TURN_VALUES = "obligation: each turn is released by the one before, and the last leaves 0"
+    GRID_JOINS = "axiom: CTAs that meet know what each of them knew"
     RESIDENCY = "obligation: a CTA waits only for CTAs that are sure to run"
     DETERMINISM = "obligation: a kernel declared bitwise adds in one order"
     EXIT = "obligation: nothing is in flight when a CTA ends"

@@ -15,7 +15,7 @@ from oracles.closure_registers import await_groups, registers, wgmma
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, GLOBAL, ONES, OWN, SHARED, Agent, State, Where
 from oracles.closure_sync import arrive, deliver, initialise, invalidate, wait
-from oracles.closure_turns import release_turn, take_turn
+from oracles.closure_turns import meet_ctas, release_turn, take_turn
 from oracles.closure_warpgroup import learn_of_group, note_group, warpgroup
 from oracles.closure_world import World
 
@@ -55,6 +55,9 @@ def execute(world: World, state: State, a: Agent, do: Do, k: int) -> bool:
             await_groups(world, state, a, kind, keep, read_only=read_only)
         case kir.BlockSerializeWait():
             take_turn(world, state, a, do, stmt, k)
+            return False
+        case kir.GridSync():
+            meet_ctas(world, state, a, do, stmt, k)
             return False
         case _:
             _go(world, state, a, do, k)

@@ -159,7 +159,7 @@ class Meetings:
         if (a, b) in self._known:
             return self._known[a, b]
         found: dict[tuple[int, int], Meet] = {}
-        if a.buffer != b.buffer:
+        if a.buffer != b.buffer or a.shape != b.shape:
             for x in self.touching(a):
                 for y in self.touching(b):
                     found[x, y] = Meet.ANY

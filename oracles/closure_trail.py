@@ -155,6 +155,9 @@ class Trail:
             case kir.BlockSerializeWait(semaphore):
                 self._join(step, ("turn", cta), a.kind.count, kernel.threads)
                 step.takes.add(("semaphore", semaphore.name, step.values["turn"]))
+            case kir.GridSync(semaphore):
+                many = step.values["ctas"] * kernel.threads
+                self._join(step, ("grid", semaphore.name), a.kind.count, many)
             case kir.BlockSerializeRelease(semaphore):
                 step.gives.add(("semaphore", semaphore.name, step.values["turn"]))
             case kir.WarpSync() | kir.Wgmma() | kir.AsyncAwait(kir.AsyncKind.WGMMA):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from fuser import kernel_ir as kir
 from fuser.expr import Expr
 from oracles.closure_code import Do, Site
+from oracles.closure_family import family_of
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, ONES, Agent, Semaphore, State, Turn
 from oracles.closure_world import World
@@ -145,6 +146,52 @@ def release_turn(
     semaphore.end, semaphore.site, semaphore.waiters = end, site.index, ()
     state.own(a, end)
     _serve(world, state, key, semaphore)
+
+
+def meet_ctas(world: World, state: State, a: Agent, do: Do, stmt: kir.GridSync, k: int) -> None:
+    """Reach a meeting of CTAs; the last thread of the family to come lets all go on."""
+    site, cta, kernel = do.site, a.kind.cta, world.kernel
+    world.checked += 1
+    if site.elected or site.place.warps * kir.WARP != kernel.threads:
+        says = "grid_sync is executed by all threads of the CTA only"
+        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+    _key(world, state, site, stmt.semaphore, do.index, k)
+    ctas = world.ctas if world.follows_turns else 1
+    meet = state.turns.setdefault((-2, 0 if ctas > 1 else cta), Turn(kernel.threads * ctas))
+    meet.count += a.kind.count
+    meet.waiting = (*meet.waiting, a.kind.index)
+    a.waiting = "grid"
+    if world.follows_turns:
+        _check_meeting(world, state, do, stmt, do.values["ctas"](a.env), k)
+    if meet.count < meet.threads:
+        return
+    everyone = 0
+    if world.follows_turns and Rule.GRID_JOINS not in world.off:
+        for index in meet.waiting:
+            everyone |= state.agents[index].mine & ONES  # fences do not reach another CTA
+    mine = dict.fromkeys(range(world.ctas), everyone)
+    for index in meet.waiting:
+        mine[state.agents[index].kind.cta] |= state.agents[index].mine
+    for index in meet.waiting:
+        other = state.agents[index]
+        state.learn(other, mine[other.kind.cta])
+        other.waiting = ""
+        other.at += 1
+    meet.count, meet.waiting = 0, ()
+
+
+def _check_meeting(
+    world: World, state: State, do: Do, stmt: kir.GridSync, ctas: int, k: int
+) -> None:
+    """Judge how many CTAs are said to meet, and that they are sure to run at once."""
+    kernel, site = world.kernel, do.site
+    if ctas != world.ctas:
+        says = f"waits for {ctas} CTAs, and {world.ctas} share {stmt.semaphore.name}"
+        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+    granted = kernel.together == stmt.ctas and family_of(kernel).consecutive
+    if not (ctas == 1 or kernel.residency == "co-resident" or granted):
+        says = "waits for CTAs that may never run: nothing is known about so many at once"
+        world.wrong(state, Rule.RESIDENCY, "residency", site, k, says)
 
 
 def turns_end(world: World, state: State) -> None:

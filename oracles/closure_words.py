@@ -161,6 +161,8 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
             return f"{at(barrier.name, 'bar')} arrive once the copies are done"
         case kir.BlockSerializeWait(semaphore):
             return f"{semaphore.name} wait for turn {values['turn']}"
+        case kir.GridSync(semaphore):
+            return f"{semaphore.name} meet {values['ctas']} CTAs"
         case kir.BlockSerializeRelease(semaphore):
             return f"{semaphore.name} give turn {values['turn']}"
         case _:

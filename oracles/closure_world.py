@@ -10,7 +10,7 @@ from typing import Protocol
 from fuser import kernel_ir as kir
 from fuser.expr import variables
 from oracles.arithmetic import UnsupportedError
-from oracles.closure_boxes import Region, Share, region, rolling, share
+from oracles.closure_boxes import Region, Share, filled, region, rolling, share
 from oracles.closure_code import Code, Do, Site, shared_tensors
 from oracles.closure_compared import Against
 from oracles.closure_programs import last_deed, last_reads, most_registers, used_barriers
@@ -76,7 +76,7 @@ class World:
         self.sites_per_cta = len(code.kinds) // self.ctas
         self.follows_turns = False
         self.follows_arrivals = code.kernel.cluster > 1
-        turns = kir.BlockSerializeWait | kir.BlockSerializeRelease
+        turns = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
         self.turns = any(isinstance(stmt, turns) for stmt in code.kernel.walk())
         self.doubt = ""
         self.rolling = rolling(code) if self.tracked else frozenset()
@@ -154,6 +154,11 @@ class World:
     def scratch(self, where: Where) -> bool:
         """Whether global memory is a workspace, and whoever may write it is followed."""
         return where[1] in self.kernel.workspaces and (self.follows_turns or not self.turns)
+
+    def filled(self, where: Where, written: list[Where]) -> bool:
+        """Whether boxes have all elements of another one, as far as is known."""
+        boxes = list(self.regions)
+        return filled(boxes[where[2]], [boxes[other[2]] for other in written])
 
     def _box(self, found: Region) -> Where:
         number = self.regions.get(found)

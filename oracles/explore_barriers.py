@@ -323,6 +323,47 @@ class Barriers:
         cta = self.plan.agents[i].cta
         st.turns[key] = (step.number, cta, far, st.s[i], known, step.bit, 0)
 
+    def grid(self, st: State, i: int, step: Step) -> None:
+        """Arrive where CTAs meet, and sleep there until all of them are here."""
+        assert isinstance(step.stmt, kir.GridSync)
+        plan, name = self.plan, step.stmt.semaphore.name
+        number = next(n for n, s in enumerate(plan.kernel.semaphores) if s.name == name)
+        key = (-1 - number, step.slot)
+        count, promised, turn, g, a, s, sleepers = st.named.get(key, _NAMED)
+        threads = step.number * plan.kernel.threads
+        if count and promised != threads and Rule.COLLECTIVE not in plan.without:
+            says = f"{step.number} CTAs are to meet at {name}[{step.slot}], others say otherwise"
+            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+        count, sleepers = count + plan.agents[i].lanes, sleepers | 1 << i
+        s |= st.s[i]
+        if Rule.GRID_SYNC not in plan.without:
+            g |= st.g[i] | st.own[i]
+        st.asleep |= 1 << i
+        if count < threads:
+            st.named[key] = (count, threads, turn, g, a, s, sleepers)
+            return
+        self._gathered(sleepers, step)
+        s |= self._end(*key, turn, "grid")
+        for j in range(len(st.pcs)):
+            if sleepers >> j & 1:
+                st.g[j] |= g
+                st.s[j] |= s
+        st.asleep &= ~sleepers
+        st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
+
+    def _gathered(self, sleepers: int, step: Step) -> None:
+        """Demand that the CTAs that have met were sure to run at once."""
+        plan, kernel = self.plan, self.plan.kernel
+        found = {plan.ctas[agent.cta] for agent in plan.agents if sleepers >> agent.index & 1}
+        row = max(found) - min(found) + 1 == len(found)
+        sure = len({cta // kernel.cluster for cta in found}) == 1 and len(found) <= kernel.cluster
+        sure = sure or kernel.residency == "co-resident"
+        sure = sure or (kernel.residency == "ticket" and row and bool(step.flag))
+        if not sure and Rule.RESIDENCY not in plan.without:
+            says = f"ctas {sorted(found)} wait for each other; residency is {kernel.residency!r}"
+            says += "" if kernel.residency == "any" else ", and nothing says they run at once"
+            raise Defect(Rule.RESIDENCY, "residency", step.where, says)
+
     def end(self, st: State) -> None:
         """Check counters when all agents are done."""
         for slot, fields in enumerate(st.slots):
@@ -332,7 +373,7 @@ class Barriers:
         for (cta, barrier), named in st.named.items():
             if named[0] and Rule.COLLECTIVE not in self.plan.without:
                 says = f"{named[0]} of {named[1]} threads have arrived at the end"
-                where = f"barrier {barrier} of cta {self.plan.ctas[cta]}"
+                where = f"barrier {barrier} of cta {self.plan.ctas[max(cta, 0)]}"
                 raise Defect(Rule.COLLECTIVE, "collective", where, says)
         for group in st.cluster.values():
             if group[7] and Rule.COLLECTIVE not in self.plan.without:

@@ -135,6 +135,8 @@ class Machine:
                 barriers.turn_wait(st, i, step)
             case Op.TURN_RELEASE:
                 barriers.turn_release(st, i, step)
+            case Op.GRID_SYNC:
+                barriers.grid(st, i, step)
             case Op.POOL:
                 self._pool(st, i, step)
 

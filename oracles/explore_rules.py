@@ -31,6 +31,7 @@ class Rule(Enum):
     INIT_FENCE = "an mbarrier init passes to other CTAs through its fence"
     CLUSTER_BARRIER = "the cluster barrier joins what the threads of a cluster knew"
     SEMAPHORE = "a turn hands over what the releasing thread knew"
+    GRID_SYNC = "CTAs that meet know what each of them knew"
 
     RAW = "a read knows the write before it"
     WAR = "a write knows the reads before it"

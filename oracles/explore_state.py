@@ -41,6 +41,7 @@ class Op(IntEnum):
     TURN_WAIT = 18
     TURN_RELEASE = 19
     POOL = 20
+    GRID_SYNC = 21
 
 
 @dataclass(slots=True, eq=False)
@@ -162,7 +163,9 @@ class State:
     """What a fence of gpu scope covered, per agent."""
     slots: list[tuple[int, ...]]
     named: dict[tuple[int, int], tuple[int, ...]]
-    """Arrived threads, their promised number, generation, g, a, s, and who sleeps there (bits)."""
+    """Arrived threads, their promised number, generation, g, a, s, and who sleeps there (bits).
+
+    Where CTAs meet, the first number of the key is negative: -1 - the semaphore's."""
     cluster: dict[int, tuple[int, ...]]
     """Arrived threads, generation, g, a, s given, g, a, s of the turn before, who arrived."""
     turns: dict[tuple[str, int], tuple[int, ...]]

@@ -75,7 +75,7 @@ class _Unroller(SyncUnroller):
                     if self.agent.lanes == 1:
                         self.body(body)
                     self.elected = outer_elected
-            case kir.Copy() | kir.GridSum():
+            case kir.Copy() | kir.GridSum() | kir.GridShare():
                 raise NotModelled(f"{self.where}: only before the sync passes")
             case kir.TmaLoad():
                 self.tma_load(stmt)

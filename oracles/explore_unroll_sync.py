@@ -130,6 +130,8 @@ class SyncUnroller:
                 self.step(Op.CLUSTER_WAIT, stmt)
             case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
                 self.turn(stmt)
+            case kir.GridSync():
+                self.grid(stmt)
             case kir.SetMaxNReg():
                 self.pool(stmt)
 
@@ -249,6 +251,20 @@ class SyncUnroller:
         step.slot, step.number, step.reach = index, value(stmt.turn, values), stmt.scope
         if isinstance(stmt, kir.BlockSerializeWait):
             self.block(stmt, 0, plan.kernel.threads, Op.BLOCK_SYNC)
+
+    def grid(self, stmt: kir.GridSync) -> None:
+        """Append a meeting of CTAs: of the threads of each, then of all."""
+        plan, values = self.plan, self.values
+        index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
+        if not 0 <= index < count:
+            says = f"{stmt.semaphore.name}[{index}] of {count}"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        if self.elected or self.warps != plan.kernel.threads // 32:
+            self._collective("executed by a part of the CTA, made for all of it")
+        self.block(stmt, 0, plan.kernel.threads, Op.BLOCK_SYNC)
+        step = self.step(Op.GRID_SYNC, stmt, plan.event())
+        step.slot, step.number = index, value(stmt.ctas, values)
+        step.flag = int(value(plan.kernel.together, values) >= step.number)
 
     def pool(self, stmt: kir.SetMaxNReg) -> None:
         """Append a change of registers; one lane does it for its warp."""

@@ -111,6 +111,15 @@ class ClusterBarrier:
 
 
 @dataclass(eq=False, slots=True)
+class GridBarrier:
+    """CTAs that meet at one integer of a semaphore: how many say they are, and who waits."""
+
+    ctas: int = 0
+    arrived: int = 0
+    waiting: list[Agent] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
 class Counter:
     """One integer of a semaphore, with what its last store releases.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Groups, place
-from oracles.machine_meet import REGISTERS, TURN
+from oracles.machine_meet import GRID, REGISTERS, TURN
 from oracles.machine_run import Run
 from oracles.verdict import Finding
 
@@ -91,7 +91,7 @@ def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
     for agent in stuck:
         if agent.blocked.startswith(REGISTERS):
             kind, first = "registers", agent
-        elif agent.blocked.startswith(TURN) and _given_later(run, agent):
+        elif _given_later(run, agent) or _to_come(run, agent):
             kind, first = "residency", agent
     rows = [f"{_here(a)} waits for {a.blocked}" for a in stuck]
     if run.waiting:
@@ -102,6 +102,8 @@ def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
 
 def _given_later(run: Run, agent: Agent) -> bool:
     """Whether a CTA that has not started would give the turn that this thread waits for."""
+    if not agent.blocked.startswith(TURN):
+        return False
     wait = agent.program[agent.pc]
     assert isinstance(wait.stmt, kir.BlockSerializeWait), "only these wait for turns"
     for other in run.machine.agents:
@@ -116,6 +118,17 @@ def _given_later(run: Run, agent: Agent) -> bool:
                 case _:
                     pass
     return False
+
+
+def _to_come(run: Run, agent: Agent) -> bool:
+    """Whether a CTA that has not started would meet with that of this thread."""
+    here = agent.program[agent.pc]
+    return agent.blocked.startswith(GRID) and any(
+        event.stmt is here.stmt and event.slot == here.slot
+        for other in run.machine.agents
+        if other.cta // run.machine.kernel.cluster in run.waiting
+        for event in other.program
+    )
 
 
 def _here(agent: Agent) -> str:

@@ -10,7 +10,14 @@ import numpy as np
 from fuser import kernel_ir as kir
 from oracles.machine import Machine
 from oracles.machine_agent import WRITE_DONE, Agent, Violation
-from oracles.machine_barrier import REACH, ClusterBarrier, Counter, Gate, NamedBarrier
+from oracles.machine_barrier import (
+    REACH,
+    ClusterBarrier,
+    Counter,
+    Gate,
+    GridBarrier,
+    NamedBarrier,
+)
 from oracles.machine_clock import CAUSE, ORDER, join, join_cause
 from oracles.machine_unroll import Event
 
@@ -18,6 +25,8 @@ REGISTERS = "registers"
 """Begins the text of an agent that waits for registers."""
 TURN = "turn"
 """Begins the text of an agent that waits for a semaphore."""
+GRID = "CTAs at"
+"""Begins the text of an agent that waits for other CTAs."""
 LEAST, MOST, UNIT = 24, 256, 8
 """Registers per thread that `setmaxnreg` accepts, and of what they are multiples."""
 
@@ -45,6 +54,7 @@ class Meetings:
         clusters = machine.ctas // machine.kernel.cluster
         self.clusters = [ClusterBarrier(fresh(), fresh()) for _ in range(clusters)]
         self.counters: dict[tuple[str, int], Counter] = {}
+        self.grids: dict[tuple[str, int], GridBarrier] = {}
         self.free = [0] * machine.ctas
         self._changes: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for agent in machine.agents:
@@ -218,17 +228,7 @@ class Meetings:
         if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
             says = f"nothing orders this release of {name} after the last one"
             raise Violation("semaphore", says)
-        for flight in self.machine.issued:
-            match flight.event.stmt:
-                case kir.TmaStore(dst) | kir.TmaReduce(dst):
-                    known = agent.clock[CAUSE, flight.issuer.by] >= flight.issued
-                    done = agent.clock[ORDER, flight.by] >= flight.base + WRITE_DONE
-                    shared = dst.tensor.name in self.drained
-                    if flight.issuer.cta == agent.cta and shared and known and not done:
-                        says = f"{name} is released while a copy to {dst.tensor.name} is in flight"
-                        raise Violation("drain", says)
-                case _:
-                    pass
+        self._drained(agent, f"{name} is released")
         counter.value, counter.scope = event.parity, stmt.scope
         counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
         counter.cause = agent.clock.copy()
@@ -238,6 +238,50 @@ class Meetings:
         waiting, counter.waiting = counter.waiting, []
         for b in waiting:
             self._complete(b)
+
+    def _drained(self, agent: Agent, what: str) -> None:
+        """Demand that no copy that this thread knows of is on its way to other CTAs."""
+        for flight in self.machine.issued:
+            match flight.event.stmt:
+                case kir.TmaStore(dst) | kir.TmaReduce(dst):
+                    known = agent.clock[CAUSE, flight.issuer.by] >= flight.issued
+                    done = agent.clock[ORDER, flight.by] >= flight.base + WRITE_DONE
+                    shared = dst.tensor.name in self.drained
+                    if flight.issuer.cta == agent.cta and shared and known and not done:
+                        says = f"{what} while a copy to {dst.tensor.name} is in flight"
+                        raise Violation("drain", says)
+                case _:
+                    pass
+
+    def grid_sync(self, agent: Agent, event: Event, semaphore: kir.Semaphore) -> None:
+        """Stay until all threads of all CTAs that meet at an integer are here."""
+        kernel, ctas = self.machine.kernel, event.parity
+        name = f"{semaphore.name}[{event.slot}]"
+        self.counter(semaphore.name, event.slot)
+        if event.elected or event.team.warps * kir.WARP != kernel.threads:
+            raise Violation("collective", f"{GRID} {name} meet with all their threads")
+        if ctas > 1 and kernel.residency == "any":
+            says = f'{ctas} CTAs meet at {name}; with residency "any" some may never run'
+            raise Violation("residency", says)
+        self._drained(agent, f"CTAs meet at {name}")
+        b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
+        if b.arrived and b.ctas != ctas:
+            raise Violation("collective", f"{b.ctas} and {ctas} CTAs are to meet at {name}")
+        b.ctas = ctas
+        b.arrived += agent.mult
+        b.waiting.append(agent)
+        self.machine.block(agent, f"{GRID} {name} ({b.arrived} of {ctas * kernel.threads} threads)")
+        if b.arrived < ctas * kernel.threads:
+            return
+        waiting, b.waiting, b.arrived = b.waiting, [], 0
+        acc = self.machine.columns.fresh()
+        for one in waiting:
+            join(acc, one.clock)
+        for one in waiting:
+            join(one.clock, acc)
+            one.joined = one.now
+            one.tick()
+            self.machine.wake(one, passed=True)
 
     # --- clusters -------------------------------------------------------------------------------
 

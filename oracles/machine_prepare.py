@@ -27,7 +27,7 @@ def unsupported(kernel: kir.Kernel) -> str:
     """Name the first construct that this machine does not model; empty if it models all."""
     for stmt in kernel.walk():
         unknown = isinstance(stmt, kir.Compute) and not machine_ops.known(stmt.op)
-        if unknown or isinstance(stmt, kir.Copy | kir.GridSum):
+        if unknown or isinstance(stmt, kir.Copy | kir.GridSum | kir.GridShare):
             return f"`{line(stmt)}` ({type(stmt).__name__})"
     for b in kernel.buffers:
         others = [
@@ -76,6 +76,7 @@ class Prepared:
         self.env = dict(env)
         self.views: dict[str, View] = {t.name: view(t, self.env) for t in kernel.tensors}
         self.counts = {s.name: compile_expr(s.count)(self.env) for s in kernel.semaphores}
+        self.together = compile_expr(kernel.together)(self.env)
         self.nodes = compile_kernel(kernel)
         self.geometry = Geometry(kernel, self.views)
         self.traits = traits(kernel)
@@ -131,7 +132,11 @@ class Prepared:
                 for lane0 in (True, False):
                     for event in self._program(block, warp, lane0=lane0):
                         match event.stmt:
-                            case kir.BlockSerializeWait(s) | kir.BlockSerializeRelease(s):
+                            case (
+                                kir.BlockSerializeWait(s)
+                                | kir.BlockSerializeRelease(s)
+                                | kir.GridSync(s)
+                            ):
                                 places.add((s.name, event.slot))
                             case _:
                                 pass

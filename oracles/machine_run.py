@@ -72,8 +72,9 @@ class Run:
         self.cores = Tensorcores(machine, self.meetings, self.memory)
         self._multiplies = prepared.traits.multiplies
         clusters = len(blocks) // kernel.cluster
+        drawn = kernel.residency == "ticket"
         self.schedule: Schedule | Choices = (
-            Schedule(seed, blocks[0], agents, clusters if kernel.residency == "ticket" else 1)
+            Schedule(seed, blocks[0], agents, clusters if drawn else 1, prepared.together)
             if choices is None
             else Choices(choices, clusters)
         )
@@ -249,9 +250,13 @@ class Run:
             case kir.BlockSerializeRelease():
                 self.meetings.release(agent, stmt, event)
                 self._note(agent, event)
+            case kir.GridSync(semaphore):
+                self._note(agent, event)
+                self.meetings.grid_sync(agent, event, semaphore)
+                return False
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
-                | kir.Elect() | kir.Copy() | kir.GridSum()
+                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare()
             ):  # fmt: skip
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True

@@ -46,6 +46,8 @@ class Schedule:
         Chooses the strategy (`seed % 6`) and all its draws.
     salt : int
         Number of the CTA, so that CTAs of one launch differ.
+    together : int
+        Clusters that run at once at least.
 
     Attributes
     ----------
@@ -53,7 +55,9 @@ class Schedule:
         How many clusters run at once at most, where they may have to wait for each other's end.
     """
 
-    def __init__(self, seed: int, salt: int, agents: list[Agent], clusters: int) -> None:
+    def __init__(
+        self, seed: int, salt: int, agents: list[Agent], clusters: int, together: int = 1
+    ) -> None:
         self.strategy = STRATEGIES[seed % len(STRATEGIES)]
         self.name = self.strategy.value
         self._draw = random.Random(seed * 1_000_003 + salt)
@@ -62,7 +66,8 @@ class Schedule:
         self._turn = 0
         self.slots = 1
         if clusters > 1:
-            self.slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
+            slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
+            self.slots = max(slots, together)
 
     def admits(self) -> bool:
         """Draw whether the next cluster starts now, though others could move."""

@@ -169,6 +169,7 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             kir.MBarrierWaitParity(_, slot, parity)
             | kir.BlockSerializeWait(_, slot, parity)
             | kir.BlockSerializeRelease(_, slot, parity)
+            | kir.GridSync(_, slot, parity)
         ):
             node.slot, node.parity = compile_expr(slot), compile_expr(parity)
         case kir.TmaLoad(dst, src, _, slot, multicast):

@@ -131,7 +131,11 @@ def _names(step: Step) -> set[str]:
             | kir.TmaLoad()
         ):
             return {f"mbarriers of slot {event.slot}"}
-        case kir.BlockSerializeWait(semaphore) | kir.BlockSerializeRelease(semaphore):
+        case (
+            kir.BlockSerializeWait(semaphore)
+            | kir.BlockSerializeRelease(semaphore)
+            | kir.GridSync(semaphore)
+        ):
             return {f"{semaphore.name}[{event.slot}]"}
         case kir.BlockSync(number) | kir.NamedArrive(number):
             return {f"barrier {number}"}

@@ -121,26 +121,39 @@ class _Partition:
             raise OpenError(f"{tensor.name}: boxes of different shapes")
         self.places = link(self.stores, whole=whole)
         groups, self.units = parts(self.stores)
-        self.counts = self._domain(groups)
-        self.pinned: list[Digit] = []
-        self._pin()
-        self._count(self._radix(groups))
+        self.counts, guards = self._domain(groups)
+        used = self._radix(groups)
+        for some in dict.fromkeys(map(tuple, guards)):
+            self._count([*used, *self._pinned(some)])
 
     # --- the domain: which places are stored ---
 
-    def _domain(self, groups: Groups) -> dict[Place, Expr]:
-        """Return how many places there are, each stored once in every part."""
-        shared = set.intersection(*(set(s.conditions) for s in self.stores))
-        self.guards = [c for c in shared if not any(v in variables(c) for v in self._places())]
+    def _domain(self, groups: Groups) -> tuple[dict[Place, Expr], list[list[Expr]]]:
+        """Return how many places there are, each stored once in every part.
+
+        And the conditions on the stores of each part that do not depend on the place.
+        """
+        guards = [self._guards(group) for group in groups.values()]
         options = [self._ends(place) for place in self.places]
-        for pinned in ([], self.guards) if self.guards else ([],):
+        none: list[list[Expr]] = [[] for _ in guards]
+        for pinned in (none, guards) if any(guards) else (none,):
             for ends in combinations(*options):
                 counts = dict(zip(self.places, ends, strict=True))
-                if all(self._once(group, counts, pinned) for group in groups.values()):
-                    self.guards = pinned
-                    return counts
+                both_ = zip(groups.values(), pinned, strict=True)
+                if all(self._once(group, counts, some) for group, some in both_):
+                    return counts, pinned
         name = self.tensor.name
         raise OpenError(f"{name}: cannot tell that its {len(self.stores)} stores take turns")
+
+    def _guards(self, group: list[Store]) -> list[Expr]:
+        """Return the conditions of all stores of a part that do not depend on the place."""
+        first, *others = (s.conditions for s in group)
+        return [
+            c
+            for c in dict.fromkeys(first)
+            if all(c in more for more in others)
+            and not any(v in variables(c) for v in self._places())
+        ]
 
     def _places(self) -> list[Var]:
         return [place.var for place in self.places]
@@ -177,9 +190,9 @@ class _Partition:
 
     # --- digits ---
 
-    def _pin(self) -> None:
-        """Show that each condition left over picks one value of one digit."""
-        for guard in self.guards:
+    def _pinned(self, guards: Iterable[Expr]) -> Iterable[Digit]:
+        """Show that each condition left over picks one value of one digit; yield these digits."""
+        for guard in guards:
             form = self._numbered(poly(guard))
             atoms = sorted(set(_digits(form)), key=repr_atom)
             if len(atoms) != 1:
@@ -201,7 +214,7 @@ class _Partition:
                 raise OpenError(
                     f"{self.tensor.name}: the condition {guard} may hold more than once"
                 )
-            self.pinned.append(read)
+            yield read
 
     def _numbered(self, form: Poly) -> Poly:
         """Write `BLOCK + X * GRID` as one number, if tiles are dealt to CTAs in turn."""
@@ -321,7 +334,7 @@ class _Partition:
     def _count(self, used: list[Digit]) -> None:
         """Show that the digits take every value of every number once."""
         digits: dict[Poly, list[tuple[Product, Product]]] = {}
-        for read in (*used, *self.pinned):
+        for read in used:
             digits.setdefault(read.tile, []).append((read.weight, self._size(read)))
         free = [kir.BLOCK.name, *(c.var.name for c in self.places)]
         if DEALT in self.places:

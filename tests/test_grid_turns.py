@@ -28,12 +28,18 @@ from oracles.verdict import Status
 
 SMALL = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=16, splits=3)
 SMALL_AMPERE = AmpereParams((32, 16, 16), 2, "groups", 2, 1, False, columns=16, splits=3)
-SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE}
+BY_TMA = replace(SMALL, meet="tma")
+SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE, "tma": BY_TMA}
 
 
 def test_a_split_kernel_reads_like_this(golden: Golden) -> None:
     """One meeting: wait, add what is there, go on or write, join, release."""
     golden.check(text(kernel(replace(SMALL, store="direct"))))
+
+
+def test_a_kernel_split_by_tma_reads_like_this(golden: Golden) -> None:
+    """Staged before its turn; stored or added by the engine, drained, then released."""
+    golden.check(text(kernel(replace(BY_TMA, store="direct", columns=8))))
 
 
 @pytest.mark.parametrize("params", [PIPELINED, COOPERATIVE, GROUPS])
@@ -51,16 +57,14 @@ def test_the_first_reads_nothing_and_the_last_writes_no_sums(
     """One branch for those behind the first, and two for the last and the others."""
     made = kernel(params)
     wait = next(n for n, s in enumerate(made.body) if isinstance(s, kir.BlockSerializeWait))
-    later, ends, *_ = made.body[wait + 1 :]
+    reset, *middle, ends = (s for s in made.body[wait + 1 :] if isinstance(s, kir.IfThenElse))
+    later = middle[0] if middle else ends.then[0]
     assert isinstance(later, kir.IfThenElse)
-    assert isinstance(ends, kir.IfThenElse)
-    assert (str(later.condition), str(ends.condition)) == (
-        "(1 <= split)",
-        "((split + 1) == splits)",
-    )
+    assert str(later.condition) == "(1 <= split)"
+    assert {str(reset.condition), str(ends.condition)} == {"((split + 1) == splits)"}
     assert [type(s) for s in later.then] == [kir.Load, kir.Compute]
-    (sums,) = ends.orelse
-    assert isinstance(sums, kir.Store)
+    sums = [s for s in kir.walk(ends.orelse) if isinstance(s, kir.Store | kir.TmaStore)]
+    assert [s.dst.tensor.name for s in sums if isinstance(s.dst, kir.Box)] == ["W_acc"]
     outputs = {s.dst.tensor.name for s in kir.walk(ends.then) if isinstance(s, kir.TmaStore)}
     outputs |= {
         s.dst.tensor.name
@@ -129,11 +133,50 @@ def test_what_ctas_cannot_share_is_refused(changes: dict[str, object], says: str
 
 
 def test_two_products_of_a_loop_meet_at_once() -> None:
-    """One wait and one release for both of them."""
-    made = kernel(SMALL, gated())
-    assert len(made.workspaces) == 2
-    assert sum(isinstance(s, kir.BlockSerializeWait) for s in made.walk()) == 1
-    assert sum(isinstance(s, kir.BlockSerializeRelease) for s in made.walk()) == 1
+    """One wait for both of them, and one release of the last turn and of any other."""
+    for params in (SMALL, BY_TMA):
+        made = kernel(params, gated())
+        assert len(made.workspaces) == 2
+        assert sum(isinstance(s, kir.BlockSerializeWait) for s in made.walk()) == 1
+        released = [s.turn for s in made.walk() if isinstance(s, kir.BlockSerializeRelease)]
+        assert [str(turn) for turn in released] == ["0", "(split + 1)"]
+
+
+def test_bulk_writes_are_drained_before_their_turn_is_released() -> None:
+    """In full, by the thread that issued them: reads of their source are not enough."""
+    made = kernel(BY_TMA)
+    ends = next(s for s in reversed(made.body) if isinstance(s, kir.IfThenElse))
+    deeds = [s for s in kir.walk(ends.orelse) if not kir.bodies(s)]
+    await_all = kir.AsyncAwait(kir.AsyncKind.BULK, 0)
+    assert [str(type(s).__name__) for s in deeds] == [
+        *("TmaStore", "AsyncCommit", "AsyncAwait"),
+        *("FenceAsyncProxy", "TmaReduce", "AsyncCommit", "AsyncAwait"),
+        "BlockSerializeRelease",
+    ]
+    assert [s for s in deeds if isinstance(s, kir.AsyncAwait)] == [await_all, await_all]
+
+
+@pytest.mark.parametrize(("columns", "slots"), [(64, 1), (32, 2), (8, 8)])
+def test_sums_that_fit_are_staged_before_their_turn(columns: int, slots: int) -> None:
+    """Each column of the epilogue has a slot; the turn is for the engine alone."""
+    made = kernel(replace(BY_TMA, tile=(64, 64, 16), columns=columns))
+    (staged,) = (b for b in made.buffers if b.name == "S_acc")
+    assert staged.slots == slots
+    wait = next(n for n, s in enumerate(made.body) if isinstance(s, kir.BlockSerializeWait))
+    before = [s for s in kir.walk(made.body[:wait]) if isinstance(s, kir.Store)]
+    assert [s.dst for s in before] == [kir.Slot(staged, n) for n in range(slots)]
+
+
+@pytest.mark.parametrize(("tile", "slots"), [((128, 256, 64), 2), ((128, 192, 64), 1)])
+def test_sums_that_do_not_fit_take_slots_in_turn(tile: tuple[int, int, int], slots: int) -> None:
+    """A slot is written again when the engine has read it."""
+    params = replace(BY_TMA, tile=tile, warpgroups=2, columns=64, stages=2)
+    made = kernel(params)
+    (staged,) = (b for b in made.buffers if b.name == "S_acc")
+    assert staged.slots == slots
+    reads = [s for s in made.walk() if isinstance(s, kir.AsyncAwait) and s.read_only]
+    assert kir.AsyncAwait(kir.AsyncKind.BULK, slots - 1, read_only=True) in reads
+    assert prover.prove(made).status is Status.PASS
 
 
 def test_sums_of_f16_are_refused() -> None:
@@ -159,6 +202,9 @@ def test_a_meeting_that_no_pass_wrote_out_is_refused() -> None:
 # --- on a GPU -----------------------------------------------------------------------------------
 
 WIDE = replace(SMALL, tile=(128, 128, 64), warpgroups=2, stages=4, prefetch=2, columns=64)
+WIDE_TMA = replace(WIDE, meet="tma")
+SCATTER = replace(WIDE, meet="scatter", columns=16)
+AMPERE_SCATTER = replace(SMALL_AMPERE, meet="scatter", columns=8)
 WIDE_AMPERE = replace(SMALL_AMPERE, tile=(64, 64, 32), warps=4, columns=64, stages=3, prefetch=2)
 
 
@@ -169,7 +215,9 @@ def integers(m: int, k: int, n: int) -> list[torch.Tensor]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("params", [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE])
+@pytest.mark.parametrize(
+    "params", [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE, BY_TMA, WIDE_TMA, SCATTER, AMPERE_SCATTER]
+)
 @pytest.mark.parametrize("splits", [2, 3, 7, 16, 64])
 def test_the_gpu_computes_the_same_for_every_count(
     params: MatmulParams | AmpereParams, splits: int
@@ -196,7 +244,7 @@ def test_the_gpu_computes_the_same_for_every_count(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE])
+@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE, WIDE_TMA, SCATTER, AMPERE_SCATTER])
 def test_the_order_of_turns_makes_bits_repeat(params: MatmulParams | AmpereParams) -> None:
     """The same sums 200 times, in a random order of CTAs as the GPU has them."""
     run = Executable(linear(), replace(params, splits=8))

@@ -50,13 +50,13 @@ def total(*, asked: bool, keepdim: bool = False) -> Fusion:
     return fd.fusion()
 
 
-def linear(*, asked: bool, bias: bool = True) -> Fusion:
+def linear(*, asked: bool, bias: bool = True, method: str = "vectorized") -> Fusion:
     """`relu(x @ w + bias)`, asked of what `linear` gives."""
     fd = FusionDefinition()
     x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
     y = fd.ops.linear(x, w, fd.define_tensor([-1], "bf16") if bias else None)
     if asked:
-        y.request_serial_grid_reduction(method="vectorized")
+        y.request_serial_grid_reduction(method=method)
     fd.add_output(fd.ops.relu(y))
     return fd.fusion()
 
@@ -103,6 +103,7 @@ ASKED: dict[str, Callable[[], Fusion]] = {
     "sum": lambda: total(asked=True),
     "keepdim": lambda: total(asked=True, keepdim=True),
     "linear": lambda: linear(asked=True),
+    "by tma": lambda: linear(asked=True, method="tma"),
     "no bias": lambda: linear(asked=True, bias=False),
     **NORMS,
 }
@@ -112,14 +113,14 @@ ASKED: dict[str, Callable[[], Fusion]] = {
 def test_a_request_is_text_that_makes_it_again(name: str) -> None:
     """As Python and as the canonical text, of the tensor that is reduced itself."""
     fusion = ASKED[name]()
-    asked = [tv for tv in fusion.tensors if tv.meet == "vectorized"]
+    asked = [tv for tv in fusion.tensors if tv.meet is not None]
     assert asked
     assert all(tv.op in ("sum", "mean", "max", "mma") for tv in asked)
     names: dict[str, Fusion] = {}
     exec(to_python(fusion), names)
     assert str(names["fusion"]) == str(fusion)
     for tv in asked:
-        assert f'{tv}.request_serial_grid_reduction(method="vectorized")' in str(fusion)
+        assert f'{tv}.request_serial_grid_reduction(method="{tv.meet}")' in str(fusion)
 
 
 def test_without_a_request_texts_are_as_they_were() -> None:
@@ -137,16 +138,18 @@ def test_reductions_of_many_rows_are_shared_where_that_is_asked() -> None:
     assert [splits(one) for one in launches(total(asked=True), short)] == [1]
 
 
+@pytest.mark.parametrize("method", ["vectorized", "tma"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_products_are_shared_where_that_is_asked(*, bias: bool) -> None:
+def test_products_are_shared_where_that_is_asked(*, bias: bool, method: str) -> None:
     """By CTAs without roles and with a tile each; a K of one step cannot be."""
     more = [(512,)] * bias
     for k, want in ((64, False), (72, True), (8192, True)):
-        (made,) = launches(linear(asked=True, bias=bias), (64, k), (512, k), *more)
+        (made,) = launches(linear(asked=True, bias=bias, method=method), (64, k), (512, k), *more)
         assert (splits(made) >= 2) == want
         assert isinstance(made.params, MatmulParams)
         if want:
-            assert (made.params.split, made.params.persistent) == ("pipelined", False)
+            params = made.params
+            assert (params.split, params.persistent, params.meet) == ("pipelined", False, method)
             assert made.kernel.semaphores
     (alone,) = launches(linear(asked=False, bias=bias), (64, 8192), (512, 8192), *more)
     assert splits(alone) == 1
@@ -201,9 +204,11 @@ def test_all_judges_pass_what_is_asked(name: str, extents: dict[str, int], kind:
     assert not [r for r in records if r.status != "pass"]
 
 
-def test_all_judges_pass_a_product_that_is_asked_for() -> None:
+@pytest.mark.parametrize("method", ["vectorized", "tma"])
+def test_all_judges_pass_a_product_that_is_asked_for(method: str) -> None:
     """Its tiles are those of the heuristic, its K ends inside a step."""
-    case = Case(linear(asked=True), ANY, {"i0": 40, "i1": 200, "i2": 24}, "integers", 0)
+    fusion = linear(asked=True, method=method)
+    case = Case(fusion, ANY, {"i0": 40, "i1": 200, "i2": 24}, "integers", 0)
     records = judge(case)
     assert not [r for r in records if r.status != "pass"]
     assert any("splits=" in r.reason for r in records)
@@ -228,7 +233,17 @@ def ask(make: Callable[[FusionDefinition, TensorView], TensorView], method: str)
         (
             lambda fd, x: fd.ops.sum(x, [1]),
             "mail",
-            "method='mail'.*: there is no such method; use method=\"vectorized\"",
+            "method='mail'.*: there is no such method for sum; use method=\"vectorized\"",
+        ),
+        (
+            lambda fd, x: fd.ops.max(x, [1]),
+            "tma",
+            "method='tma'.*: there is no such method for max; use method=\"vectorized\"",
+        ),
+        (
+            lambda fd, x: fd.ops.matmul(x, x),
+            "scatter",
+            'no such method for mma; use method="vectorized" or "tma"',
         ),
         (
             lambda fd, x: fd.ops.matmul(x, x, accumulate="f16"),
@@ -256,11 +271,12 @@ def test_a_finished_fusion_takes_no_requests() -> None:
 
 
 @pytest.mark.gpu
-def test_the_gpu_computes_what_is_asked() -> None:
+@pytest.mark.parametrize("method", ["vectorized", "tma"])
+def test_the_gpu_computes_what_is_asked(method: str) -> None:
     """Exact sums of integers, by shared tiles."""
     x, w = (torch.randint(-2, 3, s, device="cuda").bfloat16() for s in ((70, 4096), (136, 4096)))
     bias = torch.randint(-2, 3, (136,), device="cuda").bfloat16()
-    run = Executable(linear(asked=True))
+    run = Executable(linear(asked=True, method=method))
     want = (x.double() @ w.double().T + bias.double()).relu().bfloat16()
     assert all(torch.equal(run(x, w, bias)[0], want) for _ in range(3))
     rows = Executable(total(asked=True))

@@ -24,4 +24,22 @@ FUSER_SEMAPHORE(cluster)
 FUSER_SEMAPHORE(gpu)
 #undef FUSER_SEMAPHORE
 
+// Each CTA counts itself in, waits for all, and counts itself out; the last one out wraps to 0.
+// Nobody can wrap it before all have seen that all are in.
+__device__ __forceinline__ void meet(int* semaphore, int ctas, int tid) {
+  __syncthreads();
+  if (tid == 0) {
+    const unsigned last = 2u * unsigned(ctas) - 1u;
+    unsigned seen;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(seen) : "l"(semaphore), "r"(last) : "memory");
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(semaphore) : "memory");
+    } while (seen < unsigned(ctas));
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(seen) : "l"(semaphore), "r"(last) : "memory");
+  }
+  __syncthreads();
+}
+
 }  // namespace semaphore
