@@ -38,6 +38,8 @@ MAX_ELEMENTS = 1 << 14
 """Elements of the loops of a case, so that its simulation stays short."""
 MAX_TILES = 192
 """Tiles of a case, for the same reason."""
+SHARED_TILES = 64
+"""Tiles of a case in which CTAs share them: each has a CTA of its own to simulate, or several."""
 PER_THREAD = 64
 """Elements of a tile per thread, at most.  Source: `fuser.params`."""
 SLOT_BYTES = 128
@@ -210,11 +212,12 @@ def layouts(draw: st.DrawFn) -> tuple[int, int]:
 
 
 def trimmed(case: Case) -> Case:
-    """Return the case with its largest extents halved until it has at most `MAX_TILES` tiles."""
+    """Return the case with its largest extents halved until it has few enough tiles."""
     values = dict(case.extents)
     schedule = _pointwise(case)
     found = [tiled(segment.domain, schedule) for segment in segments(case.fusion)]
-    while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > MAX_TILES:
+    most = SHARED_TILES if isinstance(schedule, ReductionParams) else MAX_TILES
+    while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > most:
         largest = max(values, key=lambda name: values[name])
         if values[largest] == 1:
             break
