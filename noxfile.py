@@ -102,6 +102,7 @@ def bench(session: nox.Session) -> None:
     """Time our kernels against torch, torch.compile, Triton and a copy kernel (needs a GPU)."""
     _python(session, "fuzz.bench")
     _python(session, "fuzz.bench_matmul", *session.posargs)
+    _python(session, "fuzz.bench_reductions")
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

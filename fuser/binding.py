@@ -24,8 +24,9 @@ from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
-from fuser.params import MAX_SPLITS, PointwiseParams
+from fuser.params import MAX_SPLITS, PointwiseParams, ReductionParams
 from fuser.pipeline import Launch, Program
+from fuser.reduction_scheduler import ReductionTiling
 from fuser.tensor_view import IterType, Symbol, TensorView
 
 MAX_COORDINATE = 2**31 - 1
@@ -140,6 +141,16 @@ def _bind(
                 grid *= params["splits"]
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
+            if isinstance(schedule, ReductionParams) and schedule.splits > 1:
+                assert isinstance(tiles, ReductionTiling), "only tiles of reductions are shared"
+                every = prod(counts[axis] for axis in tiles.reduced)
+                params["splits"] = min(schedule.splits, every)
+                grid *= params["splits"]
+    if grid > MAX_COORDINATE:
+        raise ScheduleError(
+            f"call: {count} tiles, each by {params.get('splits', 1)} CTAs, are {grid} CTAs; at "
+            f"most {MAX_COORDINATE} are launched: use splits=1"
+        )
     return Binding(launch, params, grid, views)
 
 

@@ -48,10 +48,13 @@ def apart(
 
 
 def begun_by_products(fusion: Fusion, empty: frozenset[str]) -> frozenset[str]:
-    """Return the reductions that kernels with products may begin: one axis of what they make."""
+    """Return the reductions that kernels with products may begin: one axis of what they make.
+
+    Not those of which CTAs are asked to put their parts together in turns.
+    """
     found = set()
     for tv in fusion.tensors:
-        if len(reduced_axes(tv)) == 1 and tv.name not in empty:
+        if len(reduced_axes(tv)) == 1 and tv.name not in empty and tv.meet is None:
             found_under = under(tv, empty)
             if found_under and all(one.op == "mma" for one in found_under):
                 found.add(tv.name)

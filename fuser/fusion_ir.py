@@ -36,6 +36,7 @@ from fuser.tensor_view import (
     TensorView,
     call,
     define,
+    requested,
     row_major,
 )
 
@@ -208,6 +209,7 @@ class FusionDefinition:
                 attrs=tv.attrs,
                 contiguity=tv.contiguity,
                 stride_order=tv.stride_order,
+                meet=recorder.meets.get(tv),
             )
         return Fusion(
             inputs=tuple(a if isinstance(a, Scalar) else new[a] for a in recorder.inputs),
@@ -239,6 +241,7 @@ def _statements(fusion: Fusion) -> Iterator[str]:
             yield _declare(waiting.pop(0))
         if tv.op != "input":
             yield f"{tv} = fd.ops.{call(tv)}"
+        yield from requested(tv)
     yield from map(_declare, waiting)
 
 

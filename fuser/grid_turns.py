@@ -113,7 +113,7 @@ def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
     for one in meeting:
         sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)
         out.append(kir.Load(sofar, one.workspace, _width(one)))
-        out.append(kir.Compute(one.acc, "add", (one.acc, sofar)))
+        out.append(kir.Compute(one.acc, one.op, (one.acc, sofar)))
     return kir.IfThenElse(meeting[0].turn >= 1, tuple(out))
 
 

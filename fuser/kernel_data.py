@@ -251,7 +251,8 @@ class GridSum:
     Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, and
     `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.  Threads read
     and write it, or if there is a slot `staged`, TMA stores and reduces what lies there: columns of
-    `acc`, so many at a time as it has.
+    `acc`, so many at a time as it has.  What threads put together by another `op` (``maximum``,
+    ``minimum``) is a sum in that sense.
     """
 
     acc: Fragment
@@ -261,6 +262,7 @@ class GridSum:
     turn: Expr
     turns: Expr
     staged: Slot | None = None
+    op: str = "add"
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def line(stmt: kir.Stmt) -> str:
             return f"{dst.name} = reduce({src.name}, {op})"
         case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
             at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
+            at += "" if stmt.op == "add" else f", {stmt.op}"
             at += "" if stmt.staged is None else f", by tma from {place(stmt.staged)}"
             return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
         case kir.GridShare(workspace, semaphore, index, ctas):

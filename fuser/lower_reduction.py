@@ -2,7 +2,8 @@
 
 A CTA walks the reduced axes of its rows (or columns) tile by tile into one tile of partial results.
 Threads then put together what they hold of a row, warps what their lanes hold, and the parts of
-several warps meet in shared memory.  Nothing here waits; the passes see who reads what.
+several warps meet in shared memory.  Where CTAs share a tile, each walks a part of these axes, and
+their results meet in global memory.  Nothing here waits; the passes see who reads what.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from fuser import kernel_ir as kir
 from fuser.domain import Reduction
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var
-from fuser.lower import TRIP, TRIPS, Lowering, seen
+from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.lower import TILE, TRIP, TRIPS, Lowering, seen
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower_tiles import SPLIT, SPLITS
 from fuser.ops import operand_dtypes
-from fuser.params import PointwiseParams
+from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_scheduler import ReductionTiling
 from fuser.shape_class import ShapeClass
 
@@ -49,7 +51,8 @@ def lower_reduction(
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
     lowering = _Reducing(name, tiling, _suited(tiling, params), shapes)
-    lowering.axes, lowering.counts = tiling, []
+    lowering.axes, lowering.counts, lowering.workspaces = tiling, [], []
+    lowering.shared = isinstance(params, ReductionParams) and params.splits > 1
     return lowering.kernel()
 
 
@@ -61,7 +64,7 @@ def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams
         parts = vectors // min(vectors & -vectors, kir.WARP)
         if parts > PARTS:
             raise ScheduleError(
-                f"PointwiseParams(tile={params.tile}, vector={params.vector}): a row is "
+                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
                 f"{vectors} vectors, of which a warp puts {vectors // parts} together; {parts} "
                 f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
                 f"{params.vector * kir.WARP})"
@@ -69,8 +72,8 @@ def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams
         return params
     if cols % kir.WARP:
         raise ScheduleError(
-            f"PointwiseParams(tile={params.tile}): columns are reduced, each by one thread; "
-            f"{cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
+            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
+            f"thread; {cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
         )
     # Every thread holds whole columns.
     warps = next(w for w in range(params.warps, 0, -1) if cols % (kir.WARP * w) == 0)
@@ -85,6 +88,8 @@ def count_of(reduction: Reduction, number: int) -> Var:
 class _Reducing(Lowering):
     axes: ReductionTiling
     counts: list[Var]
+    workspaces: list[kir.Tensor]
+    shared: bool
 
     def kernel(self) -> kir.Kernel:
         """Return the kernel, without any sync."""
@@ -98,9 +103,11 @@ class _Reducing(Lowering):
             self._load(access, tma=access.name in by_tma)
         sums = [self._sum(reduction) for reduction in domain.reductions]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
+        steps = self._steps()
         loop = kir.ForLoop(
             STEP,
-            self._steps(),
+            # CTAs of a tile take steps in turn, so that none has nothing to do.
+            ceildiv(steps - SPLIT, SPLITS) if self.shared else steps,
             (*self._reduced_origins(), *self.copies, *self.math.math, *puts),
             self._request(),
         )
@@ -111,7 +118,26 @@ class _Reducing(Lowering):
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
         some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
-        return replace(made, params=(*made.params, *self.counts), requires=some)
+        made = replace(made, params=(*made.params, *self.counts), requires=some)
+        return self._shared(made, tile) if self.shared else made
+
+    def _shared(self, alone: kir.Kernel, tile: tuple[kir.Stmt, ...]) -> kir.Kernel:
+        """Return the kernel in which several CTAs have each tile, and no CTA several."""
+        return replace(
+            alone,
+            params=(*alone.params, SPLITS),
+            tensors=(*alone.tensors, *self.workspaces),
+            body=(kir.Let(SPLIT, kir.BLOCK % SPLITS), *tile),
+            requires=(
+                *alone.requires,
+                SPLITS >= 1,
+                eq(kir.GRID, self._tiles() * SPLITS),
+                self._steps() >= SPLITS,
+            ),
+            workspaces=tuple(tensor.name for tensor in self.workspaces),
+            semaphores=(self._turns(),),
+            residency="ticket",
+        )
 
     def _request(self) -> kir.CircularBuffer | None:
         if self.params.load != "tma":
@@ -135,13 +161,15 @@ class _Reducing(Lowering):
         return total
 
     def _kept_origins(self) -> list[kir.Stmt]:
-        return self._numbered(Var("tile"), kir.BLOCK + TRIP * kir.GRID, self.axes.walked)
+        number = kir.BLOCK // SPLITS if self.shared else kir.BLOCK + TRIP * kir.GRID
+        return self._numbered(TILE, number, self.axes.walked)
 
     def _reduced_origins(self) -> list[kir.Stmt]:
+        step: Expr = SPLIT + STEP * SPLITS if self.shared else STEP
         if len(self.axes.reduced) == 1:
             (axis,) = self.axes.reduced
-            return [kir.Let(self._origin(axis), STEP * self.axes.tile[axis])]
-        return self._numbered(Var("step"), STEP, self.axes.reduced)
+            return [kir.Let(self._origin(axis), step * self.axes.tile[axis])]
+        return self._numbered(Var("step"), step, self.axes.reduced)
 
     def _numbered(self, number: Var, value: Expr, axes: tuple[int, ...]) -> list[kir.Stmt]:
         """Give tiles along some axes their numbers: the last axis changes fastest."""
@@ -200,6 +228,11 @@ class _Reducing(Lowering):
             self._together(out, reduction, acc)
             for reduction, acc in zip(domain.reductions, sums, strict=True)
         ]
+        if self.shared:
+            out += [
+                self._meeting(reduction, whole)
+                for reduction, whole in zip(domain.reductions, made, strict=True)
+            ]
         math = Arithmetic(made[0].layout, self._position, scalars=self.scalars, prefix="o")
         for access in domain.inputs:
             frag = math.fragment(f"o_{access.name}", access.tv.dtype)
@@ -256,6 +289,21 @@ class _Reducing(Lowering):
         made = kir.Fragment(whole, acc.dtype, layout)
         out.append(kir.Reduce(made, every, op))
         return made
+
+    def _turns(self) -> kir.Semaphore:
+        return kir.Semaphore("turns", self._tiles())
+
+    def _meeting(self, reduction: Reduction, whole: kir.Fragment) -> kir.GridSum:
+        """Put the results of the CTAs that share a tile together."""
+        *outer, rows, cols = whole.layout.shape
+        extents: tuple[Expr, ...] = (*outer, self._tiles() * rows, cols)
+        strides = (*(0 for _ in outer), cols, 1 if cols > 1 else 0)
+        aligned = gcd(16 // whole.dtype.nbytes, cols)
+        made = kir.Tensor(f"W_{reduction.tv.name}", whole.dtype, extents, strides, aligned)
+        self.workspaces.append(made)
+        box = kir.Box(made, (*(0 for _ in outer), TILE * rows, 0), whole.layout.shape, extents)
+        op = COMBINE[reduction.tv.op]
+        return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op=op)
 
     def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
         offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128

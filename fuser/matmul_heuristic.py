@@ -7,7 +7,7 @@ tensor cores busy to a measured degree; the epilogue of a cooperative tile is no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from fuser.arch import SM_90A
@@ -15,7 +15,7 @@ from fuser.domain import Domain, Product
 from fuser.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import sides, summed
 from fuser.ops import OPS, Rule
-from fuser.params import MAX_STAGES
+from fuser.params import MAX_SPLITS, MAX_STAGES
 from fuser.tensor_view import Fusion, TensorView, ancestry
 
 BARRIERS = 1024
@@ -27,6 +27,11 @@ UNHIDDEN = 400.0
 cores' expense for every costly operation."""
 WIDEST = 256
 """Columns of the widest tile."""
+STEP_US = 0.56
+"""A step of 64 elements of a tile of 128 x 256 at the tensor cores' rate (990 TFLOP/s, 132 SMs)."""
+TURN_US = 1.0
+"""A CTA's turn, for every `TURN_NBYTES` of its sums.  Measured on an H200."""
+TURN_NBYTES = 16384
 COSTLY = 256
 """Columns of a result up to which an A that takes many instructions is computed in registers."""
 COMPUTED = {1: 512, 2: 2048, 4: 1024}
@@ -72,10 +77,20 @@ KINDS = (
 """What is chosen from; with several products in one loop they share the columns."""
 
 
+SHARED_KINDS = (
+    Kind(128, 128, "pipelined", 2, 0.85),
+    Kind(64, 128, "pipelined", 1, 0.55),
+    Kind(64, 64, "pipelined", 1, 0.35),
+)
+"""What is chosen from where CTAs are asked to share a tile; rates as of cooperative tiles."""
+
+
 def default_matmul_params(
     fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
 ) -> MatmulParams:
     """Choose params for a kernel with products.
+
+    CTAs share a tile where that is asked of a product, and there are two steps or more.
 
     Parameters
     ----------
@@ -115,11 +130,53 @@ def default_matmul_params(
         exposed = UNHIDDEN / 64 * costly * kind.rows * kind.cols / (128 * 256)
         return waves * (steps / rate + (exposed if kind.split == "cooperative" else 0.0))
 
+    meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
+    if meets:
+        depths = [prod(loops[a] for g in summed(domain, p) for a in g) for p in domain.products]
+        asked = _shared(domain, (around, m, n), depths, sms)
+        if asked is not None:
+            return replace(asked, meet=meets[0])
     # What computes A in registers does so once for every column of tiles.
     computed = any(product.leaves for product in domain.products)
     kinds = [kind for kind in KINDS if not computed or kind.cols >= min(n, WIDEST)]
     found = [params for kind in sorted(kinds, key=time) if (params := _params(domain, kind, many))]
     return found[0]
+
+
+def _shared(
+    domain: Domain, extents: tuple[int, int, int], depths: list[int], sms: int
+) -> MatmulParams | None:
+    """Choose params by which CTAs share a tile, if its sums have two steps."""
+    around, m, n = extents
+    many = len(domain.products)
+    found = []
+    for kind in SHARED_KINDS:
+        alone = _params(domain, replace(kind, split="cooperative"), many)
+        if alone is None:
+            continue
+        rows, wide, step = alone.tile
+        tiles = around * ceil(m / rows) * ceil(n / wide)
+        share = rows * wide * many / (128 * 256) * step / 64
+        nbytes = 4 * rows * wide * many
+        steps = ceil(min(depths) / step)
+        for splits in range(2, min(steps, MAX_SPLITS) + 1):
+            work = ceil(tiles * splits / sms) * ceil(steps / splits) * STEP_US * share / kind.rate
+            time = work + (splits - 1) * TURN_US * max(nbytes / TURN_NBYTES, 1.0)
+            found.append((time, alone, splits))
+    if not found:
+        return None
+    _, alone, splits = min(found, key=lambda one: one[0])
+    most = ceil(max(depths) / alone.tile[2] / splits)
+    stages = min(alone.stages, max(most, 2))  # no more than a CTA has steps
+    return replace(
+        alone,
+        split="pipelined",
+        stages=stages,
+        prefetch=max(stages - 2, 0),
+        persistent=False,
+        registers=None,
+        splits=splits,
+    )
 
 
 def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:

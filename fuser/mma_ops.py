@@ -175,7 +175,8 @@ class MmaOps:
         if product.rank > 1:
             flags = [True] * (product.rank - 1) + [False]
             wide = ShapeOps(self._recorder).broadcast(bias, flags)
-        return self._recorder.pointwise("add", product, wide)
+        total = self._recorder.pointwise("add", product, wide)
+        return self._recorder.stands_for(total, product)
 
     # --- checks ---------------------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from fuser.errors import ScheduleError
+from fuser.tensor_view import Meet as Meet
 
 Mechanism = Literal["direct", "tma"]
 """How tiles cross between global memory and the CTA: ordinary accesses, or the TMA engine."""
@@ -13,14 +14,15 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
-Meet = Literal["vectorized", "tma", "scatter"]
-"""How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
-reductions of the TMA engine; or all store theirs, meet, and each adds up some columns of all."""
 MEET = ("vectorized", "tma", "scatter")
+"""The ways in which CTAs meet."""
 
 MAX_STAGES = 8
 MAX_SPLITS = 64
 """CTAs that share a tile of a result, at most."""
+MAX_REDUCTION_SPLITS = 256
+"""The same for reductions, whose tiles of results are small, and few where all of a tensor is
+reduced."""
 MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
 
@@ -69,51 +71,49 @@ class PointwiseParams:
         for name in ("vector", "warps", "stages", "prefetch"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):
-                raise ScheduleError(
-                    f"PointwiseParams({name}={value!r}): {name} must be an int; use 4"
-                )
+                raise ScheduleError(f"{self._name}({name}={value!r}): {name} must be an int; use 4")
         if (
             not isinstance(self.tile, tuple)
             or len(self.tile) != 2
             or not all(isinstance(n, int) and n >= 1 for n in self.tile)
         ):
             raise ScheduleError(
-                f"PointwiseParams(tile={self.tile!r}): need two positive ints, rows and columns; "
+                f"{self._name}(tile={self.tile!r}): need two positive ints, rows and columns; "
                 "use tile=(1, 2048)"
             )
         rows, cols = self.tile
         if self.vector not in (1, 2, 4, 8, 16):
             raise ScheduleError(
-                f"PointwiseParams(vector={self.vector}): need 1, 2, 4, 8 or 16 elements; use 8"
+                f"{self._name}(vector={self.vector}): need 1, 2, 4, 8 or 16 elements; use 8"
             )
         if cols % self.vector:
             raise ScheduleError(
-                f"PointwiseParams(tile={self.tile}, vector={self.vector}): {self.vector} does not "
+                f"{self._name}(tile={self.tile}, vector={self.vector}): {self.vector} does not "
                 f"divide {cols} columns; use {cols + -cols % self.vector} columns"
             )
         if rows * cols > 1 << 16:
             raise ScheduleError(
-                f"PointwiseParams(tile={self.tile}): {rows * cols} elements, a tile has at most "
+                f"{self._name}(tile={self.tile}): {rows * cols} elements, a tile has at most "
                 "65536; use fewer rows"
             )
         if not 1 <= self.warps <= 16:
-            raise ScheduleError(f"PointwiseParams(warps={self.warps}): need 1..16 warps; use 8")
+            raise ScheduleError(f"{self._name}(warps={self.warps}): need 1..16 warps; use 8")
         per_thread = rows * cols // (32 * self.warps)
         if per_thread > 64:
             raise ScheduleError(
-                f"PointwiseParams(tile={self.tile}, warps={self.warps}): {per_thread} elements per "
+                f"{self._name}(tile={self.tile}, warps={self.warps}): {per_thread} elements per "
                 f"thread, at most 64 fit its registers; use more warps or a smaller tile"
             )
         if self.ctas_per_sm is not None and not (
             isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
         ):
             raise ScheduleError(
-                f"PointwiseParams(ctas_per_sm={self.ctas_per_sm!r}): need 1..32 or None; use 4"
+                f"{self._name}(ctas_per_sm={self.ctas_per_sm!r}): need 1..32 or None; use 4"
             )
         for name in ("load", "store"):
             if getattr(self, name) not in ("direct", "tma"):
                 raise ScheduleError(
-                    f"PointwiseParams({name}={getattr(self, name)!r}): unknown mechanism; "
+                    f"{self._name}({name}={getattr(self, name)!r}): unknown mechanism; "
                     'use "direct" or "tma"'
                 )
         self._check_ring()
@@ -122,30 +122,35 @@ class PointwiseParams:
         rows, cols = self.tile
         if "tma" in (self.load, self.store) and max(rows, cols) > MAX_BOX:
             raise ScheduleError(
-                f"PointwiseParams(tile={self.tile}): a TMA box has at most {MAX_BOX} elements per "
+                f"{self._name}(tile={self.tile}): a TMA box has at most {MAX_BOX} elements per "
                 f"axis; use tile=({min(rows, MAX_BOX)}, {min(cols, MAX_BOX)})"
             )
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(
-                f"PointwiseParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
+                f"{self._name}(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
                 f"use stages={min(max(self.stages, 1), MAX_STAGES)}"
             )
         if not 0 <= self.prefetch < self.stages:
             raise ScheduleError(
-                f"PointwiseParams(stages={self.stages}, prefetch={self.prefetch}): prefetch must "
+                f"{self._name}(stages={self.stages}, prefetch={self.prefetch}): prefetch must "
                 f"be 0..{self.stages - 1}; use prefetch={self.stages - 1}"
             )
         if self.load == "direct" and (self.stages, self.warp_specialized) != (1, False):
             raise ScheduleError(
-                f'PointwiseParams(load="direct", stages={self.stages}, warp_specialized='
+                f'{self._name}(load="direct", stages={self.stages}, warp_specialized='
                 f"{self.warp_specialized}): direct loads have no ring; use stages=1, "
                 'warp_specialized=False, or load="tma"'
             )
         if self.warp_specialized and self.prefetch:
             raise ScheduleError(
-                f"PointwiseParams(warp_specialized=True, prefetch={self.prefetch}): the load role "
+                f"{self._name}(warp_specialized=True, prefetch={self.prefetch}): the load role "
                 "runs ahead by its stages; use prefetch=0"
             )
+
+    @property
+    def _name(self) -> str:
+        """Name of the class, for error messages."""
+        return type(self).__name__
 
     @property
     def family(self) -> str:
@@ -154,6 +159,54 @@ class PointwiseParams:
             return f"direct/{self.store}"
         kind = "specialized" if self.warp_specialized else "pipelined"
         return f"tma-{kind}/{self.store}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionParams(PointwiseParams):
+    """Schedule of a fusion with reductions; its pointwise kernels take what both have.
+
+    Parameters
+    ----------
+    splits : int
+        CTAs that share a tile of results, 1..256: each reduces a part, and they put these together
+        in turns; fewer where the reduced axis has not so many steps.  ``ctas_per_sm=None`` and no
+        warp specialisation.
+    meet : {"vectorized"}
+        How they do: all threads load, put together and store the results so far.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    splits: int = 1
+    meet: Meet = "vectorized"
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
+        check_splits("ReductionParams", self.splits, self.meet, MAX_REDUCTION_SPLITS)
+        if self.meet != "vectorized":
+            raise ScheduleError(
+                f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
+                'threads put together; use meet="vectorized"'
+            )
+        if self.splits > 1 and self.ctas_per_sm is not None:
+            raise ScheduleError(
+                f"ReductionParams(splits={self.splits}, ctas_per_sm={self.ctas_per_sm}): CTAs with "
+                "one tile each share it; use ctas_per_sm=None, or splits=1"
+            )
+        if self.splits > 1 and self.warp_specialized:
+            raise ScheduleError(
+                f"ReductionParams(splits={self.splits}, warp_specialized=True): CTAs meet with all "
+                "their warps; use warp_specialized=False, or splits=1"
+            )
+
+    def pointwise(self) -> PointwiseParams:
+        """Return what a kernel without reductions takes of it."""
+        names = (field.name for field in fields(PointwiseParams))
+        return PointwiseParams(**{name: getattr(self, name) for name in names})
 
 
 def check_prologue(params: str, prologue: str) -> None:
@@ -170,7 +223,7 @@ def check_prologue(params: str, prologue: str) -> None:
         )
 
 
-def check_splits(params: str, splits: int, meet: str) -> None:
+def check_splits(params: str, splits: int, meet: str, most: int = MAX_SPLITS) -> None:
     """Refuse a number of CTAs that share a tile, or a way for them to meet.
 
     Raises
@@ -178,9 +231,9 @@ def check_splits(params: str, splits: int, meet: str) -> None:
     ScheduleError
         Naming the params.
     """
-    if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= MAX_SPLITS:
+    if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= most:
         raise ScheduleError(
-            f"{params}(splits={splits!r}): 1..{MAX_SPLITS} CTAs share a tile; use splits=4"
+            f"{params}(splits={splits!r}): 1..{most} CTAs share a tile; use splits=4"
         )
     if meet not in MEET:
         words = ", ".join(f'"{one}"' for one in MEET)

@@ -25,12 +25,9 @@ from fuser.lower_reduction import lower_reduction
 from fuser.matmul_heuristic import default_matmul_params
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, matmul_tiling
-from fuser.params import PointwiseParams
-from fuser.reduction_scheduler import (
-    ReductionTiling,
-    default_reduction_params,
-    reduction_tiling,
-)
+from fuser.params import PointwiseParams, ReductionParams
+from fuser.reduction_heuristic import default_reduction_params
+from fuser.reduction_scheduler import ReductionTiling, reduction_tiling
 from fuser.relay_slots import relay_slots
 from fuser.scheduler import Tiling, default_params, tiling
 from fuser.segment import Segment, intermediates, segments
@@ -173,6 +170,8 @@ def chosen(segment: Segment, params: Params | None, loops: Sequence[int]) -> Par
         if isinstance(params, MatmulParams | AmpereParams):
             return params
         return default_matmul_params(segment.fusion, segment.domain, loops)
+    if isinstance(params, ReductionParams) and not segment.domain.reductions:
+        return params.pointwise()
     if isinstance(params, PointwiseParams):
         return params
     if segment.domain.reductions:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from fuser.dtype import DType
 from fuser.errors import FusionError
 from fuser.extents import Extents
-from fuser.ops import OPS, Rule, result_dtype
+from fuser.ops import OPS, Form, Rule, accumulator, result_dtype
 from fuser.promotion import arithmetic, kind, promote
 from fuser.tensor_view import (
     MAX_EXTENT,
@@ -18,6 +18,7 @@ from fuser.tensor_view import (
     Extent,
     IterDomain,
     IterType,
+    Meet,
     Scalar,
     Symbol,
     TensorView,
@@ -29,6 +30,8 @@ from fuser.tensor_view import (
 Operand = TensorView | Scalar | Constant | bool | int | float
 """What an operation takes: a tensor, a scalar input, or a Python number."""
 
+IN_TURNS: tuple[Meet, ...] = ("vectorized", "tma")
+"""Ways in which CTAs put together what they have of a product in turns; of reductions the first."""
 _INT_BITS = {DType.I32: 31, DType.I64: 63}
 
 
@@ -63,7 +66,9 @@ class Recorder:
         self.inputs: list[TensorView | Scalar] = []
         self.outputs: list[TensorView] = []
         self.extents = Extents()
+        self.meets: dict[TensorView, Meet] = {}
         self._own: set[int] = set()
+        self._reduced: dict[TensorView, TensorView] = {}
 
     # --- what the user gave ---------------------------------------------------------------
 
@@ -181,10 +186,33 @@ class Recorder:
             attrs=attrs,
             contiguity=(True,) * len(logical) if contiguity is None else contiguity,
             stride_order=row_major(len(logical)) if stride_order is None else stride_order,
+            requests=self,
         )
         self._own.add(id(tv))
         self.tensors.append(tv)
         return tv
+
+    def stands_for(self, tv: TensorView, reduced: TensorView) -> TensorView:
+        """Note that one call gave a tensor for what it reduced; return the tensor."""
+        self._reduced[tv] = reduced
+        return tv
+
+    def meet(self, tv: TensorView, method: str) -> None:
+        """Note how CTAs are to put together what they have of a reduction or product."""
+        call = f"{tv}.request_serial_grid_reduction(method={show(method)})"
+        reduced = self._reduced.get(tv, tv)
+        if reduced.op != "mma" and not _is_reduction(reduced):
+            what = "an input" if tv.op == "input" else f"the result of {tv.op}"
+            why = f"{tv} is {what}, of which no CTA has a part"
+            refuse(call, f"{why}; ask it of a sum, mean, max, min, matmul or linear")
+        ways = IN_TURNS if reduced.op == "mma" else IN_TURNS[:1]
+        known = [way for way in ways if way == method]
+        if not known:
+            words = " or ".join(f'"{way}"' for way in ways)
+            refuse(call, f"there is no such method for {reduced.op}; use method={words}")
+        if reduced.op == "mma" and accumulator(reduced) is DType.F16:
+            refuse(call, "sums of f16 would be rounded in every turn; leave accumulate out")
+        self.meets[reduced] = known[0]
 
     def pointwise(self, op: str, *operands: object) -> TensorView:
         """Check and record a pointwise operation of the table, other than `cast`."""
@@ -253,6 +281,10 @@ class Recorder:
     def _check_owner(self, call: str, value: TensorView | Scalar) -> None:
         if id(value) not in self._own:
             refuse(call, f"{value} is of another definition; use the tensors of this one")
+
+
+def _is_reduction(tv: TensorView) -> bool:
+    return tv.op in OPS and OPS[tv.op].form is Form.REDUCTION
 
 
 def refuse(call: str, why: str) -> NoReturn:

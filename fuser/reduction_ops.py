@@ -111,4 +111,5 @@ class ReductionOps:
         if not keepdim:
             return made
         flags = [axis in axes for axis in range(source.rank)]
-        return ShapeOps(self._recorder).broadcast(made, flags)
+        wide = ShapeOps(self._recorder).broadcast(made, flags)
+        return self._recorder.stands_for(wide, made)

@@ -1,32 +1,14 @@
-"""From a domain with reductions and params to the axes of a kernel; the heuristic for params."""
+"""From a domain with reductions and params to the axes of a kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 
-from fuser.arch import SM_90A
 from fuser.domain import Access, Domain, unit_stride
-from fuser.dtype import DType
 from fuser.params import PointwiseParams
-from fuser.promotion import arithmetic
-from fuser.scheduler import Tiling, default_params
-from fuser.tensor_view import Fusion
+from fuser.scheduler import Tiling
 
 Group = tuple[int, ...]
-TILE = 2048
-"""Elements of a tile where the heuristic chooses: 16 for each of 128 threads."""
-FEW = 4
-"""Words of an element with which a thread has room for as many as it takes by default."""
-ROWS = 64
-"""Elements of a thread that reduces columns."""
-WARP = 32
-"""Threads that reduce columns together."""
-WIDEST = 1024
-"""Columns of the widest of them.  Measured on an H200, 32768 x 8192 in bf16: sums of rows by 2 x
-1024 take 124 us, by 2 x 2048 128; maxima 144 and 173.  Sums of columns by 32 x 64 1054, by 64 x 32
-2366 us (and 188 by TMA, which only a user can ask for: not every tensor suits it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,42 +97,3 @@ def _inner(domain: Domain, groups: list[Group]) -> Group | None:
         if any(c is not None and unit_stride(access.tv, n) for n, c in enumerate(access.coords)):
             return None
     return None
-
-
-def default_reduction_params(
-    fusion: Fusion, domain: Domain, loops: Sequence[int]
-) -> PointwiseParams:
-    """Choose params for a kernel with reductions: direct loads, about 16 elements a thread.
-
-    Parameters
-    ----------
-    fusion : Fusion
-        What the kernel computes.
-    domain : Domain
-        Its loop axes.
-    loops : sequence of int
-        The extent of each.
-    """
-    plain = default_params(fusion)
-    tiles = reduction_tiling(domain, plain)
-    extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
-    vector = plain.vector
-    # Registers of a thread for an element: what is read, twice what it is added to.
-    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
-    words = [_words(leaf.tv.dtype) for leaf in leaves]
-    words += [2 * _words(arithmetic(one.tv.dtype)) for one in domain.reductions]
-    crowd = max(sum(words) // FEW, 1)
-    if tiles.along:
-        reduced = max(extents[-1], 1)
-        cols = min(max(1 << (reduced - 1).bit_length(), vector), WIDEST)
-        return replace(plain, tile=(max(TILE // crowd // cols, 1), cols))
-    # One warp for each few columns, and as many rows on their way as its registers hold.
-    kept, around = extents[-1], prod(extents[axis] for axis in tiles.walked[:-1])
-    while vector > 2 and around * kept // (WARP * vector) < 2 * SM_90A.sms:
-        vector //= 2
-    rows = max(ROWS // crowd // vector, 1)
-    return replace(plain, tile=(rows, WARP * vector), vector=vector, warps=1)
-
-
-def _words(dtype: DType) -> int:
-    return max(dtype.nbytes // 4, 1)

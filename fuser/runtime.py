@@ -46,7 +46,7 @@ class Executable:
     ----------
     fusion : Fusion
         What to compute.
-    params : PointwiseParams or MatmulParams, optional
+    params : PointwiseParams, ReductionParams or MatmulParams, optional
         How; kernels of another kind take the default heuristics, and all do if left out.
     poison : bool
         Compile kernels that fill their shared memory with NaNs first (for fuzzing).

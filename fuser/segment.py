@@ -286,7 +286,7 @@ def _extract(
             known[tv] = ended[tv]
             continue
         if tv.name in empty:
-            known[tv] = replace(tv, op="full", args=(of_nothing(tv),), attrs=())
+            known[tv] = replace(tv, op="full", args=(of_nothing(tv),), attrs=(), meet=None)
             continue
         args = tuple(known[arg] if isinstance(arg, TensorView) else arg for arg in tv.args)
         same = all(a is b for a, b in zip(args, tv.args, strict=True))

@@ -5,8 +5,10 @@ Data only: `fusion_ir` builds and checks them, `ops` says what each operation me
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal, Protocol
 
 from fuser.dtype import DType
+from fuser.errors import FusionError
 
 MAX_EXTENT = 2**31 - 1
 """Largest extent of an axis, in elements: the TMA engine takes 32-bit signed coordinates."""
@@ -68,6 +70,17 @@ class Constant:
 
 AttrValue = tuple[bool, ...] | tuple[int, ...]
 
+Meet = Literal["vectorized", "tma", "scatter"]
+"""How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
+reductions of the TMA engine; or all store theirs, meet, and each adds up some columns of all."""
+
+
+class Requests(Protocol):
+    """Takes what is asked of the tensors of a definition under construction."""
+
+    def meet(self, tv: "TensorView", method: str) -> None:
+        """Note how CTAs are to put together what they have of a tensor."""
+
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class TensorView:
@@ -100,6 +113,11 @@ class TensorView:
         comes last, with an element for each tile along it.  In cut fusions only.
     count : tuple of Extent
         Of a mean of such parts: the extents that they were of.
+    meet : Meet or None
+        How several CTAs are asked to put together what they have of a reduction or product; None
+        leaves it to the schedule whether they do.
+    requests : Requests or None
+        Of the definition under construction; None in a Fusion.
     """
 
     name: str
@@ -112,6 +130,8 @@ class TensorView:
     stride_order: tuple[int, ...]
     parts: bool = False
     count: tuple[Extent, ...] = ()
+    meet: Meet | None = None
+    requests: Requests | None = None
 
     @property
     def shape(self) -> tuple[Extent, ...]:
@@ -132,6 +152,31 @@ class TensorView:
     def is_row_major(self) -> bool:
         """Whether it lies in memory without gaps, last axis fastest."""
         return all(self.contiguity) and self.stride_order == row_major(self.rank)
+
+    def request_serial_grid_reduction(self, method: str = "vectorized") -> None:
+        """Ask that several CTAs share each tile of this result and meet in turns on a semaphore.
+
+        Of a sum, mean, max, min, matmul, linear or fused_multiply_sum.  The schedule that is chosen
+        where the user names none then gives each CTA a part of what is reduced, if it has two steps
+        or more; without a request, only where that is faster.
+
+        Parameters
+        ----------
+        method : {"vectorized", "tma"}
+            All threads load, put together and store what the CTAs before have left; or, of
+            products, the TMA engine adds to it.
+
+        Raises
+        ------
+        FusionError
+            If nothing is reduced here, the method is unknown, or the fusion is finished.
+        """
+        if self.requests is None:
+            raise FusionError(
+                f'{self}.request_serial_grid_reduction(method="{method}"): the fusion is finished; '
+                "ask before fusion()"
+            )
+        self.requests.meet(self, method)
 
     def __repr__(self) -> str:
         return self.name
@@ -161,6 +206,7 @@ class Fusion:
         for tv in self.tensors:
             axes = ", ".join(str(axis) for axis in tv.logical)
             lines.append(f"{tv.name}: {tv.dtype}[{axes}] = {call(tv)}")
+            lines += requested(tv)
         lines.append(f"outputs: {', '.join(tv.name for tv in self.outputs)}")
         return "\n".join(lines)
 
@@ -214,6 +260,13 @@ def call(tv: TensorView) -> str:
             pass
     words += [f"{key}={list(value)}" for key, value in attrs]
     return f"{name}({', '.join(words)})"
+
+
+def requested(tv: TensorView) -> list[str]:
+    """Write what was asked of a tensor, as calls."""
+    if tv.meet is None:
+        return []
+    return [f'{tv}.request_serial_grid_reduction(method="{tv.meet}")']
 
 
 def define(tv: TensorView) -> str:

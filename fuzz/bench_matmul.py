@@ -123,7 +123,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
         _check(row, sets[0], out, name)
         label = name if params is None else f"ours, {name}"
         peers[label] = lambda *given, run=run: run(*given, out=[out])
-    graphs = {name: _capture(call, sets) for name, call in peers.items()}
+    graphs = {name: capture(call, sets) for name, call in peers.items()}
     samples: dict[str, list[float]] = {name: [] for name in graphs}
     order = list(graphs)
     for turn in range(SAMPLES):
@@ -131,7 +131,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
         random.Random(turn).shuffle(order)
         for name in order:
             graph, calls = graphs[name]
-            samples[name].append(_replay(graph) / calls)
+            samples[name].append(replay(graph) / calls)
     return {name: round(median(times), 2) for name, times in samples.items()}
 
 
@@ -160,7 +160,7 @@ def _triton(out: torch.Tensor) -> dict[str, Callable[..., object]]:
     }
 
 
-def _capture(
+def capture(
     call: Callable[..., object], sets: Sequence[Tensors]
 ) -> tuple[torch.cuda.CUDAGraph, int]:
     """Return a graph that calls once per set, or oftener where a call is short."""
@@ -176,7 +176,8 @@ def _capture(
     return graph, calls
 
 
-def _replay(graph: torch.cuda.CUDAGraph) -> float:
+def replay(graph: torch.cuda.CUDAGraph) -> float:
+    """Return the microseconds of a graph."""
     return _timed(graph.replay)
 
 

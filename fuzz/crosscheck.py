@@ -42,7 +42,7 @@ from fuzz.crosscheck_report import lines
 from fuzz.skeletons import FAMILIES, family_of
 from fuzz.skeletons_cookbook import STAGES, subjects
 from fuzz.skeletons_file import subjects as subjects_of
-from fuzz.skeletons_matmul import MATMULS
+from fuzz.skeletons_matmul import COMPILED
 from fuzz.skeletons_matmul import subjects as products
 from oracles.target import TargetError
 
@@ -228,7 +228,7 @@ def _scores(kind: str, seen: Sequence[Outcome]) -> Iterator[str]:
     if kind == "mutants":
         yield from seed_lines(seen)
     if kind == "matmul":
-        yield from seed_lines(seen, tuple(MATMULS))
+        yield from seed_lines(seen, tuple(COMPILED))
         yield from needless_lines(seen)
 
 
@@ -239,7 +239,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
             return seeds_hold(seen)
         case "matmul":
             right = [o.bucket == Bucket.SAFE.value for o in seen if not o.faults]
-            return all(right) and seeds_hold(seen, tuple(MATMULS))
+            return all(right) and seeds_hold(seen, tuple(COMPILED))
         case _:
             return True
 

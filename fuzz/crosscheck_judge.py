@@ -20,7 +20,7 @@ from fuzz.mutate import SYNC_OPERATORS
 from fuzz.skeletons import Skeleton, draw
 from fuzz.skeletons_cookbook import SEEDS, mutated
 from fuzz.skeletons_file import of_file
-from fuzz.skeletons_matmul import MATMULS, scheduled
+from fuzz.skeletons_matmul import COMPILED, scheduled
 from fuzz.skeletons_tile import Start
 from oracles import simulator
 from oracles.explorer import Launch as Exploration
@@ -158,7 +158,7 @@ def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Ve
 
 def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
     """Tell whether a kernel is a seed or a matmul with one sync left out, exchanged or weakened."""
-    claimed = family in SEEDS or family in MATMULS
+    claimed = family in SEEDS or family in COMPILED
     return claimed and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
 
 

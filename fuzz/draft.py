@@ -30,6 +30,7 @@ FEATURES = (
     "shape ops",
     "factories",
     "reductions",
+    "requests",
     "several outputs",
     "permuted outputs",
     "16 bits",
@@ -324,7 +325,9 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
         return a
     op = draw(st.sampled_from(choices))
     draft.used.add(a.name)
-    made = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
+    made: TensorView = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
+    if draft.allows("requests") and rarely(draw):
+        made.request_serial_grid_reduction()
     return draft.add(made, large if op == "sum" else draft.size[a.name])
 
 

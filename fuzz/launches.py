@@ -19,6 +19,7 @@ from fuser.expr import Var
 from fuser.fusion_ir import Scalar, Symbol
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling
+from fuser.reduction_scheduler import ReductionTiling
 from fuzz.case import POISON, Case, Value, output_specs
 from oracles.simulator import Launch
 
@@ -68,27 +69,31 @@ class Call:
 MATMUL_TILES = 3
 """Tiles that a persistent CTA takes in a launch made up for a kernel with products."""
 
-MATMUL_SPLITS = 3
+CTAS_OF_A_TILE = 3
 """CTAs that share a tile there, where any do: a first, a middle and a last one."""
 
 
 def trip_counts(launch: pipeline.Launch) -> list[int]:
     """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring.
 
-    A kernel with products is never launched for none.
+    A kernel with products is never launched for none, nor one in which CTAs share a tile.
     """
     stages = max([buffer.slots for buffer in launch.kernel.buffers], default=1)
     counts = {0, 1, stages - 1, stages, 2 * stages + 1}
-    return sorted(counts - {0} if isinstance(launch.tiling, MatmulTiling) else counts)
+    some = isinstance(launch.tiling, MatmulTiling) or Var("splits") in launch.kernel.params
+    return sorted(counts - {0} if some else counts)
 
 
 def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
     """Return a launch in which every CTA runs its loops so often.
 
-    For a kernel with products these are steps along the summed axes, of each of a few tiles.
+    For a kernel with products these are steps along the summed axes, of each of a few tiles; for
+    one in which CTAs share a tile of a reduction, steps of the first of them.
     """
     if isinstance(launch.tiling, MatmulTiling):
         return _with_steps(launch, launch.tiling, max(trips, 1))
+    if isinstance(launch.tiling, ReductionTiling) and Var("splits") in launch.kernel.params:
+        return _with_shares(launch, launch.tiling, max(trips, 1))
     return _with_tiles(launch, trips)
 
 
@@ -102,7 +107,7 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     split = Var("splits") in kernel.params
     for axis in range(tiles.outer + 2, tiles.rank):
         # Of CTAs that share a tile the first has so many steps, the others one less.
-        counts[axis] = (steps - 1) * MATMUL_SPLITS + 1 if split else steps
+        counts[axis] = (steps - 1) * CTAS_OF_A_TILE + 1 if split else steps
     if isinstance(launch.params, MatmulParams):
         counts[tiles.rows] *= launch.params.cluster[0]
         counts[tiles.cols] *= launch.params.cluster[1]
@@ -115,10 +120,27 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
     ctas = kernel.cluster
     if split:
-        params["splits"] = ctas = MATMUL_SPLITS if steps > 1 else 1
+        params["splits"] = ctas = CTAS_OF_A_TILE if steps > 1 else 1
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
     return Launch(ctas, params)
+
+
+def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:
+    """Leave tails along every axis of one tile; more steps where the kernel's alignment asks so."""
+    kernel = launch.kernel
+    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    extents = [max(1, tile - 1) for tile in tiles.tile]
+    extents[-1] = max(even, extents[-1] // even * even)
+    axis = tiles.reduced[-1]
+    # The first has so many, the others one less.
+    extents[axis] += (steps - 1) * CTAS_OF_A_TILE * tiles.tile[axis]
+    extents[-1] = -(-extents[-1] // even) * even
+    params = {f"n{axis}": n for axis, n in enumerate(extents)}
+    params["splits"] = ctas = CTAS_OF_A_TILE if steps > 1 else 1
+    for tensor in kernel.tensors:
+        params |= _strides(tensor, params)
+    return Launch(ctas, _counted(kernel, params))
 
 
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
@@ -143,11 +165,15 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     params = {f"n{axis}": n for axis, n in enumerate(extents)}
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
-    # What a mean of parts is divided by.
-    params = {param.name: params.get(param.name, ANY_COUNT) for param in kernel.params}
+    params = _counted(kernel, params)
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))
     return Launch(across, params)
+
+
+def _counted(kernel: kir.Kernel, params: dict[str, int]) -> dict[str, int]:
+    """Add what a mean of parts is divided by."""
+    return {param.name: params.get(param.name, ANY_COUNT) for param in kernel.params}
 
 
 def calls(

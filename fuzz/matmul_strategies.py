@@ -56,8 +56,12 @@ class _Sides:
 
 
 @st.composite
-def product_fusions(draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False) -> Fusion:
+def product_fusions(
+    draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False, asked: bool = False
+) -> Fusion:
     """Fusions of one to three products with up to `max_ops` operations behind; see `fusions`.
+
+    With `asked` CTAs are asked to share the tiles of the first of them.
 
     Shrinks towards a `matmul` of two bf16 matrices.
     """
@@ -69,6 +73,9 @@ def product_fusions(draw: st.DrawFn, *, max_ops: int = 4, exact: bool = False) -
         products.accumulate = "f16"
     sides = _sides(draw, products)
     result, names = _product(draw, products, sides)
+    drawn = products.allows("requests") and rarely(draw)
+    if products.accumulate is None and (asked or drawn):
+        result.request_serial_grid_reduction()
     draft = products.frame(names)
     _enter(products, draft, names, result, names)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2, max_ops]))):

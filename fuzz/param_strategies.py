@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 
 from hypothesis import strategies as st
@@ -12,10 +12,12 @@ from fuser.classify import classify
 from fuser.domain import Access
 from fuser.dtype import DType
 from fuser.fusion_ir import Fusion
-from fuser.params import MAX_STAGES, PointwiseParams
+from fuser.ops import reduced_axes
+from fuser.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.pipeline import Loops, tiled
 from fuser.reduction_scheduler import reduces_rows
 from fuser.segment import segments
+from fuser.shape_class import Choices
 from fuzz.case import Case, specs, symbols
 from fuzz.draft import rarely
 from fuzz.matmul_schedules import MATMUL_FAMILIES
@@ -36,6 +38,8 @@ MAX_ELEMENTS = 1 << 14
 """Elements of the loops of a case, so that its simulation stays short."""
 MAX_TILES = 192
 """Tiles of a case, for the same reason."""
+SHARED_TILES = 64
+"""Tiles of a case in which CTAs share them: each has a CTA of its own to simulate, or several."""
 PER_THREAD = 64
 """Elements of a tile per thread, at most.  Source: `fuser.params`."""
 SLOT_BYTES = 128
@@ -105,8 +109,9 @@ def params(
 ) -> PointwiseParams:
     """Schedules of these families that fit shared memory, for a fusion of two tensors if not given.
 
-    Shrinks towards the first family (direct/direct), a tile of 1 x 16, one warp, no vectors,
-    one CTA per tile, one stage.
+    Those of fusions with reductions let up to 16 CTAs share a tile now and then.  Shrinks towards
+    the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
+    stage.
     """
     # Some of those with TMA become direct ones later, see `possible`.
     weighted = [f for f in families for _ in range(1 if f == "direct/direct" else 3)]
@@ -138,7 +143,7 @@ def params(
     tile = draw(st.sampled_from(tiles))
     warps = -(-tile[0] * tile[1] // (32 * per_thread))
     specialized = loads == "tma-specialized"
-    return PointwiseParams(
+    plain = PointwiseParams(
         tile=tile,
         vector=draw(
             st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0 and n <= per_thread])
@@ -151,6 +156,18 @@ def params(
         prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
         warp_specialized=specialized,
     )
+    if fusion is None or specialized or not _reduces(fusion):
+        return plain
+    return shared(plain, draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])))
+
+
+def shared(plain: PointwiseParams, splits: int) -> PointwiseParams:
+    """Return params by which so many CTAs share a tile of a reduction, one tile each."""
+    if splits == 1:
+        return plain
+    names = [field.name for field in fields(PointwiseParams)]
+    given = {name: getattr(plain, name) for name in names} | {"ctas_per_sm": None}
+    return ReductionParams(**given, splits=splits)
 
 
 @st.composite
@@ -164,12 +181,17 @@ def extents(
     rows, cols = params.tile
     turns = [rows * params.stages, rows * (2 * params.stages + 1)]
     edges = [1, 2, 3, cols - 1, cols, cols + 1, rows + 1, 2 * cols + 3, 3 * cols, *turns, 0]
+    if isinstance(params, ReductionParams):  # a step or two for each CTA, mostly
+        many = params.splits
+        turns += [cols * many, rows * many, cols * (2 * many - 1)]
+        edges += [cols * many - 1, rows * many + 1, rows * 2 * many] * 2
     even = draw(st.booleans()) or ("tma" in params.family and not rarely(draw))
     left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
     found = {}
     for position, name in enumerate(symbols(fusion)):
         whole = even and (position or params.store == "tma")
-        choices = [16, 64, 48, 256, cols + 16, 2 * cols, 16 * turns[1]] if whole else edges
+        steps = [16 * turns[1], *turns[2:], *turns[2:]]
+        choices = [16, 64, 48, 256, cols + 16, 2 * cols, *steps] if whole else edges
         limit = max(int(left ** (1 / max(_uses(fusion, name), 1))), 1)
         fitting = list(dict.fromkeys(n for n in choices if 0 <= n <= limit)) or [1]
         odd = st.integers(1, min(limit, 300))
@@ -190,11 +212,12 @@ def layouts(draw: st.DrawFn) -> tuple[int, int]:
 
 
 def trimmed(case: Case) -> Case:
-    """Return the case with its largest extents halved until it has at most `MAX_TILES` tiles."""
+    """Return the case with its largest extents halved until it has few enough tiles."""
     values = dict(case.extents)
     schedule = _pointwise(case)
     found = [tiled(segment.domain, schedule) for segment in segments(case.fusion)]
-    while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > MAX_TILES:
+    most = SHARED_TILES if isinstance(schedule, ReductionParams) else MAX_TILES
+    while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > most:
         largest = max(values, key=lambda name: values[name])
         if values[largest] == 1:
             break
@@ -240,9 +263,16 @@ def _words(dtype: DType) -> int:
 
 def _splits_iota(fusion: Fusion) -> bool:
     """Tell whether rows of a tile would split the one axis of a kernel that counts along it."""
+    reduced = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
+    cuts = [segments(fusion, Choices(empty=empty)) for empty in (frozenset[str](), reduced)]
     return any(tv.op == "iota" for tv in fusion.tensors) and any(
-        len(segment.domain.merged) == 1 for segment in segments(fusion)
+        len(segment.domain.merged) == 1 for cut in cuts for segment in cut
     )
+
+
+def _reduces(fusion: Fusion) -> bool:
+    """Tell whether a kernel of a fusion reduces something."""
+    return any(segment.domain.reductions for segment in segments(fusion))
 
 
 def _reduces_columns(fusion: Fusion) -> bool:

@@ -20,6 +20,7 @@ from fuser.params import Mechanism, Meet, Prologue
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
+from fuzz.skeletons_reduction import REDUCTIONS, Reduced
 from fuzz.skeletons_tile import Pattern, Start
 
 N, K = 16, 16
@@ -320,9 +321,13 @@ MATMULS: dict[str, Schedule] = {
 """Who loads and multiplies, groups of wgmma in flight, way out, and what is multiplied."""
 
 
+COMPILED: dict[str, Schedule | Reduced] = {**MATMULS, **REDUCTIONS}
+"""Those, and the kernels of reductions."""
+
+
 @cache
 def _pattern(name: str) -> Pattern:
-    return MATMULS[name].pattern()
+    return COMPILED[name].pattern()
 
 
 @cache
@@ -345,6 +350,6 @@ def scheduled(name: str, number: int) -> Skeleton:
 
 def subjects() -> Iterator[tuple[str, int]]:
     """Name and number of every schedule and of every sync mutant of it."""
-    for name in MATMULS:
+    for name in COMPILED:
         for number in range(len(sync_mutants(name)) + 1):
             yield name, number

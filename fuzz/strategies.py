@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
+from fuser.matmul_params import MatmulParams
+from fuser.params import PointwiseParams, ReductionParams
 from fuzz.case import Case, Kind
+from fuzz.draft import rarely
 from fuzz.fusion_strategies import fusions, single_op_fusions
 from fuzz.matmul_extents import matmul_extents
 from fuzz.matmul_schedules import MATMUL_FAMILIES, matmul_params, suited
@@ -19,6 +24,11 @@ from fuzz.param_strategies import (
     trimmed,
 )
 
+PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
+POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
+REDUCTIONS = ReductionParams((2, 1024), 4, 4, None, "direct", "direct", splits=3)
+"""Near what the heuristics choose for small extents."""
+
 
 @st.composite
 def cases(
@@ -30,15 +40,41 @@ def cases(
 ) -> Case:
     """Cases over small and large fusions; one in two has products, where `families` have.
 
+    Where these are of both kinds, one in eight leaves its schedules to the heuristics.
+
     Shrinks towards one `relu` of an f32 input of one element under direct/direct (or the first
     of `families` that can be), integers, seed 0; those with products towards one `matmul`.
     """
     pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
     matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
+    if pointwise and matmul and rarely(draw) and draw(st.booleans()):
+        return draw(default_cases(kinds=kinds, max_ops=max_ops))
     choices = [*[False] * bool(pointwise), *[True] * bool(matmul)]
     if draw(st.sampled_from(choices)):
         return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
     return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
+
+
+@st.composite
+def default_cases(
+    draw: st.DrawFn, *, kinds: tuple[Kind, ...] = ("integers", "reals"), max_ops: int = 8
+) -> Case:
+    """Cases whose params are of the other kind, so that kernels take those of the heuristics.
+
+    Shrinks towards one `relu` of an f32 input of one element, integers, seed 0.
+    """
+    kind: Kind = draw(st.sampled_from(kinds))
+    exact = kind == "integers"
+    seed = draw(st.integers(0, 999))
+    gap, offset = draw(layouts())
+    if draw(st.booleans()):
+        fusion = draw(product_fusions(exact=exact, max_ops=min(max_ops, 2), asked=True))
+        values = draw(matmul_extents(fusion, PRODUCTS, exact=exact))
+        return Case(fusion, POINTWISE, values, kind, seed, gap, offset)
+    fusion = draw(fusions(exact=exact, max_ops=max_ops))
+    values = draw(extents(fusion, REDUCTIONS))
+    case = trimmed(Case(fusion, REDUCTIONS, values, kind, seed, gap, offset))
+    return replace(case, params=PRODUCTS)
 
 
 @st.composite

@@ -126,6 +126,12 @@ def _dealt(layout: kir.Layout, element: int) -> Iterator[int]:
         yield from range(lane, layout.threads, kir.WARP)
 
 
+@lru_cache(maxsize=64)
+def holding(layout: kir.Layout) -> frozenset[int]:
+    """Return the threads of the role that hold an element of a tile."""
+    return frozenset(t for element in range(prod(layout.shape)) for t in _dealt(layout, element))
+
+
 def meetings(trace: Trace, a: Access, b: Access) -> frozenset[Meeting]:
     """Return every pair of kinds of *different* threads that touch a common byte."""
     kind = {thread: agent.index for agent in trace.agents for thread in agent.members}

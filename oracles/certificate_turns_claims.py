@@ -17,7 +17,7 @@ from oracles import sites
 from oracles.arithmetic import K, N, UnsupportedError, replace_tree
 from oracles.certificate_claims import HAZARDS
 from oracles.certificate_collective import disjoint, joins
-from oracles.certificate_footprint import Footprints
+from oracles.certificate_footprint import Footprints, holding
 from oracles.certificate_nodes import RefusedError, Thread
 from oracles.certificate_parametric import affine, both, either
 from oracles.certificate_rules import Obligation, Without
@@ -184,11 +184,17 @@ class TurnClaims:
                     continue
                 if where[1] >= 0 and (step.index, thread.agent) not in self.footprints.touching:
                     continue
-                if where[1] < 0:
-                    _layout(step)
+                if where[1] < 0 and not self._holds(step, thread):
+                    continue
                 writes = isinstance(step.stmt, kir.Store | kir.AtomicAdd)
                 fresh = isinstance(step.stmt, kir.Store)
                 yield Touch(step, thread, where, node, node, writes, fresh, engine=False)
+
+    def _holds(self, step: Step, thread: Thread) -> bool:
+        """Whether a thread of this kind holds a part of a tile in global memory."""
+        agent = self.trace.agents[thread.agent]
+        first = agent.base * kir.WARP if step.role else 0
+        return any(member - first in holding(_layout(step)) for member in agent.members)
 
     def _copied(self) -> Iterator[Touch]:
         """Yield what copies access."""

@@ -14,7 +14,7 @@ from rich.console import Console
 from fuzz.crosscheck import Plan, chosen, conduct, exit_code, holds, script, write
 from fuzz.crosscheck_judge import Answer, Bucket, Outcome, find, lost
 from fuzz.crosscheck_report import lines
-from fuzz.skeletons_matmul import MATMULS
+from fuzz.skeletons_matmul import COMPILED
 
 ROOT = Path(__file__).parent.parent
 FAIL = Answer("fail", ("RAW",), "error: RAW")
@@ -59,7 +59,7 @@ def test_a_run_over_matmuls_holds_where_each_kernel_is_right_and_its_mutants_set
         Outcome(
             f"matmul {name} 1", name, ("drop: line 3",), (), Bucket.UNSAFE.value, FAIL, FAIL, FAIL
         )
-        for name in MATMULS
+        for name in COMPILED
     ]
     right = Outcome(
         "matmul gated_pipelined 0", "gated_pipelined", (), (), Bucket.SAFE.value, FAIL, FAIL

@@ -15,7 +15,7 @@ from fuzz.crosscheck_kills import (
     settled,
 )
 from fuzz.skeletons_cookbook import SEEDS
-from fuzz.skeletons_matmul import MATMULS
+from fuzz.skeletons_matmul import COMPILED
 
 PASS, FAIL = Answer("pass", states=7, seconds=0.01), Answer("fail", ("RAW",), "error: RAW")
 GONE = Answer("unsupported", (), "line 3: `x` is beyond 4")
@@ -101,7 +101,7 @@ def test_only_syncs_of_seed_kernels_are_claimed() -> None:
 
 def test_the_claim_about_matmuls_is_one_of_its_own() -> None:
     """Each schedule has its line; an open mutant of one of them is no matter of the seeds."""
-    names = tuple(MATMULS)
+    names = tuple(COMPILED)
     assert is_sync_mutant(names[0], ("drop: line 3",))
     good = [outcome(FAIL, FAIL, FAIL, name) for name in names]
     assert seeds_hold(good, names)

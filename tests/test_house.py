@@ -25,6 +25,7 @@ ORDER = (
     "validate", "cookbook_ring", "cookbook_sum", "cookbook_matmul", "cookbook_grid", "cookbook",
     "params", "matmul_params", "ampere_params", "shape_class", "domain", "cut_reductions",
     "segment", "scheduler", "reduction_scheduler",
+    "reduction_heuristic",
     "matmul_scheduler", "matmul_heuristic", "lower_math", "lower", "lower_tiles", "lower_product",
     "lower_operand",
     "lower_reduction",

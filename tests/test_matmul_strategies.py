@@ -147,7 +147,7 @@ def test_every_kind_of_product_is_drawn() -> None:
     counts: Counter[str] = Counter()
 
     @seed(3)
-    @settings(database=None, phases=(Phase.generate,), max_examples=250, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=350, deadline=None)
     @given(product_fusions())
     def draw(fusion: Fusion) -> None:
         counts.update(traits(fusion))

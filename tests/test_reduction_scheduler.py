@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams
 from fuser.reduction_scheduler import (
     ReductionTiling,
-    default_reduction_params,
-    reduces_rows,
     reduction_tiling,
 )
 from fuser.segment import Segment, segments
@@ -85,39 +81,3 @@ def test_everything_reduced_leaves_one_element() -> None:
 def test_without_neighbours_rows_are_reduced() -> None:
     """Any order is as good."""
     assert tiles(2, [1], gaps=[False, False]).along
-
-
-@pytest.mark.parametrize(
-    ("dims", "loops", "tile"),
-    [
-        ([1], (4096, 8192), (2, 1024)),
-        ([1], (4096, 100), (16, 128)),
-        ([1], (4096, 1), (512, 4)),
-        ([0], (8192, 100000), (16, 128)),
-        ([0], (8192, 4096), (32, 64)),
-    ],
-)
-def test_the_heuristic_takes_8_kib_and_spreads_columns_over_the_gpu(
-    dims: list[int], loops: tuple[int, int], tile: tuple[int, int]
-) -> None:
-    """Rows as long as they are, up to 1024; of columns, a warp for each few."""
-    one = segment(2, dims)
-    kept = loops[::-1] if dims == [0] else loops
-    params = default_reduction_params_of(one, kept)
-    assert params.tile == tile
-    assert reduces_rows(one.domain) == (dims == [1])
-
-
-def default_reduction_params_of(one: Segment, loops: tuple[int, int]) -> PointwiseParams:
-    """The heuristic for loops in the order of the domain."""
-    return default_reduction_params(one.fusion, one.domain, loops)
-
-
-def test_what_is_wide_has_fewer_elements_a_thread() -> None:
-    """Four reductions of f64 at once would spill."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "f64")
-    for op in ("sum", "mean", "max", "min"):
-        fd.add_output(getattr(fd.ops, op)(x, [1]))
-    (one,) = segments(fd.fusion())
-    assert default_reduction_params_of(one, (4096, 100)).tile == (4, 128)

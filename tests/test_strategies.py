@@ -12,15 +12,16 @@ from fuser.binding import bind
 from fuser.classify import classify
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import Fusion, to_python
+from fuser.matmul_params import MatmulParams
 from fuser.ops import OPS, Form
-from fuser.params import PointwiseParams
+from fuser.params import PointwiseParams, ReductionParams
 from fuser.pipeline import build
 from fuzz.case import Case, specs
 from fuzz.draft import INEXACT
 from fuzz.fusion_strategies import fusions, single_op_fusions
 from fuzz.matmul_schedules import MATMUL_FAMILIES
 from fuzz.param_strategies import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
-from fuzz.strategies import cases, pointwise_cases, product_cases
+from fuzz.strategies import cases, default_cases, pointwise_cases, product_cases
 
 QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
 LEAST = """from fuser.fusion_ir import FusionDefinition
@@ -133,7 +134,7 @@ def test_every_shape_operation_is_drawn() -> None:
     counts: Counter[str] = Counter()
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=400, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
     @given(fusions())
     def draw(fusion: Fusion) -> None:
         counts.update({tv.op for tv in fusion.tensors})
@@ -150,3 +151,41 @@ def test_every_shape_operation_is_drawn() -> None:
 def test_exact_fusions_have_only_exact_operations(fusion: Fusion) -> None:
     """Equality with the reference is demanded of them."""
     assert not {tv.op for tv in fusion.tensors} & INEXACT
+
+
+def test_heuristics_choose_the_schedules_of_default_cases() -> None:
+    """Params are of the other kind; some results are asked to be shared, and some are."""
+    drawn: list[Case] = []
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @given(default_cases())
+    def draw(case: Case) -> None:
+        drawn.append(case)
+
+    draw()
+    shared = 0
+    for case in drawn:
+        products = any(tv.op == "mma" for tv in case.fusion.tensors)
+        assert isinstance(case.params, PointwiseParams if products else MatmulParams)
+        made = classify(case.fusion, case.params, specs(case)).schedules
+        shared += any(not isinstance(p, PointwiseParams) and p.splits > 1 for p in made)
+        shared += any(isinstance(p, ReductionParams) and p.splits > 1 for p in made)
+    assert shared > 3
+    assert any(tv.meet for case in drawn for tv in case.fusion.tensors)
+
+
+def test_some_reductions_are_shared() -> None:
+    """By up to 16 CTAs, never by persistent ones."""
+    found: list[ReductionParams] = []
+
+    @seed(2)
+    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
+    @given(pointwise_cases())
+    def draw(case: Case) -> None:
+        if isinstance(case.params, ReductionParams):
+            found.append(case.params)
+
+    draw()
+    assert len({one.splits for one in found}) >= 3
+    assert {one.load for one in found} == {"direct", "tma"}

@@ -1,0 +1,180 @@
+"""Which schedule a fusion with reductions gets where the user names none.
+
+A model of three facts: memory gives so many bytes in a microsecond; a CTA takes about one for a
+step, whatever its tile, as it waits for what it loads; and about one for its turn where it shares
+a tile with others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from math import ceil, prod
+
+from fuser.arch import SM_90A
+from fuser.domain import Domain
+from fuser.dtype import DType
+from fuser.params import MAX_REDUCTION_SPLITS, PointwiseParams, ReductionParams
+from fuser.promotion import arithmetic
+from fuser.reduction_scheduler import reduces_rows, reduction_tiling
+from fuser.scheduler import default_params
+from fuser.tensor_view import Fusion
+
+TILE = 2048
+"""Elements of a tile where the heuristic chooses: 16 for each of 128 threads."""
+FEW = 4
+"""Words of an element with which a thread has room for as many as it takes by default."""
+ROWS = 64
+"""Elements of a thread that reduces columns."""
+WARP = 32
+"""Threads that reduce columns together."""
+WIDEST = 1024
+"""Columns of the widest of them.  Measured on an H200, 32768 x 8192 in bf16: sums of rows by 2 x
+1024 take 124 us, by 2 x 2048 128; maxima 144 and 173.  Sums of columns by 32 x 64 1054, by 64 x 32
+2366 us (and 188 by TMA, which only a user can ask for: not every tensor suits it)."""
+LONG_WARPS = 8
+"""Warps that share a row where there are few of them."""
+WORDS = 192
+"""Words of the elements of a thread where results are few: of each what is read, and twice what it
+is added to.  Source: the assembler's log; with twice as many it spills."""
+LONG_VECTORS = 2048
+"""Vectors of such a row in a tile: more of its parts than shared memory should hold are left."""
+BYTES_PER_US = 4.3e6
+"""What memory gives.  Measured on an H200: a copy kernel moves 1.6 GB in 378 us."""
+STEP_US = 1.0
+"""A CTA's step.  Measured on an H200: sums of columns by 128 CTAs of 32 x 64 take 1054 us, in 1024
+steps."""
+TURN_US = 1.0
+"""A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
+THREADS = 1024
+"""Threads of an SM that such kernels leave registers for."""
+MAX_CTAS = 32
+"""CTAs of an SM.  Source: CUDA C++ Programming Guide, compute capabilities, 9.0."""
+WORTH = 0.9
+"""Share of the time of one CTA a tile at which another schedule is taken: the model is rough."""
+
+
+def default_reduction_params(
+    fusion: Fusion, domain: Domain, loops: Sequence[int]
+) -> PointwiseParams:
+    """Choose params for a kernel with reductions: direct loads, about 16 elements a thread.
+
+    Several CTAs share a tile where too few would run, or where that is asked of a result and there
+    are two steps or more.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What the kernel computes.
+    domain : Domain
+        Its loop axes.
+    loops : sequence of int
+        The extent of each.
+    """
+    plain = _alone(fusion, domain, loops)
+    alone = _work(domain, loops, plain).time_us(1)
+    asked = any(reduction.tv.meet is not None for reduction in domain.reductions)
+    found = [(alone * WORTH, plain, 0)]  # another schedule is taken only if it is faster than that
+    for params in _others(fusion, domain, loops, plain):
+        work = _work(domain, loops, params)
+        # Columns are spread over the GPU already; rows may still have more threads each.
+        fewest = 1 if reduces_rows(domain) and not asked else 2
+        for splits in range(fewest, min(work.steps, MAX_REDUCTION_SPLITS) + 1):
+            found.append((work.time_us(splits), params, splits))
+    _, params, splits = min(found[1:] if asked and found[1:] else found, key=lambda one: one[0])
+    return _splitting(params, splits) if splits else params
+
+
+def _splitting(params: PointwiseParams, splits: int) -> ReductionParams:
+    given = {field.name: getattr(params, field.name) for field in fields(PointwiseParams)}
+    return ReductionParams(**given, splits=splits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a kernel has to do: bytes to read, tiles of results, steps of each, CTAs at a time."""
+
+    nbytes: int
+    tiles: int
+    steps: int
+    resident: int
+
+    def time_us(self, splits: int) -> float:
+        """Return about how long it takes where so many CTAs share a tile."""
+        waves = ceil(self.tiles * splits / self.resident)
+        walked = waves * ceil(self.steps / splits) * STEP_US
+        return max(self.nbytes / BYTES_PER_US, walked) + (splits - 1) * TURN_US
+
+
+def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Work:
+    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    sizes = [prod(loops[axis] for axis in leaf.coords if axis is not None) for leaf in leaves]
+    nbytes = sum(n * leaf.tv.dtype.nbytes for n, leaf in zip(sizes, leaves, strict=True))
+    tiles = reduction_tiling(domain, params)
+    extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
+    counts = [ceil(n / tile) for n, tile in zip(extents, tiles.tile, strict=True)]
+    each = min(MAX_CTAS, max(THREADS // (WARP * params.warps), 1))
+    return _Work(
+        nbytes,
+        prod(counts[axis] for axis in tiles.walked),
+        prod(counts[axis] for axis in tiles.reduced),
+        each * SM_90A.sms,
+    )
+
+
+def _alone(fusion: Fusion, domain: Domain, loops: Sequence[int]) -> PointwiseParams:
+    """Choose params with which every tile has one CTA."""
+    plain = default_params(fusion)
+    tiles = reduction_tiling(domain, plain)
+    extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
+    vector = plain.vector
+    crowd = max(_words(domain) // FEW, 1)
+    if tiles.along:
+        reduced = max(extents[-1], 1)
+        cols = min(max(1 << (reduced - 1).bit_length(), vector), WIDEST)
+        return replace(plain, tile=(max(TILE // crowd // cols, 1), cols))
+    # One warp for each few columns, and as many rows on their way as its registers hold.
+    kept, around = extents[-1], prod(extents[axis] for axis in tiles.walked[:-1])
+    while vector > 2 and around * kept // (WARP * vector) < 2 * SM_90A.sms:
+        vector //= 2
+    return _columns(plain, vector, ROWS // crowd)
+
+
+def _others(
+    fusion: Fusion, domain: Domain, loops: Sequence[int], alone: PointwiseParams
+) -> Iterator[PointwiseParams]:
+    """Yield params for results so few that one CTA a tile leaves SMs without work."""
+    plain = default_params(fusion)
+    tiles = reduction_tiling(domain, plain)
+    many = 1 << (WORDS // _words(domain)).bit_length() - 1
+    if not tiles.along:
+        vector = plain.vector
+        yield _columns(plain, vector, many)
+        while vector > 2:
+            vector //= 2
+            yield _columns(plain, vector, many)
+        return
+    yield alone
+    longest = max(prod(loops[axis] for axis in tiles.groups[-1]), 1)
+    most = min(LONG_WARPS * WARP * many, LONG_VECTORS * plain.vector)
+    cols = min(1 << (longest - 1).bit_length(), most)
+    if cols > WIDEST:
+        yield replace(plain, tile=(1, cols), warps=LONG_WARPS)
+
+
+def _columns(plain: PointwiseParams, vector: int, many: int) -> PointwiseParams:
+    """Return params for columns, with so many elements a thread."""
+    rows = max(many // vector, 1)
+    return replace(plain, tile=(rows, WARP * vector), vector=vector, warps=1)
+
+
+def _words(domain: Domain) -> int:
+    """Return a thread's registers for an element: what is read, twice what it is added to."""
+    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    words = [_registers(leaf.tv.dtype) for leaf in leaves]
+    words += [2 * _registers(arithmetic(one.tv.dtype)) for one in domain.reductions]
+    return sum(words)
+
+
+def _registers(dtype: DType) -> int:
+    return max(dtype.nbytes // 4, 1)
