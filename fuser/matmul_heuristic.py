@@ -12,9 +12,10 @@ from math import ceil, prod
 
 from fuser.arch import SM_90A
 from fuser.domain import Domain, Product
+from fuser.dtype import DType
 from fuser.matmul_params import MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import sides, summed
-from fuser.ops import OPS, Rule
+from fuser.ops import OPS, Rule, accumulator
 from fuser.params import MAX_SPLITS, MAX_STAGES
 from fuser.tensor_view import Fusion, TensorView, ancestry
 
@@ -83,6 +84,23 @@ SHARED_KINDS = (
     Kind(64, 64, "pipelined", 1, 0.35),
 )
 """What is chosen from where CTAs are asked to share a tile; rates as of cooperative tiles."""
+SCATTERED_KINDS = (
+    Kind(128, 128, "pipelined", 2, 0.85),
+    Kind(128, 64, "pipelined", 2, 0.55),
+    Kind(64, 128, "pipelined", 1, 0.55),
+    Kind(64, 64, "pipelined", 1, 0.35),
+    Kind(64, 32, "pipelined", 1, 0.2),
+)
+"""What is chosen from where too few tiles would run: the first that fills the device.  Measured on
+an H200, products of 128 to 512 rows with a long K: larger tiles read less from the L2, where they
+do not ask for more CTAs than `SCATTERED_SPLITS`."""
+SCATTERED_SPLITS = {128 * 128: 8}
+"""CTAs that share a tile of so many elements; 16 share a smaller one.  With more of them the sums
+that they store and load take longer than the products."""
+FEWEST_STEPS = 4
+"""Steps along K that are worth a CTA."""
+MORE = 1.08
+"""A smaller tile is worth it if so many times as many CTAs then run."""
 
 
 def default_matmul_params(
@@ -90,7 +108,8 @@ def default_matmul_params(
 ) -> MatmulParams:
     """Choose params for a kernel with products.
 
-    CTAs share a tile where that is asked of a product, and there are two steps or more.
+    CTAs share a tile where that is asked of a product, and there are two steps or more; and where
+    few tiles have a long K.
 
     Parameters
     ----------
@@ -136,11 +155,53 @@ def default_matmul_params(
         asked = _shared(domain, (around, m, n), depths, sms)
         if asked is not None:
             return replace(asked, meet=meets[0])
+    scattered = None if parts else _scattered(domain, (around, m, n), sms, depth)
+    if scattered is not None:
+        return scattered
     # What computes A in registers does so once for every column of tiles.
     computed = any(product.leaves for product in domain.products)
     kinds = [kind for kind in KINDS if not computed or kind.cols >= min(n, WIDEST)]
     found = [params for kind in sorted(kinds, key=time) if (params := _params(domain, kind, many))]
     return found[0]
+
+
+def _scattered(
+    domain: Domain, extents: tuple[int, int, int], sms: int, depth: int
+) -> MatmulParams | None:
+    """Choose params by which CTAs share a tile without turns, if few tiles have a long K."""
+    around, m, n = extents
+    first, *others = domain.products
+    if others or first.leaves or accumulator(first.tv) is DType.F16:
+        return None
+    if 2 * around * ceil(m / 64) * ceil(n / 64) > sms:
+        return None
+    best: MatmulParams | None = None
+    running = 0.0
+    for kind in SCATTERED_KINDS:
+        alone = _params(domain, replace(kind, split="cooperative"), 1)
+        if alone is None or (kind.rows > 64 and m <= 64):
+            continue
+        rows, wide, step = alone.tile
+        tiles = around * ceil(m / rows) * ceil(n / wide)
+        most = SCATTERED_SPLITS.get(rows * wide, 16)
+        splits = min(sms // tiles, most, ceil(depth / step) // FEWEST_STEPS)
+        if splits < 2 or tiles * splits <= MORE * running:
+            continue
+        if tiles * most < sms // 2:  # another kind may fill the device
+            continue
+        running = tiles * splits
+        each = max(8, wide // splits // 8 * 8)
+        best = replace(
+            alone,
+            split="pipelined",
+            prefetch=alone.stages - 1,
+            persistent=False,
+            registers=None,
+            columns=next(c for c in range(each, 0, -8) if wide % c == 0),
+            splits=splits,
+            meet="scatter",
+        )
+    return best
 
 
 def _shared(
