@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import Golden
-from product_kernels import COOPERATIVE, GROUPS, PIPELINED, gated, kernel, linear
+from product_kernels import COOPERATIVE, GROUPS, PIPELINED, compiled, gated, kernel, linear
 
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import FusionDefinition
-from fuser.grid_turns import take_grid_turns
+from fuser.grid_turns import meet_ctas, take_grid_turns
 from fuser.kernel_text import text
 from fuser.matmul_params import MatmulParams
 from fuser.runtime import Executable
@@ -29,7 +29,9 @@ from oracles.verdict import Status
 SMALL = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=16, splits=3)
 SMALL_AMPERE = AmpereParams((32, 16, 16), 2, "groups", 2, 1, False, columns=16, splits=3)
 BY_TMA = replace(SMALL, meet="tma")
+SCATTER = replace(SMALL, meet="scatter", columns=8)
 SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE, "tma": BY_TMA}
+ALL = SPLIT | {"scatter": SCATTER}
 
 
 def test_a_split_kernel_reads_like_this(golden: Golden) -> None:
@@ -75,10 +77,11 @@ def test_the_first_reads_nothing_and_the_last_writes_no_sums(
 
 
 def syncs(made: kir.Kernel) -> list[kir.Stmt]:
-    """The syncs from the wait for a turn on."""
-    at = next(n for n, s in enumerate(made.body) if isinstance(s, kir.BlockSerializeWait))
+    """The syncs from the wait for a turn, or the meeting, on."""
+    begin = kir.BlockSerializeWait | kir.GridSync
+    at = next(n for n, s in enumerate(made.body) if isinstance(s, begin))
     tail = list(kir.walk(made.body[at:]))
-    kinds = kir.BlockSerializeWait | kir.BlockSync | kir.BlockSerializeRelease
+    kinds = begin | kir.BlockSync | kir.BlockSerializeRelease
     return [s for s in tail if isinstance(s, kinds)]
 
 
@@ -93,7 +96,7 @@ def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     whole = pattern.kernel
     assert prover.prove(whole).status is Status.PASS
     assert explore(whole, start).status is Status.PASS
-    assert len(syncs(whole)) >= 3
+    assert len(syncs(whole)) >= (1 if "scatter" in name else 3)
     for one in syncs(whole):
         without = whole.rewrite(drop(one))
         assert prover.prove(without).status is Status.FAIL, one
@@ -105,7 +108,7 @@ def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
     return lambda stmt: [] if stmt is one else None
 
 
-@pytest.mark.parametrize("params", SPLIT.values(), ids=SPLIT)
+@pytest.mark.parametrize("params", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("splits", [1, 2, 3, 5])
 @pytest.mark.parametrize("k", [8, 40, 200])
 def test_all_judges_pass_every_count_of_ctas(
@@ -140,6 +143,30 @@ def test_two_products_of_a_loop_meet_at_once() -> None:
         assert sum(isinstance(s, kir.BlockSerializeWait) for s in made.walk()) == 1
         released = [s.turn for s in made.walk() if isinstance(s, kir.BlockSerializeRelease)]
         assert [str(turn) for turn in released] == ["0", "(split + 1)"]
+
+
+def test_a_kernel_without_turns_reads_like_this(golden: Golden) -> None:
+    """All sums are stored, CTAs meet once, and each adds up every n-th group of columns."""
+    golden.check(text(kernel(SCATTER)))
+
+
+def test_one_meeting_does_for_two_products() -> None:
+    """It stands before the first read of what others stored, behind all stores."""
+    made = kernel(SCATTER, gated())
+    (at,) = (n for n, s in enumerate(made.body) if isinstance(s, kir.GridSync))
+    before = [s.dst for s in made.body[:at] if isinstance(s, kir.Store)]
+    assert [box.tensor.name for box in before if isinstance(box, kir.Box)] == ["W_acc", "W_acc1"]
+    assert (made.residency, str(made.together)) == ("ticket", "splits")
+    assert meet_ctas(made) == made
+
+
+def test_rows_that_are_reduced_are_not_scattered() -> None:
+    """Who adds up some columns cannot reduce a row of them."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(2))
+    fd.add_output(fd.ops.sum(fd.ops.matmul(a, b), dims=[1]))
+    with pytest.raises(ScheduleError, match=r'MatmulParams\(meet="scatter"\): .* "vectorized"'):
+        compiled(fd.fusion(), SCATTER)
 
 
 def test_bulk_writes_are_drained_before_their_turn_is_released() -> None:
@@ -203,7 +230,7 @@ def test_a_meeting_that_no_pass_wrote_out_is_refused() -> None:
 
 WIDE = replace(SMALL, tile=(128, 128, 64), warpgroups=2, stages=4, prefetch=2, columns=64)
 WIDE_TMA = replace(WIDE, meet="tma")
-SCATTER = replace(WIDE, meet="scatter", columns=16)
+WIDE_SCATTER = replace(WIDE, meet="scatter", columns=16)
 AMPERE_SCATTER = replace(SMALL_AMPERE, meet="scatter", columns=8)
 WIDE_AMPERE = replace(SMALL_AMPERE, tile=(64, 64, 32), warps=4, columns=64, stages=3, prefetch=2)
 
@@ -216,7 +243,8 @@ def integers(m: int, k: int, n: int) -> list[torch.Tensor]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "params", [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE, BY_TMA, WIDE_TMA, SCATTER, AMPERE_SCATTER]
+    "params",
+    [SMALL, SMALL_AMPERE, WIDE, WIDE_AMPERE, BY_TMA, WIDE_TMA, WIDE_SCATTER, AMPERE_SCATTER],
 )
 @pytest.mark.parametrize("splits", [2, 3, 7, 16, 64])
 def test_the_gpu_computes_the_same_for_every_count(
@@ -244,7 +272,7 @@ def test_the_gpu_computes_the_same_for_every_count(
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE, WIDE_TMA, SCATTER, AMPERE_SCATTER])
+@pytest.mark.parametrize("params", [WIDE, WIDE_AMPERE, WIDE_TMA, WIDE_SCATTER, AMPERE_SCATTER])
 def test_the_order_of_turns_makes_bits_repeat(params: MatmulParams | AmpereParams) -> None:
     """The same sums 200 times, in a random order of CTAs as the GPU has them."""
     run = Executable(linear(), replace(params, splits=8))

@@ -20,6 +20,7 @@ from litmus import (
     lives,
     matmul,
     mbarriers,
+    meetings,
     named,
     operands,
     phases,
@@ -38,7 +39,7 @@ from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, bugs,
+    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings, bugs,
     bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip

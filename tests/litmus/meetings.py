@@ -1,0 +1,227 @@
+"""CTAs that all store a part of a workspace, meet, and read what the others have stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser import kernel_ir as kir
+from fuser.expr import Expr
+from litmus.parts import (
+    BULK,
+    GLOBAL,
+    ROLE,
+    SHARED,
+    Body,
+    Litmus,
+    box,
+    broken,
+    elect,
+    fragment,
+    init,
+    legal,
+    load,
+    s,
+    said,
+    slots,
+    store,
+    t,
+    tensor,
+    wait,
+)
+from litmus.turnstiles import SHARES, SPLITS, TURNS, XS, grid
+
+WS, YS = tensor("W", s), tensor("Y", s)
+FULL = kir.MBarrier("full", 1, 1)
+
+
+def meeting(
+    sentence: str = "put meet sum",
+    *,
+    residency: str = "ticket",
+    together: Expr = s,
+    ctas: Expr = s,
+) -> kir.Kernel:
+    """Each of `s` CTAs stores its tile, and writes the sum of all tiles to a tile of its own."""
+    tile, more, total = (fragment(name, 64) for name in ("x", "more", "total"))
+
+    def words() -> dict[str, kir.Stmt]:
+        added: Body = (load(more, box(WS, t + 1)), kir.Compute(total, "add", (total, more)))
+        return {
+            "put": store(box(WS, kir.BLOCK), tile),
+            "meet": kir.GridSync(TURNS, 0, ctas),
+            "alone": elect(kir.GridSync(TURNS, 0, ctas)),
+            "join": kir.BlockSync(0, 64),
+            "first": load(total, box(WS, 0)),
+            "others": kir.ForLoop(t, s - 1, added),
+            "out": store(box(YS, kir.BLOCK), total),
+        }
+
+    said_ = [word.replace("sum", "first others out").split() for word in sentence.split()]
+    body = (load(tile, box(XS, kir.BLOCK)), *(said(w, words())[0] for ws in said_ for w in ws))
+    made = grid(body, (XS, WS, YS), residency=residency)
+    return replace(made, together=together)
+
+
+def by_engine(sentence: str) -> kir.Kernel:
+    """The same for two neighbours by TMA: each stores its tile, and loads the first one."""
+    buffer, back = slots("S"), slots("B", 1, 512)
+    tile, total = fragment("x", 64), fragment("total", 64)
+    words: dict[str, kir.Stmt] = {
+        "stage": store(kir.Slot(buffer, 0), tile),
+        "fence": kir.FenceAsyncProxy(SHARED),
+        "join": kir.BlockSync(0, 64),
+        "send": elect(kir.TmaStore(box(WS, kir.BLOCK), kir.Slot(buffer, 0)), kir.AsyncCommit(BULK)),
+        "drain": elect(kir.AsyncAwait(BULK, 0)),
+        "read": elect(kir.AsyncAwait(BULK, 0, read_only=True)),
+        "put": store(box(WS, kir.BLOCK), tile),
+        "meet": kir.GridSync(TURNS, 0, s),
+        "get": load(total, box(WS, 0)),
+        "fetch": kir.Elect(
+            ROLE,
+            (
+                kir.FenceAsyncProxy(GLOBAL),
+                kir.MBarrierArriveExpectTx(FULL, 0, 512),
+                kir.TmaLoad(kir.Slot(back, 0), box(WS, 0), FULL, 0),
+            ),
+        ),
+        "fetch_bare": kir.Elect(
+            ROLE,
+            (
+                kir.MBarrierArriveExpectTx(FULL, 0, 512),
+                kir.TmaLoad(kir.Slot(back, 0), box(WS, 0), FULL, 0),
+            ),
+        ),
+        "here": wait(FULL, 0, 0),
+        "take": load(total, kir.Slot(back, 0)),
+        "out": store(box(YS, kir.BLOCK), total),
+    }
+    fetches = "fetch" in sentence
+    start: Body = (init(FULL), kir.BlockSync(0, 64)) if fetches else ()
+    body = (*start, load(tile, box(XS, kir.BLOCK)), *said(sentence, words))
+    made = grid(
+        body, (XS, WS, YS), buffers=(buffer, back) if fetches else (buffer,),
+        barriers=(FULL,) if fetches else (),
+    )  # fmt: skip
+    return replace(made, together=s)
+
+
+SENT = "stage fence join send"
+LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "ctas_meet",
+        "H80",
+        meeting(),
+        "What any of them stored precedes what any of them reads behind the meeting.",
+        launches=SPLITS,
+    ),
+    legal(
+        "all_ctas_at_once_meet",
+        "H80",
+        meeting(residency="co-resident", together=1),
+        "All run at once, so nobody waits for one that does not.",
+        launches=SPLITS,
+    ),
+    legal(
+        "ctas_meet_again",
+        "H80",
+        meeting("put meet sum meet put"),
+        "The second stores follow all reads; the semaphore was left at 0.",
+        launches=SPLITS,
+    ),
+    broken(
+        "ctas_do_not_meet",
+        "H80",
+        meeting("put join sum"),
+        "RAW",
+        "ctas_meet",
+        "A barrier of one CTA says nothing of the others.",
+        launches=SHARES,
+    ),
+    broken(
+        "ctas_meet_too_early",
+        "H80",
+        meeting("meet put join sum"),
+        "RAW",
+        "ctas_meet",
+        "What is stored behind the meeting is not told by it.",
+        launches=SHARES,
+    ),
+    broken(
+        "stores_while_others_read",
+        "H80",
+        meeting("put meet sum put"),
+        "WAR",
+        "ctas_meet_again",
+        "Nothing orders the second store behind the reads of other CTAs.",
+        launches=SHARES,
+    ),
+    broken(
+        "ctas_that_may_never_run_meet",
+        "H81",
+        meeting(residency="any", together=1),
+        "residency",
+        "ctas_meet",
+        "Those that wait may keep the others from starting.",
+        launches=SHARES,
+    ),
+    broken(
+        "too_few_run_together",
+        "H81",
+        meeting(together=1),
+        "residency",
+        "ctas_meet",
+        "Tickets say who has started, not who is going to.",
+        launches=SHARES,
+    ),
+    broken(
+        "one_more_is_waited_for",
+        "H80",
+        meeting(ctas=s + 1, together=s + 1),
+        "deadlock collective residency",
+        "ctas_meet",
+        "Nobody else ever comes.",
+        launches=SHARES,
+    ),
+    broken(
+        "one_thread_meets",
+        "H80",
+        meeting("put alone sum"),
+        "collective RAW",
+        "ctas_meet",
+        "All threads of each CTA have to.",
+        launches=SHARES,
+        refused="must reach it",
+    ),
+    legal(
+        "engines_are_drained_before_the_meeting",
+        "H41",
+        by_engine(f"{SENT} drain meet get out"),
+        "The copy is performed when its thread comes to the meeting.",
+        launches=SPLITS,
+    ),
+    broken(
+        "engines_in_flight_at_the_meeting",
+        "H41",
+        by_engine(f"{SENT} read meet get out"),
+        "drain RAW",
+        "engines_are_drained_before_the_meeting",
+        "Only the source has been read.",
+        launches=SHARES,
+    ),
+    legal(
+        "an_engine_reads_behind_the_meeting",
+        "H46",
+        by_engine("put meet fetch here take out"),
+        "A proxy fence of global memory stands between the meeting and the copy.",
+        launches=SPLITS,
+    ),
+    broken(
+        "an_engine_reads_unfenced",
+        "H46",
+        by_engine("put meet fetch_bare here take out"),
+        "proxy",
+        "an_engine_reads_behind_the_meeting",
+        "The meeting orders the generic proxy only.",
+        launches=SHARES,
+    ),
+)
