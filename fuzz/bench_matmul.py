@@ -22,12 +22,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
 from fuser.matmul_heuristic import STACKED
 from fuser.matmul_params import MatmulParams
+from fuser.params import Meet
 from fuser.runtime import Executable, device_present
 from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
 
+WAYS: tuple[tuple[Meet, int], ...] = (("vectorized", 8), ("tma", 8), ("scatter", 16))
+"""How CTAs that share a tile meet, and how many of them are tried."""
 L2_BYTES = 60_000_000
 SAMPLES = 11
 LONG_US = 20_000.0
@@ -84,6 +88,42 @@ def candidates(row: Row) -> dict[str, MatmulParams]:
         add((64, 64, 64), 1, "cooperative", 8)
         add((64, 128, 64), 1, "cooperative", 6)
         add((64, 256 // row.products, 64), 1, "cooperative", 4)
+    if row.shape[0] <= 512:
+        out |= _shared(row)
+    return out
+
+
+def _shared(row: Row) -> dict[str, MatmulParams]:
+    """Schedules by which CTAs share tiles, where few tiles have a long K, in every way."""
+    m, n, k = row.shape
+    out: dict[str, MatmulParams] = {}
+    for rows_, cols, groups in (
+        (64, 32, 1),
+        (64, 64, 1),
+        (64, 128, 1),
+        (128, 64, 2),
+        (128, 128, 2),
+    ):
+        tiles = -(-m // rows_) * -(-n // cols)
+        if rows_ > max(m, 64) or row.products > 1:
+            continue
+        for meet, most in WAYS:
+            splits = min(SM_90A.sms // tiles, most, k // 64 // 4)
+            if splits < 2:
+                continue
+            stages = (SM_90A.smem_bytes // 1024 - 40) * 1024 // ((rows_ + cols) * 128)
+            params = MatmulParams(
+                tile=(rows_, cols, 64),
+                warpgroups=groups,
+                split="pipelined",
+                stages=min(8, stages - (meet == "tma")),
+                prefetch=min(8, stages - (meet == "tma")) - 2,
+                persistent=False,
+                columns=min(cols, 64) if meet != "scatter" else 8 if splits > 4 else 16,
+                splits=splits,
+                meet=meet,
+            )
+            out[f"{rows_}x{cols} s{params.stages} {meet} x{splits}"] = params
     return out
 
 
