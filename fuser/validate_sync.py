@@ -172,8 +172,8 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
                 yield f"`{line(stmt)}`: {semaphore.name} has {count} integers; use 0..{count - 1}"
             least = 1 if isinstance(stmt, kir.GridSync) else 0
             if isinstance(turn, int) and turn < least:
-                what = "CTAs meet; 1 or more" if least else "is a negative turn; turns count from 0"
-                yield f"`{line(stmt)}`: {turn} {what}"
+                says = f"turn {turn} is negative; turns count from 0"
+                yield f"`{line(stmt)}`: {f'{turn} CTAs meet; 1 or more do' if least else says}"
         case _:
             pass
 

@@ -147,7 +147,12 @@ def _explored(
     if first:
         stands(world)
     sure = dict(world.violations)  # a launch shows each of them
-    found, why = explore(world)
+    try:
+        found, why = explore(world)
+    except UnsupportedError:
+        if not world.failed:
+            raise
+        found, why = 0, ""
     guessed = any(v.severity == "error" for key, v in world.violations.items() if key not in sure)
     loose = guessed and (bool(world.parted) or _loose(world.code))
     if loose and not _confirmed(world, world.code, policy, without, reading):

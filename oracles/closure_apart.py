@@ -7,7 +7,7 @@ their boxes can meet: small launches are tried one by one, and a proof is sought
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
+from itertools import chain, combinations
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, fold, variables
@@ -76,7 +76,9 @@ def _refuted(world: World, boxes: list[Reading], group: Expr) -> bool:
     writers = [r for r in boxes if sites.reads(r.site.stmt) is None]
     if not writers:
         return False
-    for tried, values in enumerate(launches.some_launches(world.kernel)):
+    few = launches.small(world.kernel, clusters=2)
+    small = ({**one.params, kir.GRID.name: one.grid} for one in few)
+    for tried, values in enumerate(chain(small, launches.some_launches(world.kernel))):
         if tried >= LAUNCHES:
             return False
         try:

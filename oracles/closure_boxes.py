@@ -76,6 +76,16 @@ def region(do: Do, a: Agent, moving: frozenset[str]) -> Region:
     return Region(box.tensor.name, tuple(origin), box.shape, tuple(rolls), loop)
 
 
+def outside(do: Do, a: Agent) -> bool:
+    """Whether a box begins at its limit or behind it, for sure: then it has no element."""
+    known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items()}
+    for start, end in zip(do.origin, do.limit, strict=True):
+        over, parts = linear(substitute(start, known) - substitute(end, known))
+        if over >= 0 and not parts:
+            return True
+    return False
+
+
 def place(do: Do, a: Agent, moving: frozenset[str]) -> tuple[int, ...]:
     """Return where a rolling region is now."""
     names = {v.name for e in do.origin for v in variables(e)} & moving

@@ -46,7 +46,7 @@ class Site:
 class Do:
     """Execute a statement; `values` are its control expressions by name.
 
-    `index` is that of a semaphore, `origin` that of a box of a tensor that threads share.
+    `index` is that of a semaphore, `origin` and `limit` those of a box of a tensor that they share.
     """
 
     site: Site
@@ -54,6 +54,7 @@ class Do:
     exprs: tuple[Expr, ...]
     index: Expr | None = None
     origin: tuple[Expr, ...] = ()
+    limit: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,16 +144,17 @@ def assemble(
     shared = shared_tensors(kernel)
     code.atoms = Atoms(frozenset(v.name for v in (*UNKNOWN, *kernel.params)), {})
     lines = [number for number, _ in numbered(kernel)]
-    everyone = Place(0, kernel.threads // kir.WARP)
     for kind in kinds:
-        here = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
-        maker = _Assembler(code, kind, lines, here, shared)
-        maker.body(kernel.body, everyone, {}, ())
+        own = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
+        maker = _Assembler(code, kind, lines, own, shared)
+        maker.body(kernel.body, Place(0, kernel.threads // kir.WARP), {}, ())
         code.programs.append(maker.out)
         code.sites = maker.sites
     code.moving = frozenset(i.name for p in code.programs for i in p if isinstance(i, Set | Enter))
+    loops = (i for p in code.programs for i in p if isinstance(i, Enter))
+    ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
     for use in _uses(code):
-        learn(code.cycles, code.moving, use)
+        learn(code.cycles, code.moving, use, ends)
     sets = [(i.name, i.expr) for p in code.programs for i in p if isinstance(i, Set)]
     carry(code.cycles, code.moving, list(dict.fromkeys(sets)))
     code.counts = frozenset(
@@ -220,17 +222,14 @@ class _Assembler:
         shared: frozenset[str],
     ) -> None:
         self.code = code
-        self.kind = kind
-        self.shared = shared
-        self.lines = lines
-        self.fixed = fixed
+        self.kind, self.shared = kind, shared
+        self.lines, self.fixed = lines, fixed
         self.out: list[Instruction] = []
         self.sites: list[Site] = []
         self.loops = 0
         self.unknown = code.atoms.names
         self.given: set[str] = set()
-        moving = [s for s in code.kernel.walk() if isinstance(s, kir.Assign)]
-        self.moving = {s.var.name for s in moving}
+        self.moving = {s.var.name for s in code.kernel.walk() if isinstance(s, kir.Assign)}
 
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
         rank: dict[Var, Expr] = {kir.RANK: self.kind.cta % self.code.kernel.cluster}
@@ -294,13 +293,15 @@ class _Assembler:
         exprs = {name: self._plain(e, here) for name, e in controls(site.stmt).items()}
         values = {name: self._value(e, site) for name, e in exprs.items()}
         index: Expr | None = None
-        origin: tuple[Expr, ...] = ()
+        origin = limit = tuple[Expr, ...]()
         box = touches(site.stmt)
         if isinstance(site.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync):
             index = self._plain(site.stmt.index, here)
         elif box is not None and box.tensor.name in self.shared:
-            origin = tuple(self._plain(e, here) for e in box.origin)
-        self.out.append(Do(site, values, tuple(exprs.values()), index, origin))
+            origin, limit = (
+                tuple(self._plain(e, here) for e in p) for p in (box.origin, box.limit)
+            )
+        self.out.append(Do(site, values, tuple(exprs.values()), index, origin, limit))
 
     def _value(self, expr: Expr, site: Site) -> Value:
         if any(v.name in self.unknown for v in variables(expr)):

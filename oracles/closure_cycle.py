@@ -7,6 +7,7 @@ value is a use of it too: two values that are told apart by nothing else may bec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd, lcm
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
@@ -19,13 +20,23 @@ ROUNDS = 8
 """Assignments in a row through which a use is followed back."""
 
 
-def learn(cycles: Cycles, moving: frozenset[str], expr: Expr) -> None:
-    """Widen the cycles of the variables that an expression uses."""
+def learn(
+    cycles: Cycles, moving: frozenset[str], expr: Expr, ends: Mapping[str, int] | None = None
+) -> None:
+    """Widen the cycles of the variables that an expression uses.
+
+    Those of loops that end by themselves are told apart up to there where nothing repeats.
+    """
     for var in variables(expr):
         if var.name not in moving:
             continue
         threshold, period = cycles.get(var.name, (0, 1))
-        after, _, of, _ = _cycle(expr, var, moving)
+        try:
+            after, _, of, _ = _cycle(expr, var, moving)
+        except UnsupportedError:
+            if ends is None or var.name not in ends:
+                raise
+            after, of = ends[var.name], 1
         cycles[var.name] = max(threshold, after), lcm(period, of)
 
 

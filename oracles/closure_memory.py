@@ -6,7 +6,7 @@ have to be ordered after.  A write, once it is ordered after all of them, stands
 
 from __future__ import annotations
 
-from oracles.closure_boxes import Share, adds, place, region, strides
+from oracles.closure_boxes import Share, adds, outside, place, region, strides
 from oracles.closure_code import Do, Site
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, GLOBAL, OWN, SHARED, Agent, Entry, State, Where
@@ -49,7 +49,7 @@ def access(
     index = a.kind.index
     if not writes and where[0] >= 0 and not state.valid.get(where):
         _unwritten(world, state, a, site, where, k)
-    if do is not None and (not writes or adds(site.stmt)):
+    if do is not None and (not writes or adds(site.stmt)) and not outside(do, a):
         _unfilled(world, state, site, where, k)
     for other in world.overlaps[where]:
         for entry in state.memory.get(other, ()):

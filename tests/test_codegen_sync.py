@@ -35,6 +35,7 @@ SYNCS: list[kir.Sync] = [
     kir.ClusterWait(),
     *(kir.BlockSerializeWait(TURNS, 0, 1, scope) for scope in kir.Scope),
     *(kir.BlockSerializeRelease(TURNS, 0, 1, scope) for scope in kir.Scope),
+    kir.GridSync(TURNS, 0, 3),
     *(kir.BlockSerializeRelease(TURNS, 0, 1, scope, relaxed=True) for scope in kir.Scope),
     kir.SetMaxNReg(32, increase=False),
     kir.SetMaxNReg(64, increase=True),

@@ -151,7 +151,8 @@ def test_products_are_shared_where_that_is_asked(*, bias: bool, method: str) -> 
             params = made.params
             assert (params.split, params.persistent, params.meet) == ("pipelined", False, method)
             assert made.kernel.semaphores
-    (alone,) = launches(linear(asked=False, bias=bias), (64, 8192), (512, 8192), *more)
+    wide = [(16384,)] * bias
+    (alone,) = launches(linear(asked=False, bias=bias), (64, 8192), (16384, 8192), *wide)
     assert splits(alone) == 1
 
 
