@@ -54,9 +54,6 @@ from oracles.closure_world import Violation, World
 
 STATES = 10_000
 """States that are looked at before giving up."""
-UNPLACED = 200
-"""The same for a CTA that shares a semaphore, in which place is not told; with more, each place
-is asked by itself."""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
 PINNED = 9
@@ -172,8 +169,6 @@ def opened(
     world.few = few(code)
     world.depth = turn_of_a_ring(code)
     world.follows_turns = reading.together
-    unplaced = world.turns and not reading.together and not reading.fixed[0]
-    world.limit = UNPLACED if unplaced else STATES
     if reading.together:
         world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
     return world
@@ -274,8 +269,8 @@ def _explored_once(world: World) -> tuple[int, str]:
             if max(len(state.ranges), state.lead) > AHEAD:
                 why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
                 break
-            if len(seen) > world.limit:
-                return len(seen), f"more than {world.limit} states, and none repeats all others"
+            if len(seen) > STATES:
+                return len(seen), f"more than {STATES} states, and none repeats all others"
             state.pass_gate()
         if world.failed:
             return len(seen), ""

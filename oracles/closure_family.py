@@ -100,7 +100,13 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     for many in sizes:
         fixed = tuple(family.fixed(place, many, equal) for place in range(many))
         yield Reading(fixed, many, together=True)
-    yield Reading(({},))
+    if not any(isinstance(s, kir.GridSync) for s in kernel.walk()):
+        yield Reading(({},))
+        return
+    # What CTAs do that meet depends on their place throughout: one that is not told shows nothing.
+    for many in sizes:
+        for place in range(many):
+            yield Reading((family.fixed(place, many, equal),), many)
 
 
 def single(kernel: kir.Kernel) -> Iterator[Reading]:

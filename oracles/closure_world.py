@@ -58,7 +58,6 @@ class World:
         self.off = without
         self.violations: dict[tuple[str, int, int], Violation] = {}
         self.checked = 0
-        self.limit = 0
         self.meetings = Meetings(code.kinds, code.kernel.threads)
         self.meet_cache: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Meet]] = {}
         self.spreads: dict[int, Spread | None] = {}
