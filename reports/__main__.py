@@ -16,6 +16,8 @@ from fuzz.release_record import NAME, Row, load
 from reports import correctness, page, release
 
 DEFAULT = Path("reports", "out", "ledger.sqlite")
+SHIPPED = Path(__file__).with_name(NAME)
+"""The release family as last measured, for who has no GPU; the section says when and where."""
 
 
 def read(ledger: Path, runs: list[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -38,7 +40,7 @@ def read(ledger: Path, runs: list[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.
 
 
 def report(ledger: Path, runs: list[str], out: Path) -> None:
-    """Write the page of these runs, and of the release family where its results lie beside."""
+    """Write the page of these runs, and of the release family as measured beside, or as shipped."""
     beside = ledger.parent / NAME
     family: list[page.Section] = []
     rows: list[Row] = []
@@ -51,6 +53,8 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         if not ledger.is_file():
             page.write(out, "fuser correctness", release.headline(rows), family)
             return
+    elif SHIPPED.is_file():
+        family = [release.section(*load(SHIPPED))]
     records, found, repros = read(ledger, runs)
     sections = [
         correctness.totals(records, found),

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from witnesses import RING
 
-from fuzz.release_record import JUDGES, NAME, Book, Cell, Row
+from fuzz.release_family import FAMILY
+from fuzz.release_record import JUDGES, NAME, Book, Cell, Row, load, misjudged, unanswered
 from oracles.witness_json import dumps
 from reports import release
-from reports.__main__ import main
+from reports.__main__ import SHIPPED, main
 from reports.page import Headline
 
 SEEN, SILENT = Cell("betrayed", "drain", 2, 9, detail="line <3>"), Cell("silent", "", 0, 5)
@@ -114,3 +115,12 @@ def test_without_any_results_there_is_no_page(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main([str(tmp_path / "ledger.sqlite")])
     assert not (tmp_path / "index.html").exists()
+
+
+def test_what_is_shipped_answers_everywhere() -> None:
+    """Every judge was asked of every kernel, on a GPU too, and none was wrong."""
+    rows, facts = load(SHIPPED)
+    assert facts["gpu"] == "NVIDIA H200"
+    assert [row.key for row in rows] == [one.key for one in FAMILY]
+    assert unanswered(rows) == 0
+    assert not [row.key for row in rows for judge in JUDGES if misjudged(row, judge)]
