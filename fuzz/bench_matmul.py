@@ -10,12 +10,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import click
 import torch
@@ -29,15 +27,10 @@ from fuser.matmul_params import MatmulParams
 from fuser.params import Meet
 from fuser.runtime import Executable, device_present
 from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
+from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, PRACTICAL_FLOPS, in_turn
 
 WAYS: tuple[tuple[Meet, int], ...] = (("vectorized", 8), ("tma", 8), ("scatter", 16))
 """How CTAs that share a tile meet, and how many of them are tried."""
-L2_BYTES = 60_000_000
-SAMPLES = 11
-LONG_US = 20_000.0
-"""A graph repeats its calls until it takes about so long."""
-PRACTICAL_FLOPS, PRACTICAL_BYTES = 790e12, 4.3e12
-"""What an H200 does per second on random bf16 data; the roof of a row."""
 
 # --- candidates ---------------------------------------------------------------------------------
 
@@ -163,16 +156,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
         _check(row, sets[0], out, name)
         label = name if params is None else f"ours, {name}"
         peers[label] = lambda *given, run=run: run(*given, out=[out])
-    graphs = {name: capture(call, sets) for name, call in peers.items()}
-    samples: dict[str, list[float]] = {name: [] for name in graphs}
-    order = list(graphs)
-    for turn in range(SAMPLES):
-        # Clocks and caches are what the one before has left: none is always behind the same.
-        random.Random(turn).shuffle(order)
-        for name in order:
-            graph, calls = graphs[name]
-            samples[name].append(replay(graph) / calls)
-    return {name: round(median(times), 2) for name, times in samples.items()}
+    return in_turn(peers, sets)
 
 
 def _check(row: Row, given: Tensors, out: torch.Tensor, name: str) -> None:
@@ -198,36 +182,6 @@ def _triton(out: torch.Tensor) -> dict[str, Callable[..., object]]:
         )
         for config in peer.CONFIGS
     }
-
-
-def capture(
-    call: Callable[..., object], sets: Sequence[Tensors]
-) -> tuple[torch.cuda.CUDAGraph, int]:
-    """Return a graph that calls once per set, or oftener where a call is short."""
-    for given in sets:
-        call(*given)
-    torch.cuda.synchronize()
-    once = _timed(lambda: call(*sets[0]))
-    calls = max(len(sets), min(40, int(LONG_US / max(once, 1.0)) + 1))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for turn in range(calls):
-            call(*sets[turn % len(sets)])
-    return graph, calls
-
-
-def replay(graph: torch.cuda.CUDAGraph) -> float:
-    """Return the microseconds of a graph."""
-    return _timed(graph.replay)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    work()
-    end.record()
-    torch.cuda.synchronize()
-    return float(start.elapsed_time(end)) * 1e3
 
 
 def _table(measured: dict[str, dict[str, float]], table: Sequence[Row]) -> Table:

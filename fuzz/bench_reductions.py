@@ -7,12 +7,10 @@ and replayed as in `bench_matmul`.  Random bf16 data, results in f32; medians in
 from __future__ import annotations
 
 import json
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import click
 import torch
@@ -24,7 +22,7 @@ from fuser.fusion_ir import FusionDefinition
 from fuser.params import ReductionParams
 from fuser.runtime import Executable, device_present
 from fuser.tensor_view import Fusion
-from fuzz.bench_matmul import L2_BYTES, PRACTICAL_BYTES, capture, replay
+from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, in_turn
 
 SAMPLES = 21
 TOLERANCE = 1e-5
@@ -140,16 +138,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
         row.check(sets[0][0], out, name)
         label = name if params is None else f"ours, {name}"
         peers[label] = lambda x, run=run: run(x, out=[out])
-    graphs = {name: capture(call, sets) for name, call in peers.items()}
-    samples: dict[str, list[float]] = {name: [] for name in graphs}
-    order = list(graphs)
-    for turn in range(SAMPLES):
-        # Clocks and caches are what the one before has left: none is always behind the same.
-        random.Random(turn).shuffle(order)
-        for name in order:
-            graph, calls = graphs[name]
-            samples[name].append(replay(graph) / calls)
-    return {name: round(median(times), 2) for name, times in samples.items()}
+    return in_turn(peers, sets, SAMPLES)
 
 
 def _table(measured: dict[str, dict[str, float]]) -> Table:

@@ -172,36 +172,35 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
         family = family_of(kernel)
     except UnsupportedError:
         return False
-    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
-    names = {family.number: _GROUP, family.place: _PLACE}
-    group, one = poly(_GROUP), (((_GROUP.name,),), 1)
-    assert group == frozenset({one}), "a name is a monomial"
     placed = [_origin(site) for site in mine]
     if family.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
         return False
+    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
+    names = {family.number: _GROUP, family.place: _PLACE}
+
+    def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
+        rest = tree(_divided(poly(_named(origin, names)))[1])
+        ends = (turn.index < turn.stop for turn in site.loops)
+        premises = [_named(site.plain(e), names) for e in (*ends, *site.guards)]
+        begins = known.gives(fold(Kind.LE, 0, rest), *premises)
+        return begins and known.at_most(rest + size, tree(pitch), *premises)
+
     for axis in range(len(placed[0][1])):
-        pitches: set[Poly] = set()
-        held = True
-        for site, (origin, shape) in zip(mine, placed, strict=True):
-            form = poly(_named(origin[axis], names))
-            with_group = [(m, f) for m, f in form if (_GROUP.name,) in m]
-            pitch = frozenset(
-                (tuple(a for a in m if a != (_GROUP.name,)), f)
-                for m, f in with_group
-                if m.count((_GROUP.name,)) == 1
-            )
-            pitches.add(pitch)
-            rest = tree(frozenset(form - {*with_group}))
-            inside = [turn.index < turn.stop for turn in site.loops]
-            premises = [_named(site.plain(e), names) for e in (*inside, *site.guards)]
-            held = held and len(pitches) == 1 and len(pitch) == len(with_group) > 0
-            held = held and known.gives(fold(Kind.LE, 0, rest), *premises)
-            held = held and known.at_most(rest + shape[axis], tree(pitch), *premises)
-            if not held:
-                break
-        if held:
+        pitches = {_divided(poly(_named(origin[axis], names)))[0] for origin, _ in placed}
+        pitch = pitches.pop()
+        boxes = zip(mine, placed, strict=True)
+        if pitch and not pitches and all(inside(s, o[axis], n[axis], pitch) for s, (o, n) in boxes):
             return True
     return False
+
+
+def _divided(form: Poly) -> tuple[Poly, Poly]:
+    """Return what the number of a family is multiplied by, and the rest; no factor if by itself."""
+    group = (_GROUP.name,)
+    times = [(m, f) for m, f in form if group in m]
+    factor = frozenset((tuple(a for a in m if a != group), f) for m, f in times)
+    once = all(m.count(group) == 1 for m, _ in times)
+    return (factor if once else frozenset()), form - {*times}
 
 
 def _named(expr: Expr, names: Mapping[Expr, Expr]) -> Expr:
