@@ -147,7 +147,7 @@ def footprint(fusion: Fusion) -> Footprint:
                     out,
                     leaves=len(leaves),
                     in_bytes=given,
-                    parts=bool(parts),
+                    parts=parts,
                 )
             )
             types |= {leaf.tv.dtype for leaf in leaves}

@@ -6,15 +6,15 @@ their boxes can meet: small launches are tried one by one, and a proof is sought
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain, combinations
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op, Var, fold, variables
+from fuser.expr import Expr, Kind, Var, fold, variables
 from oracles import launches, sites
-from oracles.arithmetic import UnsupportedError
+from oracles.arithmetic import UnsupportedError, replace_tree
 from oracles.closure_boxes import adds
-from oracles.closure_family import Family, family_of
+from oracles.closure_family import family_of
 from oracles.closure_linear import linear
 from oracles.closure_rules import Rule
 from oracles.closure_state import State
@@ -138,22 +138,16 @@ def _origin(site: Site) -> tuple[tuple[Expr, ...], tuple[int, ...]]:
     return tuple(site.plain(e) for e in box.origin), box.shape
 
 
-def _put(expr: Expr, group: Expr) -> Expr:
-    """Name what tells CTAs apart in an expression."""
-    if expr == group:
-        return _GROUP
-    if isinstance(expr, Op):
-        return Op(expr.kind, _put(expr.a, group), _put(expr.b, group))
-    return expr
-
-
 def _spaced(mine: list[Site], group: Expr) -> bool:
     """Whether, along some axis, the CTAs' boxes lie one behind the other."""
     placed = [_origin(site) for site in mine]
     if any(sites.unknown(origin) for origin, _ in placed):
         return False
     for axis in range(len(placed[0][1])):
-        forms = [(linear(_put(origin[axis], group)), shape[axis]) for origin, shape in placed]
+        forms = [
+            (linear(replace_tree(origin[axis], group, _GROUP)), shape[axis])
+            for origin, shape in placed
+        ]
         steps = {tuple(parts.items()) for (_, parts), _ in forms}
         if len(steps) == 1:
             ((atom, times),) = pairs if len(pairs := steps.pop()) == 1 else ((0, 0),)
@@ -176,17 +170,19 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
     if family.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
         return False
     known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
-    names = {family.number: _GROUP, family.place: _PLACE}
+
+    def named(expr: Expr) -> Expr:
+        return replace_tree(replace_tree(expr, family.number, _GROUP), family.place, _PLACE)
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
-        rest = tree(_divided(poly(_named(origin, names)))[1])
+        rest = tree(_divided(poly(named(origin)))[1])
         ends = (turn.index < turn.stop for turn in site.loops)
-        premises = [_named(site.plain(e), names) for e in (*ends, *site.guards)]
+        premises = [named(site.plain(e)) for e in (*ends, *site.guards)]
         begins = known.gives(fold(Kind.LE, 0, rest), *premises)
         return begins and known.at_most(rest + size, tree(pitch), *premises)
 
     for axis in range(len(placed[0][1])):
-        pitches = {_divided(poly(_named(origin[axis], names)))[0] for origin, _ in placed}
+        pitches = {_divided(poly(named(origin[axis])))[0] for origin, _ in placed}
         pitch = pitches.pop()
         boxes = zip(mine, placed, strict=True)
         if pitch and not pitches and all(inside(s, o[axis], n[axis], pitch) for s, (o, n) in boxes):
@@ -201,15 +197,6 @@ def _divided(form: Poly) -> tuple[Poly, Poly]:
     factor = frozenset((tuple(a for a in m if a != group), f) for m, f in times)
     once = all(m.count(group) == 1 for m, _ in times)
     return (factor if once else frozenset()), form - {*times}
-
-
-def _named(expr: Expr, names: Mapping[Expr, Expr]) -> Expr:
-    """Give parts of an expression names."""
-    if expr in names:
-        return names[expr]
-    if isinstance(expr, Op):
-        return fold(expr.kind, _named(expr.a, names), _named(expr.b, names))
-    return expr
 
 
 def _as_outputs(kernel: kir.Kernel, found: tuple[Site, ...], mine: list[Site]) -> bool:
@@ -234,13 +221,4 @@ def _tells(kernel: kir.Kernel, guard: Expr) -> bool:
     except UnsupportedError:
         return kir.BLOCK in variables(guard)
     place: Expr = Var("place")
-    return kir.BLOCK in variables(_replaced(guard, family, place))
-
-
-def _replaced(expr: Expr, family: Family, place: Expr) -> Expr:
-    if expr == family.place:
-        return place
-    if isinstance(expr, Op):
-        a, b = _replaced(expr.a, family, place), _replaced(expr.b, family, place)
-        return Op(expr.kind, a, b)
-    return expr
+    return kir.BLOCK in variables(replace_tree(guard, family.place, place))

@@ -18,7 +18,7 @@ bulk groups that later ones count from; nothing that the loop does is any other 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
@@ -97,24 +97,27 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         sizes = [family.count]
     if sizes[-1] > MANY:
         raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {MANY} are followed")
-    for many in sizes:
-        fixed = tuple(family.fixed(place, many, equal) for place in range(many))
-        yield Reading(fixed, many, together=True)
-    if not any(isinstance(s, kir.GridSync) for s in kernel.walk()):
+    together = [
+        Reading(tuple(family.fixed(n, many, equal) for n in range(many)), many, together=True)
+        for many in sizes
+    ]
+    yield from together
+    if any(isinstance(s, kir.GridSync) for s in kernel.walk()):
+        # What CTAs do that meet depends on their place throughout: untold, it shows nothing.
+        yield from _each_place(together)
+    else:
         yield Reading(({},))
-        return
-    # What CTAs do that meet depends on their place throughout: one that is not told shows nothing.
-    for many in sizes:
-        for place in range(many):
-            yield Reading((family.fixed(place, many, equal),), many)
 
 
 def single(kernel: kir.Kernel) -> Iterator[Reading]:
     """Yield a reading of one CTA for each of its places, to see what one with none shows."""
-    for reading in readings(kernel):
-        if reading.together and reading.many > 0:
-            for fixed in reading.fixed:
-                yield Reading((fixed,), reading.many)
+    yield from _each_place(reading for reading in readings(kernel) if reading.together)
+
+
+def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
+    for reading in together:
+        for fixed in reading.fixed:
+            yield Reading((fixed,), reading.many)
 
 
 def family_of(kernel: kir.Kernel) -> Family:
