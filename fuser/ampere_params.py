@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Meet, Prologue, check_prologue, check_splits
+from fuser.params import (
+    MAX_STAGES,
+    Meet,
+    Prologue,
+    Residency,
+    check_prologue,
+    check_splits,
+)
 
 Observe = Literal["groups", "mbarriers"]
 """How the end of copies is seen: each thread awaits its own groups and all join; or a load role's
@@ -39,8 +46,10 @@ class AmpereParams:
     raster, columns, prologue
         As in `MatmulParams`.
     splits : int
-        The same; with groups, one CTA a tile only.
+        The same.
     meet : {"vectorized", "scatter"}
+        The same.
+    residency : {"ticket", "co-resident"}
         The same.
 
     Raises
@@ -60,6 +69,7 @@ class AmpereParams:
     prologue: Prologue = "memory"
     splits: int = 1
     meet: Meet = "vectorized"
+    residency: Residency = "ticket"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -84,17 +94,16 @@ class AmpereParams:
                 f'AmpereParams(observe={self.observe!r}): unknown; use "groups" or "mbarriers"'
             )
         check_prologue("AmpereParams", self.prologue)
-        check_splits("AmpereParams", self.splits, self.meet)
+        check_splits("AmpereParams", self.splits, self.meet, self.residency)
         if self.meet == "tma":
             raise ScheduleError(
                 'AmpereParams(meet="tma"): sm_80 has no such engine; use meet="scatter" or '
                 '"vectorized"'
             )
-        if self.splits > 1 and (self.observe != "groups" or self.persistent):
+        if self.splits > 1 and self.persistent:
             raise ScheduleError(
-                f"AmpereParams(splits={self.splits}, observe={self.observe!r}, persistent="
-                f"{self.persistent}): CTAs with no roles and one tile each share it; "
-                'use observe="groups" and persistent=False, or use splits=1'
+                f"AmpereParams(splits={self.splits}, persistent=True): CTAs with one tile each "
+                "share it; use persistent=False, or splits=1"
             )
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(

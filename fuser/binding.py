@@ -136,6 +136,8 @@ def _bind(
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
             if schedule.splits > 1:
                 most = sms if schedule.meet == "scatter" else MAX_SPLITS  # these run at once
+                if schedule.residency == "co-resident":
+                    most = max(sms // count, 1)
                 steps = counts[tiles.walked[-1] + 1 :]
                 params["splits"] = min(schedule.splits, most, *steps)
                 grid *= params["splits"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import gcd
 
 from fuser.ampere_params import AmpereParams
+from fuser.arch import SM_90A
 from fuser.call import (
     Spec,
     extents_of,
@@ -36,11 +37,25 @@ def classify(
     params: Params | None,
     specs: Mapping[str, Spec],
     free: Mapping[str, int] | None = None,
+    sms: int = SM_90A.sms,
 ) -> CallClass:
     """Return the class of a call (outputs may be missing in `specs`).
 
     One class of shapes per kernel: kernels of one fusion merge their axes in ways of their own, so
     that one tensor may allow 16-byte accesses in one of them only.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What is called.
+    params : Params or None
+        How to compute it; None asks the heuristics.
+    specs : mapping
+        Shapes, strides, alignments and types of its tensors, by name.
+    free : mapping or None
+        Extents that no input tells.
+    sms : int
+        Streaming multiprocessors of the device.
     """
     values = extents_of(fusion, specs, free)
     empty = _empty(fusion, values)
@@ -51,23 +66,25 @@ def classify(
         cut = segments(fusion, choices)
         values = dict(plain)
         for segment in cut:
-            schedule = _chosen(segment, params, values)
+            schedule = _chosen(segment, params, values, sms)
             values = with_parts([(segment.domain, schedule)], values)
         known = _known(fusion, cut, specs, values)
         asked = choices
         for segment in cut:
-            asked = _asked(segment, params, known, values, asked)
+            asked = _asked(segment, params, known, values, asked, sms)
         if asked == choices:
             break
         choices = asked
-    schedules = tuple(_chosen(segment, params, values) for segment in cut)
+    schedules = tuple(_chosen(segment, params, values, sms) for segment in cut)
     made = zip(cut, schedules, strict=True)
     kernels = tuple(_class(segment, schedule, known, values) for segment, schedule in made)
     return CallClass(choices, kernels, schedules)
 
 
-def _chosen(segment: Segment, params: Params | None, values: Mapping[Symbol, int]) -> Params:
-    return chosen(segment, params, loops_of(segment.domain, values))
+def _chosen(
+    segment: Segment, params: Params | None, values: Mapping[Symbol, int], sms: int
+) -> Params:
+    return chosen(segment, params, loops_of(segment.domain, values), sms)
 
 
 def _in_registers(
@@ -119,6 +136,7 @@ def _asked(
     specs: Mapping[str, Spec],
     values: Mapping[Symbol, int],
     choices: Choices,
+    sms: int,
 ) -> Choices:
     """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
     domain = segment.domain
@@ -141,7 +159,7 @@ def _asked(
         if isinstance(arg, TensorView)
     }
     if copied <= choices.copied:
-        schedule = _chosen(segment, params, values)
+        schedule = _chosen(segment, params, values, sms)
         tiles = tiled(domain, schedule)
         shapes = _class(segment, schedule, specs, values)
         assert isinstance(tiles, MatmulTiling), "a domain with products"

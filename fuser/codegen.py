@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
 from fuser.codegen_expr import REGISTER, assigned, condition, fixed_lets, less, spell
@@ -73,9 +73,10 @@ def is_wide(kernel: kir.Kernel, param: Var) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """What the lines of a body need to know of their kernel."""
+    """What the lines of a body need to know of their kernel, and of their role's threads."""
 
     kernel: kir.Kernel
+    threads: int
     registers: Registers
     changing: frozenset[Var]
     lets: dict[Var, Expr]
@@ -95,7 +96,7 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
     yield f"{kernel.name}("
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"
-    writer = _Writer(kernel, plan(kernel), assigned(kernel), fixed_lets(kernel))
+    writer = _Writer(kernel, kernel.threads, plan(kernel), assigned(kernel), fixed_lets(kernel))
     body = list(_body(writer, kernel.body, ()))
     yield from _prologue(kernel, used={*re.findall(r"\w+", "\n".join(body))})
     yield from body
@@ -240,7 +241,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             case _:
                 names = writer.registers.names
                 pinned = tuple(names[frag] for frag in writer.registers.visible(path))
-                yield f"{pad}{sync_line(stmt, pinned)}"
+                yield f"{pad}{sync_line(stmt, pinned, writer.threads)}"
 
 
 def _role(writer: _Writer, role: kir.Role, path: Path) -> Iterator[str]:
@@ -248,7 +249,7 @@ def _role(writer: _Writer, role: kir.Role, path: Path) -> Iterator[str]:
     yield f"{pad}if (threads::in_role<{role.first_warp}, {role.warps}>()) {{  // {role.name}"
     yield f"{pad}  const int tid = threads::of_role<{role.first_warp}>();"
     yield from _warpgroup(role.body, pad + "  ")
-    yield from _body(writer, role.body, (*path, 0))
+    yield from _body(replace(writer, threads=role.warps * kir.WARP), role.body, (*path, 0))
     yield f"{pad}}}"
 
 
@@ -260,9 +261,10 @@ def _two_roles(writer: _Writer, body: tuple[kir.Stmt, ...], path: Path) -> list[
             if then != first + warps or warps != others or writer.registers.declared.get(behind):
                 return []
             pad = "  " * (len(path) // 2 + 1)
+            each = replace(writer, threads=warps * kir.WARP)
             inner = merged(
-                [*_warpgroup(ours, pad + "  "), *_body(writer, ours, (*path, 0))],
-                [*_warpgroup(theirs, pad + "  "), *_body(writer, theirs, (*behind, 0))],
+                [*_warpgroup(ours, pad + "  "), *_body(each, ours, (*path, 0))],
+                [*_warpgroup(theirs, pad + "  "), *_body(each, theirs, (*behind, 0))],
             )
             if inner is None:
                 return []

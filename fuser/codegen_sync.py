@@ -6,7 +6,7 @@ from fuser import kernel_ir as kir
 from fuser.codegen_expr import spell
 
 
-def sync_line(stmt: kir.Sync, pinned: tuple[str, ...]) -> str:
+def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
     """Write a synchronising statement.
 
     Parameters
@@ -15,12 +15,14 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...]) -> str:
         What to write.
     pinned : tuple of str
         Names of the register arrays that tensor cores may be reading or writing here.
+    threads : int
+        Of the role that stands here.
     """
     match stmt:
-        case kir.BlockSync(barrier, threads):
-            return f"threads::block_sync({barrier}, {threads});"
-        case kir.NamedArrive(barrier, threads):
-            return f"threads::named_arrive({barrier}, {threads});"
+        case kir.BlockSync(barrier, joined):
+            return f"threads::block_sync({barrier}, {joined});"
+        case kir.NamedArrive(barrier, joined):
+            return f"threads::named_arrive({barrier}, {joined});"
         case kir.WarpSync():
             return "threads::warp_sync();"
         case kir.AsyncCommit(kind):
@@ -41,16 +43,16 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...]) -> str:
             return f"threads::cluster_arrive{'_relaxed' if relaxed else ''}();"
         case kir.ClusterWait():
             return "threads::cluster_wait();"
-        case kir.BlockSerializeWait(semaphore, index, turn, scope):
-            at = f"{semaphore.name} + {spell(index)}"
-            return f"semaphore::wait_{scope.value}({at}, {spell(turn)}, tid);"
+        case kir.BlockSerializeWait(semaphore, index, turn, scope, barrier):
+            at = f"{semaphore.name} + {spell(index)}, {spell(turn)}"
+            return f"semaphore::wait_{scope.value}({at}, tid, {barrier}, {threads});"
         case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
             at = f"{semaphore.name} + {spell(index)}"
             verb = f"release_{scope.value}{'_relaxed' if relaxed else ''}"
             return f"semaphore::{verb}({at}, {spell(turn)});"
-        case kir.GridSync(semaphore, index, ctas):
-            at = f"{semaphore.name} + {spell(index)}"
-            return f"semaphore::meet({at}, {spell(ctas)}, tid);"
+        case kir.GridSync(semaphore, index, ctas, barrier):
+            at = f"{semaphore.name} + {spell(index)}, {spell(ctas)}"
+            return f"semaphore::meet({at}, tid, {barrier}, {threads});"
         case kir.SetMaxNReg(registers, increase):
             return f"threads::set_max_nreg_{'inc' if increase else 'dec'}<{registers}>();"
         case _:

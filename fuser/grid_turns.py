@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, eq
-
-Body = tuple[kir.Stmt, ...]
+from fuser.rings import Body, Place, each_body
 
 
 def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
@@ -17,14 +16,19 @@ def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
     behind the meeting; the others do none of it.  Nobody waits for a turn behind the last one, so
     it leaves the semaphore at 0 for the next launch at once.
     """
-    first = next((n for n, s in enumerate(kernel.body) if isinstance(s, kir.GridSum)), None)
+    return replace(kernel, body=each_body(kernel.body, _taken, Place()))
+
+
+def _taken(body: Body, place: Place) -> Body:
+    del place
+    first = next((n for n, s in enumerate(body) if isinstance(s, kir.GridSum)), None)
     if first is None:
-        return kernel
-    meeting = [stmt for stmt in kernel.body if isinstance(stmt, kir.GridSum)]
-    rest = tuple(stmt for stmt in kernel.body[first:] if not isinstance(stmt, kir.GridSum))
+        return body
+    meeting = [stmt for stmt in body if isinstance(stmt, kir.GridSum)]
+    rest = tuple(stmt for stmt in body[first:] if not isinstance(stmt, kir.GridSum))
     slots = [slot for one in meeting if (slot := one.staged) is not None]
-    body = _by_tma(meeting, slots, rest) if slots else _by_threads(meeting, rest)
-    return replace(kernel, body=(*kernel.body[:first], *body))
+    turns = _by_tma(meeting, slots, rest) if slots else _by_threads(meeting, rest)
+    return *body[:first], *turns
 
 
 def _by_threads(meeting: list[kir.GridSum], rest: Body) -> Body:
@@ -127,10 +131,15 @@ def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
 
     One meeting does for all workspaces that are stored before it.
     """
-    asked = [stmt for stmt in kernel.body if isinstance(stmt, kir.GridShare)]
+    return replace(kernel, body=each_body(kernel.body, _met, Place()))
+
+
+def _met(body: Body, place: Place) -> Body:
+    del place
+    asked = [stmt for stmt in body if isinstance(stmt, kir.GridShare)]
     open_: set[str] = set()
     out: list[kir.Stmt] = []
-    for stmt in kernel.body:
+    for stmt in body:
         if isinstance(stmt, kir.GridShare):
             open_.add(stmt.workspace)
             continue
@@ -138,7 +147,7 @@ def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
             out.append(kir.GridSync(asked[0].semaphore, asked[0].index, asked[0].ctas))
             open_ = set()
         out.append(stmt)
-    return replace(kernel, body=tuple(out)) if asked else kernel
+    return tuple(out)
 
 
 def _reads(stmt: kir.Stmt) -> str:

@@ -19,7 +19,7 @@ from fuser.codegen_expr import REGISTER
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel_text import text
-from fuser.launch import Number, encode, load_function
+from fuser.launch import Number, encode, load_function, most_at_once, start
 from fuser.nvrtc import compile_cubin
 from fuser.scratch import counts, elements, number
 from fuser.tensor_map import TensorMap, maps_of
@@ -125,8 +125,8 @@ class Prepared:
         }
         cubin = compile_cubin(source or codegen.source(kernel), defines=defines)
         self._function = load_function(cubin, kernel, torch.cuda.current_device())
-        everybody = kernel.residency == "co-resident"
-        self._check(kernel, grid if everybody else number(kernel.together, values))
+        self._together = kernel.residency == "co-resident"
+        self._check(kernel, grid if self._together else number(kernel.together, values))
         self._shape = (grid, 1, 1, kernel.threads, 1, 1, codegen.shared_bytes(kernel))
         self._kept = given  # alive as long as their addresses are used
         self._arguments = arguments = _Arguments([*codegen.parameters(kernel), *(more or {})])
@@ -161,10 +161,9 @@ class Prepared:
 
     def launch(self) -> None:
         """Launch on torch's current stream; nothing is reset before or after."""
-        *shape, shared = self._shape
         stream = torch.cuda.current_stream().cuda_stream
         pointers = self._arguments.pointers.ctypes.data
-        launcher.launchKernel(self._function.ptr, *shape, shared, stream, pointers, 0)
+        start(self._function.ptr, self._shape, stream, pointers, together=self._together)
 
 
 def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[Var, Expr]:
@@ -287,14 +286,9 @@ def _check_tensor(
 
 
 def _check_residency(kernel: kir.Kernel, many: int, function: int) -> None:
-    error, per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        driver.CUfunction(function), kernel.threads, codegen.shared_bytes(kernel)
-    )
-    if error != driver.CUresult.CUDA_SUCCESS:
-        raise ScheduleError(f"launch_kernel({kernel.name}): occupancy unknown ({error.name})")
-    sms = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-    if many > per_sm * sms:
+    most = most_at_once(kernel, function, torch.cuda.current_device())
+    if many > most:
         raise ScheduleError(
             f"launch_kernel({kernel.name}): {many} CTAs must run at once, the device takes "
-            f"{per_sm} on each of {sms} SMs; use at most {per_sm * sms} together"
+            f"{most}; use at most {most} together"
         )

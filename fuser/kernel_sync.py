@@ -303,19 +303,21 @@ class ClusterWait:
 
 @dataclass(frozen=True, slots=True)
 class BlockSerializeWait:
-    """Block until `semaphore[index] == turn`, then join the executing threads by a `BlockSync` 0.
+    """Block until `semaphore[index] == turn`, then join the executing threads by a `BlockSync`.
 
-    Blocks: all threads of the CTA, until the value is seen (acquire at `scope`) and all are here.
+    Blocks: all threads of the role, until the value is seen (acquire at `scope`) and all are here.
     Orders: what the release of that value released before what follows in this CTA, in the generic
             proxy.  TMA accesses of what other CTAs wrote also need `FenceAsyncProxy(GLOBAL)` after
             it.
-    Needs:  all threads of the CTA; a CTA that releases this turn and is sure to run.
+    Needs:  all threads of the role, or of the CTA outside roles, whose own `barrier` is; a CTA that
+            releases this turn and is sure to run.
     """
 
     semaphore: Semaphore
     index: Expr
     turn: Expr
     scope: Scope = Scope.GPU
+    barrier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,17 +342,20 @@ class BlockSerializeRelease:
 class GridSync:
     """Join the threads of all `ctas` CTAs that use `semaphore[index]`, and leave that at 0.
 
-    Blocks: all threads of the CTA, until those of all the others are here, too.
+    Blocks: all threads of the role, until those of all the other CTAs are here, too.
     Orders: what any of these threads did, and has observed, before what any of them does behind it,
             at gpu scope in the generic proxy; not asynchronous writes still in flight.  TMA
             accesses of what other CTAs wrote also need `FenceAsyncProxy(GLOBAL)` after it.
-    Needs:  all threads of each of these CTAs; that all of them run at once: CTAs of one number
-            after the other, `ctas` of which `Kernel.together` grants, or "co-resident".
+    Needs:  all threads of each of these CTAs, or of one role, the same in each of them, that join
+            by a `BlockSync` of its own number `barrier` first; that all of them run at once: CTAs
+            of one number after the other, `ctas` of which `Kernel.together` grants, or
+            "co-resident".
     """
 
     semaphore: Semaphore
     index: Expr
     ctas: Expr
+    barrier: int = 0
 
 
 @dataclass(frozen=True, slots=True)

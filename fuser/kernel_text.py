@@ -207,11 +207,13 @@ def _sync_line(stmt: kir.Sync) -> str:
             return f"cluster_arrive({'relaxed' if relaxed else 'release'})"
         case kir.ClusterWait():
             return "cluster_wait()"
-        case kir.BlockSerializeWait(semaphore, index, turn, scope):
+        case kir.BlockSerializeWait(semaphore, index, turn, scope, barrier):
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
+            note += f", barrier {barrier}" if barrier else ""
             return f"block_serialize_wait({semaphore.name}[{index}], turn={turn}{note})"
-        case kir.GridSync(semaphore, index, ctas):
-            return f"grid_sync({semaphore.name}[{index}], {ctas} ctas)"
+        case kir.GridSync(semaphore, index, ctas, barrier):
+            note = f", barrier {barrier}" if barrier else ""
+            return f"grid_sync({semaphore.name}[{index}], {ctas} ctas{note})"
         case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
             note += ", relaxed" if relaxed else ""

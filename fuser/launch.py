@@ -58,6 +58,43 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
     return function
 
 
+def start(
+    function: int,
+    shape: tuple[int, int, int, int, int, int, int],
+    stream: int,
+    arguments: int,
+    *,
+    together: bool,
+) -> None:
+    """Launch a function; `together`: all its CTAs at once, or an error.
+
+    A cooperative launch takes no longer than any other (H200, 128 CTAs, in a graph: 4.58 us against
+    4.57), and keeps two kernels on two streams from holding half of the device each.
+
+    Source: CUDA driver API, cuLaunchCooperativeKernel.
+    """
+    if together:
+        launcher.launchCooperativeKernel(function, *shape, stream, arguments)
+    else:
+        launcher.launchKernel(function, *shape, stream, arguments, 0)
+
+
+def most_at_once(kernel: kir.Kernel, function: int, device: int) -> int:
+    """Return how many CTAs of a kernel a device runs at once, if nothing else runs.
+
+    Raises
+    ------
+    ScheduleError
+        If the driver does not say.
+    """
+    error, per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        driver.CUfunction(function), kernel.threads, codegen.shared_bytes(kernel)
+    )
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise ScheduleError(f"launch({kernel.name}): occupancy unknown ({error.name})")
+    return int(per_sm) * torch.cuda.get_device_properties(device).multi_processor_count
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """All that a call with these shapes needs but addresses and numbers."""
@@ -110,6 +147,8 @@ class BoundKernel:
         names = codegen.parameters(kernel)
         count = len(names) - len(self.maps)
         raw = np.zeros(64 * (count + 2 * len(self.maps) + 1), dtype=np.uint8)
+        if kernel.residency == "co-resident":
+            _check_fits(binding, most_at_once(kernel, function.ptr, device.index or 0))
         self._base = -(-raw.ctypes.data // 64) * 64
         self._raw = raw[self._base - raw.ctypes.data :]
         offsets = {name: 64 * n for n, name in enumerate(names[:count])}
@@ -132,6 +171,7 @@ class BoundKernel:
         spaces = {t.name: shape(t, values) for t in kernel.tensors if t.name in kernel.workspaces}
         self._views = binding.views | spaces
         self._scratch = scratch(kernel, values, device)
+        self._together = kernel.residency == "co-resident"
         self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
         self._scalars = [
             (self._raw[offsets[s.name] : offsets[s.name] + 8].view(_NUMPY[s.dtype]), where[s.name])
@@ -178,18 +218,12 @@ class BoundKernel:
 
     def start(self, stream: int) -> None:
         """Launch with the argument values of the last call."""
-        launcher.launchKernel(
+        start(
             self._function,
-            self.grid,
-            1,
-            1,
-            self.threads,
-            1,
-            1,
-            self.smem_bytes,
+            (self.grid, 1, 1, self.threads, 1, 1, self.smem_bytes),
             stream,
             self._pointers_at,
-            0,
+            together=self._together,
         )
 
     def _encode(self, made: TensorMap, address: int) -> bytes:
@@ -199,6 +233,15 @@ class BoundKernel:
         steps = tuple(strides[axis] * nbytes for axis in made.axes[1:])
         return encode(
             made.tensor.name, made.tensor.dtype, address, dims, steps, made.box, made.swizzle
+        )
+
+
+def _check_fits(binding: Binding, most: int) -> None:
+    if binding.grid > most:
+        params = binding.launch.params
+        raise ScheduleError(
+            f'{type(params).__name__}(residency="co-resident"): {binding.grid} CTAs, the device '
+            f'runs {most} at once; use residency="ticket", or fewer splits'
         )
 
 
@@ -221,6 +264,17 @@ SWIZZLE = {
     64: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
     128: driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
 }
+
+
+def _promotion(row_nbytes: int) -> driver.CUtensorMapL2promotion:
+    """Return how much the L2 fetches at a time: no more than a row of a box has.
+
+    Measured on an H200: rows of 128 bytes of operands that come from memory, products by split K,
+    take 1 to 8 % longer where 256 bytes are fetched.
+    """
+    if row_nbytes > 128:
+        return driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+    return driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 
 
 def encode(
@@ -253,7 +307,7 @@ def encode(
         [driver.cuuint32_t(1) for _ in dims],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         SWIZZLE[swizzle_bytes],
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        _promotion(box[0] * dtype.nbytes),
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if error != driver.CUresult.CUDA_SUCCESS:

@@ -20,8 +20,8 @@ from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, T
 
 GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
-BATCH = 8
-"""Sums of other CTAs that a thread loads at a time."""
+BATCH = 64
+"""Registers for sums of other CTAs that a thread loads at a time."""
 
 
 class ProductLowering(TileLowering):
@@ -49,7 +49,8 @@ class ProductLowering(TileLowering):
         if shared:
             steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
             grid = (SPLITS >= 1, *grid, *(many >= SPLITS for many in steps))
-            body = (kir.Let(SPLIT, kir.BLOCK % SPLITS), *body)
+            number = kir.BLOCK // self._count() if self.neighbours else kir.BLOCK % SPLITS
+            body = (kir.Let(SPLIT, number), *body)
         strides = unknown_strides(self.tensors.values(), self.extents)
         sums = self.extents[tiling.outer + 2 :]
         return kir.Kernel(
@@ -71,8 +72,8 @@ class ProductLowering(TileLowering):
             cluster=self._ctas,
             workspaces=tuple(tensor.name for tensor in self.workspaces),
             semaphores=(self._turns(),) if shared else (),
-            residency="ticket" if shared else "any",
-            together=SPLITS if self.scattered else 1,
+            residency="any" if not shared else "co-resident" if self.neighbours else "ticket",
+            together=SPLITS if self.scattered and not self.neighbours else 1,
         )
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
@@ -148,7 +149,7 @@ class ProductLowering(TileLowering):
             part, name = whole, self.accumulator(product).name
             if self.scattered:
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
-                self._added(math, whole, part, first + column)
+                self._added(math, whole, part, GROUP + column // width)
             elif whole.layout.shape[-1] != width:
                 assert isinstance(first, int), "registers have numbers"
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
@@ -255,26 +256,26 @@ class ProductLowering(TileLowering):
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
 
     def _added(
-        self, math: Arithmetic, whole: kir.Fragment, part: kir.Fragment, column: Expr
+        self, math: Arithmetic, whole: kir.Fragment, part: kir.Fragment, group: Expr
     ) -> None:
         """Add up columns of the sums of all CTAs of this tile, in the order of their splits.
 
         Several are on their way at a time, for each takes as long as all of them.
         """
-        width = part.layout.shape[-1]
         wide = min(part.layout.vector, 16 // part.dtype.nbytes)
-        many, batch = min(self.params.splits - 1, BATCH), Var("s")
+        each = max(prod(part.layout.shape) // self.threads, 1)
+        many, batch = min(self.params.splits - 1, max(BATCH // each, 1)), Var("s")
         loads: list[kir.Stmt] = []
         sums: list[kir.Stmt] = []
         for turn in range(many):
             one = batch * many + turn + 1
             more = replace(part, name=f"{part.name}_{turn}")
-            load = kir.Load(more, self.part_of(whole, one, column, width), wide)
+            load = kir.Load(more, self.part_of(whole, one, group), wide)
             loads.append(kir.IfThenElse(one < SPLITS, (load,)))
             add = kir.Compute(part, "add", (part, more))
             sums.append(kir.IfThenElse(one < SPLITS, (add,)))
         math.math += [
-            kir.Load(part, self.part_of(whole, 0, column, width), wide),
+            kir.Load(part, self.part_of(whole, 0, group), wide),
             kir.ForLoop(batch, ceildiv(SPLITS - 1, many), (*loads, *sums)),
         ]
 

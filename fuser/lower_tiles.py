@@ -73,6 +73,11 @@ class TileLowering:
         self.splits: Expr = SPLITS if shared else 1
 
     @property
+    def neighbours(self) -> bool:
+        """Whether CTAs of one part of K follow one another, rather than those of one tile."""
+        return self.params.splits > 1 and self.params.residency == "co-resident"
+
+    @property
     def _ctas(self) -> int:
         """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1]
@@ -117,6 +122,8 @@ class TileLowering:
         number: Expr = kir.BLOCK // (self._ctas * self.splits)
         if self.params.persistent:
             number = number + TURN * (kir.GRID // self._ctas)
+        if self.neighbours:
+            number = kir.BLOCK % self._count()
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
         down, across = self._lines(tiling.rows), self._lines(tiling.cols)
         rest: Expr = TILE
@@ -197,28 +204,35 @@ class TileLowering:
                     "be rounded in every turn; leave accumulate out, or use splits=1"
                 )
             if self.scattered:
-                box = self.part_of(acc, SPLIT, 0, acc.layout.shape[-1])
-                out.append(kir.Store(box, acc, 2))
-                out.append(kir.GridShare(box.tensor.name, self._turns(), TILE, SPLITS))
+                out += self._parted(acc)
+                out.append(kir.GridShare(f"W_{acc.name}", self._turns(), TILE, SPLITS))
             else:
-                box = self._workspace(acc, 1, TILE)
+                box = self._workspace(acc, 1, TILE, acc.layout.shape[-1])
                 out.append(
                     kir.GridSum(acc, box, self._turns(), TILE, SPLIT, SPLITS, self._staged(acc))
                 )
         return out
 
-    def part_of(self, acc: kir.Fragment, split: Expr, column: Expr, columns: int) -> kir.Box:
-        """Return columns of the sums that a CTA of this tile has stored."""
-        whole = self._workspace(acc, SPLITS, TILE * SPLITS + split)
-        return replace(
-            whole,
-            origin=(*whole.origin[:-1], column),
-            shape=(*whole.shape[:-1], columns),
-        )
+    def _parted(self, acc: kir.Fragment) -> list[kir.Stmt]:
+        """Store sums: columns that are added up together lie together."""
+        width = self.params.columns
+        layout = replace(acc.layout, shape=(*acc.layout.shape[:-1], width))
+        part = kir.Fragment(f"{acc.name}_mine", acc.dtype, layout)
+        out: list[kir.Stmt] = []
+        for group in range(acc.layout.shape[-1] // width):
+            out.append(kir.Slice(part, acc, group * width))
+            out.append(kir.Store(self.part_of(acc, SPLIT, group), part, 2))
+        return out
 
-    def _workspace(self, acc: kir.Fragment, parts: Expr, part: Expr) -> kir.Box:
-        """Return a place for sums: one part of so many that each tile has."""
-        *outer, rows, cols = acc.layout.shape
+    def part_of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
+        """Return a group of columns of the sums that a CTA of this tile has stored."""
+        groups = acc.layout.shape[-1] // self.params.columns
+        part = (TILE * SPLITS + split) * groups + group
+        return self._workspace(acc, SPLITS * groups, part, self.params.columns)
+
+    def _workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
+        """Return a place for some columns of sums: one part of so many that each tile has."""
+        *outer, rows, _ = acc.layout.shape
         extents: tuple[Expr, ...] = (*outer, self._count() * parts * rows, cols)
         strides = (*(0 for _ in outer), cols, 1)
         aligned = gcd(16 // acc.dtype.nbytes, cols)
@@ -226,7 +240,7 @@ class TileLowering:
         if made not in self.workspaces:
             self.workspaces.append(made)
         origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
-        return kir.Box(made, origin, acc.layout.shape, extents)
+        return kir.Box(made, origin, (*outer, rows, cols), extents)
 
     def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
         """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""

@@ -193,13 +193,13 @@ def _scattered(
         each = max(8, wide // splits // 8 * 8)
         best = replace(
             alone,
-            split="pipelined",
             prefetch=alone.stages - 1,
             persistent=False,
             registers=None,
             columns=next(c for c in range(each, 0, -8) if wide % c == 0),
             splits=splits,
             meet="scatter",
+            residency="co-resident",
         )
     return best
 

@@ -7,7 +7,15 @@ from typing import Literal
 
 from fuser.arch import launch_registers
 from fuser.errors import ScheduleError
-from fuser.params import MAX_STAGES, Mechanism, Meet, Prologue, check_prologue, check_splits
+from fuser.params import (
+    MAX_STAGES,
+    Mechanism,
+    Meet,
+    Prologue,
+    Residency,
+    check_prologue,
+    check_splits,
+)
 
 Split = Literal["pipelined", "cooperative", "ping_pong"]
 """Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
@@ -64,11 +72,16 @@ class MatmulParams:
         along K, pointwise, small enough; any other is stored).
     splits : int
         CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
-        fewer where K has not so many steps.  ``split="pipelined"``, one CTA a tile only.
+        fewer where K has not so many steps.  Not persistent.
     meet : {"vectorized", "tma", "scatter"}
         How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
         them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
         `splits`-th group of the epilogue's columns, and goes on with that.
+    residency : {"ticket", "co-resident"}
+        Why CTAs that share a tile may wait for each other.  They draw numbers as they start, and
+        those of a tile follow one another.  Or the launch asks for all CTAs at once, and refuses
+        more than the device runs; then neighbours take tiles of one part of K, and the L2 serves
+        what they read in common once.
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
@@ -98,6 +111,7 @@ class MatmulParams:
     stacked: bool = False
     splits: int = 1
     meet: Meet = "vectorized"
+    residency: Residency = "ticket"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -147,12 +161,16 @@ class MatmulParams:
                 f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
                 'slots of other CTAs; use split="cooperative"'
             )
-        check_splits("MatmulParams", self.splits, self.meet)
-        if self.splits > 1 and (self.split != "pipelined" or self.persistent):
+        check_splits("MatmulParams", self.splits, self.meet, self.residency)
+        if self.splits > 1 and self.persistent:
             raise ScheduleError(
-                f"MatmulParams(splits={self.splits}, split={self.split!r}, persistent="
-                f"{self.persistent}): CTAs with no roles and one tile each share it; "
-                'use split="pipelined" and persistent=False, or use splits=1'
+                f"MatmulParams(splits={self.splits}, persistent=True): CTAs with one tile each "
+                "share it; use persistent=False, or splits=1"
+            )
+        if self.splits > 1 and self.cluster != (1, 1):
+            raise ScheduleError(
+                f"MatmulParams(splits={self.splits}, cluster={self.cluster}): CTAs of a cluster "
+                "draw no tickets; use cluster=(1, 1), or splits=1"
             )
         self._check_registers()
         self._check_accumulators()

@@ -15,6 +15,10 @@ Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
 MEET = ("vectorized", "tma", "scatter")
+Residency = Literal["ticket", "co-resident"]
+"""Why CTAs may wait for each other: those of a tile draw numbers one after the other as they start;
+or the launch runs all CTAs at once, or none."""
+RESIDENCY: tuple[Residency, ...] = ("ticket", "co-resident")
 """The ways in which CTAs meet."""
 
 MAX_STAGES = 8
@@ -186,7 +190,7 @@ class ReductionParams(PointwiseParams):
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
-        check_splits("ReductionParams", self.splits, self.meet, MAX_REDUCTION_SPLITS)
+        check_splits("ReductionParams", self.splits, self.meet, most=MAX_REDUCTION_SPLITS)
         if self.meet != "vectorized":
             raise ScheduleError(
                 f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
@@ -223,8 +227,10 @@ def check_prologue(params: str, prologue: str) -> None:
         )
 
 
-def check_splits(params: str, splits: int, meet: str, most: int = MAX_SPLITS) -> None:
-    """Refuse a number of CTAs that share a tile, or a way for them to meet.
+def check_splits(
+    params: str, splits: int, meet: str, residency: str = "ticket", most: int = MAX_SPLITS
+) -> None:
+    """Refuse a number of CTAs that share a tile, a way for them to meet, or why they may.
 
     Raises
     ------
@@ -238,3 +244,6 @@ def check_splits(params: str, splits: int, meet: str, most: int = MAX_SPLITS) ->
     if meet not in MEET:
         words = ", ".join(f'"{one}"' for one in MEET)
         raise ScheduleError(f"{params}(meet={meet!r}): unknown; use one of {words}")
+    if residency not in RESIDENCY:
+        words = ", ".join(f'"{one}"' for one in RESIDENCY)
+        raise ScheduleError(f"{params}(residency={residency!r}): unknown; use one of {words}")

@@ -154,7 +154,9 @@ def build(
     return Program(fusion, params, shapes, tuple(launches), intermediates(fusion, cut))
 
 
-def chosen(segment: Segment, params: Params | None, loops: Sequence[int]) -> Params:
+def chosen(
+    segment: Segment, params: Params | None, loops: Sequence[int], sms: int = SM_90A.sms
+) -> Params:
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
     Parameters
@@ -165,11 +167,13 @@ def chosen(segment: Segment, params: Params | None, loops: Sequence[int]) -> Par
         What the user gave.
     loops : sequence of int
         Extents of the loop axes of its domain.
+    sms : int
+        Streaming multiprocessors of the device.
     """
     if segment.domain.products:
         if isinstance(params, MatmulParams | AmpereParams):
             return params
-        return default_matmul_params(segment.fusion, segment.domain, loops)
+        return default_matmul_params(segment.fusion, segment.domain, loops, sms)
     if isinstance(params, ReductionParams) and not segment.domain.reductions:
         return params.pointwise()
     if isinstance(params, PointwiseParams):

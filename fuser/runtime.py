@@ -146,12 +146,12 @@ class Executable:
         if out is not None:
             for tv, tensor in zip(self.fusion.outputs, out, strict=True):
                 specs[tv.name] = _spec(tensor)
-        shapes = classify(self.fusion, self.params, specs, extents)
+        sms = torch.cuda.get_device_properties(device).multi_processor_count
+        shapes = classify(self.fusion, self.params, specs, extents, sms)
         program = self._programs.get(shapes)
         if program is None:
             program = build(self.fusion, self.params, shapes)
             self._programs[shapes] = program
-        sms = torch.cuda.get_device_properties(device).multi_processor_count
         bindings = bind(program, specs, sms=sms, free=extents)
         kernels = [self._kernel(program, b, device) for b in bindings if b.grid]
         sizes = [(shape_of(tv, values), _TORCH[tv.dtype]) for tv in self.fusion.outputs]

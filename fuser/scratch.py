@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
+from cuda.bindings import driver
 
 from fuser import codegen
 from fuser import kernel_ir as kir
@@ -43,13 +46,59 @@ def counts(kernel: kir.Kernel, values: Mapping[Var, Expr]) -> dict[str, int]:
     return {name: max(known.get(name, 1), 1) for name in codegen.counters(kernel)}
 
 
-@dataclass(frozen=True, slots=True)
+ALIGNED = 32
+"""Integers of each semaphore begin at multiples of it: in lines of the L2 that no other shares."""
+FEWEST = 4096
+"""Integers that a stream gets at least, so that most kernels find enough."""
+
+_Where = tuple[torch.device, int, int]
+
+_zeroed: dict[_Where, torch.Tensor] = {}
+_captures: dict[tuple[torch.device, int], int] = {}
+
+
+def zeroed(device: torch.device, stream: int, many: int) -> torch.Tensor:
+    """Return integers that are 0 for the next launch on a stream, the same for all its launches.
+
+    Every kernel leaves its counters at 0, and launches on one stream are in order, so all kernels
+    share what a stream has.  What is captured has its own, zeroed whenever the graph is replayed,
+    for it may run beside anything: once for all its launches on that stream.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where they lie.
+    stream : int
+        Torch's current one.
+    many : int
+        32-bit integers, at least.
+    """
+    capture = _capture(stream)
+    if capture and _captures.get((device, stream)) != capture:
+        _zeroed.pop((device, stream, _captures.get((device, stream), -1)), None)
+        _captures[device, stream] = capture
+    found = _zeroed.get((device, stream, capture))
+    if found is None or found.numel() < many:
+        size = max(FEWEST, 1 << (many - 1).bit_length())
+        found = torch.zeros(size, dtype=torch.int32, device=device)
+        _zeroed[device, stream, capture] = found
+    return found
+
+
+def _capture(stream: int) -> int:
+    """Return which capture a stream is in, 0 if none."""
+    if not torch.cuda.is_current_stream_capturing():
+        return 0
+    _, _, number, *_ = driver.cuStreamGetCaptureInfo(stream)
+    return int(number)
+
+
+@dataclass(slots=True)
 class Scratch:
     """The scratch memory of a kernel whose integers are known.
 
     Workspaces are lent for one launch; torch gives their memory to later work of the same stream
-    only.  Semaphores and the ticket are 0 before a launch and after it, so each stream has its own
-    for good: launches on one stream are in order, those on two may meet.
+    only.  Semaphores and the ticket are 0 before a launch and after it (`zeroed`).
 
     Parameters
     ----------
@@ -64,7 +113,8 @@ class Scratch:
     workspaces: dict[str, int]
     counters: dict[str, int]
     device: torch.device
-    _zeroed: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    _memory: torch.Tensor | None = None
+    _views: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def lend(self, stream: int) -> dict[str, torch.Tensor]:
         """Return memory for one launch on a stream, which must be torch's current one."""
@@ -74,21 +124,27 @@ class Scratch:
         }
         if not self.counters:
             return lent
-        if torch.cuda.is_current_stream_capturing():
-            return lent | self._zeros()  # the graph's own, zeroed whenever it is replayed
-        if stream not in self._zeroed:
-            self._zeroed[stream] = self._zeros()
-        return lent | self._zeroed[stream]
+        places = list(
+            accumulate((-(-n // ALIGNED) * ALIGNED for n in self.counters.values()), initial=0)
+        )
+        memory = zeroed(self.device, stream, places[-1])
+        if memory is not self._memory:
+            self._memory = memory
+            self._views = {
+                name: memory[at : at + many]
+                for (name, many), at in zip(self.counters.items(), places[:-1], strict=True)
+            }
+        return lent | self._views
 
     def forget(self, stream: int) -> None:
-        """Take new semaphores for the next launch on a stream: one did not start."""
-        self._zeroed.pop(stream, None)
-
-    def _zeros(self) -> dict[str, torch.Tensor]:
-        return {
-            name: torch.zeros(many, dtype=torch.int32, device=self.device)
-            for name, many in self.counters.items()
-        }
+        """Let the next launch on a stream begin with zeros: one did not start, or did not end."""
+        if self.counters and _zeroed.pop((self.device, stream, _capture(stream)), None) is not None:
+            warnings.warn(
+                f"launch: a kernel whose CTAs meet did not run on stream {stream:#x}; the next one "
+                "begins with new semaphores",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def scratch(kernel: kir.Kernel, values: Mapping[Var, Expr], device: torch.device) -> Scratch:

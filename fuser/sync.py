@@ -76,6 +76,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a read of a slot that cp.async of many threads filled, after each has awaited its own;
     - the release of a turn, after ordinary reads and writes of workspaces by many threads.
 
+    Waits for turns and meetings of CTAs join the threads themselves, by the barrier of their role.
+
     Loops are walked until the state at their entry is stable, so what the previous iteration left
     open counts.  The join stands before the statement that needs it, outside of any `Elect`.
     """
@@ -113,6 +115,9 @@ class _Joiner:
         out: list[kir.Stmt] = []
         for stmt in body:
             match stmt:
+                case kir.BlockSerializeWait() | kir.GridSync():
+                    state = self._after(stmt, state, alone=False)
+                    out.append(replace(stmt, barrier=self.barrier))
                 case kir.ForLoop(_, _, inner):
                     new, after = self._loop(inner, state)
                     alone, after_alone = self._loop(inner, state.joined())

@@ -32,6 +32,9 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     f"`{line(stmt)}` meets {threads} threads at barrier {number}; need barrier "
                     f"0..{NAMED - 1} and a multiple of {kir.WARP} threads, at most the CTA's {most}"
                 )
+        case kir.BlockSerializeWait(barrier=number) | kir.GridSync(barrier=number):
+            if not 0 <= number < NAMED:
+                yield f"`{line(stmt)}` joins at barrier {number}; a CTA has 0..{NAMED - 1}"
         case kir.MBarrierArrive(_, _, scope, cta):
             yield from _remote(stmt, place, scope, cta)
         case kir.MBarrierArriveExpectTx(_, _, nbytes) | kir.MBarrierExpectTx(_, _, nbytes):
@@ -88,11 +91,11 @@ def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield warpgroups(stmt, place)
         case kir.MBarrierInit() | kir.MBarrierInvalidate() | kir.BlockSerializeRelease():
             yield from alone(stmt, place)
-        case kir.BlockSerializeWait() | kir.GridSync() if place.role or place.elected:
-            inside = "an elect" if place.elected else f"role {place.role}"
+        case kir.BlockSerializeWait() | kir.GridSync() if place.elected:
+            whose = f"role {place.role}" if place.role else "the CTA"
             yield (
-                f"`{line(stmt)}` stands inside {inside}; all {place.kernel.threads} threads of the "
-                "CTA must reach it: move it out"
+                f"`{line(stmt)}` stands inside an elect; all {place.warps * kir.WARP} threads of "
+                f"{whose} must reach it: move it out"
             )
         case _:
             pass

@@ -18,7 +18,7 @@ from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, 
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import Role, roles
 from fuser.ops import accumulator
-from fuser.params import MAX_STAGES, Meet, Prologue
+from fuser.params import MAX_STAGES, RESIDENCY, Meet, Prologue, Residency
 from fuser.segment import segments
 from fuser.shape_class import Choices
 from fuser.validate_mma import STEP_NBYTES
@@ -221,12 +221,12 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     )
     if need.in_bytes and need.brings(params):
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
-    alone = need.half or split != "pipelined" or params.persistent
+    alone = need.half or params.persistent or params.cluster != (1, 1)
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
     params = replace(params, splits=_splits(draw, alone=alone))
-    return replace(params, meet=_meet(draw, need, params))
+    return replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
 
 
 def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
@@ -255,9 +255,9 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
         columns=columns,
         prologue=_prologue(draw, need),
     )
-    alone = need.half or observe != "groups" or params.persistent
+    alone = need.half or params.persistent
     params = replace(params, splits=_splits(draw, alone=alone))
-    return replace(params, meet=_meet(draw, need, params))
+    return replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
 
 
 def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Meet:
@@ -265,6 +265,11 @@ def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams)
     if params.splits == 1:
         return "vectorized"
     return draw(st.sampled_from(need.meetings(params)))
+
+
+def _residency(draw: st.DrawFn, params: MatmulParams | AmpereParams) -> Residency:
+    """Draw why they may wait for each other."""
+    return "ticket" if params.splits == 1 else draw(st.sampled_from(RESIDENCY))
 
 
 def _splits(draw: st.DrawFn, *, alone: bool) -> int:

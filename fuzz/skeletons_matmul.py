@@ -16,7 +16,7 @@ from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
-from fuser.params import Mechanism, Meet, Prologue
+from fuser.params import Mechanism, Meet, Prologue, Residency
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
@@ -195,6 +195,7 @@ def hopper(
     stacked: bool = False,
     splits: int = 1,
     meet: Meet = "vectorized",
+    residency: Residency = "ticket",
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -214,6 +215,7 @@ def hopper(
         stacked=stacked,
         splits=splits,
         meet=meet,
+        residency=residency,
     )
 
 
@@ -274,6 +276,23 @@ MATMULS: dict[str, Schedule] = {
     "split_scatter_ampere": Schedule(
         linear,
         AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="scatter"),
+    ),
+    "split_roles": Schedule(linear, hopper("cooperative", 2, 0, splits=3)),
+    "split_roles_neighbours": Schedule(
+        gated, hopper("cooperative", 2, 1, splits=3, stacked=True, residency="co-resident")
+    ),
+    "split_tma_roles": Schedule(
+        linear, hopper("cooperative", 2, 1, splits=3, columns=8, meet="tma")
+    ),
+    "split_scatter_roles": Schedule(
+        linear,
+        hopper("cooperative", 3, 1, splits=3, columns=8, meet="scatter", residency="co-resident"),
+    ),
+    "split_scatter_neighbours": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=2, meet="scatter", residency="co-resident")
+    ),
+    "split_ampere_roles": Schedule(
+        linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, splits=2)
     ),
     "split_ampere": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)

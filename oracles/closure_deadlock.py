@@ -6,6 +6,7 @@ from fuser import kernel_ir as kir
 from oracles.closure_code import Do
 from oracles.closure_state import Agent, State
 from oracles.closure_story import Story, waited_barrier, waits_for
+from oracles.closure_turns import meeting
 from oracles.closure_words import concrete, iteration
 from oracles.witness import Mark, Row
 
@@ -112,7 +113,7 @@ def _wanted(story: Story, state: State, a: Agent, i: Do) -> tuple[str, str]:
             turn = state.turns.get((a.kind.cta, number))
             return text, f"{turn.count if turn else 0} of {threads} threads have come"
         case kir.GridSync(semaphore):
-            turn = state.turns.get((-2, 0))
+            turn = state.turns.get(meeting(story.world.kernel, semaphore))
             come = f"{turn.count if turn else 0} of {turn.threads if turn else 0} threads have come"
             return f"the CTAs of {semaphore.name}", come
         case kir.BlockSerializeWait(semaphore):

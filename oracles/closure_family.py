@@ -23,13 +23,14 @@ from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
-from oracles.arithmetic import UnsupportedError
+from oracles.arithmetic import UnsupportedError, replace_tree
 from oracles.closure_code import FAMILY, Code, Do, Enter
 from oracles.closure_controls import controls
 from oracles.closure_linear import linear
 from oracles.preconditions import fixed_grid
 from oracles.sites import touches
 
+_PLACE = Var("place")
 MANY = 20
 """CTAs of one family that are followed at once."""
 _TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
@@ -136,13 +137,22 @@ def family_of(kernel: kir.Kernel) -> Family:
     for stmt in kernel.walk():
         if isinstance(stmt, _TURN):
             index = _whole(stmt.index, lets)
-            place = stmt.turn if not isinstance(stmt, kir.GridSync) else kir.BLOCK % stmt.ctas
+            place = _met(index, stmt) if isinstance(stmt, kir.GridSync) else stmt.turn
             found.append(_family(kernel, index, _whole(place, lets)))
     families = {family for family in found if family is not None}
     indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, _TURN)}
     if len(families) != 1 or len(indices) != 1:
         raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
     return families.pop()
+
+
+def _met(index: Expr, stmt: kir.GridSync) -> Expr:
+    """Return the place of a CTA among those that it meets."""
+    match index:
+        case Op(Kind.MOD, kir.BLOCK, others):
+            return kir.BLOCK // others
+        case _:
+            return kir.BLOCK % stmt.ctas
 
 
 def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
@@ -213,8 +223,9 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
                 numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
             case _:
                 box = touches(stmt)
-                places = (*controls(stmt).values(), *(box.origin if box is not None else ()))
-                tests = [_whole(expr, lets) for expr in places]
+                tests = [_whole(expr, lets) for expr in controls(stmt).values()]
+                for origin in box.origin if box is not None else ():
+                    numbers += _apart(_whole(origin, lets), family)
         while tests:
             asked = tests.pop()
             if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
@@ -235,12 +246,40 @@ def _compared(expr: Expr, family: Family) -> list[int]:
     """Return the numbers of an expression that has nothing but a CTA's place in it."""
     if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
         expr = expr.a - expr.b
-    constant, parts = linear(expr)
-    own = variables(family.place) | variables(family.count) | {kir.GRID}
+    constant, parts = linear(_of_place(expr, family))
+    own = variables(family.count) | {kir.GRID, _PLACE}
+    if family.consecutive:
+        own |= variables(family.place) | {FAMILY}
     if not parts or not all(variables(atom) <= own for atom in parts):
         return []
-    inside = [n for atom in parts for n in _parts(atom) if isinstance(n, int)]
-    return [abs(constant), *inside]
+    return [abs(constant), *_inside(parts)]
+
+
+def _apart(origin: Expr, family: Family) -> list[int]:
+    """Return how many places further a box lies than one that begins where a CTA's place says."""
+    try:
+        constant, parts = linear(_of_place(origin, family))
+    except UnsupportedError:
+        return []  # of this CTA alone
+    own = variables(family.count) | {kir.GRID, _PLACE}
+    found = {atom: n for atom, n in parts.items() if n and _PLACE in variables(atom)}
+    if not found or not all(variables(atom) <= own for atom in found):
+        return []
+    step = min(abs(n) for n in found.values())
+    return [-(-abs(constant) // step), *_inside(found)]
+
+
+def _of_place(expr: Expr, family: Family) -> Expr:
+    """Write an expression over a CTA's place and the number of its family."""
+    expr = replace_tree(expr, family.place, _PLACE)
+    expr = replace_tree(expr, family.number, FAMILY) if family.number != 0 else expr
+    if not family.consecutive and kir.BLOCK in variables(expr):
+        raise UnsupportedError(f"{expr} tells the place of a CTA in a way of its own")
+    return expr
+
+
+def _inside(atoms: Iterable[Expr]) -> list[int]:
+    return [n for atom in atoms for n in _parts(atom) if isinstance(n, int)]
 
 
 def private(code: Code) -> frozenset[int]:

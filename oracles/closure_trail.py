@@ -146,6 +146,7 @@ class Trail:
         """Note whom the step meets at a barrier of threads."""
         cta, index = a.kind.cta, a.kind.index
         kernel = self.world.kernel
+        threads = step.site.place.warps * kir.WARP
         match step.stmt:
             case kir.BlockSync(number, threads):
                 self._join(step, ("barrier", cta, number), a.kind.count, threads)
@@ -153,10 +154,10 @@ class Trail:
                 self._join(step, ("barrier", cta, number), a.kind.count, threads)
                 step.takes.clear()
             case kir.BlockSerializeWait(semaphore):
-                self._join(step, ("turn", cta), a.kind.count, kernel.threads)
+                self._join(step, ("turn", cta), a.kind.count, threads)
                 step.takes.add(("semaphore", semaphore.name, step.values["turn"]))
             case kir.GridSync(semaphore):
-                many = step.values["ctas"] * kernel.threads
+                many = step.values["ctas"] * threads
                 self._join(step, ("grid", semaphore.name), a.kind.count, many)
             case kir.BlockSerializeRelease(semaphore):
                 step.gives.add(("semaphore", semaphore.name, step.values["turn"]))

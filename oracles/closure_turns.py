@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr
+from fuser.kernel_text import line
 from oracles.closure_code import Do, Site
 from oracles.closure_family import family_of
 from oracles.closure_rules import Rule
@@ -23,25 +24,56 @@ Key = tuple[str, Expr]
 def take_turn(
     world: World, state: State, a: Agent, do: Do, stmt: kir.BlockSerializeWait, k: int
 ) -> None:
-    """Wait for a turn with all threads of the CTA."""
+    """Wait for a turn with all threads of a role, or of the CTA."""
     site, cta = do.site, a.kind.cta
-    world.checked += 1
-    if site.elected or site.place.warps * kir.WARP != world.kernel.threads:
-        says = "block_serialize_wait is executed by all threads of the CTA only"
-        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-    meet = state.turns.setdefault((cta, -1), Turn(world.kernel.threads))
+    _whole_role(world, state, site, stmt.barrier, k)
+    threads = site.place.warps * kir.WARP
+    meet = state.turns.setdefault(_place(cta, site), Turn(threads))
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "turn"
-    if meet.count < world.kernel.threads:
+    if meet.count < threads:
         return
     key = _key(world, state, site, stmt.semaphore, do.index, k)
     if not world.follows_turns:
-        _go_on(state, cta, 0)
+        _go_on(state, cta, site, 0)
         return
     semaphore = state.semaphores.setdefault(key, Semaphore())
     semaphore.asking = (*semaphore.asking, (cta, do.values["turn"](a.env), site.index, k))
     _serve(world, state, key, semaphore)
+
+
+def _whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
+    """Check that all threads of a role reach a statement, which join by a barrier of their own."""
+    world.checked += 1
+    says = ""
+    if site.elected:
+        says = f"`{line(site.stmt)}` is executed by all threads of a role only"
+    for other in world.code.sites:
+        match other.stmt:
+            case (
+                kir.BlockSync(number)
+                | kir.NamedArrive(number)
+                | kir.BlockSerializeWait(barrier=number)
+                | kir.GridSync(barrier=number)
+            ) if number == barrier and _role(other) != _role(site):
+                says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
+            case kir.GridSync() if isinstance(site.stmt, kir.GridSync):
+                if _role(other) != _role(site):
+                    says = f"one role of each CTA meets, and {other.where} is another's"
+            case _:
+                pass
+    if says:
+        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+
+
+def _role(site: Site) -> tuple[int, int]:
+    return site.place.first, site.place.warps
+
+
+def _place(cta: int, site: Site) -> tuple[int, int]:
+    """Return where the threads of a role wait together for a turn."""
+    return cta, -1 - site.place.first
 
 
 def _key(
@@ -55,9 +87,9 @@ def _key(
     return semaphore.name, index
 
 
-def _go_on(state: State, cta: int, facts: int) -> None:
-    """Let all threads of a CTA go on, knowing what each of them knew, and more."""
-    meet = state.turns[cta, -1]
+def _go_on(state: State, cta: int, site: Site, facts: int) -> None:
+    """Let all threads of a role go on, knowing what each of them knew, and more."""
+    meet = state.turns[_place(cta, site)]
     for index in meet.waiting:
         facts |= state.agents[index].mine
     for index in meet.waiting:
@@ -80,7 +112,7 @@ def _serve(world: World, state: State, key: Key, semaphore: Semaphore) -> None:
         took = world.event(state, "took", key, cta, number, len(semaphore.past))
         state.when[took] = k, number
         semaphore.waiters = (*semaphore.waiters, took)
-        _go_on(state, cta, facts | 1 << FACTS * took)
+        _go_on(state, cta, site, facts | 1 << FACTS * took)
 
 
 def _seen(
@@ -89,7 +121,7 @@ def _seen(
     """Judge a wait that sees its value; return what it then knows."""
     stmt = site.stmt
     assert isinstance(stmt, kir.BlockSerializeWait), "waits only"
-    mine = [state.agents[index].mine for index in state.turns[cta, -1].waiting]
+    mine = [state.agents[index].mine for index in state.turns[_place(cta, site)].waiting]
     world.checked += 1
     for value, ended in semaphore.past:
         if value == turn and not all(known >> FACTS * ended & 1 for known in mine):
@@ -148,16 +180,19 @@ def release_turn(
     _serve(world, state, key, semaphore)
 
 
+def meeting(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple[int, int]:
+    """Return where CTAs meet by a semaphore."""
+    return -2 - kernel.semaphores.index(semaphore), cta
+
+
 def meet_ctas(world: World, state: State, a: Agent, do: Do, stmt: kir.GridSync, k: int) -> None:
     """Reach a meeting of CTAs; the last thread of the family to come lets all go on."""
-    site, cta, kernel = do.site, a.kind.cta, world.kernel
-    world.checked += 1
-    if site.elected or site.place.warps * kir.WARP != kernel.threads:
-        says = "grid_sync is executed by all threads of the CTA only"
-        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+    site, cta = do.site, a.kind.cta
+    _whole_role(world, state, site, stmt.barrier, k)
     _key(world, state, site, stmt.semaphore, do.index, k)
     ctas = world.ctas if world.follows_turns else 1
-    meet = state.turns.setdefault((-2, 0 if ctas > 1 else cta), Turn(kernel.threads * ctas))
+    where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else cta)
+    meet = state.turns.setdefault(where, Turn(site.place.warps * kir.WARP * ctas))
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "grid"

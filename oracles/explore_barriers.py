@@ -330,9 +330,9 @@ class Barriers:
         number = next(n for n, s in enumerate(plan.kernel.semaphores) if s.name == name)
         key = (-1 - number, step.slot)
         count, promised, turn, g, a, s, sleepers = st.named.get(key, _NAMED)
-        threads = step.number * plan.kernel.threads
+        threads = step.number
         if count and promised != threads and Rule.COLLECTIVE not in plan.without:
-            says = f"{step.number} CTAs are to meet at {name}[{step.slot}], others say otherwise"
+            says = f"{threads} threads are to meet at {name}[{step.slot}], others say {promised}"
             raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
         count, sleepers = count + plan.agents[i].lanes, sleepers | 1 << i
         s |= st.s[i]
@@ -352,9 +352,16 @@ class Barriers:
         st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
 
     def _gathered(self, sleepers: int, step: Step) -> None:
-        """Demand that the CTAs that have met were sure to run at once."""
+        """Demand that the same role of each CTA has met, and all were sure to run at once."""
         plan, kernel = self.plan, self.plan.kernel
-        found = {plan.ctas[agent.cta] for agent in plan.agents if sleepers >> agent.index & 1}
+        met = [agent for agent in plan.agents if sleepers >> agent.index & 1]
+        found = {plan.ctas[agent.cta] for agent in met}
+        warps = {agent.warp for agent in met}
+        same = len({(agent.cta, agent.warp) for agent in met}) == len(found) * len(warps)
+        same = same and step.number == len(found) * len(warps) * 32
+        if not same and Rule.COLLECTIVE not in plan.without:
+            says = f"warps {sorted(warps)} of ctas {sorted(found)} meet, not the same of each"
+            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
         row = max(found) - min(found) + 1 == len(found)
         sure = len({cta // kernel.cluster for cta in found}) == 1 and len(found) <= kernel.cluster
         sure = sure or kernel.residency == "co-resident"

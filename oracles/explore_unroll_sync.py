@@ -240,8 +240,7 @@ class SyncUnroller:
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
         event = plan.event()
         if isinstance(stmt, kir.BlockSerializeWait):
-            if self.elected or self.warps != plan.kernel.threads // 32:
-                self._collective("executed by a part of the CTA, made for all of it")
+            self.collective()
             step = self.step(Op.TURN_WAIT, stmt, event)
         else:
             if self.agent.lanes > 1:
@@ -250,7 +249,7 @@ class SyncUnroller:
             step.flag = int(stmt.relaxed)
         step.slot, step.number, step.reach = index, value(stmt.turn, values), stmt.scope
         if isinstance(stmt, kir.BlockSerializeWait):
-            self.block(stmt, 0, plan.kernel.threads, Op.BLOCK_SYNC)
+            self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
 
     def grid(self, stmt: kir.GridSync) -> None:
         """Append a meeting of CTAs: of the threads of each, then of all."""
@@ -259,12 +258,11 @@ class SyncUnroller:
         if not 0 <= index < count:
             says = f"{stmt.semaphore.name}[{index}] of {count}"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
-        if self.elected or self.warps != plan.kernel.threads // 32:
-            self._collective("executed by a part of the CTA, made for all of it")
-        self.block(stmt, 0, plan.kernel.threads, Op.BLOCK_SYNC)
+        self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
         step = self.step(Op.GRID_SYNC, stmt, plan.event())
-        step.slot, step.number = index, value(stmt.ctas, values)
-        step.flag = int(value(plan.kernel.together, values) >= step.number)
+        ctas = value(stmt.ctas, values)
+        step.slot, step.number = index, ctas * 32 * self.warps
+        step.flag = int(value(plan.kernel.together, values) >= ctas)
 
     def pool(self, stmt: kir.SetMaxNReg) -> None:
         """Append a change of registers; one lane does it for its warp."""

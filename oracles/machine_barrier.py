@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser import kernel_ir as kir
-from oracles.machine_agent import Agent
+from oracles.machine_agent import Agent, Violation
 from oracles.machine_clock import Clock
+from oracles.machine_unroll import Team
 
 NAMED = 16
 """Named barriers of a CTA."""
@@ -95,8 +96,26 @@ class NamedBarrier:
     threads: int = 0
     arrived: int = 0
     gate: Gate | None = None
+    owner: Team | None = None
+    teams: set[Team] = field(default_factory=set)
     halves: dict[int, list[Agent]] = field(default_factory=dict)
     waiting: list[Agent] = field(default_factory=list)
+
+    def use(self, team: Team, *, whole: bool) -> None:
+        """Note who uses it; where a `whole` role waits for other CTAs by it, it is that role's own.
+
+        Raises
+        ------
+        Violation
+            If it is not.
+        """
+        self.teams.add(team)
+        if whole:
+            self.owner = team
+        if self.owner is not None and len(self.teams) > 1:
+            roles = " and ".join(sorted(f"{t.warps} warps from {t.first}" for t in self.teams))
+            says = f"barrier {self.number}, by which a role waits for CTAs, is used by {roles}"
+            raise Violation("collective", says)
 
 
 @dataclass(eq=False, slots=True)
@@ -112,9 +131,13 @@ class ClusterBarrier:
 
 @dataclass(eq=False, slots=True)
 class GridBarrier:
-    """CTAs that meet at one integer of a semaphore: how many say they are, and who waits."""
+    """CTAs that meet at one integer of a semaphore: how many say they are, and who waits.
+
+    `team` is the role of each of them that does.
+    """
 
     ctas: int = 0
+    team: Team | None = None
     arrived: int = 0
     waiting: list[Agent] = field(default_factory=list)
 

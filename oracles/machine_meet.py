@@ -122,6 +122,7 @@ class Meetings:
     ) -> bool:
         """Arrive at a named barrier by whole warps; with `wait`, stay until it completes."""
         b = self.named[agent.cta][number]
+        b.use(event.team, whole=gate is not None)
         if event.elected:
             says = f"barrier {number} is reached by single lanes; it needs whole warps"
             raise Violation("collective", says)
@@ -253,25 +254,28 @@ class Meetings:
                 case _:
                     pass
 
-    def grid_sync(self, agent: Agent, event: Event, semaphore: kir.Semaphore) -> None:
+    def grid_sync(self, agent: Agent, event: Event, semaphore: kir.Semaphore, number: int) -> None:
         """Stay until all threads of all CTAs that meet at an integer are here."""
         kernel, ctas = self.machine.kernel, event.parity
         name = f"{semaphore.name}[{event.slot}]"
         self.counter(semaphore.name, event.slot)
-        if event.elected or event.team.warps * kir.WARP != kernel.threads:
-            raise Violation("collective", f"{GRID} {name} meet with all their threads")
+        if event.elected:
+            raise Violation("collective", f"{GRID} {name} meet with all threads of a role")
+        self.named[agent.cta][number].use(event.team, whole=True)
         if ctas > 1 and kernel.residency == "any":
             says = f'{ctas} CTAs meet at {name}; with residency "any" some may never run'
             raise Violation("residency", says)
         self._drained(agent, f"CTAs meet at {name}")
         b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
-        if b.arrived and b.ctas != ctas:
-            raise Violation("collective", f"{b.ctas} and {ctas} CTAs are to meet at {name}")
-        b.ctas = ctas
+        if b.arrived and (b.ctas, b.team) != (ctas, event.team):
+            says = f"{b.ctas} and {ctas} CTAs are to meet at {name}, the same role of each"
+            raise Violation("collective", says)
+        b.ctas, b.team = ctas, event.team
         b.arrived += agent.mult
         b.waiting.append(agent)
-        self.machine.block(agent, f"{GRID} {name} ({b.arrived} of {ctas * kernel.threads} threads)")
-        if b.arrived < ctas * kernel.threads:
+        threads = ctas * event.team.warps * kir.WARP
+        self.machine.block(agent, f"{GRID} {name} ({b.arrived} of {threads} threads)")
+        if b.arrived < threads:
             return
         waiting, b.waiting, b.arrived = b.waiting, [], 0
         acc = self.machine.columns.fresh()

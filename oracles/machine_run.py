@@ -242,17 +242,17 @@ class Run:
                 self.meetings.cluster_arrive(agent, event, relaxed=relaxed)
             case kir.ClusterWait():
                 return self.meetings.cluster_wait(agent, event) and self._note(agent, event)
-            case kir.BlockSerializeWait(semaphore, _, _, scope):
+            case kir.BlockSerializeWait(semaphore, _, _, scope, number):
                 self._note(agent, event)
                 gate = Gate((semaphore.name, event.slot), event.parity, scope)
-                threads = machine.kernel.threads
-                return self.meetings.arrive(agent, event, 0, threads, gate, wait=True)
+                threads = event.team.warps * kir.WARP
+                return self.meetings.arrive(agent, event, number, threads, gate, wait=True)
             case kir.BlockSerializeRelease():
                 self.meetings.release(agent, stmt, event)
                 self._note(agent, event)
-            case kir.GridSync(semaphore):
+            case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
-                self.meetings.grid_sync(agent, event, semaphore)
+                self.meetings.grid_sync(agent, event, semaphore, number)
                 return False
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()

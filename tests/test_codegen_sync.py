@@ -36,6 +36,8 @@ SYNCS: list[kir.Sync] = [
     *(kir.BlockSerializeWait(TURNS, 0, 1, scope) for scope in kir.Scope),
     *(kir.BlockSerializeRelease(TURNS, 0, 1, scope) for scope in kir.Scope),
     kir.GridSync(TURNS, 0, 3),
+    kir.GridSync(TURNS, 0, 3, 1),
+    kir.BlockSerializeWait(TURNS, 0, 1, barrier=1),
     *(kir.BlockSerializeRelease(TURNS, 0, 1, scope, relaxed=True) for scope in kir.Scope),
     kir.SetMaxNReg(32, increase=False),
     kir.SetMaxNReg(64, increase=True),
@@ -53,7 +55,7 @@ def test_every_sync_has_a_spelling() -> None:
 
 def test_no_two_syncs_look_alike() -> None:
     """A scope, a space or a flag that is lost on the way would pass every other test."""
-    lines = [sync_line(stmt, ("acc",)) for stmt in SYNCS]
+    lines = [sync_line(stmt, ("acc",), 128) for stmt in SYNCS]
     assert len({*lines}) == len(SYNCS)
 
 
@@ -69,4 +71,4 @@ def test_no_two_syncs_look_alike() -> None:
 )
 def test_tensor_core_syncs_hold_the_registers(stmt: kir.Sync, text: str) -> None:
     """Else the compiler moves reads of an accumulator before the wait."""
-    assert sync_line(stmt, ("acc", "a")) == text
+    assert sync_line(stmt, ("acc", "a"), 128) == text

@@ -8,15 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import Golden
-from product_kernels import COOPERATIVE, GROUPS, PIPELINED, compiled, gated, kernel, linear
+from product_kernels import COOPERATIVE, GROUPS, PIPELINED, compiled, gated, kernel, linear, specs
 
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
+from fuser.binding import bind
+from fuser.classify import classify
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import FusionDefinition
 from fuser.grid_turns import meet_ctas, take_grid_turns
 from fuser.kernel_text import text
 from fuser.matmul_params import MatmulParams
+from fuser.pipeline import build
 from fuser.runtime import Executable
 from fuser.validate import problems
 from fuzz.case import Case
@@ -31,7 +34,14 @@ SMALL_AMPERE = AmpereParams((32, 16, 16), 2, "groups", 2, 1, False, columns=16, 
 BY_TMA = replace(SMALL, meet="tma")
 SCATTER = replace(SMALL, meet="scatter", columns=8)
 SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE, "tma": BY_TMA}
-ALL = SPLIT | {"scatter": SCATTER}
+ROLES = replace(SMALL, split="cooperative", residency="co-resident")
+ALL = SPLIT | {
+    "scatter": SCATTER,
+    "roles": ROLES,
+    "roles, tma": replace(ROLES, meet="tma", residency="ticket"),
+    "roles, scatter": replace(ROLES, meet="scatter", columns=8),
+    "roles of ampere": replace(SMALL_AMPERE, observe="mbarriers", prefetch=0),
+}
 
 
 def test_a_split_kernel_reads_like_this(golden: Golden) -> None:
@@ -76,11 +86,51 @@ def test_the_first_reads_nothing_and_the_last_writes_no_sums(
     assert outputs == set(made.outputs)
 
 
+def test_a_role_meets_by_a_barrier_of_its_own() -> None:
+    """The load role is not asked: it has nothing to do with the sums."""
+    scattered = replace(ROLES, meet="scatter", columns=8)
+    for params, sync in ((ROLES, kir.BlockSerializeWait), (scattered, kir.GridSync)):
+        (load, compute) = (s for s in kernel(params).body if isinstance(s, kir.Role))
+        assert not [s for s in kir.walk(load.body) if isinstance(s, sync)]
+        (met,) = (s for s in kir.walk(compute.body) if isinstance(s, sync))
+        joins = {s.barrier for s in kir.walk(compute.body) if isinstance(s, kir.BlockSync)}
+        assert met.barrier == 2
+        assert joins <= {2}
+
+
+def test_neighbours_share_a_part_of_k() -> None:
+    """All CTAs of one part follow one another; with tickets those of one tile do."""
+    tiles = "(((n0 + 63) // 64) * ((n1 + 15) // 16))"
+    for params, residency, split, tile in (
+        (ROLES, "co-resident", f"(blockIdx // {tiles})", f"(blockIdx % {tiles})"),
+        (SMALL, "ticket", "(blockIdx % splits)", "(blockIdx // splits)"),
+    ):
+        made = kernel(params)
+        lets = {s.var.name: str(s.value) for s in made.body if isinstance(s, kir.Let)}
+        assert made.residency == residency
+        assert (lets["split"], lets["tile"]) == (split, tile)
+
+
+def test_a_grid_larger_than_the_device_is_not_split_so_far() -> None:
+    """As many CTAs share a tile as all of the grid runs at once; else tickets are the way out."""
+    params = replace(ROLES, splits=16)
+    for rows, sms, splits in ((64, 132, 16), (640, 132, 13), (6400, 132, 1)):
+        spec = specs(linear(), {"i0": rows, "i1": 4096, "i2": 16})
+        program = build(linear(), params, classify(linear(), params, spec))
+        (bound,) = bind(program, spec, sms=sms)
+        assert bound.params["splits"] == splits
+
+
 def syncs(made: kir.Kernel) -> list[kir.Stmt]:
     """The syncs from the wait for a turn, or the meeting, on."""
     begin = kir.BlockSerializeWait | kir.GridSync
-    at = next(n for n, s in enumerate(made.body) if isinstance(s, begin))
-    tail = list(kir.walk(made.body[at:]))
+    bodies = [made.body, *(role.body for role in made.body if isinstance(role, kir.Role))]
+    tail = next(
+        list(kir.walk(body[n:]))
+        for body in bodies
+        for n, s in enumerate(body)
+        if isinstance(s, begin)
+    )
     kinds = begin | kir.BlockSync | kir.BlockSerializeRelease
     return [s for s in tail if isinstance(s, kinds)]
 
@@ -109,8 +159,8 @@ def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
 
 
 @pytest.mark.parametrize("params", ALL.values(), ids=ALL)
-@pytest.mark.parametrize("splits", [1, 2, 3, 5])
-@pytest.mark.parametrize("k", [8, 40, 200])
+@pytest.mark.parametrize("splits", [1, 2, 5])
+@pytest.mark.parametrize("k", [8, 200])
 def test_all_judges_pass_every_count_of_ctas(
     params: MatmulParams | AmpereParams, splits: int, k: int
 ) -> None:
@@ -125,8 +175,8 @@ def test_all_judges_pass_every_count_of_ctas(
     [
         ({"splits": 65}, r"AmpereParams\(splits=65\): 1\.\.64 CTAs share a tile; use splits=4"),
         ({"splits": True}, r"AmpereParams\(splits=True\): 1\.\.64 CTAs"),
-        ({"persistent": True}, "or use splits=1"),
-        ({"observe": "mbarriers", "prefetch": 0}, 'use observe="groups" and persistent=False'),
+        ({"persistent": True}, "use persistent=False, or splits=1"),
+        ({"residency": "any"}, 'unknown; use one of "ticket", "co-resident"'),
     ],
 )
 def test_what_ctas_cannot_share_is_refused(changes: dict[str, object], says: str) -> None:
@@ -155,7 +205,8 @@ def test_one_meeting_does_for_two_products() -> None:
     made = kernel(SCATTER, gated())
     (at,) = (n for n, s in enumerate(made.body) if isinstance(s, kir.GridSync))
     before = [s.dst for s in made.body[:at] if isinstance(s, kir.Store)]
-    assert [box.tensor.name for box in before if isinstance(box, kir.Box)] == ["W_acc", "W_acc1"]
+    names = [box.tensor.name for box in before if isinstance(box, kir.Box)]
+    assert list(dict.fromkeys(names)) == ["W_acc", "W_acc1"]
     assert (made.residency, str(made.together)) == ("ticket", "splits")
     assert meet_ctas(made) == made
 

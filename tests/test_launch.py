@@ -100,7 +100,10 @@ def test_a_launch_that_fails_gets_new_semaphores(monkeypatch: pytest.MonkeyPatch
 
     with monkeypatch.context() as context:
         context.setattr(LAUNCH, broken)
-        with pytest.raises(RuntimeError, match="INVALID_VALUE"):
+        with (
+            pytest.raises(RuntimeError, match="INVALID_VALUE"),
+            pytest.warns(RuntimeWarning, match="the next one begins with new semaphores"),
+        ):
             made.launch(tensors(), 0)
     made.launch(tensors(), 0)
     assert zeros(watch.seen[-1]["turns"], 12).tolist() == [0] * 12

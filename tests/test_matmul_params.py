@@ -68,10 +68,10 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "more than there are": ({"registers": (56, 240)}, "use registers=(40, 232)"),
     "no CTAs": ({"splits": 0}, "1..64 CTAs share a tile; use splits=4"),
     "too many CTAs": ({"splits": 65}, "splits=65): 1..64 CTAs share a tile; use splits=4"),
-    "roles that share tiles": (
+    "CTAs that share many tiles": (
         {"splits": 2},
-        "MatmulParams(splits=2, split='cooperative', persistent=True): CTAs with no roles and one "
-        'tile each share it; use split="pipelined" and persistent=False, or use splits=1',
+        "MatmulParams(splits=2, persistent=True): CTAs with one tile each share it; "
+        "use persistent=False, or splits=1",
     ),
     "three of them": (
         {"tile": (192, 64, 64), "warpgroups": 3, "registers": (40, 232)},

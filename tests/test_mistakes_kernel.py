@@ -302,9 +302,9 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "executed by 4 threads of role r; it must be issued by one thread",
         kernel(role(one(kir.MBarrierInit(BAR), per=WARP))),
     ),
-    "turn in a role": (
-        "stands inside role r; all 160 threads of the CTA must reach it: move it out",
-        alone(kir.BlockSerializeWait(TURNS, 0, 0)),
+    "a turn by no barrier": (
+        "joins at barrier 16; a CTA has 0..15",
+        alone(kir.BlockSerializeWait(TURNS, 0, 0, barrier=16)),
     ),
     "turn in an elect": (
         "stands inside an elect; all 160 threads",

@@ -1,17 +1,18 @@
 // Turns of CTAs on a semaphore in global memory.  Source: PTX ISA, "Memory consistency model".
 #pragma once
+#include "threads.cuh"
 
 namespace semaphore {
 
 #define FUSER_SEMAPHORE(SCOPE)                                                                              \
-  __device__ __forceinline__ void wait_##SCOPE(const int* semaphore, int turn, int tid) {                   \
+  __device__ __forceinline__ void wait_##SCOPE(const int* semaphore, int turn, int tid, int barrier, int joined) {  \
     if (tid == 0) {                                                                                         \
       int seen;                                                                                             \
       do {                                                                                                  \
         asm volatile("ld.acquire." #SCOPE ".global.s32 %0, [%1];" : "=r"(seen) : "l"(semaphore) : "memory"); \
       } while (seen != turn);                                                                               \
     }                                                                                                       \
-    __syncthreads();                                                                                        \
+    threads::block_sync(barrier, joined);                                                                   \
   }                                                                                                         \
   __device__ __forceinline__ void release_##SCOPE(int* semaphore, int turn) {                               \
     asm volatile("st.release." #SCOPE ".global.s32 [%0], %1;" ::"l"(semaphore), "r"(turn) : "memory");      \
@@ -26,20 +27,18 @@ FUSER_SEMAPHORE(gpu)
 
 // Each CTA counts itself in, waits for all, and counts itself out; the last one out wraps to 0.
 // Nobody can wrap it before all have seen that all are in.
-__device__ __forceinline__ void meet(int* semaphore, int ctas, int tid) {
-  __syncthreads();
+__device__ __forceinline__ void meet(int* semaphore, int ctas, int tid, int barrier, int joined) {
+  threads::block_sync(barrier, joined);
   if (tid == 0) {
     const unsigned last = 2u * unsigned(ctas) - 1u;
     unsigned seen;
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                  : "=r"(seen) : "l"(semaphore), "r"(last) : "memory");
-    do {
+    for (++seen; seen < unsigned(ctas);)
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(semaphore) : "memory");
-    } while (seen < unsigned(ctas));
-    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
-                 : "=r"(seen) : "l"(semaphore), "r"(last) : "memory");
+    asm volatile("red.relaxed.gpu.global.inc.u32 [%0], %1;" ::"l"(semaphore), "r"(last) : "memory");
   }
-  __syncthreads();
+  threads::block_sync(barrier, joined);
 }
 
 }  // namespace semaphore

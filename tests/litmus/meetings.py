@@ -28,7 +28,7 @@ from litmus.parts import (
     tensor,
     wait,
 )
-from litmus.turnstiles import SHARES, SPLITS, TURNS, XS, grid
+from litmus.turnstiles import SHARES, SPLITS, TURNS, XS, grid, turnstile
 
 WS, YS = tensor("W", s), tensor("Y", s)
 FULL = kir.MBarrier("full", 1, 1)
@@ -103,6 +103,23 @@ def by_engine(sentence: str) -> kir.Kernel:
         barriers=(FULL,) if fetches else (),
     )  # fmt: skip
     return replace(made, together=s)
+
+
+def among_roles(made: kir.Kernel, beside: Body = (), number: int = 1) -> kir.Kernel:
+    """Let a role of two warps do all of it, by a barrier of its own; another one stands beside."""
+
+    def numbered(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.GridSync() | kir.BlockSerializeWait():
+                return [replace(stmt, barrier=number)]
+            case kir.BlockSync():
+                return [replace(stmt, barrier=number)]
+            case _:
+                return None
+
+    mine = kir.rewrite(made.body, numbered)
+    other = kir.Role("beside", 2, 2, beside or (kir.BlockSync(2, 64),))
+    return replace(made, threads=128, body=(kir.Role("sum", 0, 2, mine), other))
 
 
 SENT = "stage fence join send"
@@ -222,6 +239,47 @@ LITMUS: tuple[Litmus, ...] = (
         "proxy",
         "an_engine_reads_behind_the_meeting",
         "The meeting orders the generic proxy only.",
+        launches=SHARES,
+    ),
+    legal(
+        "a_role_meets",
+        "H80",
+        among_roles(meeting()),
+        "The same role of every CTA, by a barrier of its own.",
+        launches=SPLITS,
+    ),
+    broken(
+        "a_role_meets_by_the_barrier_of_another",
+        "H80",
+        among_roles(meeting(), (kir.BlockSync(1, 64),)),
+        "collective RAW deadlock",
+        "a_role_meets",
+        "Its threads may pass with those of the other role.",
+        launches=SHARES,
+    ),
+    broken(
+        "two_roles_meet",
+        "H80",
+        among_roles(meeting(), (kir.GridSync(TURNS, 0, s, 2),)),
+        "collective RAW deadlock",
+        "a_role_meets",
+        "A CTA counts twice, so that half of them go on without the others.",
+        launches=SHARES,
+    ),
+    legal(
+        "a_role_takes_turns",
+        "H43",
+        among_roles(turnstile()),
+        "What stands beside it has nothing to do with the turns.",
+        launches=SPLITS,
+    ),
+    broken(
+        "a_role_takes_turns_by_the_barrier_of_another",
+        "H43",
+        among_roles(turnstile(), (kir.BlockSync(1, 64),)),
+        "collective RAW deadlock",
+        "a_role_takes_turns",
+        "Its threads may pass with those of the other role.",
         launches=SHARES,
     ),
 )
