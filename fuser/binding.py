@@ -137,7 +137,7 @@ def _bind(
             if schedule.splits > 1:
                 most = sms if schedule.meet == "scatter" else MAX_SPLITS  # these run at once
                 if schedule.residency == "co-resident":
-                    most = max(sms // count, 1)
+                    most = max(sms // max(count, 1), 1)
                 steps = counts[tiles.walked[-1] + 1 :]
                 params["splits"] = min(schedule.splits, most, *steps)
                 grid *= params["splits"]

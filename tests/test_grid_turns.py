@@ -114,7 +114,7 @@ def test_neighbours_share_a_part_of_k() -> None:
 def test_a_grid_larger_than_the_device_is_not_split_so_far() -> None:
     """As many CTAs share a tile as all of the grid runs at once; else tickets are the way out."""
     params = replace(ROLES, splits=16)
-    for rows, sms, splits in ((64, 132, 16), (640, 132, 13), (6400, 132, 1)):
+    for rows, sms, splits in ((64, 132, 16), (640, 132, 13), (6400, 132, 1), (0, 132, 16)):
         spec = specs(linear(), {"i0": rows, "i1": 4096, "i2": 16})
         program = build(linear(), params, classify(linear(), params, spec))
         (bound,) = bind(program, spec, sms=sms)
