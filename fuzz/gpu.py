@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fuser.dtype import DType
+from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import TensorView
 from fuser.runtime import Executable, device_present
 from fuzz.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
@@ -34,6 +35,7 @@ from fuzz.environment import machine, versions
 from fuzz.ledger import Ledger
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record
+from fuzz.siblings import agree, siblings
 from fuzz.strategies import cases
 from oracles.differential import compare
 from oracles.reference import evaluate
@@ -109,26 +111,50 @@ class Guarded:
 
 
 def judge_case(text: str) -> list[Record]:
-    """Run the case of a text on the device; one record per launch."""
+    """Run the case of a text on the device; one record per launch, and one of another schedule."""
     case = from_text(text)
     clerk = Clerk(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
     for turn in range(LAUNCHES):
         verdict = clerk.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
         if verdict is None or verdict.status is not Status.PASS:
-            break
+            return clerk.records
+    clerk.ask("gpu", "another schedule", partial(_another, executable, case))
     return clerk.records
+
+
+def _another(executable: Executable, case: Case) -> Verdict:
+    """Run the first other schedule that the case can have, and compare bit by bit."""
+    given = inputs(case, turn=0)
+    guards: list[Guarded] = []
+    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+    mine = _outputs(case)
+    executable(*arguments, out=[guard.tensor for guard in mine])
+    for params in siblings(case):
+        outs = _outputs(case)
+        try:
+            other = Executable(case.fusion, params, poison=True)
+            other(*arguments, out=[guard.tensor for guard in outs])
+        except (FusionError, ScheduleError):
+            continue
+        torch.cuda.synchronize()
+        return agree([one.tensor for one in mine], [one.tensor for one in outs], params)
+    return Verdict("gpu", Status.UNKNOWN, 0, reason="no other schedule was found")
+
+
+def _outputs(case: Case) -> list[Guarded]:
+    specs = output_specs(case)
+    return [
+        Guarded(specs[tv.name].shape, specs[tv.name].strides, tv.dtype)
+        for tv in case.fusion.outputs
+    ]
 
 
 def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
     given = inputs(case, turn=turn)
     guards: list[Guarded] = []
     arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
-    specs = output_specs(case)
-    outs = [
-        Guarded(specs[tv.name].shape, specs[tv.name].strides, tv.dtype)
-        for tv in case.fusion.outputs
-    ]
+    outs = _outputs(case)
     before = [guard.bits() for guard in guards]
     got = executable(*arguments, out=[guard.tensor for guard in outs])
     torch.cuda.synchronize()
