@@ -105,16 +105,19 @@ def _shared(row: Row) -> dict[str, MatmulParams]:
             if splits < 2:
                 continue
             stages = (SM_90A.smem_bytes // 1024 - 40) * 1024 // ((rows_ + cols) * 128)
+            most_columns = max(8, cols // splits // 8 * 8)
+            each = next(c for c in range(most_columns, 0, -8) if cols % c == 0)
             params = MatmulParams(
                 tile=(rows_, cols, 64),
                 warpgroups=groups,
-                split="pipelined",
+                split="cooperative",
                 stages=min(8, stages - (meet == "tma")),
-                prefetch=min(8, stages - (meet == "tma")) - 2,
+                prefetch=min(8, stages - (meet == "tma")) - 1,
                 persistent=False,
-                columns=min(cols, 64) if meet != "scatter" else 8 if splits > 4 else 16,
+                columns=min(cols, 64) if meet != "scatter" else each,
                 splits=splits,
                 meet=meet,
+                residency="co-resident",
             )
             out[f"{rows_}x{cols} s{params.stages} {meet} x{splits}"] = params
     return out
