@@ -185,9 +185,15 @@ class _Reducing(Lowering):
 
     # --- a tile of partial results ----------------------------------------------------------
 
+    def _name(self, reduction: Reduction) -> str:
+        """Name a reduction: one tensor may be walked in several ways, each a sum of its own."""
+        alike = [one for one in self.axes.domain.reductions if one.tv is reduction.tv]
+        number = alike.index(reduction)
+        return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
+
     def _sum(self, reduction: Reduction) -> kir.Fragment:
         (dtype,) = operand_dtypes(reduction.tv)
-        return self.math.fragment(f"sum_{reduction.tv.name}", dtype)
+        return self.math.fragment(f"sum_{self._name(reduction)}", dtype)
 
     def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
         """Put the next tile to those before it."""
@@ -205,7 +211,7 @@ class _Reducing(Lowering):
         axis = self.axes.reduced[-1]
         index = self.math.fragment("left", DType.I64)
         inside = self.math.fragment("inside", DType.BOOL)
-        out = self.math.fragment(f"within_{reduction.tv.name}", value.dtype)
+        out = self.math.fragment(f"within_{self._name(reduction)}", value.dtype)
         nothing = identity(reduction.tv, value.dtype)
         if inside not in self.guards:
             left = self._origin(axis) - self.extents[axis]
@@ -254,7 +260,7 @@ class _Reducing(Lowering):
         self, out: list[kir.Stmt], reduction: Reduction, acc: kir.Fragment
     ) -> kir.Fragment:
         """Append what puts the parts of all threads together; return the fragment with the rest."""
-        op, name = COMBINE[reduction.tv.op], reduction.tv.name
+        op, name = COMBINE[reduction.tv.op], self._name(reduction)
         rows, cols = self.params.tile
         outer = (1,) * (self.axes.rank - 2)
         vector, threads = acc.layout.vector, acc.layout.threads
@@ -299,7 +305,7 @@ class _Reducing(Lowering):
         extents: tuple[Expr, ...] = (*outer, self._tiles() * rows, cols)
         strides = (*(0 for _ in outer), cols, 1 if cols > 1 else 0)
         aligned = gcd(16 // whole.dtype.nbytes, cols)
-        made = kir.Tensor(f"W_{reduction.tv.name}", whole.dtype, extents, strides, aligned)
+        made = kir.Tensor(f"W_{self._name(reduction)}", whole.dtype, extents, strides, aligned)
         self.workspaces.append(made)
         box = kir.Box(made, (*(0 for _ in outer), TILE * rows, 0), whole.layout.shape, extents)
         op = COMBINE[reduction.tv.op]
@@ -316,7 +322,8 @@ class _Reducing(Lowering):
         count: kir.Fragment | None = None
         extents: list[Expr] = [self.extents[axis] for axis in self.axes.reduced]
         if reduction.tv.count:  # of parts: what they were parts of
-            self.counts += (own := [count_of(reduction, n) for n in range(len(reduction.tv.count))])
+            own = [count_of(reduction, n) for n in range(len(reduction.tv.count))]
+            self.counts += [count for count in own if count not in self.counts]
             extents = [*own]
         for axis, many in enumerate(extents):
             one = math.fragment(f"count{axis}", DType.I64)

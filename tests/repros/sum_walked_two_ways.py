@@ -1,0 +1,27 @@
+"""Lowering: a sum that a kernel needs as it is and transposed was added up twice in one register."""
+
+import sys
+
+from fuser.fusion_ir import FusionDefinition
+from fuser.params import PointwiseParams
+from fuzz.case import Case
+from fuzz.judge import CPU_ORACLES, judge
+
+fd = FusionDefinition()
+T0 = fd.define_tensor(shape=["i0", "i1", "i0"], dtype="f32")
+T1 = fd.ops.sum(T0, dims=[1])
+T2 = fd.ops.neg(T1)
+T3 = fd.ops.permute(T2, dims=[1, 0])
+fd.add_output(T3)
+T4 = fd.ops.relu(T1)
+fd.add_output(T4)
+fusion = fd.fusion()
+
+params = PointwiseParams((4, 64), 1, 1, None, "direct", "direct")
+case = Case(fusion, params, {"i0": 3, "i1": 5}, kind="integers", seed=0)
+
+if __name__ == "__main__":
+    bad = [r for r in judge(case, CPU_ORACLES) if r.status != "pass"]
+    for record in bad:
+        print(record.oracle, record.status, record.reason)
+    sys.exit(bool(bad))
