@@ -15,6 +15,7 @@ import torch
 from fuser.ampere_params import AmpereParams
 from fuser.errors import ScheduleError
 from fuser.matmul_params import MatmulParams
+from fuser.ops import reduced_axes
 from fuser.params import MEET, RESIDENCY, PointwiseParams, ReductionParams
 from fuser.shape_class import Params
 from fuzz.case import Case
@@ -62,8 +63,13 @@ def _changes(case: Case) -> Iterator[_Change]:
             if not params.persistent:
                 yield lambda rng: {"meet": rng.choice(MEET)}
                 yield lambda rng: {"residency": rng.choice(RESIDENCY)}
-        case _:
-            pass
+        case PointwiseParams():
+            yield lambda rng: _mechanisms(rng)
+            yield lambda rng: {"ctas_per_sm": rng.choice((None, 1, 2))}
+            if case.kind == "integers" or not _adds_up(case):
+                yield lambda rng: {"warps": rng.choice((1, 2, 4, 8))}
+                yield lambda rng: {"vector": rng.choice((1, 2, 4, 8))}
+                yield lambda rng: {"tile": rng.choice(((1, 256), (4, 128), (16, 64)))}
     if isinstance(params, MatmulParams):
         yield lambda rng: {"store": rng.choice(("direct", "tma"))}
         if params.split != "ping_pong" and params.cluster == (1, 1):
@@ -72,6 +78,19 @@ def _changes(case: Case) -> Iterator[_Change]:
         yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": False}
     if case.kind == "integers" and isinstance(params, ReductionParams):
         yield lambda rng: {"splits": rng.choice(SPLITS)}
+
+
+def _adds_up(case: Case) -> bool:
+    """Tell whether anything is put together, in an order that a tile decides on."""
+    return any(tv.op == "mma" or reduced_axes(tv) for tv in case.fusion.tensors)
+
+
+def _mechanisms(rng: random.Random) -> dict[str, object]:
+    """Draw how tensors come and go."""
+    load = rng.choice(("direct", "tma"))
+    stages = rng.choice((1, 2, 4)) if load == "tma" else 1
+    given: dict[str, object] = {"load": load, "store": rng.choice(("direct", "tma"))}
+    return given | {"stages": stages, "prefetch": stages - 1, "warp_specialized": False}
 
 
 def _ring(rng: random.Random, params: Params) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Lowering: a sum that a kernel needs as it is and transposed was added up twice in one register."""
+"""Lowering: a sum that is needed as it is and transposed was added up twice in one register."""
 
 import sys
 
