@@ -16,12 +16,11 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity
-from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering
+from fuser.lower_meeting import Steps
+from fuser.lower_tiles import RASTER, STEP, TILES, TURN, Pairs, TileLowering
 
 GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
-BATCH = 64
-"""Registers for sums of other CTAs that a thread loads at a time."""
 
 
 class ProductLowering(TileLowering):
@@ -35,7 +34,7 @@ class ProductLowering(TileLowering):
         body: tuple[kir.Stmt, ...] = (
             *self._origins(),
             *self.around(self._loops()),
-            *self._meeting(),
+            *self.meeting.meet(self._steps()),
             *self._epilogue(),
         )
         grid: tuple[Expr, ...] = ()
@@ -44,37 +43,29 @@ class ProductLowering(TileLowering):
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
             body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
         else:
-            grid = (eq(kir.GRID, self._count() * self._ctas * self.splits),)
-        shared = params.splits > 1
-        if shared:
-            steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
-            grid = (SPLITS >= 1, *grid, *(many >= SPLITS for many in steps))
-            number = kir.BLOCK // self._count() if self.neighbours else kir.BLOCK % SPLITS
-            body = (kir.Let(SPLIT, number), *body)
+            grid = (eq(kir.GRID, self._count() * self._ctas * self.meeting.splits),)
+        steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
         strides = unknown_strides(self.tensors.values(), self.extents)
         sums = self.extents[tiling.outer + 2 :]
-        return kir.Kernel(
+        made = kir.Kernel(
             name=self.name,
-            params=(*self.extents, *strides, RASTER, *([SPLITS] if shared else [])),
-            tensors=(*self.tensors.values(), *self.workspaces),
+            params=(*self.extents, *strides, RASTER, *self.meeting.variables),
+            tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers.values()),
             barriers=(),
             threads=self.threads,
-            body=body,
+            body=(*self.meeting.begin(), *body),
             outputs=tuple(access.name for access in tiling.domain.writes),
             requires=(
                 *(n >= 1 for n in sums),
                 RASTER >= 1,
                 eq(self._lines(tiling.rows) % RASTER, 0),
-                *grid,
+                *self.meeting.requires(grid, steps),
             ),
             cluster=self._ctas,
-            workspaces=tuple(tensor.name for tensor in self.workspaces),
-            semaphores=(self._turns(),) if shared else (),
-            residency="any" if not shared else "co-resident" if self.neighbours else "ticket",
-            together=SPLITS if self.scattered and not self.neighbours else 1,
         )
+        return self.meeting.fit(made)
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Append the copies of a step's operands, and return what multiplies them."""
@@ -109,9 +100,14 @@ class ProductLowering(TileLowering):
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             body = (*copies, *products)
             # CTAs of a tile take steps in turn, so that none has nothing to do.
-            stop = ceildiv(self._tiles_along(axis) - self.split, self.splits)
+            stop = ceildiv(self._tiles_along(axis) - self.meeting.split, self.meeting.splits)
             out.append(kir.ForLoop(step, stop, body, self.request()))
         return out
+
+    def _steps(self) -> Steps:
+        """Return all sums, with the steps of the loop that makes them."""
+        pairs = zip(self.tiling.domain.products, self.tiling.operands, strict=True)
+        return {self.sums(one)[0]: self._tiles_along(pair[0].summed) for one, pair in pairs}
 
     # --- epilogue ---------------------------------------------------------------------------
 
@@ -119,9 +115,10 @@ class ProductLowering(TileLowering):
         """Compute the rest of the fusion, `params.columns` at a time, and store it."""
         out: list[kir.Stmt] = []
         many, width = self.params.tile[1] // self.params.columns, self.params.columns
-        if self.scattered:
-            mine = kir.IfThenElse(eq(SPLIT, GROUP % SPLITS), tuple(self._columns(GROUP * width)))
-            return [kir.ForLoop(GROUP, many, (mine,))]
+        if self.meeting.parted:
+            mine = eq(self.meeting.split, GROUP % self.meeting.splits)
+            columns = kir.IfThenElse(mine, tuple(self._columns(GROUP * width)))
+            return [kir.ForLoop(GROUP, many, (columns,))]
         for first in range(0, many * width, width):
             out += self._columns(first)
         return out
@@ -147,9 +144,9 @@ class ProductLowering(TileLowering):
         for product in tiling.domain.products:
             whole, column = self.sums(product)
             part, name = whole, self.accumulator(product).name
-            if self.scattered:
+            if self.meeting.parted:
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
-                self._added(math, whole, part, GROUP + column // width)
+                math.math += self.meeting.added(whole, part, GROUP + column // width)
             elif whole.layout.shape[-1] != width:
                 assert isinstance(first, int), "registers have numbers"
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
@@ -179,10 +176,10 @@ class ProductLowering(TileLowering):
     def _begun(self, math: Arithmetic, access: Access, first: Expr) -> list[kir.Stmt]:
         """Reduce the rows of some columns of a tile; with the last of them store what they give."""
         tiling, tv = self.tiling, access.tv
-        if self.scattered:
+        if self.meeting.parted:
             raise ScheduleError(
-                f'{type(self.params).__name__}(meet="scatter"): each CTA has some columns of a '
-                f'row, and {tv} reduces whole rows; use meet="vectorized"'
+                f'{type(self.params).__name__}(meet="{self.params.meet}"): each CTA has some '
+                f'columns of a row, and {tv} reduces whole rows; use meet="vectorized"'
             )
         ((_, arg, walked),) = arguments(tv, access.coords)
         value = math.value(arg, walked)
@@ -251,33 +248,9 @@ class ProductLowering(TileLowering):
 
         As accumulators are; but sums that come from memory, in neighbours of 16 bytes.
         """
-        if not self.scattered:
+        if not self.meeting.parted:
             return kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
-
-    def _added(
-        self, math: Arithmetic, whole: kir.Fragment, part: kir.Fragment, group: Expr
-    ) -> None:
-        """Add up columns of the sums of all CTAs of this tile, in the order of their splits.
-
-        Several are on their way at a time, for each takes as long as all of them.
-        """
-        wide = min(part.layout.vector, 16 // part.dtype.nbytes)
-        each = max(prod(part.layout.shape) // self.threads, 1)
-        many, batch = min(self.params.splits - 1, max(BATCH // each, 1)), Var("s")
-        loads: list[kir.Stmt] = []
-        sums: list[kir.Stmt] = []
-        for turn in range(many):
-            one = batch * many + turn + 1
-            more = replace(part, name=f"{part.name}_{turn}")
-            load = kir.Load(more, self.part_of(whole, one, group), wide)
-            loads.append(kir.IfThenElse(one < SPLITS, (load,)))
-            add = kir.Compute(part, "add", (part, more))
-            sums.append(kir.IfThenElse(one < SPLITS, (add,)))
-        math.math += [
-            kir.Load(part, self.part_of(whole, 0, group), wide),
-            kir.ForLoop(batch, ceildiv(SPLITS - 1, many), (*loads, *sums)),
-        ]
 
     def _width(self, access: Access, layout: kir.Layout) -> int:
         """Elements per access: as many neighbours as a thread has, where they are aligned."""
@@ -287,7 +260,7 @@ class ProductLowering(TileLowering):
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        return self.by_tma and not self.scattered and self.suits_tma(access)
+        return self.by_tma and not self.meeting.parted and self.suits_tma(access)
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""

@@ -18,7 +18,7 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import TILE, TRIP, TRIPS, Lowering, seen
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
-from fuser.lower_tiles import SPLIT, SPLITS
+from fuser.lower_meeting import SPLIT, SPLITS
 from fuser.ops import operand_dtypes
 from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_scheduler import ReductionTiling

@@ -1,4 +1,4 @@
-"""What lowerings of products share: tensors, tiles in an order that suits the L2, sums of CTAs."""
+"""What lowerings of products share: tensors, and tiles in an order that suits the L2."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.domain import Access, Product
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv
 from fuser.lower import seen
+from fuser.lower_meeting import TILE, meeting
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.ops import accumulator
@@ -19,11 +19,8 @@ from fuser.shape_class import ShapeClass
 
 Pairs = list[tuple[Product, tuple[Operand, Operand]]]
 """Products with their operands."""
-TURN, TILES, TILE, RASTER = Var("t"), Var("tiles"), Var("tile"), Var("raster")
+TURN, TILES, RASTER = Var("t"), Var("tiles"), Var("raster")
 STEP = Var("k")
-SPLIT, SPLITS = Var("split"), Var("splits")
-STAGED = 65_536
-"""Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
 SPAN = 128
 """Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
@@ -63,19 +60,11 @@ class TileLowering:
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: dict[str, kir.Buffer] = field(default_factory=dict)
-    workspaces: list[kir.Tensor] = field(default_factory=list)
     _column: Expr = 0
 
     def __post_init__(self) -> None:
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
-        shared = self.params.splits > 1
-        self.split: Expr = SPLIT if shared else 0
-        self.splits: Expr = SPLITS if shared else 1
-
-    @property
-    def neighbours(self) -> bool:
-        """Whether CTAs of one part of K follow one another, rather than those of one tile."""
-        return self.params.splits > 1 and self.params.residency == "co-resident"
+        self.meeting = meeting(self.params, self._count(), self.buffer)
 
     @property
     def _ctas(self) -> int:
@@ -84,7 +73,8 @@ class TileLowering:
 
     def at_step(self, axis: int, step: Var) -> dict[int, Expr]:
         """Return where a step of a loop begins along the axis that is summed over."""
-        return {axis: (self.split + step * self.splits) * self.tiling.tile[axis]}
+        at = self.meeting.split + step * self.meeting.splits
+        return {axis: at * self.tiling.tile[axis]}
 
     # --- tensors and tiles ------------------------------------------------------------------
 
@@ -119,11 +109,9 @@ class TileLowering:
         CTAs of a cluster take neighbours.
         """
         tiling = self.tiling
-        number: Expr = kir.BLOCK // (self._ctas * self.splits)
+        number = self.meeting.tile(self._ctas)
         if self.params.persistent:
             number = number + TURN * (kir.GRID // self._ctas)
-        if self.neighbours:
-            number = kir.BLOCK % self._count()
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
         down, across = self._lines(tiling.rows), self._lines(tiling.cols)
         rest: Expr = TILE
@@ -159,14 +147,14 @@ class TileLowering:
             tuple(self.extents[a] if v else 1 for a, v in zip(axes, varies, strict=True)),
         )
 
-    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
+    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
         """Return a new buffer, with the widest swizzle that suits its rows."""
         swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
         end = max((b.end for b in self.buffers.values()), default=0)
         # Where its swizzle repeats; alike ones lie right behind each other.
         step = 8 * swizzle if swizzle >= 32 else SPAN
         offset = -(-end // step) * step
-        buffer = kir.Buffer(name, dtype, shape, 1, offset, swizzle if swizzle >= 32 else 0)
+        buffer = kir.Buffer(name, dtype, shape, slots, offset, swizzle if swizzle >= 32 else 0)
         self.buffers[name] = buffer
         return buffer
 
@@ -181,74 +169,3 @@ class TileLowering:
         shape = (*(1,) * self.tiling.outer, rows, many * columns)
         layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)
-
-    # --- CTAs that share a tile ---------------------------------------------------------------
-
-    @property
-    def scattered(self) -> bool:
-        """Whether CTAs store all their sums, and each adds up some columns of all."""
-        return self.params.splits > 1 and self.params.meet == "scatter"
-
-    def _turns(self) -> kir.Semaphore:
-        return kir.Semaphore("turns", self._count())
-
-    def _meeting(self) -> list[kir.Stmt]:
-        """Add up the sums of the CTAs that share a tile."""
-        if self.params.splits == 1:
-            return []
-        out: list[kir.Stmt] = []
-        for acc in dict.fromkeys(self.sums(product)[0] for product in self.tiling.domain.products):
-            if acc.dtype is DType.F16:
-                raise ScheduleError(
-                    f"{type(self.params).__name__}(splits={self.params.splits}): sums of f16 would "
-                    "be rounded in every turn; leave accumulate out, or use splits=1"
-                )
-            if self.scattered:
-                out += self._parted(acc)
-                out.append(kir.GridShare(f"W_{acc.name}", self._turns(), TILE, SPLITS))
-            else:
-                box = self._workspace(acc, 1, TILE, acc.layout.shape[-1])
-                out.append(
-                    kir.GridSum(acc, box, self._turns(), TILE, SPLIT, SPLITS, self._staged(acc))
-                )
-        return out
-
-    def _parted(self, acc: kir.Fragment) -> list[kir.Stmt]:
-        """Store sums: columns that are added up together lie together."""
-        width = self.params.columns
-        layout = replace(acc.layout, shape=(*acc.layout.shape[:-1], width))
-        part = kir.Fragment(f"{acc.name}_mine", acc.dtype, layout)
-        out: list[kir.Stmt] = []
-        for group in range(acc.layout.shape[-1] // width):
-            out.append(kir.Slice(part, acc, group * width))
-            out.append(kir.Store(self.part_of(acc, SPLIT, group), part, 2))
-        return out
-
-    def part_of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
-        """Return a group of columns of the sums that a CTA of this tile has stored."""
-        groups = acc.layout.shape[-1] // self.params.columns
-        part = (TILE * SPLITS + split) * groups + group
-        return self._workspace(acc, SPLITS * groups, part, self.params.columns)
-
-    def _workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
-        """Return a place for some columns of sums: one part of so many that each tile has."""
-        *outer, rows, _ = acc.layout.shape
-        extents: tuple[Expr, ...] = (*outer, self._count() * parts * rows, cols)
-        strides = (*(0 for _ in outer), cols, 1)
-        aligned = gcd(16 // acc.dtype.nbytes, cols)
-        made = kir.Tensor(f"W_{acc.name}", acc.dtype, extents, strides, aligned)
-        if made not in self.workspaces:
-            self.workspaces.append(made)
-        origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
-        return kir.Box(made, origin, (*outer, rows, cols), extents)
-
-    def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
-        """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""
-        if not isinstance(self.params, MatmulParams) or self.params.meet != "tma":
-            return None
-        shape = (*acc.layout.shape[:-1], self.params.columns)
-        one = self.buffer(f"S_{acc.name}", acc.dtype, shape)
-        many, nbytes = acc.layout.shape[-1] // shape[-1], one.slot_nbytes
-        buffer = replace(one, slots=many if many * nbytes <= STAGED else 2 - many % 2)
-        self.buffers[buffer.name] = buffer
-        return kir.Slot(buffer, 0)

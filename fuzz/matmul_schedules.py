@@ -13,7 +13,7 @@ from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import Fusion
-from fuser.lower_tiles import STAGED
+from fuser.lower_meeting import STAGED
 from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, nearest_registers
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import Role, roles

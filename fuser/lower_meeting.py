@@ -1,0 +1,269 @@
+"""How CTAs that share a tile of a product, each a part of its sums, put these together.
+
+One class for each way; statements come without a single sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import gcd, prod
+
+from fuser import kernel_ir as kir
+from fuser.ampere_params import AmpereParams
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var, ceildiv
+from fuser.matmul_params import MatmulParams
+
+TILE = Var("tile")
+SPLIT, SPLITS = Var("split"), Var("splits")
+STAGED = 65_536
+"""Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
+BATCH = 64
+"""Registers for sums of other CTAs that a thread loads at a time."""
+
+NewBuffer = Callable[[str, DType, tuple[int, ...], int], kir.Buffer]
+Steps = dict[kir.Fragment, Expr]
+"""Sums of the products of a kernel, and how many steps all CTAs of a tile take for them."""
+
+
+@dataclass
+class Meeting:
+    """Nobody to meet: a tile has one CTA.  Subclasses are the ways to share it.
+
+    Parameters
+    ----------
+    params : MatmulParams or AmpereParams
+        How many CTAs share a tile, and columns of the epilogue.
+    tiles : Expr
+        Tiles of the launch.
+    buffer : callable
+        Returns a new buffer of shared memory, by name, type, shape and slots.
+    workspaces : list of Tensor
+        What the CTAs of a tile share in global memory.
+    """
+
+    params: MatmulParams | AmpereParams
+    tiles: Expr
+    buffer: NewBuffer
+    workspaces: list[kir.Tensor] = field(default_factory=list)
+
+    @property
+    def split(self) -> Expr:
+        """Number of a CTA among those of its tile: which steps of K it takes."""
+        return 0
+
+    @property
+    def splits(self) -> Expr:
+        """CTAs of a tile."""
+        return 1
+
+    @property
+    def variables(self) -> tuple[Var, ...]:
+        """Parameters of the kernel that say how many they are."""
+        return ()
+
+    @property
+    def parted(self) -> bool:
+        """Whether CTAs store all their sums, and each adds up some columns of all."""
+        return False
+
+    def tile(self, ctas: int) -> Expr:
+        """Return the number of a CTA's tile, or of that of its cluster of so many tiles."""
+        return kir.BLOCK // (ctas * self.splits)
+
+    def begin(self) -> tuple[kir.Stmt, ...]:
+        """Return what a CTA does first."""
+        return ()
+
+    def requires(self, grid: tuple[Expr, ...], steps: list[Expr]) -> tuple[Expr, ...]:
+        """Return the conditions on the grid, given steps of every loop that multiplies."""
+        del steps
+        return grid
+
+    def meet(self, sums: Steps) -> list[kir.Stmt]:
+        """Return what CTAs do with their sums, behind the loops that multiply."""
+        del sums
+        return []
+
+    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
+        """Add up a group of columns of all CTAs of a tile, where each does so with some."""
+        raise AssertionError(f"{whole.name}: the sums of {part.name}[{group}] lie in registers")
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        """Return a kernel with the facts about its launch that the meeting needs."""
+        return kernel
+
+
+@dataclass
+class _Turns(Meeting):
+    """One CTA after the other adds its sums to a workspace; the last one goes on."""
+
+    @property
+    def split(self) -> Expr:
+        return SPLIT
+
+    @property
+    def splits(self) -> Expr:
+        return SPLITS
+
+    @property
+    def variables(self) -> tuple[Var, ...]:
+        return (SPLITS,)
+
+    @property
+    def _neighbours(self) -> bool:
+        """Whether CTAs of one part of K follow one another, rather than those of one tile."""
+        return self.params.residency == "co-resident"
+
+    def tile(self, ctas: int) -> Expr:
+        return kir.BLOCK % self.tiles if self._neighbours else super().tile(ctas)
+
+    def begin(self) -> tuple[kir.Stmt, ...]:
+        number = kir.BLOCK // self.tiles if self._neighbours else kir.BLOCK % SPLITS
+        return (kir.Let(SPLIT, number),)
+
+    def requires(self, grid: tuple[Expr, ...], steps: list[Expr]) -> tuple[Expr, ...]:
+        return (SPLITS >= 1, *grid, *(many >= SPLITS for many in steps))
+
+    def meet(self, sums: Steps) -> list[kir.Stmt]:
+        out: list[kir.Stmt] = []
+        for acc in sums:
+            check_sums(self.params, acc)
+            box = self._workspace(acc, 1, TILE, acc.layout.shape[-1])
+            staged = self._staged(acc)
+            out.append(kir.GridSum(acc, box, self._semaphore(), TILE, SPLIT, SPLITS, staged))
+        return out
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        return replace(
+            kernel,
+            tensors=(*kernel.tensors, *self.workspaces),
+            workspaces=tuple(tensor.name for tensor in self.workspaces),
+            semaphores=(self._semaphore(),),
+            residency="co-resident" if self._neighbours else "ticket",
+        )
+
+    def _semaphore(self) -> kir.Semaphore:
+        return kir.Semaphore("turns", self.tiles)
+
+    def _workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
+        """Return a place for some columns of sums: one part of so many that each tile has."""
+        *outer, rows, _ = acc.layout.shape
+        extents: tuple[Expr, ...] = (*outer, self.tiles * parts * rows, cols)
+        strides = (*(0 for _ in outer), cols, 1)
+        aligned = gcd(16 // acc.dtype.nbytes, cols)
+        made = kir.Tensor(f"W_{acc.name}", acc.dtype, extents, strides, aligned)
+        if made not in self.workspaces:
+            self.workspaces.append(made)
+        origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
+        return kir.Box(made, origin, (*outer, rows, cols), extents)
+
+    def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
+        """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""
+        if not isinstance(self.params, MatmulParams) or self.params.meet != "tma":
+            return None
+        shape = (*acc.layout.shape[:-1], self.params.columns)
+        many = acc.layout.shape[-1] // shape[-1]
+        fits = many * prod(shape) * acc.dtype.nbytes <= STAGED
+        slots = many if fits else 2 - many % 2
+        return kir.Slot(self.buffer(f"S_{acc.name}", acc.dtype, shape, slots), 0)
+
+
+@dataclass
+class _Scatter(_Turns):
+    """Each CTA stores its sums in a workspace, all meet, and each adds up some columns of all."""
+
+    @property
+    def parted(self) -> bool:
+        return True
+
+    def meet(self, sums: Steps) -> list[kir.Stmt]:
+        out: list[kir.Stmt] = []
+        for acc in sums:
+            check_sums(self.params, acc)
+            out += stored(acc, self.params.columns, partial(self._of, acc, SPLIT))
+            out.append(kir.GridShare(f"W_{acc.name}", self._semaphore(), TILE, SPLITS))
+        return out
+
+    def _of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
+        """Return a group of columns of the sums that a CTA of this tile has stored."""
+        groups = acc.layout.shape[-1] // self.params.columns
+        part = (TILE * SPLITS + split) * groups + group
+        return self._workspace(acc, SPLITS * groups, part, self.params.columns)
+
+    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
+        many, batch = batched(self.params.splits, part), Var("s")
+        loads: list[kir.Stmt] = []
+        sums: list[kir.Stmt] = []
+        for turn in range(many):
+            one = batch * many + turn + 1
+            more = replace(part, name=f"{part.name}_{turn}")
+            load = kir.Load(more, self._of(whole, one, group), wide(part))
+            loads.append(kir.IfThenElse(one < SPLITS, (load,)))
+            add = kir.Compute(part, "add", (part, more))
+            sums.append(kir.IfThenElse(one < SPLITS, (add,)))
+        return [
+            kir.Load(part, self._of(whole, 0, group), wide(part)),
+            kir.ForLoop(batch, ceildiv(SPLITS - 1, many), (*loads, *sums)),
+        ]
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        made = super().fit(kernel)
+        return made if self._neighbours else replace(made, together=SPLITS)
+
+
+def meeting(
+    params: MatmulParams | AmpereParams,
+    tiles: Expr,
+    buffer: NewBuffer,
+) -> Meeting:
+    """Return how the CTAs of a tile meet; parameters are those of `Meeting`."""
+    if params.splits == 1:
+        return Meeting(params, tiles, buffer)
+    made = _Scatter if params.meet == "scatter" else _Turns
+    return made(params, tiles, buffer)
+
+
+def check_sums(params: MatmulParams | AmpereParams, acc: kir.Fragment) -> None:
+    """Refuse sums that are rounded wherever they are put together.
+
+    Raises
+    ------
+    ScheduleError
+        If they are of f16.
+    """
+    if acc.dtype is DType.F16:
+        raise ScheduleError(
+            f"{type(params).__name__}(splits={params.splits}): sums of f16 would "
+            "be rounded in every turn; leave accumulate out, or use splits=1"
+        )
+
+
+def stored(
+    acc: kir.Fragment, width: int, place: Callable[[int], kir.Box | kir.Slot]
+) -> list[kir.Stmt]:
+    """Store sums: columns that are added up together lie together, where `place` says."""
+    layout = replace(acc.layout, shape=(*acc.layout.shape[:-1], width))
+    part = kir.Fragment(f"{acc.name}_mine", acc.dtype, layout)
+    out: list[kir.Stmt] = []
+    for group in range(acc.layout.shape[-1] // width):
+        out.append(kir.Slice(part, acc, group * width))
+        out.append(kir.Store(place(group), part, 2))
+    return out
+
+
+def batched(splits: int, part: kir.Fragment) -> int:
+    """Return of how many other CTAs the sums are loaded at a time.
+
+    Several, for each load takes as long as all of them.
+    """
+    each = max(prod(part.layout.shape) // part.layout.threads, 1)
+    return min(splits - 1, max(BATCH // each, 1))
+
+
+def wide(part: kir.Fragment) -> int:
+    """Elements of sums per access."""
+    return min(part.layout.vector, 16 // part.dtype.nbytes)
