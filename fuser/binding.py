@@ -135,12 +135,14 @@ def _bind(
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
             if schedule.splits > 1:
-                most = sms if schedule.meet == "scatter" else MAX_SPLITS  # these run at once
-                if schedule.residency == "co-resident":
-                    most = max(sms // max(count, 1), 1)
                 steps = counts[tiles.walked[-1] + 1 :]
-                params["splits"] = min(schedule.splits, most, *steps)
-                grid *= params["splits"]
+                at_once = schedule.residency == "co-resident"
+                most = max(sms // max(count, 1), 1) if at_once else MAX_SPLITS
+                fitting = min(schedule.splits, most, *steps)
+                if schedule.meet == "scatter":  # chosen to fit when the call was classified
+                    fitting = schedule.splits
+                params["splits"] = fitting
+                grid *= fitting
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
             if isinstance(schedule, ReductionParams) and schedule.splits > 1:

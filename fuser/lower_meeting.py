@@ -14,7 +14,7 @@ from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv
+from fuser.expr import Expr, Var
 from fuser.matmul_params import MatmulParams
 
 TILE = Var("tile")
@@ -122,11 +122,11 @@ class _Turns(Meeting):
         return kir.BLOCK % self.tiles if self._neighbours else super().tile(ctas)
 
     def begin(self) -> tuple[kir.Stmt, ...]:
-        number = kir.BLOCK // self.tiles if self._neighbours else kir.BLOCK % SPLITS
+        number = kir.BLOCK // self.tiles if self._neighbours else kir.BLOCK % self.splits
         return (kir.Let(SPLIT, number),)
 
     def requires(self, grid: tuple[Expr, ...], steps: list[Expr]) -> tuple[Expr, ...]:
-        return (SPLITS >= 1, *grid, *(many >= SPLITS for many in steps))
+        return (*(n >= 1 for n in self.variables), *grid, *(many >= self.splits for many in steps))
 
     def meet(self, sums: Steps) -> list[kir.Stmt]:
         out: list[kir.Stmt] = []
@@ -174,7 +174,18 @@ class _Turns(Meeting):
 
 @dataclass
 class _Scatter(_Turns):
-    """Each CTA stores its sums in a workspace, all meet, and each adds up some columns of all."""
+    """Each CTA stores its sums in a workspace, all meet, and each adds up some columns of all.
+
+    How many they are is a number of the kernel, so that nobody asks for it on the way.
+    """
+
+    @property
+    def splits(self) -> Expr:
+        return self.params.splits
+
+    @property
+    def variables(self) -> tuple[Var, ...]:
+        return ()
 
     @property
     def parted(self) -> bool:
@@ -185,34 +196,41 @@ class _Scatter(_Turns):
         for acc in sums:
             check_sums(self.params, acc)
             out += stored(acc, self.params.columns, partial(self._of, acc, SPLIT))
-            out.append(kir.GridShare(f"W_{acc.name}", self._semaphore(), TILE, SPLITS))
+            out.append(kir.GridShare(f"W_{acc.name}", self._semaphore(), TILE, self.splits))
         return out
 
     def _of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
         """Return a group of columns of the sums that a CTA of this tile has stored."""
         groups = acc.layout.shape[-1] // self.params.columns
-        part = (TILE * SPLITS + split) * groups + group
-        return self._workspace(acc, SPLITS * groups, part, self.params.columns)
+        part = (TILE * self.splits + split) * groups + group
+        return self._workspace(acc, self.params.splits * groups, part, self.params.columns)
 
     def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
-        many, batch = batched(self.params.splits, part), Var("s")
-        loads: list[kir.Stmt] = []
-        sums: list[kir.Stmt] = []
-        for turn in range(many):
-            one = batch * many + turn + 1
-            more = replace(part, name=f"{part.name}_{turn}")
-            load = kir.Load(more, self._of(whole, one, group), wide(part))
-            loads.append(kir.IfThenElse(one < SPLITS, (load,)))
-            add = kir.Compute(part, "add", (part, more))
-            sums.append(kir.IfThenElse(one < SPLITS, (add,)))
-        return [
-            kir.Load(part, self._of(whole, 0, group), wide(part)),
-            kir.ForLoop(batch, ceildiv(SPLITS - 1, many), (*loads, *sums)),
-        ]
+        others, many = self.params.splits - 1, batched(self.params.splits, part)
+
+        def batch(first: Expr, count: int) -> list[kir.Stmt]:
+            """Load so many, then add them."""
+            mores = [replace(part, name=f"{part.name}_{turn}") for turn in range(count)]
+            return [
+                *(
+                    kir.Load(more, self._of(whole, first + turn, group), wide(part))
+                    for turn, more in enumerate(mores)
+                ),
+                *(kir.Compute(part, "add", (part, more)) for more in mores),
+            ]
+
+        out: list[kir.Stmt] = [kir.Load(part, self._of(whole, 0, group), wide(part))]
+        full, left = divmod(others, many)
+        if full == 1:
+            out += batch(1, many)
+        else:
+            some = Var("s")
+            out.append(kir.ForLoop(some, full, tuple(batch(some * many + 1, many))))
+        return [*out, *batch(others - left + 1, left)]
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
         made = super().fit(kernel)
-        return made if self._neighbours else replace(made, together=SPLITS)
+        return made if self._neighbours else replace(made, together=self.splits)
 
 
 def meeting(

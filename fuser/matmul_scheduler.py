@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, prod
 
 from fuser.ampere_params import AmpereParams
 from fuser.domain import Access, Domain, Product, unit_stride
@@ -137,6 +139,45 @@ class MatmulTiling:
         if varying > MAX_TMA_RANK:
             return f"{access.tv} varies along {varying} axes, a TMA box has at most {MAX_TMA_RANK}"
         return None
+
+
+def shared(
+    domain: Domain, params: MatmulParams | AmpereParams, loops: Sequence[int], sms: int
+) -> MatmulParams | AmpereParams:
+    """Return params whose count of CTAs that share a tile suits a call.
+
+    In turns that count is a parameter of the kernel; where all of a tile meet it is a number, no
+    larger than the steps of K, so that each has one, and as many as are sure to run at once.
+
+    Parameters
+    ----------
+    domain : Domain
+        The loop axes of the kernel.
+    params : MatmulParams or AmpereParams
+        Its schedule.
+    loops : sequence of int
+        The extent of each axis.
+    sms : int
+        Streaming multiprocessors of the device.
+    """
+    if params.splits == 1 or params.meet != "scatter":
+        return params
+    rows, cols = sides(domain)
+    outer = [
+        group
+        for group in domain.merged
+        if group not in (rows, cols)
+        and not any(group in summed(domain, product) for product in domain.products)
+    ]
+
+    def extent(groups: Iterable[Group]) -> int:
+        return prod(loops[axis] for group in groups for axis in group)
+
+    m, n, k = params.tile
+    tiles = extent(outer) * ceil(extent([rows]) / m) * ceil(extent([cols]) / n)
+    steps = [ceil(extent(summed(domain, product)) / k) for product in domain.products]
+    most = sms // max(tiles, 1) if params.residency == "co-resident" else sms
+    return replace(params, splits=max(1, min(params.splits, most, *steps)))
 
 
 def matmul_tiling(domain: Domain, params: MatmulParams | AmpereParams) -> MatmulTiling:

@@ -24,7 +24,7 @@ from fuser.lower_hopper import lower_hopper
 from fuser.lower_reduction import lower_reduction
 from fuser.matmul_heuristic import default_matmul_params
 from fuser.matmul_params import MatmulParams
-from fuser.matmul_scheduler import MatmulTiling, matmul_tiling
+from fuser.matmul_scheduler import MatmulTiling, matmul_tiling, shared
 from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_heuristic import default_reduction_params
 from fuser.reduction_scheduler import ReductionTiling, reduction_tiling
@@ -171,9 +171,9 @@ def chosen(
         Streaming multiprocessors of the device.
     """
     if segment.domain.products:
-        if isinstance(params, MatmulParams | AmpereParams):
-            return params
-        return default_matmul_params(segment.fusion, segment.domain, loops, sms)
+        if not isinstance(params, MatmulParams | AmpereParams):
+            params = default_matmul_params(segment.fusion, segment.domain, loops, sms)
+        return shared(segment.domain, params, loops, sms)
     if isinstance(params, ReductionParams) and not segment.domain.reductions:
         return params.pointwise()
     if isinstance(params, PointwiseParams):

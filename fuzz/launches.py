@@ -104,10 +104,10 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
     persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
     counts = [1] * tiles.rank
     counts[tiles.rows] = MATMUL_TILES if persistent else 1
-    split = Var("splits") in kernel.params
+    sharing = _sharing(launch, steps)
     for axis in range(tiles.outer + 2, tiles.rank):
-        # Of CTAs that share a tile the first has so many steps, the others one less.
-        counts[axis] = (steps - 1) * CTAS_OF_A_TILE + 1 if split else steps
+        # Of CTAs that share a tile the first has so many steps, the others one less, if not none.
+        counts[axis] = max((steps - 1) * sharing + 1, sharing)
     if isinstance(launch.params, MatmulParams):
         counts[tiles.rows] *= launch.params.cluster[0]
         counts[tiles.cols] *= launch.params.cluster[1]
@@ -118,12 +118,19 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         off = even if even <= tile else max(ends, default=1)
         extents.append(max(off, count * tile - off) if tile > 1 else count)
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
-    ctas = kernel.cluster
-    if split:
-        params["splits"] = ctas = CTAS_OF_A_TILE if steps > 1 else 1
+    if Var("splits") in kernel.params:
+        params["splits"] = sharing
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
-    return Launch(ctas, params)
+    return Launch(kernel.cluster * sharing, params)
+
+
+def _sharing(launch: pipeline.Launch, steps: int) -> int:
+    """Return how many CTAs share a tile of a product: as the kernel says, or a few."""
+    if Var("splits") in launch.kernel.params:
+        return CTAS_OF_A_TILE if steps > 1 else 1
+    params = launch.params
+    return params.splits if isinstance(params, MatmulParams | AmpereParams) else 1
 
 
 def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:

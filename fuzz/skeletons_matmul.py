@@ -25,7 +25,7 @@ from fuzz.skeletons_tile import Pattern, Start
 
 N, K = 16, 16
 """Columns and depth of every tile."""
-EVEN = 32
+EVEN = 64
 """Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""
 
 Params = MatmulParams | AmpereParams
@@ -79,16 +79,17 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     names = [p.name for p in kernel.params if p.name.startswith("n")]
     outer = 1 if kernel.tensors[-1].extents[2:] else 0
     sizes = [1] * outer + [rows * down * max(tiles, 1), columns * across]
-    many = params.splits if steps > 1 else 1
-    # Of CTAs that share a tile the first has so many steps, the others one less.
-    sizes += [depth * ((steps - 1) * params.splits + 1)] * (len(names) - len(sizes))
+    # Of CTAs that share a tile the first has so many steps, the others one less, if not none.
+    many = params.splits if steps > 1 or params.meet == "scatter" else 1
+    sizes += [depth * max((steps - 1) * params.splits + 1, many)] * (len(names) - len(sizes))
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
     for tensor in kernel.tensors:
         given |= _strides(tensor, max(sizes))
     if params.persistent:
         return kernel.cluster * (1 if tiles else 2), given
     if params.splits > 1:
-        given["splits"] = many
+        if Var("splits") in kernel.params:
+            given["splits"] = many
         return many * max(tiles, 1), given
     return kernel.cluster * max(tiles, 1), given
 

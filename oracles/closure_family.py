@@ -32,7 +32,9 @@ from oracles.sites import touches
 
 _PLACE = Var("place")
 MANY = 20
-"""CTAs of one family that are followed at once."""
+"""CTAs of one family that are followed at once, where each smaller family is followed as well."""
+TOLD = 64
+"""The same where the kernel says how many there are."""
 _TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
 
 
@@ -94,10 +96,11 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         grid = fixed_grid(kernel)
         equal = (kir.GRID,) if grid is None or isinstance(grid, int) else (kir.GRID, grid)
     sizes: list[int] = list(range(1, largest(kernel, family) + 1))
+    most = MANY
     if isinstance(family.count, int):
-        sizes = [family.count]
-    if sizes[-1] > MANY:
-        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {MANY} are followed")
+        sizes, most = [family.count], TOLD
+    if sizes[-1] > most:
+        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
     together = [
         Reading(tuple(family.fixed(n, many, equal) for n in range(many)), many, together=True)
         for many in sizes

@@ -13,6 +13,7 @@ from fuser.call import Spec, extents_of
 from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
+from fuser.expr import Var
 from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams
 from fuser.pipeline import build
@@ -171,6 +172,23 @@ def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
             if tensor.name in copied:
                 walked = zip(extents[:-1], strides[:-1], strict=True)
                 assert all(s * tensor.dtype.nbytes % 16 == 0 for n, s in walked if n > 1)
+
+
+def test_ctas_that_meet_are_as_many_as_the_kernel_says() -> None:
+    """The number is part of the class of a call: fewer where K is short, or the device small."""
+    params = replace(
+        product_kernels.PIPELINED, splits=8, meet="scatter", columns=8, residency="co-resident"
+    )
+    fusion = product_kernels.linear()
+    calls = ((4096, 64, 132, 8), (200, 64, 132, 4), (4096, 1280, 132, 6), (4096, 64, 3, 3))
+    for k, rows, sms, splits in calls:
+        given = product_kernels.specs(fusion, {"i0": rows, "i1": k, "i2": 32})
+        program = build(fusion, params, classify(fusion, params, given, sms=sms))
+        (binding,) = bind(program, given, sms=sms)
+        (launch,) = program.launches
+        assert launch.params == replace(params, splits=splits)
+        assert Var("splits") not in launch.kernel.params
+        assert binding.grid == -(-rows // 64) * splits
 
 
 @pytest.mark.parametrize(
