@@ -134,7 +134,9 @@ def _bind(
             params["raster"] = rastered(counts[tiles.walked[-2]], schedule.raster)
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
-            if schedule.splits > 1:
+            if schedule.splits > 1 and schedule.meet == "cluster":
+                grid *= schedule.splits
+            elif schedule.splits > 1:
                 most = sms if schedule.meet == "scatter" else MAX_SPLITS  # these run at once
                 if schedule.residency == "co-resident":
                     most = max(sms // max(count, 1), 1)
@@ -150,7 +152,7 @@ def _bind(
                 grid *= params["splits"]
     if grid > MAX_COORDINATE:
         raise ScheduleError(
-            f"call: {count} tiles, each by {params.get('splits', 1)} CTAs, are {grid} CTAs; at "
+            f"call: {count} tiles, each by {grid // count} CTAs, are {grid} CTAs; at "
             f"most {MAX_COORDINATE} are launched: use splits=1"
         )
     return Binding(launch, params, grid, views)
