@@ -95,10 +95,10 @@ class AmpereParams:
             )
         check_prologue("AmpereParams", self.prologue)
         check_splits("AmpereParams", self.splits, self.meet, self.residency)
-        if self.meet == "tma":
+        if self.meet in ("tma", "cluster"):
             raise ScheduleError(
-                'AmpereParams(meet="tma"): sm_80 has no such engine; use meet="scatter" or '
-                '"vectorized"'
+                f'AmpereParams(meet="{self.meet}"): sm_80 has no such engine, and no clusters; use '
+                'meet="scatter" or "vectorized"'
             )
         if self.splits > 1 and self.persistent:
             raise ScheduleError(

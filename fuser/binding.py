@@ -134,7 +134,9 @@ def _bind(
             params["raster"] = rastered(counts[tiles.walked[-2]], schedule.raster)
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
-            if schedule.splits > 1:
+            if schedule.splits > 1 and schedule.meet == "cluster":
+                grid *= schedule.splits
+            elif schedule.splits > 1:
                 steps = counts[tiles.walked[-1] + 1 :]
                 at_once = schedule.residency == "co-resident"
                 most = max(sms // max(count, 1), 1) if at_once else MAX_SPLITS
@@ -152,7 +154,7 @@ def _bind(
                 grid *= params["splits"]
     if grid > MAX_COORDINATE:
         raise ScheduleError(
-            f"call: {count} tiles, each by {params.get('splits', 1)} CTAs, are {grid} CTAs; at "
+            f"call: {count} tiles, each by {grid // count} CTAs, are {grid} CTAs; at "
             f"most {MAX_COORDINATE} are launched: use splits=1"
         )
     return Binding(launch, params, grid, views)

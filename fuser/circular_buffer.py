@@ -19,7 +19,8 @@ def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     """Give the buffers of a requesting loop their slots, and load `prefetch` tiles ahead.
 
     Turn `i` of a ring uses slot `i % slots`.  Turns are those of the loop, or, where it stands
-    inside another one (or CTAs of a cluster must know where it ended), counted by a variable.
+    inside another one (or CTAs that fill slots of others must know where it ended), counted by a
+    variable.
     Without warp specialisation a first loop issues the copies of turns 0 .. prefetch-1 and turn `i`
     issues those of turn `i + prefetch`.
 
@@ -41,6 +42,7 @@ class _Rings:
 
     def __post_init__(self) -> None:
         self.slots: dict[str, int] = {}
+        self.shared = any(isinstance(s, kir.Copy) and s.shared for s in self.kernel.walk())
         self.counters: list[Var] = []
 
     def body(self, body: Body, outer: kir.ForLoop | None) -> Body:
@@ -72,7 +74,7 @@ class _Rings:
         return [*out[:-1], _counting(out[-1], position)]
 
     def _position(self, loop: kir.ForLoop, *, nested: bool) -> Var:
-        if not nested and self.kernel.cluster == 1:
+        if not nested and not self.shared:
             return loop.index
         position = Var(f"p{len(self.counters)}" if self.counters else "p")
         self.counters.append(position)

@@ -14,7 +14,7 @@ from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var
+from fuser.expr import Expr, Var, ceildiv
 from fuser.matmul_params import MatmulParams
 
 TILE = Var("tile")
@@ -25,8 +25,6 @@ BATCH = 64
 """Registers for sums of other CTAs that a thread loads at a time."""
 
 NewBuffer = Callable[[str, DType, tuple[int, ...], int], kir.Buffer]
-Steps = dict[kir.Fragment, Expr]
-"""Sums of the products of a kernel, and how many steps all CTAs of a tile take for them."""
 
 
 @dataclass
@@ -83,7 +81,11 @@ class Meeting:
         del steps
         return grid
 
-    def meet(self, sums: Steps) -> list[kir.Stmt]:
+    def steps(self, every: Expr) -> Expr:
+        """Return how many steps of a loop a CTA takes: in turn, so that none has nothing to do."""
+        return ceildiv(every - self.split, self.splits)
+
+    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         """Return what CTAs do with their sums, behind the loops that multiply."""
         del sums
         return []
@@ -128,7 +130,7 @@ class _Turns(Meeting):
     def requires(self, grid: tuple[Expr, ...], steps: list[Expr]) -> tuple[Expr, ...]:
         return (*(n >= 1 for n in self.variables), *grid, *(many >= self.splits for many in steps))
 
-    def meet(self, sums: Steps) -> list[kir.Stmt]:
+    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         out: list[kir.Stmt] = []
         for acc in sums:
             check_sums(self.params, acc)
@@ -191,7 +193,7 @@ class _Scatter(_Turns):
     def parted(self) -> bool:
         return True
 
-    def meet(self, sums: Steps) -> list[kir.Stmt]:
+    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         out: list[kir.Stmt] = []
         for acc in sums:
             check_sums(self.params, acc)
@@ -233,6 +235,57 @@ class _Scatter(_Turns):
         return made if self._neighbours else replace(made, together=self.splits)
 
 
+@dataclass
+class _Cluster(Meeting):
+    """The CTAs of a tile are a cluster: each adds up some columns of all, from their slots."""
+
+    slots: dict[kir.Fragment, kir.Buffer] = field(default_factory=dict)
+
+    @property
+    def split(self) -> Expr:
+        return kir.RANK
+
+    @property
+    def splits(self) -> Expr:
+        return self.params.splits
+
+    @property
+    def parted(self) -> bool:
+        return True
+
+    def steps(self, every: Expr) -> Expr:
+        """Return as many for all: none waits longer than for the first, and beyond K are zeros.
+
+        So all of them have sums, however few steps K has.
+        """
+        return ceildiv(every, self.splits)
+
+    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+        out: list[kir.Stmt] = []
+        width = self.params.columns
+        for acc in sums:
+            check_sums(self.params, acc)
+            *outer, columns = acc.layout.shape
+            buffer = self.buffer(f"W_{acc.name}", acc.dtype, (*outer, width), columns // width)
+            self.slots[acc] = buffer
+            out += stored(acc, width, partial(kir.Slot, buffer))
+        return out
+
+    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
+        buffer, many = self.slots[whole], batched(self.params.splits, part)
+        out: list[kir.Stmt] = [kir.Load(part, kir.Slot(buffer, group, 0), wide(part))]
+        for first in range(1, self.params.splits, many):
+            ranks = range(first, min(first + many, self.params.splits))
+            more = [replace(part, name=f"{part.name}_{n}") for n in range(len(ranks))]
+            for rank, one in zip(ranks, more, strict=True):
+                out.append(kir.Load(one, kir.Slot(buffer, group, rank), wide(part)))
+            out += [kir.Compute(part, "add", (part, one)) for one in more]
+        return out
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        return replace(kernel, cluster=self.params.splits)
+
+
 def meeting(
     params: MatmulParams | AmpereParams,
     tiles: Expr,
@@ -241,8 +294,8 @@ def meeting(
     """Return how the CTAs of a tile meet; parameters are those of `Meeting`."""
     if params.splits == 1:
         return Meeting(params, tiles, buffer)
-    made = _Scatter if params.meet == "scatter" else _Turns
-    return made(params, tiles, buffer)
+    ways: dict[str, type[Meeting]] = {"scatter": _Scatter, "cluster": _Cluster}
+    return ways.get(params.meet, _Turns)(params, tiles, buffer)
 
 
 def check_sums(params: MatmulParams | AmpereParams, acc: kir.Fragment) -> None:

@@ -16,7 +16,6 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity
-from fuser.lower_meeting import Steps
 from fuser.lower_tiles import RASTER, STEP, TILES, TURN, Pairs, TileLowering
 
 GROUP = Var("group")
@@ -31,10 +30,11 @@ class ProductLowering(TileLowering):
         tiling, params = self.tiling, self.params
         for access in (*tiling.domain.reads, *tiling.domain.writes):
             self.tensors[access.name] = self._tensor(access)
+        accs = dict.fromkeys(self.sums(product)[0] for product in tiling.domain.products)
         body: tuple[kir.Stmt, ...] = (
             *self._origins(),
             *self.around(self._loops()),
-            *self.meeting.meet(self._steps()),
+            *self.meeting.meet(list(accs)),
             *self._epilogue(),
         )
         grid: tuple[Expr, ...] = ()
@@ -99,15 +99,9 @@ class ProductLowering(TileLowering):
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             body = (*copies, *products)
-            # CTAs of a tile take steps in turn, so that none has nothing to do.
-            stop = ceildiv(self._tiles_along(axis) - self.meeting.split, self.meeting.splits)
+            stop = self.meeting.steps(self._tiles_along(axis))
             out.append(kir.ForLoop(step, stop, body, self.request()))
         return out
-
-    def _steps(self) -> Steps:
-        """Return all sums, with the steps of the loop that makes them."""
-        pairs = zip(self.tiling.domain.products, self.tiling.operands, strict=True)
-        return {self.sums(one)[0]: self._tiles_along(pair[0].summed) for one, pair in pairs}
 
     # --- epilogue ---------------------------------------------------------------------------
 

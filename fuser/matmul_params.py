@@ -28,6 +28,9 @@ BESIDE_SUMS = 30
 registers.  Source: measured (NVRTC 13.0, error C7602; `setmaxnreg` does not count)."""
 CLUSTERS = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
 """Shapes of clusters."""
+SHARING_CLUSTERS = (2, 4, 8)
+"""CTAs that share a tile as a cluster: 8 is the portable size, and powers of two divide the SMs of
+a GPC (16, some 18), in which a cluster lies, without a rest that no other cluster fits."""
 WARPGROUP_ROWS = 64
 """Rows of an accumulator that one wgmma takes.  Source: PTX ISA, "wgmma.mma_async"."""
 
@@ -73,10 +76,12 @@ class MatmulParams:
     splits : int
         CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
         fewer where K has not so many steps.  Not persistent.
-    meet : {"vectorized", "tma", "scatter"}
+    meet : {"vectorized", "tma", "scatter", "cluster"}
         How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
         them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
-        `splits`-th group of the epilogue's columns, and goes on with that.
+        `splits`-th group of the epilogue's columns, and goes on with that.  Sums are stored in
+        global memory, or with "cluster" in shared memory: then `splits` of 2, 4 or 8 are a cluster,
+        whatever steps K has.
     residency : {"ticket", "co-resident"}
         Why CTAs that share a tile may wait for each other.  They draw numbers as they start, and
         those of a tile follow one another.  Or the launch asks for all CTAs at once, and refuses
@@ -162,6 +167,7 @@ class MatmulParams:
                 'slots of other CTAs; use split="cooperative"'
             )
         check_splits("MatmulParams", self.splits, self.meet, self.residency)
+        self._check_meeting()
         if self.splits > 1 and self.persistent:
             raise ScheduleError(
                 f"MatmulParams(splits={self.splits}, persistent=True): CTAs with one tile each "
@@ -174,6 +180,27 @@ class MatmulParams:
             )
         self._check_registers()
         self._check_accumulators()
+
+    def _check_meeting(self) -> None:
+        if self.splits == 1 or self.meet != "cluster":
+            return
+        what = f'MatmulParams(splits={self.splits}, meet="cluster"'
+        if self.splits not in SHARING_CLUSTERS:
+            few = max((n for n in SHARING_CLUSTERS if n <= self.splits), default=2)
+            raise ScheduleError(
+                f"{what}): the CTAs of a tile are a cluster, of 2, 4 or 8; use splits={few}, or "
+                'meet="scatter"'
+            )
+        if self.split != "pipelined":
+            raise ScheduleError(
+                f'{what}, split="{self.split}"): all threads of the cluster meet, and a load role '
+                'has no sums; use split="pipelined", or meet="scatter"'
+            )
+        if self.residency != "ticket":
+            raise ScheduleError(
+                f'{what}, residency="{self.residency}"): a cluster runs at once by itself; leave '
+                'residency out, or use meet="scatter"'
+            )
 
     def _check_types(self) -> None:
         for name in ("warpgroups", "stages", "prefetch", "raster", "columns"):

@@ -14,12 +14,13 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
-MEET = ("vectorized", "tma", "scatter")
+MEET: tuple[Meet, ...] = ("vectorized", "tma", "scatter", "cluster")
+"""The ways in which CTAs meet."""
 Residency = Literal["ticket", "co-resident"]
 """Why CTAs may wait for each other: those of a tile draw numbers one after the other as they start;
 or the launch runs all CTAs at once, or none."""
 RESIDENCY: tuple[Residency, ...] = ("ticket", "co-resident")
-"""The ways in which CTAs meet."""
+"""Every one of these."""
 
 MAX_STAGES = 8
 MAX_SPLITS = 64

@@ -25,6 +25,7 @@ from fuser.lower_reduction import lower_reduction
 from fuser.matmul_heuristic import default_matmul_params
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, matmul_tiling, shared
+from fuser.meet_clusters import meet_clusters
 from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_heuristic import default_reduction_params
 from fuser.reduction_scheduler import ReductionTiling, reduction_tiling
@@ -51,6 +52,7 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     take_turns,
     take_grid_turns,
     meet_ctas,
+    meet_clusters,
     drain_stores,
     fence_proxies,
     forget_requests,

@@ -14,19 +14,33 @@ Body = tuple[kir.Stmt, ...]
 def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
     """Initialise every mbarrier at the start, by one thread, and fence the initialisation.
 
-    CTAs of a cluster meet after it, for they arrive at each other's barriers, and meet again at the
+    CTAs of a cluster meet after it where they arrive at each other's barriers; and they meet at the
     end: none may leave while another still reaches into its shared memory.
     """
-    if not kernel.barriers:
-        return kernel
-    inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
-    inits.append(kir.FenceMBarrierInit())
-    begin: Body = (kir.Elect(kir.Per.ROLE, tuple(inits)),)
+    begin: Body = ()
     end: Body = ()
-    if kernel.cluster > 1:
-        begin = (*begin, kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait())
-        end = (kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait())
+    if kernel.barriers:
+        inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
+        inits.append(kir.FenceMBarrierInit())
+        begin = (kir.Elect(kir.Per.ROLE, tuple(inits)),)
+    meet: Body = (kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait())
+    signalled = any(_signals_peers(stmt) for stmt in kernel.walk())
+    if signalled:
+        begin = (*begin, *meet)
+    if signalled or any(slot.cta is not None for s in kernel.walk() for slot in reads(s)):
+        end = meet
     return replace(kernel, body=(*begin, *kernel.body, *end))
+
+
+def _signals_peers(stmt: kir.Stmt) -> bool:
+    """Tell whether a statement reaches the barriers of other CTAs."""
+    match stmt:
+        case kir.TmaLoad():
+            return stmt.multicast is not None
+        case kir.MBarrierArrive():
+            return stmt.cta is not None
+        case _:
+            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,14 +30,17 @@ def group_wgmma(kernel: kir.Kernel) -> kir.Kernel:
     Source: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
     """
     body = _grouped(kernel.body, None)
-    return replace(kernel, body=_settled(body) if kernel.cluster > 1 else body)
+    loads = (stmt for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad))
+    spread = any(load.multicast is not None for load in loads)
+    return replace(kernel, body=_settled(body) if spread else body)
 
 
 def _settled(body: Body) -> Body:
     """Flush behind every ring but the last of a body, so that all its slots go back at once.
 
-    In a cluster CTA 0 learns of free slots in the order in which they are filled: a ring that kept
-    some back while the next one runs would keep the news of that one back as well.
+    Where CTA 0 of a cluster fills slots of all, it learns of free ones in the order in which they
+    are filled: a ring that kept some back while the next one runs would keep the news of that one
+    back as well.
     """
     out: list[kir.Stmt] = []
     for n, stmt in enumerate(body):

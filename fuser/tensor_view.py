@@ -70,9 +70,10 @@ class Constant:
 
 AttrValue = tuple[bool, ...] | tuple[int, ...]
 
-Meet = Literal["vectorized", "tma", "scatter"]
+Meet = Literal["vectorized", "tma", "scatter", "cluster"]
 """How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
-reductions of the TMA engine; or all store theirs, meet, and each adds up some columns of all."""
+reductions of the TMA engine; or all store theirs, in memory or, as a cluster, in their shared
+memory, meet, and each adds up some columns of all."""
 
 
 class Requests(Protocol):

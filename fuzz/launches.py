@@ -130,7 +130,9 @@ def _sharing(launch: pipeline.Launch, steps: int) -> int:
     if Var("splits") in launch.kernel.params:
         return CTAS_OF_A_TILE if steps > 1 else 1
     params = launch.params
-    return params.splits if isinstance(params, MatmulParams | AmpereParams) else 1
+    if not isinstance(params, MatmulParams | AmpereParams) or params.meet == "cluster":
+        return 1
+    return params.splits
 
 
 def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:

@@ -87,7 +87,7 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
         given |= _strides(tensor, max(sizes))
     if params.persistent:
         return kernel.cluster * (1 if tiles else 2), given
-    if params.splits > 1:
+    if params.splits > 1 and params.meet != "cluster":
         if Var("splits") in kernel.params:
             given["splits"] = many
         return many * max(tiles, 1), given
@@ -291,6 +291,12 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_scatter_neighbours": Schedule(
         linear, hopper("pipelined", 2, 0, splits=2, meet="scatter", residency="co-resident")
+    ),
+    "split_cluster": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=2, columns=8, meet="cluster")
+    ),
+    "split_cluster_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=2, stacked=True, meet="cluster")
     ),
     "split_ampere_roles": Schedule(
         linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, splits=2)

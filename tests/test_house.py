@@ -32,6 +32,7 @@ ORDER = (
     "lower_reduction",
     "lower_hopper", "lower_ampere", "effects", "rings", "circular_buffer", "warp_specialize",
     "async_copies", "tensor_cores", "free_slots", "relay_slots", "take_turns", "grid_turns",
+    "meet_clusters",
     "sync",
     "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",
     "codegen_sync", "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify",
