@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, eq
 from fuser.rings import Body, Place, each_body
+
+STRIP = 16
+"""Rows of an accumulator that a warp holds together; see `Layout`."""
 
 
 def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
@@ -32,10 +36,33 @@ def _taken(body: Body, place: Place) -> Body:
 
 
 def _by_threads(meeting: list[kir.GridSum], rest: Body) -> Body:
-    """Load the sums so far, add, and store them again."""
+    """Load the sums so far, add, and store them again: registers of accumulators as they are."""
     last, wait, reset, release = _turn(meeting[0])
-    stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in meeting)
-    return wait, reset, _added(meeting), kir.IfThenElse(last, rest, (*stored, release))
+    held = [_in_rounds(one) for one in meeting]
+    pairs = [(one, other) for one, other in zip(meeting, held, strict=True) if one != other]
+    there = tuple(kir.Slice(other.acc, one.acc, 0) for one, other in pairs)
+    back = tuple(kir.Slice(one.acc, other.acc, 0) for one, other in pairs)
+    stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in held)
+    ends = kir.IfThenElse(last, (*back, *rest), (*stored, release))
+    return wait, reset, *there, _added(held), ends
+
+
+def _in_rounds(one: kir.GridSum) -> kir.GridSum:
+    """Return the same with accumulators under the positions of vectors of 16 bytes, where it goes.
+
+    A lane has neighbours of 8 bytes, next to those of 3 others; so it has 16 bytes, next to those
+    of all its warp.  Sums are added up element by element, wherever they lie in a workspace.
+    """
+    layout = one.acc.layout
+    many, strip = prod(layout.shape), STRIP * (layout.threads // kir.WARP)
+    if (
+        layout.deal is not kir.Deal.STRIPS
+        or layout.shape[-2] % strip
+        or many % (4 * layout.threads)
+    ):
+        return one
+    rounds = kir.Layout(layout.shape, 4, layout.threads)
+    return replace(one, acc=kir.Fragment(f"{one.acc.name}_rounds", one.acc.dtype, rounds))
 
 
 def _by_tma(meeting: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Body:
