@@ -7,6 +7,7 @@ from math import prod
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, eq
+from fuser.lower_tiles import loaded
 from fuser.rings import Body, Place, each_body
 
 STRIP = 16
@@ -53,15 +54,14 @@ def _in_rounds(one: kir.GridSum) -> kir.GridSum:
     A lane has neighbours of 8 bytes, next to those of 3 others; so it has 16 bytes, next to those
     of all its warp.  Sums are added up element by element, wherever they lie in a workspace.
     """
-    layout = one.acc.layout
-    many, strip = prod(layout.shape), STRIP * (layout.threads // kir.WARP)
-    if (
-        layout.deal is not kir.Deal.STRIPS
-        or layout.shape[-2] % strip
-        or many % (4 * layout.threads)
-    ):
+    layout, dtype = one.acc.layout, one.workspace.tensor.dtype
+    strip = STRIP * (layout.threads // kir.WARP)
+    if layout.deal is not kir.Deal.STRIPS or layout.shape[-2] % strip:
         return one
-    rounds = kir.Layout(layout.shape, 4, layout.threads)
+    each = prod(layout.shape) // layout.threads
+    # Strips have 4 registers for every 8 columns: 8 of 16 bits are 16 bytes, but may not divide.
+    vector = min(16 // dtype.nbytes, each & -each)
+    rounds = kir.Layout(layout.shape, vector, layout.threads)
     return replace(one, acc=kir.Fragment(f"{one.acc.name}_rounds", one.acc.dtype, rounds))
 
 
@@ -132,9 +132,9 @@ def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
             cut = (kir.Slice(part, acc, column),)
         *origin, left = box.origin
         target = replace(box, origin=(*origin, left + column), shape=buffer.shape)
-        out.append(
-            ((*cut, kir.Store(slot, part, 2)), kir.Copy(target, slot, kir.Engine.TMA)),
-        )
+        matrix = buffer.dtype.nbytes == 2
+        staging = kir.Store(slot, part, 2, matrix=matrix)
+        out.append(((*cut, staging), kir.Copy(target, slot, kir.Engine.TMA)))
     return out
 
 
@@ -143,7 +143,7 @@ def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
     out: list[kir.Stmt] = []
     for one in meeting:
         sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)
-        out.append(kir.Load(sofar, one.workspace, _width(one)))
+        out += loaded(sofar, one.workspace, _width(one))
         out.append(kir.Compute(one.acc, one.op, (one.acc, sofar)))
     return kir.IfThenElse(meeting[0].turn >= 1, tuple(out))
 

@@ -16,7 +16,7 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity
-from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering
+from fuser.lower_tiles import RASTER, SPLIT, SPLITS, STEP, TILES, TURN, Pairs, TileLowering, loaded
 
 GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
@@ -262,7 +262,8 @@ class ProductLowering(TileLowering):
 
         Several are on their way at a time, for each takes as long as all of them.
         """
-        wide = min(part.layout.vector, 16 // part.dtype.nbytes)
+        dtype = self.partial(whole)
+        wide = min(part.layout.vector, 16 // dtype.nbytes)
         each = max(prod(part.layout.shape) // self.threads, 1)
         many, batch = min(self.params.splits - 1, max(BATCH // each, 1)), Var("s")
         loads: list[kir.Stmt] = []
@@ -270,12 +271,12 @@ class ProductLowering(TileLowering):
         for turn in range(many):
             one = batch * many + turn + 1
             more = replace(part, name=f"{part.name}_{turn}")
-            load = kir.Load(more, self.part_of(whole, one, group), wide)
+            load, *promote = loaded(more, self.part_of(whole, one, group), wide)
             loads.append(kir.IfThenElse(one < SPLITS, (load,)))
             add = kir.Compute(part, "add", (part, more))
-            sums.append(kir.IfThenElse(one < SPLITS, (add,)))
+            sums.append(kir.IfThenElse(one < SPLITS, (*promote, add)))
         math.math += [
-            kir.Load(part, self.part_of(whole, 0, group), wide),
+            *loaded(part, self.part_of(whole, 0, group), wide),
             kir.ForLoop(batch, ceildiv(SPLITS - 1, many), (*loads, *sums)),
         ]
 

@@ -189,6 +189,24 @@ class TileLowering:
         """Whether CTAs store all their sums, and each adds up some columns of all."""
         return self.params.splits > 1 and self.params.meet == "scatter"
 
+    def partial(self, acc: kir.Fragment) -> DType:
+        """Return the type in which sums go from one CTA to another.
+
+        Raises
+        ------
+        ScheduleError
+            If it does not hold them.
+        """
+        asked = DType.of(self.params.partial)
+        if asked is DType.F32:
+            return acc.dtype
+        if acc.dtype is not DType.F32:
+            raise ScheduleError(
+                f'{type(self.params).__name__}(partial="{asked}"): {acc.name} adds up in '
+                f"{acc.dtype}, only sums of f32 are rounded on their way; leave partial out"
+            )
+        return asked
+
     def _turns(self) -> kir.Semaphore:
         return kir.Semaphore("turns", self._count())
 
@@ -235,8 +253,9 @@ class TileLowering:
         *outer, rows, _ = acc.layout.shape
         extents: tuple[Expr, ...] = (*outer, self._count() * parts * rows, cols)
         strides = (*(0 for _ in outer), cols, 1)
-        aligned = gcd(16 // acc.dtype.nbytes, cols)
-        made = kir.Tensor(f"W_{acc.name}", acc.dtype, extents, strides, aligned)
+        dtype = self.partial(acc)
+        aligned = gcd(16 // dtype.nbytes, cols)
+        made = kir.Tensor(f"W_{acc.name}", dtype, extents, strides, aligned)
         if made not in self.workspaces:
             self.workspaces.append(made)
         origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
@@ -247,8 +266,17 @@ class TileLowering:
         if not isinstance(self.params, MatmulParams) or self.params.meet != "tma":
             return None
         shape = (*acc.layout.shape[:-1], self.params.columns)
-        one = self.buffer(f"S_{acc.name}", acc.dtype, shape)
+        one = self.buffer(f"S_{acc.name}", self.partial(acc), shape)
         many, nbytes = acc.layout.shape[-1] // shape[-1], one.slot_nbytes
         buffer = replace(one, slots=many if many * nbytes <= STAGED else 2 - many % 2)
         self.buffers[buffer.name] = buffer
         return kir.Slot(buffer, 0)
+
+
+def loaded(dst: kir.Fragment, src: kir.Box, width: int) -> list[kir.Stmt]:
+    """Load sums that other CTAs have stored, and promote them if they are stored in 16 bits."""
+    dtype = src.tensor.dtype
+    if dtype is dst.dtype:
+        return [kir.Load(dst, src, width)]
+    narrow = kir.Fragment(f"{dst.name}_{dtype}", dtype, dst.layout)
+    return [kir.Load(narrow, src, width), kir.Compute(dst, "promote", (narrow,))]
