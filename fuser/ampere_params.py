@@ -9,8 +9,10 @@ from fuser.errors import ScheduleError
 from fuser.params import (
     MAX_STAGES,
     Meet,
+    Partial,
     Prologue,
     Residency,
+    check_partial,
     check_prologue,
     check_splits,
 )
@@ -51,6 +53,8 @@ class AmpereParams:
         The same.
     residency : {"ticket", "co-resident"}
         The same.
+    partial : {"f32", "f16", "bf16"}
+        The same.
 
     Raises
     ------
@@ -70,6 +74,7 @@ class AmpereParams:
     splits: int = 1
     meet: Meet = "vectorized"
     residency: Residency = "ticket"
+    partial: Partial = "f32"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -95,6 +100,7 @@ class AmpereParams:
             )
         check_prologue("AmpereParams", self.prologue)
         check_splits("AmpereParams", self.splits, self.meet, self.residency)
+        check_partial("AmpereParams", self.partial, self.splits)
         if self.meet in ("tma", "cluster"):
             raise ScheduleError(
                 f'AmpereParams(meet="{self.meet}"): sm_80 has no such engine, and no clusters; use '

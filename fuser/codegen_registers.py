@@ -179,11 +179,13 @@ def _defines_first(body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
 
 
 def _half_sums(statements: list[kir.Stmt]) -> frozenset[kir.Fragment]:
-    """Accumulators of f16, and their parts."""
+    """Accumulators of f16, their parts, and what has the same registers."""
     found = {s.acc for s in statements if isinstance(s, kir.Wgmma | kir.Mma)}
     found = {acc for acc in found if acc.dtype is DType.F16}
     slices = [stmt for stmt in statements if isinstance(stmt, kir.Slice)]
-    while more := {s.dst for s in slices if s.src in found} - found:
+    pairs = [(s.src, s.dst) for s in slices]
+    pairs += [(s.dst, s.src) for s in slices if s.relabels]
+    while more := {to for one, to in pairs if one in found} - found:
         found |= more
     return frozenset(found)
 

@@ -65,6 +65,8 @@ def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
             verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
             value = f"[&](int i) {{ return {_spelled(stmt, op, packed)}({words}); }}"
             return f"tile::{verb}({names[dst]}, {value});"
+        case kir.Slice(dst, src) if stmt.relabels:
+            return f"tile::relabel({names[dst]}, {names[src]});"
         case kir.Slice(dst, src, column):
             which = f"{layout(stmt, dst.layout)}, {layout(stmt, src.layout)}, {column}"
             if src in packed:

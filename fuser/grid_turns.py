@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, eq
+from fuser.lower_meeting import loaded
 from fuser.rings import Body, Place, each_body
+
+STRIP = 16
+"""Rows of an accumulator that a warp holds together; see `Layout`."""
 
 
 def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
@@ -32,10 +37,32 @@ def _taken(body: Body, place: Place) -> Body:
 
 
 def _by_threads(meeting: list[kir.GridSum], rest: Body) -> Body:
-    """Load the sums so far, add, and store them again."""
+    """Load the sums so far, add, and store them again: registers of accumulators as they are."""
     last, wait, reset, release = _turn(meeting[0])
-    stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in meeting)
-    return wait, reset, _added(meeting), kir.IfThenElse(last, rest, (*stored, release))
+    held = [_in_rounds(one) for one in meeting]
+    pairs = [(one, other) for one, other in zip(meeting, held, strict=True) if one != other]
+    there = tuple(kir.Slice(other.acc, one.acc, 0) for one, other in pairs)
+    back = tuple(kir.Slice(one.acc, other.acc, 0) for one, other in pairs)
+    stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in held)
+    ends = kir.IfThenElse(last, (*back, *rest), (*stored, release))
+    return wait, reset, *there, _added(held), ends
+
+
+def _in_rounds(one: kir.GridSum) -> kir.GridSum:
+    """Return the same with accumulators under the positions of vectors of 16 bytes, where it goes.
+
+    A lane has neighbours of 8 bytes, next to those of 3 others; so it has 16 bytes, next to those
+    of all its warp.  Sums are added up element by element, wherever they lie in a workspace.
+    """
+    layout, dtype = one.acc.layout, one.workspace.tensor.dtype
+    strip = STRIP * (layout.threads // kir.WARP)
+    if layout.deal is not kir.Deal.STRIPS or layout.shape[-2] % strip:
+        return one
+    each = prod(layout.shape) // layout.threads
+    # Strips have 4 registers for every 8 columns: 8 of 16 bits are 16 bytes, but may not divide.
+    vector = min(16 // dtype.nbytes, each & -each)
+    rounds = kir.Layout(layout.shape, vector, layout.threads)
+    return replace(one, acc=kir.Fragment(f"{one.acc.name}_rounds", one.acc.dtype, rounds))
 
 
 def _by_tma(meeting: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Body:
@@ -105,9 +132,9 @@ def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
             cut = (kir.Slice(part, acc, column),)
         *origin, left = box.origin
         target = replace(box, origin=(*origin, left + column), shape=buffer.shape)
-        out.append(
-            ((*cut, kir.Store(slot, part, 2)), kir.Copy(target, slot, kir.Engine.TMA)),
-        )
+        matrix = buffer.dtype.nbytes == 2
+        staging = kir.Store(slot, part, 2, matrix=matrix)
+        out.append(((*cut, staging), kir.Copy(target, slot, kir.Engine.TMA)))
     return out
 
 
@@ -116,7 +143,7 @@ def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
     out: list[kir.Stmt] = []
     for one in meeting:
         sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)
-        out.append(kir.Load(sofar, one.workspace, _width(one)))
+        out += loaded(sofar, one.workspace, _width(one))
         out.append(kir.Compute(one.acc, one.op, (one.acc, sofar)))
     return kir.IfThenElse(meeting[0].turn >= 1, tuple(out))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr
-from fuser.kernel_memory import Box, Buffer, Fragment, Layout, Literal, Scalar, Slot
+from fuser.kernel_memory import Box, Buffer, Deal, Fragment, Layout, Literal, Scalar, Slot
 from fuser.kernel_sync import MBarrier, Semaphore
 
 
@@ -219,11 +219,21 @@ class Slice:
 
     Every lane holds the elements already, so that nothing moves between threads.
     Needs:  rows and threads of both equal, `column` a multiple of 8.
+
+    Where one is in `Deal.STRIPS` and the other in `Deal.ROUND` it is a *relabelling*: `dst` has the
+    registers of `src`, in their order, under the positions that its own layout gives them.  A tile
+    that is stored so, and loaded and relabelled back, has its elements where they were.
+    Needs:  shape and threads of both equal, `column` 0, as many elements in every thread.
     """
 
     dst: Fragment
     src: Fragment
     column: int
+
+    @property
+    def relabels(self) -> bool:
+        """Whether registers keep their order, but get other positions."""
+        return {self.dst.layout.deal, self.src.layout.deal} == {Deal.STRIPS, Deal.ROUND}
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ def line(stmt: kir.Stmt) -> str:
             return f"{place(dst)} = store({src.name}, width={width}{note})"
         case kir.Compute(dst, op, args):
             return f"{dst.name} = {op}({', '.join(operand(a) for a in args)})"
+        case kir.Slice(dst, src, 0) if stmt.relabels:
+            return f"{dst.name} = relabel({src.name})"
         case kir.Slice(dst, src, column):
             return f"{dst.name} = slice({src.name}, column={column})"
         case kir.Reduce(dst, src, op):

@@ -5,7 +5,7 @@ One class for each way; statements come without a single sync.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import gcd, prod
@@ -98,6 +98,24 @@ class Meeting:
         """Return a kernel with the facts about its launch that the meeting needs."""
         return kernel
 
+    def partial(self, acc: kir.Fragment) -> DType:
+        """Return the type in which sums go from one CTA to another.
+
+        Raises
+        ------
+        ScheduleError
+            If it does not hold them.
+        """
+        asked = DType.of(self.params.partial)
+        if asked is DType.F32:
+            return acc.dtype
+        if acc.dtype is not DType.F32:
+            raise ScheduleError(
+                f'{type(self.params).__name__}(partial="{asked}"): {acc.name} adds up in '
+                f"{acc.dtype}, only sums of f32 are rounded on their way; leave partial out"
+            )
+        return asked
+
 
 @dataclass
 class _Turns(Meeting):
@@ -156,8 +174,9 @@ class _Turns(Meeting):
         *outer, rows, _ = acc.layout.shape
         extents: tuple[Expr, ...] = (*outer, self.tiles * parts * rows, cols)
         strides = (*(0 for _ in outer), cols, 1)
-        aligned = gcd(16 // acc.dtype.nbytes, cols)
-        made = kir.Tensor(f"W_{acc.name}", acc.dtype, extents, strides, aligned)
+        dtype = self.partial(acc)
+        aligned = gcd(16 // dtype.nbytes, cols)
+        made = kir.Tensor(f"W_{acc.name}", dtype, extents, strides, aligned)
         if made not in self.workspaces:
             self.workspaces.append(made)
         origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
@@ -169,9 +188,10 @@ class _Turns(Meeting):
             return None
         shape = (*acc.layout.shape[:-1], self.params.columns)
         many = acc.layout.shape[-1] // shape[-1]
-        fits = many * prod(shape) * acc.dtype.nbytes <= STAGED
+        dtype = self.partial(acc)
+        fits = many * prod(shape) * dtype.nbytes <= STAGED
         slots = many if fits else 2 - many % 2
-        return kir.Slot(self.buffer(f"S_{acc.name}", acc.dtype, shape, slots), 0)
+        return kir.Slot(self.buffer(f"S_{acc.name}", dtype, shape, slots), 0)
 
 
 @dataclass
@@ -211,17 +231,10 @@ class _Scatter(_Turns):
         others, many = self.params.splits - 1, batched(self.params.splits, part)
 
         def batch(first: Expr, count: int) -> list[kir.Stmt]:
-            """Load so many, then add them."""
-            mores = [replace(part, name=f"{part.name}_{turn}") for turn in range(count)]
-            return [
-                *(
-                    kir.Load(more, self._of(whole, first + turn, group), wide(part))
-                    for turn, more in enumerate(mores)
-                ),
-                *(kir.Compute(part, "add", (part, more)) for more in mores),
-            ]
+            places = [self._of(whole, first + turn, group) for turn in range(count)]
+            return added(part, places)
 
-        out: list[kir.Stmt] = [kir.Load(part, self._of(whole, 0, group), wide(part))]
+        out = loaded(part, self._of(whole, 0, group))
         full, left = divmod(others, many)
         if full == 1:
             out += batch(1, many)
@@ -266,20 +279,18 @@ class _Cluster(Meeting):
         for acc in sums:
             check_sums(self.params, acc)
             *outer, columns = acc.layout.shape
-            buffer = self.buffer(f"W_{acc.name}", acc.dtype, (*outer, width), columns // width)
+            shape = (*outer, width)
+            buffer = self.buffer(f"W_{acc.name}", self.partial(acc), shape, columns // width)
             self.slots[acc] = buffer
             out += stored(acc, width, partial(kir.Slot, buffer))
         return out
 
     def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
         buffer, many = self.slots[whole], batched(self.params.splits, part)
-        out: list[kir.Stmt] = [kir.Load(part, kir.Slot(buffer, group, 0), wide(part))]
+        out = loaded(part, kir.Slot(buffer, group, 0))
         for first in range(1, self.params.splits, many):
             ranks = range(first, min(first + many, self.params.splits))
-            more = [replace(part, name=f"{part.name}_{n}") for n in range(len(ranks))]
-            for rank, one in zip(ranks, more, strict=True):
-                out.append(kir.Load(one, kir.Slot(buffer, group, rank), wide(part)))
-            out += [kir.Compute(part, "add", (part, one)) for one in more]
+            out += added(part, [kir.Slot(buffer, group, rank) for rank in ranks])
         return out
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
@@ -335,6 +346,33 @@ def batched(splits: int, part: kir.Fragment) -> int:
     return min(splits - 1, max(BATCH // each, 1))
 
 
-def wide(part: kir.Fragment) -> int:
-    """Elements of sums per access."""
-    return min(part.layout.vector, 16 // part.dtype.nbytes)
+def loaded(dst: kir.Fragment, src: kir.Box | kir.Slot, width: int | None = None) -> list[kir.Stmt]:
+    """Load sums that a CTA has stored, and promote them if they are stored in 16 bits.
+
+    Parameters
+    ----------
+    dst : Fragment
+        Where to; of the type in which sums are added up.
+    src : Box or Slot
+        Where from.
+    width : int or None
+        Elements per access; None takes as many as a thread has, up to 16 bytes.
+    """
+    dtype = src.tensor.dtype if isinstance(src, kir.Box) else src.buffer.dtype
+    width = width or min(dst.layout.vector, 16 // dtype.nbytes)
+    if dtype is dst.dtype:
+        return [kir.Load(dst, src, width)]
+    narrow = kir.Fragment(f"{dst.name}_{dtype}", dtype, dst.layout)
+    return [kir.Load(narrow, src, width), kir.Compute(dst, "promote", (narrow,))]
+
+
+def added(part: kir.Fragment, places: Sequence[kir.Box | kir.Slot]) -> list[kir.Stmt]:
+    """Load sums from several places at once, then add them in this order."""
+    loads: list[kir.Stmt] = []
+    sums: list[kir.Stmt] = []
+    for n, place in enumerate(places):
+        more = replace(part, name=f"{part.name}_{n}")
+        load, *promote = loaded(more, place)
+        loads.append(load)
+        sums += [*promote, kir.Compute(part, "add", (part, more))]
+    return [*loads, *sums]

@@ -11,8 +11,10 @@ from fuser.params import (
     MAX_STAGES,
     Mechanism,
     Meet,
+    Partial,
     Prologue,
     Residency,
+    check_partial,
     check_prologue,
     check_splits,
 )
@@ -87,6 +89,10 @@ class MatmulParams:
         those of a tile follow one another.  Or the launch asks for all CTAs at once, and refuses
         more than the device runs; then neighbours take tiles of one part of K, and the L2 serves
         what they read in common once.
+    partial : {"f32", "f16", "bf16"}
+        Type of f32 sums on their way from one CTA to another.  Those of 16 bits are half the
+        traffic, but rounded: in turns once a turn, with TMA in every addition, too; with "scatter"
+        once a CTA, and added up in f32.
     stacked : bool
         One wgmma for all products of a loop that share their A, where their tiles of B can lie
         behind each other: A is read once for all.
@@ -117,6 +123,7 @@ class MatmulParams:
     splits: int = 1
     meet: Meet = "vectorized"
     residency: Residency = "ticket"
+    partial: Partial = "f32"
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
@@ -167,6 +174,7 @@ class MatmulParams:
                 'slots of other CTAs; use split="cooperative"'
             )
         check_splits("MatmulParams", self.splits, self.meet, self.residency)
+        check_partial("MatmulParams", self.partial, self.splits)
         self._check_meeting()
         if self.splits > 1 and self.persistent:
             raise ScheduleError(

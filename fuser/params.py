@@ -20,7 +20,11 @@ Residency = Literal["ticket", "co-resident"]
 """Why CTAs may wait for each other: those of a tile draw numbers one after the other as they start;
 or the launch runs all CTAs at once, or none."""
 RESIDENCY: tuple[Residency, ...] = ("ticket", "co-resident")
-"""Every one of these."""
+"""Both of them."""
+Partial = Literal["f32", "f16", "bf16"]
+"""Type of sums on their way from one CTA to another."""
+PARTIAL: tuple[Partial, ...] = ("f32", "f16", "bf16")
+"""All of them."""
 
 MAX_STAGES = 8
 MAX_SPLITS = 64
@@ -248,3 +252,21 @@ def check_splits(
     if residency not in RESIDENCY:
         words = ", ".join(f'"{one}"' for one in RESIDENCY)
         raise ScheduleError(f"{params}(residency={residency!r}): unknown; use one of {words}")
+
+
+def check_partial(params: str, partial: str, splits: int) -> None:
+    """Refuse an unknown type of partial sums, and one where there are none.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the params.
+    """
+    if partial not in PARTIAL:
+        words = ", ".join(f'"{one}"' for one in PARTIAL)
+        raise ScheduleError(f"{params}(partial={partial!r}): unknown; use one of {words}")
+    if partial != "f32" and splits == 1:
+        raise ScheduleError(
+            f'{params}(partial="{partial}", splits=1): one CTA hands no sums on; use splits=2, '
+            'or partial="f32"'
+        )

@@ -12,6 +12,7 @@ from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.kernel_text import line
 from fuser.validate_place import Place
+from fuser.validate_registers import sliced
 from fuser.validate_sync import alone, mbarrier, neighbour
 
 TMA_BOX = 256
@@ -61,10 +62,10 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.Compute(dst, _, args):
             yield from dealt(stmt, place, dst.layout)
             yield from _operands(stmt, kernel, dst, args)
-        case kir.Slice(dst, src, column):
+        case kir.Slice(dst, src):
             yield from dealt(stmt, place, dst.layout)
             yield from dealt(stmt, place, src.layout)
-            yield from _slice(stmt, dst, src, column)
+            yield from sliced(stmt)
         case kir.Coordinate(dst, axis):
             yield from dealt(stmt, place, dst.layout)
             rank = len(dst.layout.shape)
@@ -141,31 +142,6 @@ def _operands(
                 )
             case _:
                 pass
-
-
-def _slice(stmt: kir.Stmt, dst: kir.Fragment, src: kir.Fragment, column: int) -> Iterable[str]:
-    for part in (dst, src):
-        if part.layout.deal is not kir.Deal.STRIPS:
-            yield f"`{line(stmt)}` wants {part.name} in strips; give it Deal.STRIPS"
-            return
-    if dst.layout.shape[:-1] != src.layout.shape[:-1] or dst.layout.threads != src.layout.threads:
-        yield (
-            f"`{line(stmt)}`: {dst.layout.shape} by {dst.layout.threads} threads is no part of "
-            f"{src.layout.shape} by {src.layout.threads}; make rows and threads equal"
-        )
-    width, whole = dst.layout.shape[-1], src.layout.shape[-1]
-    if column % 8 or not 0 <= column <= whole - width:
-        yield (
-            f"`{line(stmt)}`: columns {column}..{column + width} of {whole}; "
-            "begin at a multiple of 8 and end inside"
-        )
-    if not dst.layout.vector == src.layout.vector == 2:
-        yield (
-            f"`{line(stmt)}`: vectors of {src.layout.vector} into {dst.layout.vector}; only "
-            "accumulators are cut, use vectors of 2"
-        )
-    if dst.dtype is not src.dtype:
-        yield f"`{line(stmt)}`: {src.dtype.name} into {dst.dtype.name}; make them the same"
 
 
 def _matrix(

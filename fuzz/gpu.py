@@ -31,14 +31,13 @@ from fuser.runtime import Executable, device_present
 from fuzz.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
 from fuzz.child import Child, Lost
 from fuzz.clerk import Clerk, blank_record
+from fuzz.compared import compared
 from fuzz.environment import machine, versions
 from fuzz.ledger import Ledger
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record
 from fuzz.siblings import agree, siblings
 from fuzz.strategies import cases
-from oracles.differential import compare
-from oracles.reference import evaluate
 from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3
@@ -168,9 +167,7 @@ def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
         for n, (guard, bits) in enumerate(zip(guards, before, strict=True))
         if guard.changed(bits)
     ]
-    verdict = compare(
-        evaluate(case.fusion, given), [t.cpu() for t in got], exact=case.kind == "integers"
-    )
+    verdict = compared(case, given, [t.cpu() for t in got])
     if findings:
         return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
     return replace(verdict, oracle="gpu")

@@ -16,16 +16,15 @@ from fuser.binding import bind
 from fuser.classify import classify
 from fuser.nvrtc import compile_cubin
 from fuser.pipeline import Launch, Program, build
-from fuzz.case import Case, Value, from_text, inputs, specs, to_text
+from fuzz.case import Case, from_text, inputs, specs, to_text
 from fuzz.clerk import Clerk
+from fuzz.compared import compared
 from fuzz.launches import Call, calls, trip_counts, with_trips
 from fuzz.record import Record
 from oracles import simulator
 from oracles.assembler import judge_log
-from oracles.differential import compare
 from oracles.launching import witnessed
 from oracles.prover import prove, witness_trips
-from oracles.reference import evaluate
 from oracles.verdict import Finding, Status, Verdict
 
 CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
@@ -146,7 +145,7 @@ def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[s
             clerk.ask(
                 "differential",
                 "own launch",
-                partial(_compared, case, given, outputs),
+                partial(compared, case, given, outputs),
             )
 
 
@@ -166,10 +165,6 @@ def _run(clerk: Clerk, case: Case, call: Call, wanted: frozenset[str]) -> bool:
         del clerk.records[before:]
     call.store(arrays)
     return verdict is not None and verdict.status is Status.PASS
-
-
-def _compared(case: Case, given: list[Value], got: list[torch.Tensor]) -> Verdict:
-    return compare(evaluate(case.fusion, given), got, exact=case.kind == "integers")
 
 
 def _read_log(source: str) -> Verdict:

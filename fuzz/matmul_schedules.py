@@ -18,7 +18,7 @@ from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, 
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import Role, roles
 from fuser.ops import accumulator
-from fuser.params import MAX_STAGES, RESIDENCY, Meet, Prologue, Residency
+from fuser.params import MAX_STAGES, PARTIAL, RESIDENCY, Meet, Partial, Prologue, Residency
 from fuser.segment import segments
 from fuser.shape_class import Choices
 from fuser.validate_mma import STEP_NBYTES
@@ -226,7 +226,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
     params = replace(params, splits=_splits(draw, alone=alone))
-    return replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
+    params = replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
+    return replace(params, partial=_partial(draw, need, params))
 
 
 def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
@@ -257,7 +258,8 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
     )
     alone = need.half or params.persistent
     params = replace(params, splits=_splits(draw, alone=alone))
-    return replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
+    params = replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
+    return replace(params, partial=_partial(draw, need, params))
 
 
 def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Meet:
@@ -270,6 +272,13 @@ def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams)
 def _residency(draw: st.DrawFn, params: MatmulParams | AmpereParams) -> Residency:
     """Draw why they may wait for each other."""
     return "ticket" if params.splits == 1 else draw(st.sampled_from(RESIDENCY))
+
+
+def _partial(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Partial:
+    """Draw the type of sums on their way, 16 bits rarely; those of integers stay as they are."""
+    if params.splits == 1 or need.whole or not rarely(draw):
+        return "f32"
+    return draw(st.sampled_from(PARTIAL))
 
 
 def _splits(draw: st.DrawFn, *, alone: bool) -> int:

@@ -16,7 +16,7 @@ from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
-from fuser.params import Mechanism, Meet, Prologue, Residency
+from fuser.params import Mechanism, Meet, Partial, Prologue, Residency
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
@@ -197,6 +197,7 @@ def hopper(
     splits: int = 1,
     meet: Meet = "vectorized",
     residency: Residency = "ticket",
+    partial: Partial = "f32",
 ) -> MatmulParams:
     """Return a schedule by wgmma with small tiles."""
     pairs = split == "ping_pong"
@@ -217,6 +218,7 @@ def hopper(
         splits=splits,
         meet=meet,
         residency=residency,
+        partial=partial,
     )
 
 
@@ -267,6 +269,10 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_tma_gated": Schedule(
         gated, hopper("pipelined", 2, 1, splits=3, stacked=True, meet="tma")
+    ),
+    "split_f16": Schedule(linear, hopper("pipelined", 2, 0, splits=3, partial="f16")),
+    "split_tma_bf16": Schedule(
+        linear, hopper("pipelined", 2, 1, splits=3, columns=8, meet="tma", partial="bf16")
     ),
     "split_scatter": Schedule(
         linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="scatter")

@@ -12,7 +12,7 @@ from fuser.dtype import DType
 from oracles import machine_ops
 from oracles.machine_agent import Agent, Violation
 from oracles.machine_ops import Array
-from oracles.machine_tile import columns_of, tile
+from oracles.machine_tile import columns_of, registers_of, tile
 from oracles.machine_unroll import Event
 
 
@@ -64,8 +64,11 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
 
 
 def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
-    """Take this thread's part of some columns."""
+    """Take this thread's part of some columns, or all its registers under other positions."""
     whole, part = stmt.src.layout, stmt.dst.layout
+    if {whole.deal, part.deal} == {kir.Deal.STRIPS, kir.Deal.ROUND}:
+        _relabel(agent, event, stmt)
+        return
     held = register(agent, stmt.src)
     at = columns_of(whole, part, stmt.column, span(agent, event))
     inside = 0 <= stmt.column <= whole.shape[-1] - part.shape[-1]
@@ -76,6 +79,24 @@ def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
         says = f"register {stmt.src.name} was never written in this layout"
         raise Violation("RAW", says)
     agent.registers[stmt.dst.name] = held[at]
+
+
+def _relabel(agent: Agent, event: Event, stmt: kir.Slice) -> None:
+    """Hand registers on in their order, thread by thread: row-major order is another."""
+    threads = span(agent, event)
+    held, at = register(agent, stmt.src), registers_of(stmt.src.layout, threads)
+    to = registers_of(stmt.dst.layout, threads)
+    if held.size != at.size:
+        says = f"register {stmt.src.name} was never written in this layout"
+        raise Violation("RAW", says)
+    mine, theirs = np.argsort(to), np.argsort(at)
+    whole = stmt.src.layout.shape == stmt.dst.layout.shape and stmt.column == 0
+    if not whole or to.size != at.size or (to[mine] != at[theirs]).any():
+        says = f"{stmt.dst.name} has not the registers of {stmt.src.name}"
+        raise Violation("bounds", says)
+    out = np.empty_like(held)
+    out[mine] = held[theirs]
+    agent.registers[stmt.dst.name] = out
 
 
 def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:

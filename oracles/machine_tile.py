@@ -146,6 +146,26 @@ def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Thread
     return np.asarray(np.where(held[at] == same, at, -1), np.intp)
 
 
+@lru_cache(maxsize=4096)
+def registers_of(layout: kir.Layout, threads: Threads) -> Index:
+    """Return a number for the thread and register of each element that these threads hold.
+
+    Elements are in rising order, as in `tile`; numbers order threads, then registers of a thread.
+    Strips and rounds only.
+    """
+    at = tile(layout, threads).elements
+    rows, columns = at // layout.shape[-1], at % layout.shape[-1]
+    vector, inside = layout.vector, at % layout.vector
+    if layout.deal is kir.Deal.ROUND:
+        vectors = at // vector // layout.threads
+    else:
+        strip, block = rows // STRIP // (layout.threads // kir.WARP), rows % STRIP // 8
+        vectors = strip * (layout.shape[-1] // (2 * vector)) + columns // (4 * vector) * 2 + block
+        inside = columns % vector
+    holder = holders(layout, threads[0] // kir.WARP)[at]
+    return np.asarray(holder * layout.registers + vectors * vector + inside, np.intp)
+
+
 def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Threads]]:
     """Every (buffer, layout, thread range) with which the kernel touches shared memory."""
     seen = set()

@@ -13,12 +13,13 @@ from fuser.fusion_ir import Constant, Fusion, Scalar, Symbol, TensorView
 from fuser.ops import operand_dtypes
 from oracles.estimate import Estimate, convert, rounded
 from oracles.expected import TORCH, Expected
+from oracles.reference_mma import Partials, multiply_sum
 from oracles.reference_rows import ROWS
 
 Inputs = Sequence[torch.Tensor | bool | int | float]
 
 
-def evaluate(fusion: Fusion, inputs: Inputs) -> list[Expected]:
+def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -> list[Expected]:
     """Evaluate a fusion on given inputs.
 
     Parameters
@@ -28,6 +29,8 @@ def evaluate(fusion: Fusion, inputs: Inputs) -> list[Expected]:
     inputs : sequence of torch.Tensor or number
         One per `fusion.inputs`: CPU tensors of exactly the declared dtype and shape, any strides,
         and Python numbers for scalars.
+    partials : Partials, optional
+        How sums of products go from CTA to CTA, where that rounds them.
 
     Returns
     -------
@@ -50,7 +53,11 @@ def evaluate(fusion: Fusion, inputs: Inputs) -> list[Expected]:
             convert(_constant(arg) if isinstance(arg, Constant) else known[arg], dtype)
             for arg, dtype in zip(tv.args, operand_dtypes(tv), strict=True)
         )
-        known[tv] = ROWS[tv.op](tv, args, shape_of(tv, sizes))
+        shape = shape_of(tv, sizes)
+        if tv.op == "mma":
+            known[tv] = multiply_sum(tv, args, shape, partials)
+        else:
+            known[tv] = ROWS[tv.op](tv, args, shape)
     return [_stored(known[tv], tv.dtype, shape_of(tv, sizes)) for tv in fusion.outputs]
 
 

@@ -11,7 +11,8 @@ import torch
 from fuser.dtype import DType
 from fuser.fusion_ir import TensorView
 from fuser.ops import accumulator
-from oracles.estimate import TINY, ZERO, Estimate, wrap
+from oracles.estimate import EPS, TINY, ZERO, Estimate, wrap
+from oracles.expected import TORCH
 
 ADDITION = 2.0**-22
 """What one addition may lose, relative to the sum of the magnitudes added up: 2 ulp of f32.
@@ -77,6 +78,22 @@ class _Sums:
     largest: float
 
 
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """How f32 sums go from one CTA to another where these share a tile: rounded to 16 bits.
+
+    Parameters
+    ----------
+    dtype : DType
+        F16 or BF16.
+    many : int
+        CTAs that share a tile, at most.
+    """
+
+    dtype: DType
+    many: int
+
+
 _LOST = 16 * 2.0**-126
 """What a step may lose besides: products below the least normal number of f32 may become 0.
 
@@ -89,7 +106,12 @@ _F16 = TINY[DType.F16], torch.finfo(torch.float16).max
 Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def multiply_sum(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) -> Estimate:
+def multiply_sum(
+    tv: TensorView,
+    args: tuple[Estimate, ...],
+    shape: tuple[int, ...],
+    partials: Partials | None = None,
+) -> Estimate:
     """Return the sum of products that `tv` names, with a bound for every order of its additions.
 
     Parameters
@@ -100,6 +122,19 @@ def multiply_sum(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, .
         The operands, rounded to their type.
     shape : tuple of int
         Of the result.
+    partials : Partials, optional
+        How parts of the sum are handed on, if that rounds them; sums in i32 or f16 never are.
+
+    Notes
+    -----
+    A rounding to nearest turns x into x (1 + d) + t, where abs(d) is at most u, half the distance
+    from 1 to the next number, and abs(t) half the least subnormal.  On its way every product is
+    part of at most n = many - 1 rounded numbers, one after the other: in turns, of the sum so far
+    of all CTAs but the last; with TMA of its CTA's own sum and of those that the engine makes from
+    the second turn on, n again; where each CTA stores its sum and f32 adds up, of one.  So it is
+    multiplied by (1 + u)**n at most, and a sum of magnitudes S is off by ((1 + u)**n - 1) S, where
+    S holds what it may have been off before.  There are fewer than 2 many roundings, each of which
+    may add t, and this grows as products do.
     """
     a, b = (_spread(arg) for arg in args)
     added, (a_summed, b_summed) = _contraction(tv)
@@ -108,7 +143,7 @@ def multiply_sum(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, .
         return Estimate(DType.I32, value, undecided=_doubt(a, b, added))
     if tv.args[0].dtype is DType.F32:
         a, b = _cut(a), _cut(b)
-    sums = _sums(tv)
+    sums, handed = _sums(tv, partials), _handed_on(tv, partials)
     count = 1
     for axis in a_summed:
         count *= a.value.shape[axis]
@@ -123,20 +158,50 @@ def multiply_sum(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, .
     additions = -(-count // sums.step) + MORE
     lost = additions * (sums.addition * (size + inherited) + sums.tiny)
     grain = added(_grain(a, a_summed), _grain(b, b_summed))
-    exact = (inherited == 0) & (size < sums.whole * grain) & (grain >= sums.tiny)
+    least = sums.tiny
+    if handed is not None:
+        lost = lost + handed.grows * (size + inherited + lost) + handed.adds
+        least = max(least, handed.least)
+    exact = (inherited == 0) & (size < sums.whole * grain) & (grain >= least)
     error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
     overflows = size + inherited + lost > sums.largest
     doubt = (overflows & ~value.isnan()) | _doubt(a, b, added)
     return Estimate(DType.F32, value, error, doubt)
 
 
-def _sums(tv: TensorView) -> _Sums:
+def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
+    """Return how sums are held: what is exact and in range is so on the way, too."""
     dtype = tv.args[0].dtype
     if accumulator(tv) is DType.F16:
         return _Sums(HALF_ADDITION, HALF_STEP, 2.0**11, *_F16)
+    made = _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
     if dtype.is_f8:
-        return _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
-    return _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
+        made = _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
+    if partials is None:
+        return made
+    whole = min(made.whole, 2 / EPS[partials.dtype])
+    largest = min(made.largest, torch.finfo(TORCH[partials.dtype]).max)
+    return replace(made, whole=whole, largest=largest)
+
+
+@dataclass(frozen=True, slots=True)
+class _HandedOn:
+    """What roundings on the way do to a sum: a share of its magnitudes, and a number.
+
+    Multiples of `least` are numbers of the type, where they are not too many.
+    """
+
+    grows: float
+    adds: float
+    least: float
+
+
+def _handed_on(tv: TensorView, partials: Partials | None) -> _HandedOn | None:
+    if partials is None or accumulator(tv) is not DType.F32:
+        return None
+    dtype, many = partials.dtype, partials.many
+    grown = (1 + EPS[dtype] / 2) ** max(many - 1, 1)
+    return _HandedOn(grown - 1, 2 * many * grown * TINY[dtype] / 2, TINY[dtype])
 
 
 def _contraction(tv: TensorView) -> tuple[Sum, tuple[list[int], list[int]]]:

@@ -20,6 +20,8 @@ TMA_SHARED = 128
 """Alignment of a bulk tensor copy's shared address, in bytes; PTX ISA, "cp.async.bulk.tensor"."""
 SWIZZLE_ROWS = 8
 """Rows after which a swizzle repeats, which a slot starts at; PTX ISA, "tensor swizzling modes"."""
+STRIP = 16
+"""Rows that a warp holds of an accumulator; PTX ISA, "wgmma.mma_async, register fragments"."""
 TMA_ROW = 16
 """Rows of a box are multiples of so many bytes; PTX ISA, "tensor map".  That the address and the
 strides of the tensor are, the driver checks when it encodes the map: a launch that is refused."""
@@ -131,6 +133,8 @@ def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
 
 def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
     """Claim that every lane holds the columns already, and that they lie inside."""
+    if {dst.deal, src.deal} == {kir.Deal.STRIPS, kir.Deal.ROUND}:
+        return [_same_registers(dst, src, column)]
     strips = {dst.deal, src.deal} == {kir.Deal.STRIPS}
     rows = (dst.shape[:-1], dst.threads) == (src.shape[:-1], src.threads)
     wrong = f"{dst.shape} by {dst.threads} threads, {src.shape} by {src.threads}: values would move"
@@ -139,6 +143,16 @@ def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
         ("coverage", "" if strips and rows and column % 8 == 0 else wrong),
         ("bounds", "" if column >= 0 and end <= whole else f"columns {column}..{end} of {whole}"),
     ]
+
+
+def _same_registers(dst: kir.Layout, src: kir.Layout, column: int) -> Claim:
+    """Claim that every thread has as many registers of one whole tile as of the other."""
+    strips, other = (dst, src) if dst.deal is kir.Deal.STRIPS else (src, dst)
+    fits = (dst.shape, dst.threads, dst.folded) == (src.shape, src.threads, 1) and column == 0
+    strip = STRIP * max(strips.threads // kir.WARP, 1)
+    fits &= strips.shape[-2] % strip == 0 and strips.shape[-1] % (4 * strips.vector) == 0
+    fits &= prod(other.shape) % (other.vector * other.threads) == 0
+    return "coverage", "" if fits else f"registers of {src} are not those of {dst}"
 
 
 def _together(dst: kir.Layout, src: kir.Layout) -> Claim:

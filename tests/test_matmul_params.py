@@ -73,6 +73,12 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
         "MatmulParams(splits=2, persistent=True): CTAs with one tile each share it; "
         "use persistent=False, or splits=1",
     ),
+    "no such sums": ({"partial": "f8"}, 'unknown; use one of "f32", "f16", "bf16"'),
+    "sums that stay": (
+        {"partial": "bf16"},
+        'MatmulParams(partial="bf16", splits=1): one CTA hands no sums on; use splits=2, or '
+        'partial="f32"',
+    ),
     "three of them": (
         {"tile": (192, 64, 64), "warpgroups": 3, "registers": (40, 232)},
         "512 threads get 128 each",
@@ -123,6 +129,7 @@ def mended(params: dict[str, object], message: str) -> dict[str, object] | None:
             "columns": st.integers(-8, 80),
             "cluster": st.tuples(st.integers(0, 4), st.integers(0, 4)),
             "splits": st.integers(-1, 66),
+            "partial": st.sampled_from(["f32", "f16", "bf16"]),
             "registers": st.none() | st.tuples(st.integers(0, 300), st.integers(0, 300)),
         }
     )

@@ -32,11 +32,11 @@ PLAIN = MatmulParams(
 )
 
 
-def product(*, gated: bool = False, transposed: bool = False) -> Fusion:
+def product(kind: str = "bf16", *, gated: bool = False, transposed: bool = False) -> Fusion:
     """A matmul, or two that share an operand."""
     fd = FusionDefinition()
-    x = fd.define_tensor(["m", "k"], "bf16")
-    w, v = (fd.define_tensor(["k", "n"] if transposed else ["n", "k"], "bf16") for _ in range(2))
+    x = fd.define_tensor(["m", "k"], kind)
+    w, v = (fd.define_tensor(["k", "n"] if transposed else ["n", "k"], kind) for _ in range(2))
     multiply = fd.ops.matmul if transposed else fd.ops.linear
     y = multiply(x, w)
     fd.add_output(fd.ops.mul(y, multiply(x, v)) if gated else y)
@@ -118,6 +118,16 @@ def test_ctas_share_tiles_but_of_sums_of_f16(family: str) -> None:
         with nullcontext() if drawn else pytest.raises(NoSuchExample):
             strategy = matmul_params(fusion, families=(family,))
             find(strategy, lambda params: params.splits > 1, settings=QUIET, random=Random(1))
+
+
+@pytest.mark.parametrize("family", ["hopper-pipelined", "ampere-groups"])
+@pytest.mark.parametrize("partial", ["f16", "bf16"])
+def test_sums_of_floats_go_from_cta_to_cta_in_every_type(family: str, partial: str) -> None:
+    """Those of integers as they are."""
+    for fusion, drawn in ((product(), True), (product("i8"), False)):
+        strategy = matmul_params(fusion, families=(family,))
+        with nullcontext() if drawn else pytest.raises(NoSuchExample):
+            find(strategy, lambda p: p.partial == partial, settings=QUIET, random=Random(1))
 
 
 @pytest.mark.parametrize(("transposed", "columns"), [(False, 24), (True, 16)])

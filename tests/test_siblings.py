@@ -41,6 +41,16 @@ def test_integers_are_split_anew_and_reals_are_not() -> None:
     assert not changed(reals) & ORDER
 
 
+@pytest.mark.parametrize("kind", ["integers", "reals"])
+def test_sums_that_are_rounded_on_their_way_meet_as_they_do(kind: Kind) -> None:
+    """Each way rounds at other places, and so do other splits; the rest may still change."""
+    rounded = replace(PIPELINED, splits=3, partial="bf16")
+    found = changed(replace(PRODUCT, params=rounded, kind=kind))
+    assert {"stages", "split", "store"} <= found
+    assert not found & (ORDER | {"meet", "residency", "partial"})
+    assert "partial" not in changed(replace(PRODUCT, kind=kind))
+
+
 def test_sums_of_rows_are_split_anew_too() -> None:
     """A reduction's CTAs meet in turns."""
     params = ReductionParams((1, 256), 1, 4, None, "tma", "direct", 4, 2, splits=2)

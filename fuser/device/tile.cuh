@@ -252,6 +252,12 @@ __device__ __forceinline__ void slice_packed(uint32 (&dst)[D::kRegisters / 2], c
     dst[i] = src[i / (D::kCols / 4) * (S::kCols / 4) + COLUMN / 4 + i % (D::kCols / 4)];
 }
 
+// The same registers in the same order, which another layout gives other positions.
+template <class R, int N> __device__ __forceinline__ void relabel(R (&dst)[N], const R (&src)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) dst[i] = src[i];
+}
+
 // AXIS 0 is the column, 1 the row, others do not vary within a tile.
 template <class L, int AXIS> __device__ __forceinline__ void coordinate(int64 (&dst)[L::kRegisters], int origin, int tid) {
 #pragma unroll
