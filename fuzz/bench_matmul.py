@@ -23,13 +23,18 @@ from rich.table import Table
 from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
 from fuser.matmul_heuristic import STACKED
-from fuser.matmul_params import MatmulParams
+from fuser.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.params import Meet
 from fuser.runtime import Executable, device_present
 from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
 from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, PRACTICAL_FLOPS, in_turn
 
-WAYS: tuple[tuple[Meet, int], ...] = (("vectorized", 8), ("tma", 8), ("scatter", 16))
+WAYS: tuple[tuple[Meet, int], ...] = (
+    ("vectorized", 8),
+    ("tma", 8),
+    ("scatter", 16),
+    ("cluster", 8),
+)
 """How CTAs that share a tile meet, and how many of them are tried."""
 
 # --- candidates ---------------------------------------------------------------------------------
@@ -102,9 +107,14 @@ def _shared(row: Row) -> dict[str, MatmulParams]:
             continue
         for meet, most in WAYS:
             splits = min(SM_90A.sms // tiles, most, k // 64 // 4)
+            kept = 0
+            if meet == "cluster":
+                splits = max((n for n in SHARING_CLUSTERS if n <= splits), default=1)
+                kept = 4 * rows_ * cols
             if splits < 2:
                 continue
-            stages = (SM_90A.smem_bytes // 1024 - 40) * 1024 // ((rows_ + cols) * 128)
+            room = (SM_90A.smem_bytes // 1024 - 40) * 1024 - kept
+            stages = room // ((rows_ + cols) * 128)
             params = MatmulParams(
                 tile=(rows_, cols, 64),
                 warpgroups=groups,
@@ -112,7 +122,7 @@ def _shared(row: Row) -> dict[str, MatmulParams]:
                 stages=min(8, stages - (meet == "tma")),
                 prefetch=min(8, stages - (meet == "tma")) - 2,
                 persistent=False,
-                columns=min(cols, 64) if meet != "scatter" else 8 if splits > 4 else 16,
+                columns=min(cols, 64) if meet in ("vectorized", "tma") else 8 if splits > 4 else 16,
                 splits=splits,
                 meet=meet,
             )
