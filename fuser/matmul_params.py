@@ -206,8 +206,8 @@ class MatmulParams:
             )
         if self.residency != "ticket":
             raise ScheduleError(
-                f'{what}, residency="{self.residency}"): a cluster runs at once by itself; leave '
-                'residency out, or use meet="scatter"'
+                f'{what}, residency="{self.residency}"): the CTAs of a cluster run at once '
+                'anyway; use residency="ticket", or meet="scatter"'
             )
 
     def _check_types(self) -> None:

@@ -177,7 +177,8 @@ def shared(
     tiles = extent(outer) * ceil(extent([rows]) / m) * ceil(extent([cols]) / n)
     steps = [ceil(extent(summed(domain, product)) / k) for product in domain.products]
     most = sms // max(tiles, 1) if params.residency == "co-resident" else sms
-    return replace(params, splits=max(1, min(params.splits, most, *steps)))
+    splits = max(1, min(params.splits, most, *steps))
+    return replace(params, splits=splits, partial=params.partial if splits > 1 else "f32")
 
 
 def matmul_tiling(domain: Domain, params: MatmulParams | AmpereParams) -> MatmulTiling:

@@ -23,13 +23,17 @@ def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
         inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
         inits.append(kir.FenceMBarrierInit())
         begin = (kir.Elect(kir.Per.ROLE, tuple(inits)),)
-    meet: Body = (kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait())
     signalled = any(_signals_peers(stmt) for stmt in kernel.walk())
     if signalled:
-        begin = (*begin, *meet)
+        begin = (*begin, *_meeting())
     if signalled or any(slot.cta is not None for s in kernel.walk() for slot in reads(s)):
-        end = meet
+        end = _meeting()
     return replace(kernel, body=(*begin, *kernel.body, *end))
+
+
+def _meeting() -> Body:
+    """Join all threads of the cluster; every statement is an object of its own."""
+    return kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait()
 
 
 def _signals_peers(stmt: kir.Stmt) -> bool:

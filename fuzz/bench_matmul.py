@@ -23,13 +23,18 @@ from rich.table import Table
 from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
 from fuser.matmul_heuristic import STACKED
-from fuser.matmul_params import MatmulParams
+from fuser.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.params import Meet
 from fuser.runtime import Executable, device_present
 from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
 from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, PRACTICAL_FLOPS, in_turn
 
-WAYS: tuple[tuple[Meet, int], ...] = (("vectorized", 8), ("tma", 8), ("scatter", 16))
+WAYS: tuple[tuple[Meet, int], ...] = (
+    ("vectorized", 8),
+    ("tma", 8),
+    ("scatter", 16),
+    ("cluster", 8),
+)
 """How CTAs that share a tile meet, and how many of them are tried."""
 
 # --- candidates ---------------------------------------------------------------------------------
@@ -102,22 +107,27 @@ def _shared(row: Row) -> dict[str, MatmulParams]:
             continue
         for meet, most in WAYS:
             splits = min(SM_90A.sms // tiles, most, k // 64 // 4)
+            kept = 0
+            if meet == "cluster":
+                splits = max((n for n in SHARING_CLUSTERS if n <= splits), default=1)
+                kept = 4 * rows_ * cols
             if splits < 2:
                 continue
-            stages = (SM_90A.smem_bytes // 1024 - 40) * 1024 // ((rows_ + cols) * 128)
+            room = (SM_90A.smem_bytes // 1024 - 40) * 1024 - kept
+            stages = room // ((rows_ + cols) * 128) - (meet == "tma")
             most_columns = max(8, cols // splits // 8 * 8)
             each = next(c for c in range(most_columns, 0, -8) if cols % c == 0)
             params = MatmulParams(
                 tile=(rows_, cols, 64),
                 warpgroups=groups,
-                split="cooperative",
-                stages=min(8, stages - (meet == "tma")),
-                prefetch=min(8, stages - (meet == "tma")) - 1,
+                split="pipelined" if meet == "cluster" else "cooperative",
+                stages=min(8, stages),
+                prefetch=min(8, stages) - 1,
                 persistent=False,
-                columns=min(cols, 64) if meet != "scatter" else each,
+                columns=min(cols, 64) if meet in ("vectorized", "tma") else each,
                 splits=splits,
                 meet=meet,
-                residency="co-resident",
+                residency="ticket" if meet == "cluster" else "co-resident",
             )
             out[f"{rows_}x{cols} s{params.stages} {meet} x{splits}"] = params
     return out

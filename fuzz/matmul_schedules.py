@@ -14,7 +14,14 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import Fusion
 from fuser.lower_meeting import STAGED
-from fuser.matmul_params import CLUSTERS, SPARE_REGISTERS, MatmulParams, Split, nearest_registers
+from fuser.matmul_params import (
+    CLUSTERS,
+    SHARING_CLUSTERS,
+    SPARE_REGISTERS,
+    MatmulParams,
+    Split,
+    nearest_registers,
+)
 from fuser.matmul_scheduler import matmul_tiling
 from fuser.mma_axes import Role, roles
 from fuser.ops import accumulator
@@ -114,10 +121,13 @@ class Footprint:
         ways: list[Meet] = ["vectorized"] if self.parts else ["vectorized", "scatter"]
         if isinstance(params, AmpereParams):
             return ways
+        room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
+        together = params.split == "pipelined" and params.splits in SHARING_CLUSTERS
+        if together and not self.parts and 4 * m * n * self.products <= room:
+            ways.append("cluster")
         whole = 4 * m * n * (self.products if params.stacked else 1)
         staged = whole if whole <= STAGED else 8 * m * params.columns
         staged *= 1 if params.stacked else self.products
-        room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
         return [*ways, "tma"] if staged <= room else ways
 
     def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
@@ -226,7 +236,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
     params = replace(params, splits=_splits(draw, alone=alone))
-    params = replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
+    params = replace(params, meet=_meet(draw, need, params))
+    params = replace(params, residency=_residency(draw, params))
     return replace(params, partial=_partial(draw, need, params))
 
 
@@ -258,7 +269,8 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
     )
     alone = need.half or params.persistent
     params = replace(params, splits=_splits(draw, alone=alone))
-    params = replace(params, meet=_meet(draw, need, params), residency=_residency(draw, params))
+    params = replace(params, meet=_meet(draw, need, params))
+    params = replace(params, residency=_residency(draw, params))
     return replace(params, partial=_partial(draw, need, params))
 
 
@@ -271,7 +283,9 @@ def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams)
 
 def _residency(draw: st.DrawFn, params: MatmulParams | AmpereParams) -> Residency:
     """Draw why they may wait for each other."""
-    return "ticket" if params.splits == 1 else draw(st.sampled_from(RESIDENCY))
+    if params.splits == 1 or params.meet == "cluster":
+        return "ticket"
+    return draw(st.sampled_from(RESIDENCY))
 
 
 def _partial(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Partial:
@@ -283,7 +297,7 @@ def _partial(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmperePara
 
 def _splits(draw: st.DrawFn, *, alone: bool) -> int:
     """Draw how many CTAs share a tile, where they can."""
-    return 1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 16]))
+    return 1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 8, 16]))
 
 
 def _prologue(draw: st.DrawFn, need: Footprint) -> Prologue:

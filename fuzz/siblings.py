@@ -24,7 +24,7 @@ from oracles.verdict import Finding, Status, Verdict
 
 TRIES = 12
 """Schedules that are drawn for a case, at most."""
-SPLITS = (1, 2, 3, 5, 16)
+SPLITS = (1, 2, 3, 5, 8, 16)
 
 _Change = Callable[[random.Random], dict[str, object]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,7 +16,7 @@ from fuser.arch import SM_90A
 from fuser.classify import classify
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import Fusion, FusionDefinition
-from fuser.matmul_params import MatmulParams
+from fuser.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.pipeline import build
 from fuzz.case import Case, specs
 from fuzz.matmul_schedules import (
@@ -128,6 +129,26 @@ def test_sums_of_floats_go_from_cta_to_cta_in_every_type(family: str, partial: s
         strategy = matmul_params(fusion, families=(family,))
         with nullcontext() if drawn else pytest.raises(NoSuchExample):
             find(strategy, lambda p: p.partial == partial, settings=QUIET, random=Random(1))
+
+
+def test_ctas_share_tiles_as_clusters_where_their_sums_fit() -> None:
+    """Pipelined, 2, 4 or 8 of them, with all sums beside the rings; rows that are reduced never."""
+    small = replace(PLAIN, splits=4)
+    assert "cluster" in Footprint().meetings(small)
+    assert "cluster" not in Footprint(parts=True).meetings(small)
+    for changes in ({"splits": 3}, {"splits": 16}, {"splits": 1}, {"split": "cooperative"}):
+        assert "cluster" not in Footprint().meetings(replace(small, **changes))
+    large = replace(small, tile=(128, 256, 64), warpgroups=2)
+    assert "cluster" in Footprint().meetings(large)
+    assert "cluster" not in Footprint().meetings(replace(large, stages=2))  # 131072 and 131072
+    assert "cluster" not in Footprint(products=2).meetings(large)
+
+
+def test_clusters_that_share_tiles_are_drawn() -> None:
+    """Of a size that there is, with the one residency that they take."""
+    strategy = matmul_params(product(), families=("hopper-pipelined",))
+    drawn = find(strategy, lambda p: p.meet == "cluster", settings=QUIET, random=Random(1))
+    assert (drawn.splits in SHARING_CLUSTERS, drawn.residency) == (True, "ticket")
 
 
 @pytest.mark.parametrize(("transposed", "columns"), [(False, 24), (True, 16)])

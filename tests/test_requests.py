@@ -241,10 +241,13 @@ def ask(make: Callable[[FusionDefinition, TensorView], TensorView], method: str)
             "tma",
             "method='tma'.*: there is no such method for max; use method=\"vectorized\"",
         ),
-        (
-            lambda fd, x: fd.ops.matmul(x, x),
-            "scatter",
-            'no such method for mma; use method="vectorized" or "tma"',
+        *(
+            (
+                lambda fd, x: fd.ops.matmul(x, x),
+                method,
+                'no such method for mma; use method="vectorized" or "tma"',
+            )
+            for method in ("scatter", "cluster")
         ),
         (
             lambda fd, x: fd.ops.matmul(x, x, accumulate="f16"),

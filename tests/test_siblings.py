@@ -36,9 +36,10 @@ def changed(case: Case) -> set[str]:
 def test_integers_are_split_anew_and_reals_are_not() -> None:
     """Sums of integers are exact in any order."""
     assert "splits" in changed(PRODUCT)
-    reals = replace(PRODUCT, kind="reals")
-    assert {"stages", "meet", "residency", "split"} <= changed(reals)
-    assert not changed(reals) & ORDER
+    reals = [replace(PRODUCT, kind="reals", seed=seed) for seed in range(9)]
+    names = {name for case in reals for name in changed(case)}
+    assert {"stages", "meet", "residency", "split"} <= names
+    assert not names & ORDER
 
 
 @pytest.mark.parametrize("kind", ["integers", "reals"])

@@ -1,10 +1,12 @@
 """Joining threads: where one relies on what others did, and nowhere else."""
 
 import kernels
+import product_kernels
 import pytest
 from fusions import FAMILIES, PIPELINED, SPECIALIZED, compiled
 
 from fuser import kernel_ir as kir
+from fuser.matmul_params import MatmulParams
 from fuser.sync import init_barriers, sync_threads
 
 
@@ -58,3 +60,14 @@ def test_every_barrier_is_initialised_by_one_thread() -> None:
         "FenceMBarrierInit",
     ]
     assert init_barriers(kernels.direct()) == kernels.direct()
+
+
+def test_a_cluster_meets_first_only_where_somebody_signals_a_peer() -> None:
+    """Who only reads slots of a peer has met it before; they leave together in either case."""
+    pair = MatmulParams(
+        (64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=8, splits=2, meet="cluster"
+    )
+    for params, at_once in ((product_kernels.CLUSTER, True), (pair, False)):
+        body = product_kernels.kernel(params).body
+        assert any(isinstance(s, kir.ClusterWait) for s in body[:4]) == at_once
+        assert [type(s) for s in body[-2:]] == [kir.ClusterArrive, kir.ClusterWait]
