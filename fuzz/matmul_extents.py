@@ -102,9 +102,11 @@ def _is_short(
         for role, tile in ((Role.M, params.tile[0]), (Role.N, params.tile[1])):
             *outer, last = by_role[role] or [1]
             tiles *= prod(outer) * -(-last // tile)
-        steps = tiles * -(-prod(by_role[Role.K]) // params.tile[2])
+        # All CTAs of a cluster take as many steps, if only of zeros.
+        each = params.splits if params.meet == "cluster" else 1
+        steps = tiles * each * -(-prod(by_role[Role.K]) // (params.tile[2] * each))
         long = tiles > MAX_TILES or steps > MAX_STEPS or steps * prod(params.tile) > MAX_WORK
-        if long and (steps, tiles) != (1, 1):  # one step of a large tile is as short as it gets
+        if long and (steps, tiles) != (each, 1):  # a step of a large tile is as short as it gets
             return False
     return True
 

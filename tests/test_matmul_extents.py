@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import prod
 
 from hypothesis import Phase, given, seed, settings
@@ -67,3 +68,12 @@ def test_exact_cases_sum_over_few_elements(case: Case) -> None:
             sums = [axis.extent for axis in roles(tv) if axis.role is Role.K]
             length = prod(case.extents[n.name] if isinstance(n, Symbol) else n for n in sums)
             assert length <= MAX_SUM + 2, to_text(case)
+
+
+def test_ctas_of_a_cluster_count_however_few_steps_k_has() -> None:
+    """Eight of them take a step for each tile, where a single one takes one in all."""
+    extents = {"m": 256, "n": 32, "k": 8}
+    assert bounded(product(), PLAIN, extents, exact=True) == extents
+    shared = replace(PLAIN, splits=8, meet="cluster")
+    values = bounded(product(), shared, extents, exact=True)
+    assert -(-values["m"] // 64) * -(-values["n"] // 16) == 2
