@@ -258,11 +258,11 @@ class Reduce:
 class GridSum:
     """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
 
-    Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, and
-    `semaphore[index]` says whose of the `turns` it is; this CTA has number `turn`.  Threads read
-    and write it, or if there is a slot `staged`, TMA stores and reduces what lies there: columns of
-    `acc`, so many at a time as it has.  What threads put together by another `op` (``maximum``,
-    ``minimum``) is a sum in that sense.
+    Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, rounded
+    to its type (that of `staged`, too), and `semaphore[index]` says whose of the `turns` it is;
+    this CTA has number `turn`.  Threads read and write it, or if there is a slot `staged`, TMA
+    stores and reduces what lies there: columns of `acc`, so many at a time as it has.  What threads
+    put together by another `op` (``maximum``, ``minimum``) is a sum in that sense.
     """
 
     acc: Fragment

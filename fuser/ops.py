@@ -16,6 +16,10 @@ The numeric contract
   sum is right to (K / 16 + 8) * 2**-22 times the sum of the magnitudes of the products.  A sum
   that could not lose a bit in any order is exact; one that could overflow in some order may be
   anything; inf and NaN are IEEE's.
+- A schedule may ask for partial sums of 16 bits (`partial`): CTAs then round what they hand on, to
+  nearest.  With n CTAs the sum may be off by ((1 + u)**(n - 1) - 1) times the sum of the magnitudes
+  besides, n at least 2, u = 2**-8 for bf16 and 2**-11 for f16, and by n times the least subnormal,
+  which grows alike.  What is said of exact sums, and of those that overflow, is said of that type.
 - f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, so each may be
   off by 2**-10 of itself; what has at most 10 fraction bits is exact.
 - With ``accumulate="f16"`` each step is rounded or cut to f16, so the sum is right to

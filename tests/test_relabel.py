@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from product_kernels import kernel as compiled
 from test_grid_turns import BY_TMA, SMALL, SMALL_AMPERE
 
@@ -16,6 +17,7 @@ from fuser.codegen_registers import plan
 from fuser.cookbook_matmul import D, M, N
 from fuser.dtype import DType
 from fuser.expr import eq
+from fuser.kernel_launch import launch_kernel
 from fuser.kernel_text import line
 from fuser.matmul_params import MatmulParams
 from fuser.nvrtc import compile_cubin
@@ -218,3 +220,18 @@ def test_threads_move_16_bytes_of_sums_at_a_time() -> None:
         assert {(width, layout.deal) for width, layout in moves} == {(4, kir.Deal.ROUND)}
     by_tma = compiled(BY_TMA)
     assert not [s for s in by_tma.walk() if isinstance(s, kir.Slice) and s.relabels]
+
+
+@pytest.mark.gpu
+def test_a_gpu_numbers_registers_as_the_simulator_does() -> None:
+    """What comes back is where it was, and lies in the workspace where values say it does."""
+    x, w = numbers(), np.full((ROWS, COLS), np.nan, np.float32)
+    d = np.full_like(x, np.nan)
+    simulate(ROUND_TRIP, Launch(1, {"M": ROWS, "N": COLS}), {"X": x, "D": d, "W": w})
+    given = torch.from_numpy(x).cuda()
+    got, held = torch.full_like(given, torch.nan), torch.full_like(given, torch.nan)
+    tensors = {"X": given, "D": got, "W": held}
+    launch_kernel(ROUND_TRIP, 1, {"M": ROWS, "N": COLS}, tensors)
+    torch.cuda.synchronize()
+    assert torch.equal(got, given)
+    assert torch.equal(held.cpu(), torch.from_numpy(w))
