@@ -309,6 +309,7 @@ def test_the_gpu_computes_the_same_for_every_count(
         given = integers(m, k, n)
         x, w, bias = (tensor.double() for tensor in given)
         want = (x @ w.T + bias).relu().bfloat16()
+        torch.cuda.synchronize()  # the other stream does not wait for what this one computes
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
                 assert torch.equal(run(*given)[0], want)
