@@ -190,7 +190,7 @@ def _scattered(
     first, *others = domain.products
     if others or first.leaves or accumulator(first.tv) is DType.F16:
         return None
-    if 2 * around * ceil(m / 64) * ceil(n / 64) > sms:
+    if not 0 < 2 * around * ceil(m / 64) * ceil(n / 64) <= sms:
         return None
     best: MatmulParams | None = None
     running = 0.0

@@ -61,6 +61,12 @@ def test_the_tile_follows_the_shape(shape: Shape, tile: Shape) -> None:
     assert chosen(fusion(), shape).tile == tile
 
 
+@pytest.mark.parametrize("shape", [(0, 128, 16384), (128, 0, 16384), (128, 128, 0)])
+def test_nothing_to_compute_has_a_schedule(shape: Shape) -> None:
+    """No CTA shares a tile, where there is none, or no K."""
+    assert chosen(fusion(), shape).splits == 1
+
+
 def test_an_epilogue_that_costs_is_hidden_behind_the_other_tile() -> None:
     """Where one is computed for each tile of a wave, and there are several waves."""
     assert chosen(fusion(act="gelu"), (8192, 4096, 4096)).split == "ping_pong"
