@@ -171,6 +171,7 @@ class BoundKernel:
         spaces = {t.name: shape(t, values) for t in kernel.tensors if t.name in kernel.workspaces}
         self._views = binding.views | spaces
         self._scratch = scratch(kernel, values, device)
+        self._shape = (self.grid, 1, 1, self.threads, 1, 1, self.smem_bytes)
         self._together = kernel.residency == "co-resident"
         self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
         self._scalars = [
@@ -220,7 +221,7 @@ class BoundKernel:
         """Launch with the argument values of the last call."""
         start(
             self._function,
-            (self.grid, 1, 1, self.threads, 1, 1, self.smem_bytes),
+            self._shape,
             stream,
             self._pointers_at,
             together=self._together,
