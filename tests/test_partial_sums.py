@@ -158,7 +158,7 @@ EVERY = {**SCHEDULES, **LARGE}
 @pytest.mark.gpu
 @pytest.mark.parametrize("params", EVERY.values(), ids=EVERY)
 @pytest.mark.parametrize("partial", HALVES)
-@pytest.mark.parametrize("splits", [2, 3, 7, 64])
+@pytest.mark.parametrize("splits", [3, 64])
 def test_the_gpu_rounds_within_the_bound(
     params: MatmulParams | AmpereParams, partial: Partial, splits: int
 ) -> None:
@@ -167,7 +167,7 @@ def test_the_gpu_rounds_within_the_bound(
     wanted = replace(params, splits=splits, partial=partial)
     fusion = in_f32("bf16")
     run, plain = Executable(fusion, wanted, poison=True), Executable(fusion, params, poison=True)
-    for m, n, k in [(64, 96, 4096), (200, 136, 1000), (1, 8, 4096), (300, 256, 128)]:
+    for m, n, k in [(64, 24, 2048), (130, 40, 1000), (1, 8, 4096), (100, 40, 128)]:
         x, w = torch.rand(m, k).bfloat16(), torch.randn(n, k).bfloat16()
         given = [x.cuda(), w.cuda()]
         got = [run(*given)[0].cpu() for _ in range(3)]
