@@ -264,8 +264,8 @@ def _apart(origin: Expr, family: Family) -> list[int]:
         constant, parts = linear(_of_place(origin, family))
     except UnsupportedError:
         return []  # of this CTA alone
-    own = variables(family.count) | {kir.GRID, _PLACE}
-    found = {atom: n for atom, n in parts.items() if n and _PLACE in variables(atom)}
+    own = variables(family.count) | {kir.GRID, kir.BLOCK, _PLACE}
+    found = {atom: n for atom, n in parts.items() if n and variables(atom) & {kir.BLOCK, _PLACE}}
     if not found or not all(variables(atom) <= own for atom in found):
         return []
     step = min(abs(n) for n in found.values())
