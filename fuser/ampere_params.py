@@ -99,17 +99,13 @@ class AmpereParams:
                 f'AmpereParams(observe={self.observe!r}): unknown; use "groups" or "mbarriers"'
             )
         check_prologue("AmpereParams", self.prologue)
-        check_splits("AmpereParams", self.splits, self.meet, self.residency)
+        persistent = self.persistent
+        check_splits("AmpereParams", self.splits, self.meet, self.residency, persistent=persistent)
         check_partial("AmpereParams", self.partial, self.splits)
         if self.meet in ("tma", "cluster"):
             raise ScheduleError(
                 f'AmpereParams(meet="{self.meet}"): sm_80 has no such engine, and no clusters; use '
                 'meet="scatter" or "vectorized"'
-            )
-        if self.splits > 1 and self.persistent:
-            raise ScheduleError(
-                f"AmpereParams(splits={self.splits}, persistent=True): CTAs with one tile each "
-                "share it; use persistent=False, or splits=1"
             )
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(

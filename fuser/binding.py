@@ -22,6 +22,7 @@ from fuser.call import (
 )
 from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
+from fuser.lower_meeting import SPLITS
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
 from fuser.params import MAX_SPLITS, PointwiseParams, ReductionParams
@@ -134,17 +135,13 @@ def _bind(
             params["raster"] = rastered(counts[tiles.walked[-2]], schedule.raster)
             ctas = prod(cluster)
             grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
-            if schedule.splits > 1 and schedule.meet == "cluster":
-                grid *= schedule.splits
-            elif schedule.splits > 1:
+            sharing = schedule.splits
+            if SPLITS in launch.kernel.params:  # else a number of the kernel, chosen to fit
                 steps = counts[tiles.walked[-1] + 1 :]
                 at_once = schedule.residency == "co-resident"
                 most = max(sms // max(count, 1), 1) if at_once else MAX_SPLITS
-                fitting = min(schedule.splits, most, *steps)
-                if schedule.meet == "scatter":  # chosen to fit when the call was classified
-                    fitting = schedule.splits
-                params["splits"] = fitting
-                grid *= fitting
+                sharing = params["splits"] = min(sharing, most, *steps)
+            grid *= sharing
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
             if isinstance(schedule, ReductionParams) and schedule.splits > 1:

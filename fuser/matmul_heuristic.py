@@ -14,7 +14,7 @@ from fuser.arch import SM_90A
 from fuser.domain import Domain, Product
 from fuser.dtype import DType
 from fuser.matmul_params import MatmulParams, Split, nearest_registers
-from fuser.matmul_scheduler import sides, summed
+from fuser.matmul_scheduler import sides, sizes
 from fuser.ops import OPS, Rule, accumulator
 from fuser.params import MAX_SPLITS, MAX_STAGES
 from fuser.tensor_view import Fusion, TensorView, ancestry
@@ -137,16 +137,8 @@ def default_matmul_params(
     sms : int
         Streaming multiprocessors.
     """
-    rows, cols = sides(domain)
-    m, n = (prod(loops[axis] for axis in group) for group in (rows, cols))
-    around = prod(
-        loops[axis]
-        for group in domain.merged
-        if group not in (rows, cols)
-        and not any(group in summed(domain, p) for p in domain.products)
-        for axis in group
-    )
-    depth = sum(prod(loops[a] for g in summed(domain, p) for a in g) for p in domain.products)
+    (around, m, n), depths = sizes(domain, loops)
+    depth = sum(depths)
     costly = sum(OPS[tv.op].rule is Rule.FLOAT for tv in fusion.tensors if tv.op in OPS)
     many = len(domain.products)
     parts = any(access.tv.parts for access in domain.writes)
@@ -166,7 +158,6 @@ def default_matmul_params(
 
     meets = [product.tv.meet for product in domain.products if product.tv.meet is not None]
     if meets:
-        depths = [prod(loops[a] for g in summed(domain, p) for a in g) for p in domain.products]
         asked = _shared(domain, (around, m, n), depths, sms)
         if asked is not None:
             return replace(asked, meet=meets[0])
@@ -207,18 +198,23 @@ def _scattered(
         if tiles * most < sms // 2:  # another kind may fill the device
             continue
         running = tiles * splits
-        each = max(8, wide // splits // 8 * 8)
         best = replace(
             alone,
             prefetch=alone.stages - 1,
             persistent=False,
             registers=None,
-            columns=next(c for c in range(each, 0, -8) if wide % c == 0),
+            columns=columns_of_share(wide, splits),
             splits=splits,
             meet="scatter",
             residency="co-resident",
         )
     return best
+
+
+def columns_of_share(wide: int, splits: int) -> int:
+    """Return of how many columns each CTA adds up sums, where so many share a tile of `wide`."""
+    most = max(8, wide // splits // 8 * 8)
+    return next(columns for columns in range(most, 0, -8) if wide % columns == 0)
 
 
 def _shared(

@@ -173,14 +173,10 @@ class MatmulParams:
                 f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
                 'slots of other CTAs; use split="cooperative"'
             )
-        check_splits("MatmulParams", self.splits, self.meet, self.residency)
+        persistent = self.persistent
+        check_splits("MatmulParams", self.splits, self.meet, self.residency, persistent=persistent)
         check_partial("MatmulParams", self.partial, self.splits)
         self._check_meeting()
-        if self.splits > 1 and self.persistent:
-            raise ScheduleError(
-                f"MatmulParams(splits={self.splits}, persistent=True): CTAs with one tile each "
-                "share it; use persistent=False, or splits=1"
-            )
         if self.splits > 1 and self.cluster != (1, 1):
             raise ScheduleError(
                 f"MatmulParams(splits={self.splits}, cluster={self.cluster}): CTAs of a cluster "

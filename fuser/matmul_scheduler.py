@@ -141,6 +141,27 @@ class MatmulTiling:
         return None
 
 
+def sizes(domain: Domain, loops: Sequence[int]) -> tuple[tuple[int, int, int], list[int]]:
+    """Return results around the rows and columns, rows, columns; and the depth of each product.
+
+    Parameters
+    ----------
+    domain : Domain
+        The loop axes of a kernel with products.
+    loops : sequence of int
+        The extent of each axis.
+    """
+
+    def extent(groups: Iterable[Group]) -> int:
+        return prod(loops[axis] for group in groups for axis in group)
+
+    rows, cols = sides(domain)
+    sums = [summed(domain, product) for product in domain.products]
+    inner = [rows, cols, *(group for groups in sums for group in groups)]
+    around = extent(group for group in domain.merged if group not in inner)
+    return (around, extent([rows]), extent([cols])), [extent(groups) for groups in sums]
+
+
 def shared(
     domain: Domain, params: MatmulParams | AmpereParams, loops: Sequence[int], sms: int
 ) -> MatmulParams | AmpereParams:
@@ -162,20 +183,10 @@ def shared(
     """
     if params.splits == 1 or params.meet != "scatter":
         return params
-    rows, cols = sides(domain)
-    outer = [
-        group
-        for group in domain.merged
-        if group not in (rows, cols)
-        and not any(group in summed(domain, product) for product in domain.products)
-    ]
-
-    def extent(groups: Iterable[Group]) -> int:
-        return prod(loops[axis] for group in groups for axis in group)
-
     m, n, k = params.tile
-    tiles = extent(outer) * ceil(extent([rows]) / m) * ceil(extent([cols]) / n)
-    steps = [ceil(extent(summed(domain, product)) / k) for product in domain.products]
+    (around, rows, cols), depths = sizes(domain, loops)
+    tiles = around * ceil(rows / m) * ceil(cols / n)
+    steps = [ceil(depth / k) for depth in depths]
     most = sms // max(tiles, 1) if params.residency == "co-resident" else sms
     splits = max(1, min(params.splits, most, *steps))
     return replace(params, splits=splits, partial=params.partial if splits > 1 else "f32")

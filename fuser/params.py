@@ -233,7 +233,13 @@ def check_prologue(params: str, prologue: str) -> None:
 
 
 def check_splits(
-    params: str, splits: int, meet: str, residency: str = "ticket", most: int = MAX_SPLITS
+    params: str,
+    splits: int,
+    meet: str,
+    residency: str = "ticket",
+    *,
+    persistent: bool = False,
+    most: int = MAX_SPLITS,
 ) -> None:
     """Refuse a number of CTAs that share a tile, a way for them to meet, or why they may.
 
@@ -249,6 +255,11 @@ def check_splits(
     if meet not in MEET:
         words = ", ".join(f'"{one}"' for one in MEET)
         raise ScheduleError(f"{params}(meet={meet!r}): unknown; use one of {words}")
+    if splits > 1 and persistent:
+        raise ScheduleError(
+            f"{params}(splits={splits}, persistent=True): CTAs with one tile each share it; "
+            "use persistent=False, or splits=1"
+        )
     if residency not in RESIDENCY:
         words = ", ".join(f'"{one}"' for one in RESIDENCY)
         raise ScheduleError(f"{params}(residency={residency!r}): unknown; use one of {words}")

@@ -113,8 +113,14 @@ class Scratch:
     workspaces: dict[str, int]
     counters: dict[str, int]
     device: torch.device
+    _places: list[int] = field(init=False)
     _memory: torch.Tensor | None = None
     _views: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Lay the counters behind each other, once for all launches."""
+        rooms = (-(-many // ALIGNED) * ALIGNED for many in self.counters.values())
+        self._places = list(accumulate(rooms, initial=0))
 
     def lend(self, stream: int) -> dict[str, torch.Tensor]:
         """Return memory for one launch on a stream, which must be torch's current one."""
@@ -124,15 +130,12 @@ class Scratch:
         }
         if not self.counters:
             return lent
-        places = list(
-            accumulate((-(-n // ALIGNED) * ALIGNED for n in self.counters.values()), initial=0)
-        )
-        memory = zeroed(self.device, stream, places[-1])
+        memory = zeroed(self.device, stream, self._places[-1])
         if memory is not self._memory:
             self._memory = memory
             self._views = {
                 name: memory[at : at + many]
-                for (name, many), at in zip(self.counters.items(), places[:-1], strict=True)
+                for (name, many), at in zip(self.counters.items(), self._places[:-1], strict=True)
             }
         return lent | self._views
 

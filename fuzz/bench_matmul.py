@@ -22,7 +22,7 @@ from rich.table import Table
 
 from fuser.arch import SM_90A
 from fuser.errors import ScheduleError
-from fuser.matmul_heuristic import STACKED
+from fuser.matmul_heuristic import STACKED, columns_of_share
 from fuser.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.params import Meet
 from fuser.runtime import Executable, device_present
@@ -115,8 +115,6 @@ def _shared(row: Row) -> dict[str, MatmulParams]:
                 continue
             room = (SM_90A.smem_bytes // 1024 - 40) * 1024 - kept
             stages = room // ((rows_ + cols) * 128) - (meet == "tma")
-            most_columns = max(8, cols // splits // 8 * 8)
-            each = next(c for c in range(most_columns, 0, -8) if cols % c == 0)
             params = MatmulParams(
                 tile=(rows_, cols, 64),
                 warpgroups=groups,
@@ -124,7 +122,9 @@ def _shared(row: Row) -> dict[str, MatmulParams]:
                 stages=min(8, stages),
                 prefetch=min(8, stages) - 1,
                 persistent=False,
-                columns=min(cols, 64) if meet in ("vectorized", "tma") else each,
+                columns=min(cols, 64)
+                if meet in ("vectorized", "tma")
+                else columns_of_share(cols, splits),
                 splits=splits,
                 meet=meet,
                 residency="ticket" if meet == "cluster" else "co-resident",

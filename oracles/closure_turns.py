@@ -46,6 +46,15 @@ def take_turn(
 def _whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
     """Check that all threads of a role reach a statement, which join by a barrier of their own."""
     world.checked += 1
+    if site.index not in world.joined_wrongly:
+        world.joined_wrongly[site.index] = _joined_wrongly(world, site, barrier)
+    says = world.joined_wrongly[site.index]
+    if says:
+        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+
+
+def _joined_wrongly(world: World, site: Site, barrier: int) -> str:
+    """Return why a statement does not join the threads of one role alone, if so."""
     says = ""
     if site.elected:
         says = f"`{line(site.stmt)}` is executed by all threads of a role only"
@@ -63,8 +72,7 @@ def _whole_role(world: World, state: State, site: Site, barrier: int, k: int) ->
                     says = f"one role of each CTA meets, and {other.where} is another's"
             case _:
                 pass
-    if says:
-        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
+    return says
 
 
 def _role(site: Site) -> tuple[int, int]:

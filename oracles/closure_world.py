@@ -86,6 +86,7 @@ class World:
         self.shares: dict[tuple[int, int], Share] = {}
         self.log: Log | None = None
         self._loop_names: dict[int, str] | None = None
+        self.joined_wrongly: dict[int, str] = {}
         self.spin = spin_of(code)
         self.pinned: dict[int, int] = {}
         self.least: dict[int, int] = {}
