@@ -107,6 +107,9 @@ def line(stmt: kir.Stmt) -> str:
             return f"role {name} warps {first_warp}..{first_warp + warps - 1}"
         case kir.Elect(per):
             return f"elect one thread per {per.value}"
+        case kir.ElectLast(semaphore, index, ctas, _, barrier):
+            note = f", barrier {barrier}" if barrier else ""
+            return f"elect the last at {semaphore.name}[{index}] of {ctas} ctas{note}"
         case kir.Copy(dst, src, engine):
             plus = "+" if stmt.reduce else ""
             return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
