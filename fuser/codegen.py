@@ -195,6 +195,8 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             yield f"{pad}{_declaration(frag, writer.registers)}"
         match stmt:
             case kir.ForLoop(index, stop, inner):
+                if stmt.unroll > 1:
+                    yield f"{pad}#pragma unroll {stmt.unroll}"
                 going = less(index, stop, writer.lets)
                 yield f"{pad}for (int {index} = 0; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))

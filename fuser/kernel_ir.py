@@ -154,12 +154,17 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class ForLoop:
-    """`body` for `index` = 0, 1, ..., `stop - 1`; no time at all where `stop` is 0."""
+    """`body` for `index` = 0, 1, ..., `stop - 1`; no time at all where `stop` is 0.
+
+    With `unroll` the assembler may have the loads of so many iterations on their way at once, in
+    registers; that changes nothing of what a thread does before what.
+    """
 
     index: Var
     stop: Expr
     body: tuple[Stmt, ...]
     circular: CircularBuffer | None = None
+    unroll: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
-MEET: tuple[Meet, ...] = ("vectorized", "tma", "scatter", "cluster")
+MEET: tuple[Meet, ...] = ("vectorized", "tma", "scatter", "cluster", "last")
 """The ways in which CTAs meet."""
+COUNTED: tuple[Meet, ...] = ("scatter", "last")
+"""Those for which a kernel of a product is made for a number of CTAs."""
 Residency = Literal["ticket", "co-resident"]
 """Why CTAs may wait for each other: those of a tile draw numbers one after the other as they start;
 or the launch runs all CTAs at once, or none."""
@@ -177,11 +179,11 @@ class ReductionParams(PointwiseParams):
     Parameters
     ----------
     splits : int
-        CTAs that share a tile of results, 1..256: each reduces a part, and they put these together
-        in turns; fewer where the reduced axis has not so many steps.  ``ctas_per_sm=None`` and no
-        warp specialisation.
-    meet : {"vectorized"}
-        How they do: all threads load, put together and store the results so far.
+        CTAs that share a tile of results, 1..256: each reduces a part; fewer where the reduced axis
+        has not so many steps.  ``ctas_per_sm=None`` and no warp specialisation.
+    meet : {"vectorized", "last"}
+        How they do: in turns, all threads load, put together and store the results so far; or each
+        CTA stores its own, and the last one to come puts all of them together, in their order.
 
     Raises
     ------
@@ -196,10 +198,10 @@ class ReductionParams(PointwiseParams):
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
         check_splits("ReductionParams", self.splits, self.meet, most=MAX_REDUCTION_SPLITS)
-        if self.meet != "vectorized":
+        if self.meet not in ("vectorized", "last"):
             raise ScheduleError(
                 f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
-                'threads put together; use meet="vectorized"'
+                'threads put together; use meet="vectorized" or "last"'
             )
         if self.splits > 1 and self.ctas_per_sm is not None:
             raise ScheduleError(
