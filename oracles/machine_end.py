@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Groups, place
-from oracles.machine_meet import GRID, REGISTERS, TURN
+from oracles.machine_grid import GRID, TURN
+from oracles.machine_meet import REGISTERS
 from oracles.machine_run import Run
 from oracles.verdict import Finding
 
@@ -29,7 +30,7 @@ def judge_end(run: Run) -> None:
             _error(run, agent.block, "collective", agent.name, says)
             break
     _in_flight(run)
-    for (name, index), counter in sorted(run.meetings.counters.items()):
+    for (name, index), counter in sorted(run.semaphores.counters.items()):
         run.checked += 1
         if counter.value:
             says = f"it is {counter.value} at the end; the next launch expects 0"

@@ -14,6 +14,7 @@ from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, 
 from oracles.machine_agent import place as place_of
 from oracles.machine_barrier import Gate
 from oracles.machine_copy import Copies
+from oracles.machine_grid import Semaphores
 from oracles.machine_meet import Meetings
 from oracles.machine_memory import Memory
 from oracles.machine_ops import Array
@@ -66,7 +67,8 @@ class Run:
         self.machine = machine = Machine(kernel, prepared.traits, agents, self._warn)
         self.phases = Phases(machine)
         drained = frozenset(kernel.workspaces) | prepared.geometry.read
-        self.meetings = Meetings(machine, prepared.counts, drained)
+        self.semaphores = Semaphores(machine, prepared.counts, drained)
+        self.meetings = Meetings(machine, self.semaphores)
         self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
         self.copies = Copies(machine, self.phases, self.memory)
         self.cores = Tensorcores(machine, self.meetings, self.memory)
