@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fuser import kernel_ir as kir
 from oracles.explore_barriers import Barriers
+from oracles.explore_grid import Semaphores
 from oracles.explore_memory import Memory
 from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, Rule
@@ -29,10 +30,12 @@ class Machine:
     policy: str
     memory: Memory = field(init=False)
     barriers: Barriers = field(init=False)
+    semaphores: Semaphores = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory = Memory(self.plan, self.policy, self.plan.without)
         self.barriers = Barriers(self.plan)
+        self.semaphores = Semaphores(self.plan)
 
     def next_step(self, st: State, i: int) -> Step | None:
         """Return the step that agent `i` stands before; None at its end."""
@@ -49,7 +52,7 @@ class Machine:
                 slot = st.slots[step.slot]
                 return not slot[ALIVE] or slot[2] % 2 != step.flag
             case Op.TURN_WAIT:
-                return self.barriers.turn(st, step)[0] == step.number
+                return self.semaphores.turn(st, step)[0] == step.number
             case Op.CLUSTER_WAIT:
                 return self.barriers.cluster_ready(st, i, step)
             case Op.POOL:
@@ -132,11 +135,11 @@ class Machine:
             case Op.CLUSTER_WAIT:
                 barriers.cluster_wait(st, i)
             case Op.TURN_WAIT:
-                barriers.turn_wait(st, i, step)
+                self.semaphores.turn_wait(st, i, step)
             case Op.TURN_RELEASE:
-                barriers.turn_release(st, i, step)
+                self.semaphores.turn_release(st, i, step)
             case Op.GRID_SYNC:
-                barriers.grid(st, i, step)
+                self.semaphores.grid(st, i, step)
             case Op.POOL:
                 self._pool(st, i, step)
 
@@ -223,6 +226,7 @@ class Machine:
                 where = f"the end of cta {self.plan.ctas[cta]}"
                 raise Defect(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
         self.barriers.end(st)
+        self.semaphores.end(st)
 
     def stuck(self, st: State) -> Defect:
         """Say what is wrong in a state in which nobody can go on."""
