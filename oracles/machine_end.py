@@ -35,6 +35,12 @@ def judge_end(run: Run) -> None:
         if counter.value:
             says = f"it is {counter.value} at the end; the next launch expects 0"
             _error(run, run.blocks[0], "semaphore", f"{name}[{index}]", says)
+    for (name, index), here in sorted(run.semaphores.rounds.items()):
+        run.checked += 1
+        if here.asked is not None:
+            says = f"{len(here.came)} of {here.asked.ctas} CTAs have come at the end, and none is "
+            says += "the last; the next launch expects 0"
+            _error(run, run.blocks[here.came[0]], "semaphore", f"{name}[{index}]", says)
     run.checked += len(machine.agents)
 
 

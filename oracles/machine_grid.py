@@ -8,8 +8,16 @@ from __future__ import annotations
 from fuser import kernel_ir as kir
 from oracles.machine import Machine
 from oracles.machine_agent import WRITE_DONE, Agent, Violation
-from oracles.machine_barrier import REACH, Counter, Gate, GridBarrier, NamedBarrier
-from oracles.machine_clock import CAUSE, ORDER, join, join_cause
+from oracles.machine_barrier import (
+    REACH,
+    Counter,
+    Election,
+    Gate,
+    GridBarrier,
+    NamedBarrier,
+    Round,
+)
+from oracles.machine_clock import CAUSE, ORDER, Clock, join, join_cause
 from oracles.machine_unroll import Event
 
 TURN = "turn"
@@ -35,6 +43,8 @@ class Semaphores:
         self.drained = drained
         self.counters: dict[tuple[str, int], Counter] = {}
         self.grids: dict[tuple[str, int], GridBarrier] = {}
+        self.rounds: dict[tuple[str, int], Round] = {}
+        self._elects: dict[tuple[str, int], bool] = {}
 
     def counter(self, name: str, index: int) -> Counter:
         """Return one integer of a semaphore."""
@@ -43,10 +53,19 @@ class Semaphores:
             raise Violation("bounds", f"{name} has {has} integers, none of number {index}")
         return self.counters.setdefault((name, index), Counter())
 
+    def _serves(self, name: str, index: int, *, elects: bool) -> None:
+        """Demand that an integer which elects CTAs does nothing else: both count in it."""
+        if self._elects.setdefault((name, index), elects) is not elects:
+            says = (
+                f"{name}[{index}] counts CTAs of which the last is elected, and serves others too"
+            )
+            raise Violation("semaphore", says)
+
     def opens(self, b: NamedBarrier, gate: Gate) -> bool:
         """Look at a semaphore for a CTA all of whose threads are waiting for its turn."""
         agents = b.waiting
         counter = self.counter(*gate.semaphore)
+        self._serves(*gate.semaphore, elects=False)
         name = "{}[{}]".format(*gate.semaphore)
         other = counter.value != gate.turn or counter.cta not in (-1, agents[0].cta)
         if other and self.machine.kernel.residency == "any":
@@ -87,10 +106,11 @@ class Semaphores:
         if agent.mult > 1:
             raise Violation("collective", f"{agent.mult} threads release {name}; one has to")
         counter = self.counter(stmt.semaphore.name, event.slot)
+        self._serves(stmt.semaphore.name, event.slot, elects=False)
         if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
             says = f"nothing orders this release of {name} after the last one"
             raise Violation("semaphore", says)
-        self._drained(agent, f"{name} is released")
+        self._drained(agent.clock, agent.cta, f"{name} is released")
         counter.value, counter.scope = event.parity, stmt.scope
         counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
         counter.cause = agent.clock.copy()
@@ -100,15 +120,15 @@ class Semaphores:
         waiting, counter.waiting = counter.waiting, []
         return waiting
 
-    def _drained(self, agent: Agent, what: str) -> None:
-        """Demand that no copy that this thread knows of is on its way to other CTAs."""
+    def _drained(self, clock: Clock, cta: int, what: str) -> None:
+        """Demand that no copy of a CTA that is known of is on its way to other CTAs."""
         for flight in self.machine.issued:
             match flight.event.stmt:
                 case kir.TmaStore(dst) | kir.TmaReduce(dst):
-                    known = agent.clock[CAUSE, flight.issuer.by] >= flight.issued
-                    done = agent.clock[ORDER, flight.by] >= flight.base + WRITE_DONE
+                    known = clock[CAUSE, flight.issuer.by] >= flight.issued
+                    done = clock[ORDER, flight.by] >= flight.base + WRITE_DONE
                     shared = dst.tensor.name in self.drained
-                    if flight.issuer.cta == agent.cta and shared and known and not done:
+                    if flight.issuer.cta == cta and shared and known and not done:
                         says = f"{what} while a copy to {dst.tensor.name} is in flight"
                         raise Violation("drain", says)
                 case _:
@@ -119,10 +139,11 @@ class Semaphores:
         kernel, ctas = self.machine.kernel, event.parity
         name = f"{semaphore.name}[{event.slot}]"
         self.counter(semaphore.name, event.slot)
+        self._serves(semaphore.name, event.slot, elects=False)
         if ctas > 1 and kernel.residency == "any":
             says = f'{ctas} CTAs meet at {name}; with residency "any" some may never run'
             raise Violation("residency", says)
-        self._drained(agent, f"CTAs meet at {name}")
+        self._drained(agent.clock, agent.cta, f"CTAs meet at {name}")
         b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
         if b.arrived and (b.ctas, b.team) != (ctas, event.team):
             says = f"{b.ctas} and {ctas} CTAs are to meet at {name}, the same role of each"
@@ -143,3 +164,42 @@ class Semaphores:
             one.joined = one.now
             one.tick()
             self.machine.wake(one, passed=True)
+
+    def elects(self, b: NamedBarrier, asked: Election) -> bool:
+        """Count in a CTA whose threads have joined; whether it is the last, and learns of all.
+
+        Notes
+        -----
+        One thread increments the integer, as a release and an acquire at gpu scope, and tells the
+        others at a second barrier.  Between the two barriers they do nothing, so that the CTA may
+        as well come at the moment at which they have joined.
+        Source: PTX ISA, "atom", `.inc`: the old value is compared with the bound, and wraps to 0.
+        """
+        first = b.waiting[0]
+        self.counter(*asked.semaphore)
+        self._serves(*asked.semaphore, elects=True)
+        name = "{}[{}]".format(*asked.semaphore)
+        if asked.ctas < 1:
+            says = f"{asked.ctas} CTAs come to {name}; none of them is the last"
+            raise Violation("semaphore", says)
+        self._drained(b.acc, first.cta, f"CTA {first.block} comes to {name}")
+        here = self.rounds.setdefault(asked.semaphore, Round())
+        if here.asked is not None and here.asked != asked:
+            says = f"{here.asked.ctas} and {asked.ctas} CTAs are to come to {name}, the same role "
+            raise Violation("collective", f"{says}of each")
+        if first.cta in here.came:
+            raise Violation("semaphore", f"CTA {first.block} comes to {name} twice")
+        after = here.over is None or any(b.acc[CAUSE, by] >= at for by, at in here.over.items())
+        if not after:
+            says = f"CTA {first.block} comes to {name}, to which all {asked.ctas} have come"
+            raise Violation("semaphore", f"{says}; nothing orders it after the last of them")
+        here.asked = asked
+        here.came.append(first.cta)
+        here.seen.append(b.acc.copy())
+        if len(here.came) < asked.ctas:
+            return False
+        for seen in here.seen:
+            join(b.acc, seen)
+        over = {agent.by: agent.now + 1 for agent in b.waiting}
+        self.rounds[asked.semaphore] = Round(over=over)
+        return True

@@ -10,7 +10,7 @@ import numpy as np
 from fuser import kernel_ir as kir
 from oracles.machine import Machine
 from oracles.machine_agent import Agent, Violation
-from oracles.machine_barrier import ClusterBarrier, Gate, NamedBarrier
+from oracles.machine_barrier import ClusterBarrier, Election, Gate, NamedBarrier
 from oracles.machine_clock import CAUSE, ORDER, join, join_cause
 from oracles.machine_grid import GRID, Semaphores
 from oracles.machine_unroll import Event
@@ -101,7 +101,7 @@ class Meetings:
         event: Event,
         number: int,
         threads: int,
-        gate: Gate | None,
+        gate: Gate | Election | None,
         *,
         wait: bool,
     ) -> bool:
@@ -147,8 +147,9 @@ class Meetings:
         return not wait
 
     def _complete(self, b: NamedBarrier) -> None:
-        if b.gate is not None and not self.semaphores.opens(b, b.gate):
+        if isinstance(b.gate, Gate) and not self.semaphores.opens(b, b.gate):
             return
+        skips = isinstance(b.gate, Election) and not self.semaphores.elects(b, b.gate)
         b.turn += 1
         b.acc[ORDER : CAUSE + 1, b.column] = b.turn
         waiting, b.waiting = b.waiting, []
@@ -156,6 +157,7 @@ class Meetings:
             join(agent.clock, b.acc)
             agent.joined = agent.now
             agent.tick()
+            agent.pc += agent.program[agent.pc].body if skips else 0
             self.machine.wake(agent, passed=True)
         b.acc[:] = 0
         b.arrived, b.gate = 0, None

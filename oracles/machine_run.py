@@ -12,7 +12,7 @@ from oracles.machine import GROUPS, Machine
 from oracles.machine_access import Tensors
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, Step, Violation
 from oracles.machine_agent import place as place_of
-from oracles.machine_barrier import Gate
+from oracles.machine_barrier import Election, Gate
 from oracles.machine_copy import Copies
 from oracles.machine_grid import Semaphores
 from oracles.machine_meet import Meetings
@@ -252,6 +252,11 @@ class Run:
             case kir.BlockSerializeRelease():
                 self.meetings.release(agent, stmt, event)
                 self._note(agent, event)
+            case kir.ElectLast(semaphore, barrier=number):
+                self._note(agent, event)
+                election = Election((semaphore.name, event.slot), event.parity, event.team)
+                threads = event.team.warps * kir.WARP
+                return self.meetings.arrive(agent, event, number, threads, election, wait=True)
             case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
                 self.meetings.grid_sync(agent, event, semaphore, number)
