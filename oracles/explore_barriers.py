@@ -38,8 +38,9 @@ class Barriers:
     """What arrivals and waits do to a state."""
 
     plan: Plan
-    seen: dict[int, int] = field(default_factory=dict)
-    """The phase that each wait (its event) has seen, in any interleaving so far."""
+    seen: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    """The phase that each wait (its event) has seen, in any interleaving so far in which its CTA
+    was the last to come in the same elections."""
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
     """The event of the completion of each phase."""
 
@@ -139,7 +140,7 @@ class Barriers:
         st.arrivals[slot] = ((*running, (events, plain)), last)
 
     def _lands(self, st: State, slot: int, phase: int, knows: int, where: str) -> None:
-        """See whether it can land in the phase before (`explore_search`, 5)."""
+        """See whether it can land in the phase before (`explore_search`, 6)."""
         if not phase or self._end(slot, phase - 1) & knows:
             return
         last = st.arrivals.get(slot, ((), ()))[1]
@@ -176,7 +177,8 @@ class Barriers:
         """Pass a wait."""
         fields = list(st.slots[step.slot])
         phase = fields[PHASE] - 1
-        first = self.seen.setdefault(step.bit, phase)
+        outcomes = self.plan.outcomes(st, self.plan.agents[i].cta)
+        first = self.seen.setdefault((step.bit, outcomes), phase)
         if first != phase and Rule.PHASE not in self.plan.without:
             says = f"passes for phase {phase} of {self.plan.slot_name(step.slot)} in this"
             says += f" interleaving, and for phase {first} in another"

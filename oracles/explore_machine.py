@@ -55,6 +55,8 @@ class Machine:
                 return self.semaphores.turn(st, step)[0] == step.number
             case Op.CLUSTER_WAIT:
                 return self.barriers.cluster_ready(st, i, step)
+            case Op.COME:
+                return self.semaphores.may_come(st, step)
             case Op.POOL:
                 return step.number <= st.pool.get(self.plan.agents[i].cta, 0)
             case Op.JOIN:
@@ -140,6 +142,10 @@ class Machine:
                 self.semaphores.turn_release(st, i, step)
             case Op.GRID_SYNC:
                 self.semaphores.grid(st, i, step)
+            case Op.COME:
+                self.semaphores.come(st, i, step)
+            case Op.SKIP:
+                st.pcs[i] = self.semaphores.goes_on(st, step, st.pcs[i])
             case Op.POOL:
                 self._pool(st, i, step)
 
@@ -203,6 +209,12 @@ class Machine:
         elif st.s[i] & st.taken:
             st.loose = st.loose or f"{step.where}: registers are given back after some were taken"
 
+    def held(self, st: State) -> bool:
+        """Tell whether some agent waits only because another CTA was chosen to be the last."""
+        steps = [self.next_step(st, i) for i in range(len(st.pcs)) if not st.asleep >> i & 1]
+        come = [step for step in steps if step is not None and step.op is Op.COME]
+        return any(not self.semaphores.may_come(st, step) for step in come)
+
     def done(self, st: State) -> bool:
         """Tell whether every agent is at its end."""
         ends = zip(st.pcs, self.plan.agents, strict=True)
@@ -220,13 +232,16 @@ class Machine:
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]
+        left_out = self.semaphores.left_out(st)
         for cta, event, what in self.plan.leaving:
             self.memory.checked += 1
-            if not event & seen[cta] and Rule.EXIT not in without:
+            if not event & (seen[cta] | left_out) and Rule.EXIT not in without:
                 where = f"the end of cta {self.plan.ctas[cta]}"
                 raise Defect(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
         self.barriers.end(st)
         self.semaphores.end(st)
+        if self.plan.elections:
+            self.memory.covered(st)
 
     def stuck(self, st: State) -> Defect:
         """Say what is wrong in a state in which nobody can go on."""

@@ -56,9 +56,7 @@ class Semaphores:
     def _serves(self, name: str, index: int, *, elects: bool) -> None:
         """Demand that an integer which elects CTAs does nothing else: both count in it."""
         if self._elects.setdefault((name, index), elects) is not elects:
-            says = (
-                f"{name}[{index}] counts CTAs of which the last is elected, and serves others too"
-            )
+            says = f"{name}[{index}] elects the last CTA to come, and serves others too"
             raise Violation("semaphore", says)
 
     def opens(self, b: NamedBarrier, gate: Gate) -> bool:
