@@ -134,24 +134,20 @@ class Semaphores:
     # --- arrivals ---------------------------------------------------------------------------
 
     def choices(self) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
-        """Return the integers of which any of several CTAs can be the last, and these CTAs.
-
-        Integers to which a CTA comes more than once, or more CTAs than are counted, are not among
-        them: `_settled`.
-        """
+        """Return the integers of which any of several CTAs can be the last, and these CTAs."""
         places = dict.fromkeys(one.integer for one in self.plan.elections)
         out = []
         for at in places:
             mine = [one for one in self.plan.elections if one.integer == at]
-            if self._settled(at) and len(mine) > 1 and len(mine) == mine[0].ctas:
+            if self._once(at) and len(mine) >= mine[0].ctas > 1:
                 out.append((at, tuple(one.cta for one in mine)))
         return out
 
-    def _settled(self, at: tuple[int, int]) -> bool:
-        """Whether at most the CTAs that are counted come to an integer, each of them once."""
+    def _once(self, at: tuple[int, int]) -> bool:
+        """Whether each CTA comes to an integer once, if it does, and all agree on their number."""
         mine = [one for one in self.plan.elections if one.integer == at]
         once = len({one.cta for one in mine}) == len(mine)
-        return once and len({one.ctas for one in mine}) == 1 and len(mine) <= mine[0].ctas
+        return once and len({one.ctas for one in mine}) == 1
 
     def may_come(self, st: State, step: Step) -> bool:
         """Whether a CTA may come now, where it is chosen who is the last."""
@@ -179,7 +175,7 @@ class Semaphores:
             if not twice:
                 says = f"nothing orders it after the last of the CTAs that came to {where}"
             raise Defect(Rule.TURNS, "semaphore", step.where, says)
-        if mine.ctas > 1 and not self._settled(mine.integer):
+        if mine.ctas > 1 and (turn or not self._once(mine.integer)):
             st.loose = st.loose or f"{step.where}: another CTA may be the last"
         came, there, s = came + 1, there | 1 << step.flag, s | st.s[i]
         if Rule.ELECT_LAST not in without:

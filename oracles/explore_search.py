@@ -39,7 +39,7 @@ meet at a counter are ordered.  Seven facts keep the search small.
 5. *One way for each last CTA.*  Of the CTAs that come to an integer, the last one learns of all
    and the others learn nothing, so those that are not the last commute: a sum, and a union for the
    last.  Of ways in which the same CTAs are the last, fact 4 says that they are the same, if each
-   CTA comes to an integer once and no more come than are counted.  So one way is run for every
+   CTA comes to an integer once, and CTAs are elected there once.  So one way is run for every
    choice of the last CTAs; where not all can go on because the chosen one cannot be the last, no
    interleaving has it so.  What is left, `State.loose` tells.
 6. *Arrivals have a phase.*  Where (a) does not hold for an arrival, a copy, or an arrival at a

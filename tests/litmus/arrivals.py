@@ -32,7 +32,7 @@ from litmus.parts import (
     tensor,
     wait,
 )
-from litmus.turnstiles import SHARES, SPLITS, TURNS, XS, grid
+from litmus.turnstiles import ALONE_TOO, SHARES, SPLITS, TURNS, XS, grid
 
 PAIR = kir.Semaphore("turns", 2)
 PAIRS = tuple(Run(2 * count, (("s", count),)) for count in (1, 2))
@@ -135,6 +135,8 @@ def by_engine(sentence: str, inside: str) -> kir.Kernel:
         "here": wait(FULL, 0, 0),
         "take": load(total, kir.Slot(back, 0)),
         "out": store(box(Y1), total),
+        "restage": store(kir.Slot(buffer, 0), total),
+        "give": elect(kir.TmaStore(box(Y1), kir.Slot(buffer, 0)), kir.AsyncCommit(BULK)),
         "last": last(),
     }
     words["last"] = last(*said(inside, words))
@@ -231,6 +233,22 @@ LITMUS: tuple[Litmus, ...] = (
         by_engine(f"{SENT} drain last", "fetch here take out"),
         "Drained before the coming, fenced behind it.",
         launches=SPLITS,
+    ),
+    legal(
+        "an_engine_stores_for_the_last_cta",
+        "H40 H80",
+        by_engine("put last", "get restage fence join give drain"),
+        "Groups of the body are awaited in the body.",
+        launches=SPLITS,
+    ),
+    broken(
+        "an_engine_of_the_last_cta_is_not_awaited",
+        "H40 H80",
+        by_engine("put last", "get restage fence join give"),
+        "exit",
+        "an_engine_stores_for_the_last_cta",
+        "It may read shared memory of a CTA that has ended.",
+        launches=ALONE_TOO,
     ),
     broken(
         "all_ctas_add_up",
