@@ -180,8 +180,9 @@ class ReductionParams(PointwiseParams):
         CTAs that share a tile of results, 1..256: each reduces a part, and they put these together
         in turns; fewer where the reduced axis has not so many steps.  ``ctas_per_sm=None`` and no
         warp specialisation.
-    meet : {"vectorized"}
-        How they do: all threads load, put together and store the results so far.
+    meet : {"vectorized", "tma"}
+        How they do: all threads load, put together and store the results so far; or the TMA engine
+        adds to them what threads have put in shared memory, sums and means in f32 and i64 only.
 
     Raises
     ------
@@ -196,10 +197,10 @@ class ReductionParams(PointwiseParams):
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
         check_splits("ReductionParams", self.splits, self.meet, most=MAX_REDUCTION_SPLITS)
-        if self.meet != "vectorized":
+        if self.meet not in ("vectorized", "tma"):
             raise ScheduleError(
                 f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
-                'threads put together; use meet="vectorized"'
+                'CTAs put together in turns; use meet="vectorized" or "tma"'
             )
         if self.splits > 1 and self.ctas_per_sm is not None:
             raise ScheduleError(

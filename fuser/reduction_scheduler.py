@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from fuser.domain import Access, Domain, unit_stride
-from fuser.params import PointwiseParams
+from fuser.ops import added_by_tma, operand_dtypes
+from fuser.params import MAX_BOX, PointwiseParams, ReductionParams
 from fuser.scheduler import Tiling
 
 Group = tuple[int, ...]
+LANES = 32
+"""Lanes of a warp that put what they hold of a row together, at most."""
+TMA_PARTS = 4
+"""Parts of a row, or a multiple, that CTAs add up by TMA: 16 bytes of f32, 32 of i64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,56 @@ def reduces_rows(domain: Domain) -> bool:
     kept = [g for g in domain.merged if not _is_reduced(domain, g)]
     reduced = [g for g in domain.merged if _is_reduced(domain, g)]
     return _inner(domain, reduced) is not None or _inner(domain, kept) is None
+
+
+def meets_by_tma(params: PointwiseParams) -> bool:
+    """Whether CTAs share a tile, and TMA adds up what they have of it."""
+    return isinstance(params, ReductionParams) and params.splits > 1 and params.meet == "tma"
+
+
+def lanes_together(vectors: int, params: PointwiseParams) -> int:
+    """Return how many lanes put together what they hold of a row of so many vectors.
+
+    Where TMA adds up the rest, they leave whole chunks of parts; 0 where there are too few vectors.
+    """
+    even = vectors & -vectors
+    return min(even // (TMA_PARTS if meets_by_tma(params) else 1), LANES)
+
+
+def not_added(domain: Domain) -> str | None:
+    """Say what a kernel reduces that TMA does not add up; None if there is no such thing."""
+    for tv in (reduction.tv for reduction in domain.reductions):
+        if not added_by_tma(tv):
+            return (
+                f"TMA adds only, in f32 and i64, and {tv} is a {tv.op} in {operand_dtypes(tv)[0]}"
+            )
+    return None
+
+
+def meeting_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
+    """Say why CTAs cannot put results together in the way that is asked; None if they can."""
+    if not meets_by_tma(params):
+        return None
+    why = not_added(tiles.domain)
+    if why is not None:
+        return f'{why}; use meet="vectorized"'
+    rows, cols = params.tile
+    if not tiles.along:
+        fits = cols <= MAX_BOX
+        large, other = f"{cols} columns of results", (rows, MAX_BOX)
+    else:
+        fits = rows <= MAX_BOX
+        large, other = f"{rows} rows of results", (MAX_BOX, cols)
+    if not fits:
+        return f'{large}, a TMA box has {MAX_BOX}; use tile={other}, or meet="vectorized"'
+    vectors = cols // params.vector
+    if tiles.along and not lanes_together(vectors, params):
+        least = (rows, cols * TMA_PARTS // gcd(vectors, TMA_PARTS))
+        return (
+            f"TMA adds up {TMA_PARTS} parts of a row at a time, and {vectors} vectors of "
+            f'{params.vector} are no multiple; use tile={least}, or meet="vectorized"'
+        )
+    return None
 
 
 def _is_reduced(domain: Domain, group: Group) -> bool:
