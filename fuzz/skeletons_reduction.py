@@ -6,7 +6,7 @@ Tiles are as small as a warp or a TMA box, so that every interleaving of a launc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser import pipeline
 from fuser.call import Spec
@@ -109,6 +109,15 @@ def spread() -> Fusion:
     return fd.fusion()
 
 
+def moments() -> Fusion:
+    """Return mean and sum of squares of each row, as a norm wants them."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.mean(x, [1]))
+    fd.add_output(fd.ops.sum(fd.ops.mul(x, x), [1], dtype="f32"))
+    return fd.fusion()
+
+
 # --- schedules ----------------------------------------------------------------------------------
 
 
@@ -122,6 +131,11 @@ def direct(tile: tuple[int, int], warps: int, splits: int) -> ReductionParams:
     return ReductionParams(tile, 1, warps, None, "direct", "direct", splits=splits)
 
 
+def by_tma(params: ReductionParams) -> ReductionParams:
+    """Return a schedule whose CTAs have TMA add up what they have."""
+    return replace(params, meet="tma")
+
+
 REDUCTIONS: dict[str, Reduced] = {
     "reduced_rows": Reduced(rows, direct((2, 64), 2, 1)),
     "reduced_ring": Reduced(rows, ring((1, 64), 2, 1, 1)),
@@ -131,5 +145,9 @@ REDUCTIONS: dict[str, Reduced] = {
     "shared_ring": Reduced(rows, ring((1, 64), 2, 1, 2)),
     "shared_ring_of_columns": Reduced(columns, ring((2, 64), 3, 2, 2)),
     "shared_statistics": Reduced(spread, direct((1, 64), 2, 2)),
+    "added_rows": Reduced(rows, by_tma(direct((2, 64), 2, 3))),
+    "added_columns": Reduced(columns, by_tma(direct((2, 64), 2, 3))),
+    "added_ring_of_columns": Reduced(columns, by_tma(ring((2, 64), 2, 1, 3))),
+    "added_statistics": Reduced(moments, by_tma(ring((1, 64), 2, 1, 3))),
 }
-"""What is reduced, by loads or through a ring, and by how many CTAs."""
+"""What is reduced, by loads or through a ring, and by how many CTAs; added up by TMA, or not."""
