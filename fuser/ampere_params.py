@@ -49,7 +49,7 @@ class AmpereParams:
         As in `MatmulParams`.
     splits : int
         The same.
-    meet : {"vectorized", "scatter"}
+    meet : {"vectorized", "scatter", "last"}
         The same.
     residency : {"ticket", "co-resident"}
         The same.
@@ -105,7 +105,7 @@ class AmpereParams:
         if self.meet in ("tma", "cluster"):
             raise ScheduleError(
                 f'AmpereParams(meet="{self.meet}"): sm_80 has no such engine, and no clusters; use '
-                'meet="scatter" or "vectorized"'
+                'meet="scatter", "last" or "vectorized"'
             )
         if not 1 <= self.stages <= MAX_STAGES:
             raise ScheduleError(

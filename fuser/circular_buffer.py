@@ -178,8 +178,8 @@ def forget_requests(kernel: kir.Kernel) -> kir.Kernel:
             match stmt:
                 case kir.ForLoop(_, _, inner):
                     out.append(replace(stmt, body=rule(inner), circular=None))
-                case kir.Role(_, _, _, inner) | kir.Elect(_, inner):
-                    out.append(replace(stmt, body=rule(inner)))
+                case kir.Role() | kir.Elect() | kir.ElectLast():
+                    out.append(replace(stmt, body=rule(stmt.body)))
                 case kir.IfThenElse(_, then, orelse):
                     out.append(replace(stmt, then=rule(then), orelse=rule(orelse)))
                 case _:

@@ -14,7 +14,7 @@ from fuser.codegen_expr import REGISTER, assigned, condition, fixed_lets, less, 
 from fuser.codegen_mma import instructions, needs_warpgroup, product_line
 from fuser.codegen_registers import Path, Registers, count, plan
 from fuser.codegen_roles import SECOND, merged
-from fuser.codegen_sync import sync_line
+from fuser.codegen_sync import last_to_come, sync_line
 from fuser.codegen_tile import tile_line
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
@@ -195,6 +195,8 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             yield f"{pad}{_declaration(frag, writer.registers)}"
         match stmt:
             case kir.ForLoop(index, stop, inner):
+                if stmt.unroll > 1:
+                    yield f"{pad}#pragma unroll {stmt.unroll}"
                 going = less(index, stop, writer.lets)
                 yield f"{pad}for (int {index} = 0; {going}; ++{index}) {{"
                 yield from _body(writer, inner, (*path, 0))
@@ -213,6 +215,10 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
             case kir.Elect(per, inner):
                 yield f"{pad}if (threads::elect_per_{per.value}(tid)) {{"
                 yield from _body(writer, inner, (*path, 0))
+                yield f"{pad}}}"
+            case kir.ElectLast():
+                yield f"{pad}if ({last_to_come(stmt, writer.threads)}) {{"
+                yield from _body(writer, stmt.body, (*path, 0))
                 yield f"{pad}}}"
             case kir.Let(var, value):
                 const = "" if var in writer.changing else "const "

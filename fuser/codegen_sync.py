@@ -59,6 +59,12 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return _mbarrier_line(stmt)
 
 
+def last_to_come(stmt: kir.ElectLast, threads: int) -> str:
+    """Spell the question whether this CTA is the last to come, asked by so many threads."""
+    at = f"{stmt.semaphore.name} + {spell(stmt.index)}, {spell(stmt.ctas)}"
+    return f"semaphore::last_to_come({at}, tid, {stmt.barrier}, {threads})"
+
+
 _GROUPS = {
     kir.AsyncKind.BULK: "tma",
     kir.AsyncKind.CP_ASYNC: "cp_async",

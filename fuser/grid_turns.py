@@ -158,7 +158,8 @@ def _width(asked: kir.GridSum) -> int:
 def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
     """Let CTAs meet that read what others have stored in a workspace, before the first such read.
 
-    One meeting does for all workspaces that are stored before it.
+    Where one of them is to read alone, that is the last to come; it does all the rest.  One meeting
+    does for all workspaces that are stored before it.
     """
     return replace(kernel, body=each_body(kernel.body, _met, Place()))
 
@@ -168,12 +169,15 @@ def _met(body: Body, place: Place) -> Body:
     asked = [stmt for stmt in body if isinstance(stmt, kir.GridShare)]
     open_: set[str] = set()
     out: list[kir.Stmt] = []
-    for stmt in body:
+    for at, stmt in enumerate(body):
         if isinstance(stmt, kir.GridShare):
             open_.add(stmt.workspace)
             continue
         if any(_reads(inner) in open_ for inner in kir.walk((stmt,))):
-            out.append(kir.GridSync(asked[0].semaphore, asked[0].index, asked[0].ctas))
+            where = asked[0].semaphore, asked[0].index, asked[0].ctas
+            if asked[0].alone:
+                return *out, kir.ElectLast(*where, body[at:])
+            out.append(kir.GridSync(*where))
             open_ = set()
         out.append(stmt)
     return tuple(out)

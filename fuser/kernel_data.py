@@ -279,13 +279,15 @@ class GridSum:
 class GridShare:
     """Say that CTAs read what others have stored in a workspace: the `ctas` of `semaphore[index]`.
 
-    Only before the passes; a finished kernel has none.
+    With `alone` one of them does, and all that stands behind the first such read, too.  Only before
+    the passes; a finished kernel has none.
     """
 
     workspace: str
     semaphore: Semaphore
     index: Expr
     ctas: Expr
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

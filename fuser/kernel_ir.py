@@ -154,12 +154,17 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class ForLoop:
-    """`body` for `index` = 0, 1, ..., `stop - 1`; no time at all where `stop` is 0."""
+    """`body` for `index` = 0, 1, ..., `stop - 1`; no time at all where `stop` is 0.
+
+    With `unroll` the assembler may have the loads of so many iterations on their way at once, in
+    registers; that changes nothing of what a thread does before what.
+    """
 
     index: Var
     stop: Expr
     body: tuple[Stmt, ...]
     circular: CircularBuffer | None = None
+    unroll: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +209,27 @@ class Elect:
     body: tuple[Stmt, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ElectLast:
+    """`body` by the last of `ctas` CTAs to come to `semaphore[index]`, which leaves that at 0.
+
+    Blocks: until all threads of the role are here; nobody waits for another CTA, and which of them
+            is the last is not known beforehand.
+    Orders: what the threads of these CTAs did, and have observed, before this, before what those of
+            the last one do in `body` and behind it, at gpu scope in the generic proxy; not
+            asynchronous writes still in flight.  TMA accesses of what other CTAs wrote also need
+            `FenceAsyncProxy(GLOBAL)` in `body`.  The other CTAs learn nothing.
+    Needs:  all threads of the role, or of the CTA outside roles, which join by a `BlockSync` of
+            their own number `barrier`; each of these CTAs once a launch, in the same role.
+    """
+
+    semaphore: Semaphore
+    index: Expr
+    ctas: Expr
+    body: tuple[Stmt, ...]
+    barrier: int = 0
+
+
 Data = (
     Copy
     | TmaLoad
@@ -222,7 +248,7 @@ Data = (
     | GridShare
     | Coordinate
 )
-Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect
+Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | ElectLast
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
@@ -309,7 +335,7 @@ class Kernel:
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """Return the bodies of a structured statement, none for any other."""
     match stmt:
-        case ForLoop() | Role() | Elect():
+        case ForLoop() | Role() | Elect() | ElectLast():
             return (stmt.body,)
         case IfThenElse(_, then, orelse):
             return (then, orelse)
@@ -334,7 +360,7 @@ def rewrite(body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]) -
             out.extend(new)
             continue
         match stmt:
-            case ForLoop() | Role() | Elect():
+            case ForLoop() | Role() | Elect() | ElectLast():
                 inner = rewrite(stmt.body, rule)
                 out.append(stmt if inner == stmt.body else replace(stmt, body=inner))
             case IfThenElse(_, then, orelse):

@@ -100,6 +100,7 @@ def line(stmt: kir.Stmt) -> str:
             return f"{var} = {value}"
         case kir.ForLoop(index, stop, _, circular):
             note = f"  # {_request(circular)}" if circular else ""
+            note += f"  # unrolled {stmt.unroll} times" if stmt.unroll > 1 else ""
             return f"for {index} in 0..{stop}{note}"
         case kir.IfThenElse(condition):
             return f"if {condition}"
@@ -107,6 +108,9 @@ def line(stmt: kir.Stmt) -> str:
             return f"role {name} warps {first_warp}..{first_warp + warps - 1}"
         case kir.Elect(per):
             return f"elect one thread per {per.value}"
+        case kir.ElectLast(semaphore, index, ctas, _, barrier):
+            note = f", barrier {barrier}" if barrier else ""
+            return f"elect the last at {semaphore.name}[{index}] of {ctas} ctas{note}"
         case kir.Copy(dst, src, engine):
             plus = "+" if stmt.reduce else ""
             return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
@@ -150,8 +154,9 @@ def line(stmt: kir.Stmt) -> str:
             at += "" if stmt.op == "add" else f", {stmt.op}"
             at += "" if stmt.staged is None else f", by tma from {place(stmt.staged)}"
             return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
-        case kir.GridShare(workspace, semaphore, index, ctas):
-            return f"grid_share({workspace}, {semaphore.name}[{index}], {ctas} ctas)"
+        case kir.GridShare(workspace, semaphore, index, ctas, alone):
+            note = ", read by the last" if alone else ""
+            return f"grid_share({workspace}, {semaphore.name}[{index}], {ctas} ctas{note})"
         case kir.Coordinate(dst, axis, origin):
             return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
         case _:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import gcd, prod
+from typing import ClassVar
 
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
@@ -64,8 +65,13 @@ class Meeting:
         return ()
 
     @property
+    def pooled(self) -> bool:
+        """Whether CTAs store all their sums, so that these come from memory."""
+        return self.parted
+
+    @property
     def parted(self) -> bool:
-        """Whether CTAs store all their sums, and each adds up some columns of all."""
+        """Whether each of them then adds up some columns of all."""
         return False
 
     def tile(self, ctas: int) -> Expr:
@@ -91,7 +97,7 @@ class Meeting:
         return []
 
     def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
-        """Add up a group of columns of all CTAs of a tile, where each does so with some."""
+        """Add up a group of columns of all CTAs of a tile, where these are in memory."""
         raise AssertionError(f"{whole.name}: the sums of {part.name}[{group}] lie in registers")
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
@@ -201,6 +207,8 @@ class _Scatter(_Turns):
     How many they are is a number of the kernel, so that nobody asks for it on the way.
     """
 
+    alone: ClassVar[bool] = False
+
     @property
     def splits(self) -> Expr:
         return self.params.splits
@@ -218,7 +226,8 @@ class _Scatter(_Turns):
         for acc in sums:
             check_sums(self.params, acc)
             out += stored(acc, self.params.columns, partial(self._of, acc, SPLIT))
-            out.append(kir.GridShare(f"W_{acc.name}", self._semaphore(), TILE, self.splits))
+            where = self._semaphore(), TILE, self.splits
+            out.append(kir.GridShare(f"W_{acc.name}", *where, self.alone))
         return out
 
     def _of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
@@ -246,6 +255,28 @@ class _Scatter(_Turns):
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
         made = super().fit(kernel)
         return made if self._neighbours else replace(made, together=self.splits)
+
+
+@dataclass
+class _Last(_Scatter):
+    """Each CTA stores its sums in a workspace; the last one to come adds up those of all.
+
+    Nobody waits, so they need not run at once.
+    """
+
+    alone: ClassVar[bool] = True
+
+    @property
+    def pooled(self) -> bool:
+        return True
+
+    @property
+    def parted(self) -> bool:
+        return False
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        made = super().fit(kernel)
+        return made if self._neighbours else replace(made, residency="any", together=1)
 
 
 @dataclass
@@ -305,7 +336,7 @@ def meeting(
     """Return how the CTAs of a tile meet; parameters are those of `Meeting`."""
     if params.splits == 1:
         return Meeting(params, tiles, buffer)
-    ways: dict[str, type[Meeting]] = {"scatter": _Scatter, "cluster": _Cluster}
+    ways: dict[str, type[Meeting]] = {"scatter": _Scatter, "cluster": _Cluster, "last": _Last}
     return ways.get(params.meet, _Turns)(params, tiles, buffer)
 
 

@@ -113,6 +113,9 @@ class ProductLowering(TileLowering):
             mine = eq(self.meeting.split, GROUP % self.meeting.splits)
             columns = kir.IfThenElse(mine, tuple(self._columns(GROUP * width)))
             return [kir.ForLoop(GROUP, many, (columns,))]
+        begun = any(access.tv.parts for access in self.tiling.domain.writes)
+        if self.meeting.pooled and many > 1 and not begun:
+            return [kir.ForLoop(GROUP, many, tuple(self._columns(GROUP * width)))]
         for first in range(0, many * width, width):
             out += self._columns(first)
         return out
@@ -138,9 +141,10 @@ class ProductLowering(TileLowering):
         for product in tiling.domain.products:
             whole, column = self.sums(product)
             part, name = whole, self.accumulator(product).name
-            if self.meeting.parted:
+            if self.meeting.pooled:
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
-                math.math += self.meeting.added(whole, part, GROUP + column // width)
+                group = first // width if isinstance(first, int) else GROUP
+                math.math += self.meeting.added(whole, part, group + column // width)
             elif whole.layout.shape[-1] != width:
                 assert isinstance(first, int), "registers have numbers"
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
@@ -242,7 +246,7 @@ class ProductLowering(TileLowering):
 
         As accumulators are; but sums that come from memory, in neighbours of 16 bytes.
         """
-        if not self.meeting.parted:
+        if not self.meeting.pooled:
             return kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
 
@@ -254,7 +258,7 @@ class ProductLowering(TileLowering):
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        return self.by_tma and not self.meeting.parted and self.suits_tma(access)
+        return self.by_tma and not self.meeting.pooled and self.suits_tma(access)
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""

@@ -14,7 +14,6 @@ from math import gcd
 from fuser import kernel_ir as kir
 from fuser.domain import Reduction
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import TILE, TRIP, TRIPS, Lowering, seen
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
@@ -24,14 +23,14 @@ from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_scheduler import (
     ReductionTiling,
     lanes_together,
-    meeting_refusal,
     meets_by_tma,
+    suited,
 )
 from fuser.shape_class import ShapeClass
 
 STEP = Var("r")
-PARTS = 64
-"""Parts of a row in shared memory, at most: a thread puts them together in registers."""
+AT_ONCE = 16
+"""Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
 
 
 def lower_reduction(
@@ -55,41 +54,11 @@ def lower_reduction(
     ScheduleError
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
-    lowering = _Reducing(name, tiling, _suited(tiling, params), shapes)
+    lowering = _Reducing(name, tiling, suited(tiling, params), shapes)
     lowering.axes, lowering.counts, lowering.workspaces = tiling, [], []
-    lowering.shared = isinstance(params, ReductionParams) and params.splits > 1
+    meet = params.meet if isinstance(params, ReductionParams) and params.splits > 1 else None
+    lowering.shared, lowering.last = meet is not None, meet == "last"
     return lowering.kernel()
-
-
-def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
-    """Return params by which threads can put their parts of a tile together."""
-    rows, cols = params.tile
-    why = meeting_refusal(tiling, params)
-    if why is not None:
-        raise ScheduleError(
-            f"{type(params).__name__}(tile={params.tile}, vector={params.vector}, "
-            f'meet="tma"): {why}'
-        )
-    if tiling.along:
-        vectors = cols // params.vector
-        lanes = lanes_together(vectors, params)
-        parts = vectors // lanes
-        if parts > PARTS:
-            raise ScheduleError(
-                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
-                f"{vectors} vectors, of which a warp puts {lanes} together; {parts} "
-                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
-                f"{params.vector * kir.WARP})"
-            )
-        return params
-    if cols % kir.WARP:
-        raise ScheduleError(
-            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
-            f"thread; {cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
-        )
-    # Every thread holds whole columns.
-    warps = next(w for w in range(params.warps, 0, -1) if cols % (kir.WARP * w) == 0)
-    return replace(params, warps=warps, vector=gcd(params.vector, cols // (kir.WARP * warps)))
 
 
 def count_of(reduction: Reduction, number: int) -> Var:
@@ -102,6 +71,7 @@ class _Reducing(Lowering):
     counts: list[Var]
     workspaces: list[kir.Tensor]
     shared: bool
+    last: bool
 
     def kernel(self) -> kir.Kernel:
         """Return the kernel, without any sync."""
@@ -148,7 +118,7 @@ class _Reducing(Lowering):
             ),
             workspaces=tuple(tensor.name for tensor in self.workspaces),
             semaphores=(self._turns(),),
-            residency="ticket",
+            residency="any" if self.last else "ticket",
         )
 
     def _request(self) -> kir.CircularBuffer | None:
@@ -249,7 +219,9 @@ class _Reducing(Lowering):
                 self._together(out, reduction, self._within_warps(out, reduction, acc))
                 for reduction, acc in zip(domain.reductions, sums, strict=True)
             ]
-        if self.shared and not meets_by_tma(self.params):
+        if self.last:
+            made = self._pooled(out, made)
+        elif self.shared and not meets_by_tma(self.params):
             out += [
                 self._meeting(reduction, whole)
                 for reduction, whole in zip(domain.reductions, made, strict=True)
@@ -319,14 +291,8 @@ class _Reducing(Lowering):
         return kir.Semaphore("turns", self._tiles())
 
     def _meeting(self, reduction: Reduction, whole: kir.Fragment) -> kir.GridSum:
-        """Put the results of the CTAs that share a tile together."""
-        *outer, rows, cols = whole.layout.shape
-        extents: tuple[Expr, ...] = (*outer, self._tiles() * rows, cols)
-        strides = (*(0 for _ in outer), cols, 1 if cols > 1 else 0)
-        aligned = gcd(16 // whole.dtype.nbytes, cols)
-        made = kir.Tensor(f"W_{self._name(reduction)}", whole.dtype, extents, strides, aligned)
-        self.workspaces.append(made)
-        box = kir.Box(made, (*(0 for _ in outer), TILE * rows, 0), whole.layout.shape, extents)
+        """Put the results of the CTAs that share a tile together, in turns."""
+        box = self._workspace(reduction, whole, 1, TILE)
         op = COMBINE[reduction.tv.op]
         return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op=op)
 
@@ -342,6 +308,50 @@ class _Reducing(Lowering):
             slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
             out.append(replace(self._meeting(reduction, part), staged=slot))
         return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
+
+    def _pooled(self, out: list[kir.Stmt], made: list[kir.Fragment]) -> list[kir.Fragment]:
+        """Append what stores the results of each CTA, and puts all of them together in the last."""
+        pairs = list(zip(self.axes.domain.reductions, made, strict=True))
+
+        def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> kir.Box:
+            return self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
+
+        for reduction, mine in pairs:
+            width = min(mine.layout.vector, self._aligned(mine))
+            out.append(kir.Store(box(reduction, mine, SPLIT), mine, width))
+        for reduction, _ in pairs:
+            name = f"W_{self._name(reduction)}"
+            out.append(kir.GridShare(name, self._turns(), TILE, SPLITS, alone=True))
+        sums = []
+        for reduction, mine in pairs:
+            whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
+            width, other = min(mine.layout.vector, self._aligned(mine)), Var("s")
+            add = (
+                kir.Load(more, box(reduction, mine, other + 1), width),
+                kir.Compute(whole, COMBINE[reduction.tv.op], (whole, more)),
+            )
+            out.append(kir.Load(whole, box(reduction, mine, 0), width))
+            out.append(kir.ForLoop(other, SPLITS - 1, add, unroll=AT_ONCE))
+            sums.append(whole)
+        return sums
+
+    def _workspace(
+        self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr
+    ) -> kir.Box:
+        """Return a place for results: one part of so many that each tile has."""
+        *outer, rows, cols = whole.layout.shape
+        extents: tuple[Expr, ...] = (*outer, self._tiles() * parts * rows, cols)
+        strides = (*(0 for _ in outer), cols, 1 if cols > 1 else 0)
+        name, aligned = f"W_{self._name(reduction)}", self._aligned(whole)
+        made = kir.Tensor(name, whole.dtype, extents, strides, aligned)
+        if made not in self.workspaces:
+            self.workspaces.append(made)
+        return kir.Box(made, (*(0 for _ in outer), part * rows, 0), whole.layout.shape, extents)
+
+    @staticmethod
+    def _aligned(whole: kir.Fragment) -> int:
+        """Return of how many elements the address of a row of a workspace is a multiple."""
+        return gcd(16 // whole.dtype.nbytes, whole.layout.shape[-1])
 
     def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
         offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128

@@ -10,6 +10,7 @@ from fuser.ampere_params import AmpereParams
 from fuser.domain import Access, Domain, Product, unit_stride
 from fuser.errors import ScheduleError
 from fuser.matmul_params import MatmulParams
+from fuser.params import COUNTED
 from fuser.scheduler import MAX_TMA_RANK
 
 Group = tuple[int, ...]
@@ -181,13 +182,15 @@ def shared(
     sms : int
         Streaming multiprocessors of the device.
     """
-    if params.splits == 1 or params.meet != "scatter":
+    if params.splits == 1 or params.meet not in COUNTED:
         return params
     m, n, k = params.tile
     (around, rows, cols), depths = sizes(domain, loops)
     tiles = around * ceil(rows / m) * ceil(cols / n)
     steps = [ceil(depth / k) for depth in depths]
-    most = sms // max(tiles, 1) if params.residency == "co-resident" else sms
+    most = params.splits if params.meet == "last" else sms  # nobody waits for the last
+    if params.residency == "co-resident":
+        most = sms // max(tiles, 1)
     splits = max(1, min(params.splits, most, *steps))
     return replace(params, splits=splits, partial=params.partial if splits > 1 else "f32")
 

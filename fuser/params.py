@@ -14,8 +14,10 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
-MEET: tuple[Meet, ...] = ("vectorized", "tma", "scatter", "cluster")
+MEET: tuple[Meet, ...] = ("vectorized", "tma", "scatter", "cluster", "last")
 """The ways in which CTAs meet."""
+COUNTED: tuple[Meet, ...] = ("scatter", "last")
+"""Those for which a kernel of a product is made for a number of CTAs."""
 Residency = Literal["ticket", "co-resident"]
 """Why CTAs may wait for each other: those of a tile draw numbers one after the other as they start;
 or the launch runs all CTAs at once, or none."""
@@ -177,12 +179,12 @@ class ReductionParams(PointwiseParams):
     Parameters
     ----------
     splits : int
-        CTAs that share a tile of results, 1..256: each reduces a part, and they put these together
-        in turns; fewer where the reduced axis has not so many steps.  ``ctas_per_sm=None`` and no
-        warp specialisation.
-    meet : {"vectorized", "tma"}
-        How they do: all threads load, put together and store the results so far; or the TMA engine
-        adds to them what threads have put in shared memory, sums and means in f32 and i64 only.
+        CTAs that share a tile of results, 1..256: each reduces a part; fewer where the reduced axis
+        has not so many steps.  ``ctas_per_sm=None`` and no warp specialisation.
+    meet : {"vectorized", "tma", "last"}
+        How they do: in turns, all threads load, put together and store the results so far; or the
+        TMA engine adds to them, sums and means in f32 and i64 only; or each CTA stores its own, and
+        the last one to come puts all of them together, in their order.
 
     Raises
     ------
@@ -197,10 +199,10 @@ class ReductionParams(PointwiseParams):
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
         check_splits("ReductionParams", self.splits, self.meet, most=MAX_REDUCTION_SPLITS)
-        if self.meet not in ("vectorized", "tma"):
+        if self.meet not in ("vectorized", "tma", "last"):
             raise ScheduleError(
                 f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
-                'CTAs put together in turns; use meet="vectorized" or "tma"'
+                'nobody shares out; use meet="vectorized", "tma" or "last"'
             )
         if self.splits > 1 and self.ctas_per_sm is not None:
             raise ScheduleError(

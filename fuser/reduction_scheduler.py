@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from fuser.domain import Access, Domain, unit_stride
+from fuser.errors import ScheduleError
 from fuser.ops import added_by_tma, operand_dtypes
 from fuser.params import MAX_BOX, PointwiseParams, ReductionParams
 from fuser.scheduler import Tiling
 
 Group = tuple[int, ...]
+PARTS = 64
+"""Parts of a row in shared memory, at most: a thread puts them together in registers."""
 LANES = 32
 """Lanes of a warp that put what they hold of a row together, at most."""
 TMA_PARTS = 4
@@ -135,6 +138,50 @@ def meeting_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | No
             f'{params.vector} are no multiple; use tile={least}, or meet="vectorized"'
         )
     return None
+
+
+def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
+    """Return params by which threads can put their parts of a tile together.
+
+    Parameters
+    ----------
+    tiling : ReductionTiling
+        Axes and tile.
+    params : PointwiseParams
+        Those of the user.
+
+    Raises
+    ------
+    ScheduleError
+        If there are none for this tile, or CTAs cannot meet in the way that is asked.
+    """
+    rows, cols = params.tile
+    why = meeting_refusal(tiling, params)
+    if why is not None:
+        raise ScheduleError(
+            f"{type(params).__name__}(tile={params.tile}, vector={params.vector}, "
+            f'meet="tma"): {why}'
+        )
+    if tiling.along:
+        vectors = cols // params.vector
+        lanes = lanes_together(vectors, params)
+        parts = vectors // lanes
+        if parts > PARTS:
+            raise ScheduleError(
+                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
+                f"{vectors} vectors, of which a warp puts {lanes} together; {parts} "
+                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
+                f"{params.vector * LANES})"
+            )
+        return params
+    if cols % LANES:
+        raise ScheduleError(
+            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
+            f"thread; {cols} are no whole warps: use {cols + -cols % LANES} columns"
+        )
+    # Every thread holds whole columns.
+    warps = next(w for w in range(params.warps, 0, -1) if cols % (LANES * w) == 0)
+    return replace(params, warps=warps, vector=gcd(params.vector, cols // (LANES * warps)))
 
 
 def _is_reduced(domain: Domain, group: Group) -> bool:

@@ -44,6 +44,8 @@ def each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) -> 
                 out.append(replace(stmt, body=each_body(inner, rule, replace(place, elected=True))))
             case kir.Role(_, _, _, inner):
                 out.append(replace(stmt, body=each_body(inner, rule, replace(place, role=stmt))))
+            case kir.ElectLast():
+                out.append(replace(stmt, body=each_body(stmt.body, rule, place)))
             case kir.IfThenElse(_, then, orelse):
                 then, orelse = each_body(then, rule, place), each_body(orelse, rule, place)
                 out.append(replace(stmt, then=then, orelse=orelse))
@@ -59,8 +61,8 @@ def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
         match stmt:
             case kir.ForLoop(_, _, inner):
                 out.append(replace(stmt, body=rule(each_loop(inner, rule), stmt)))
-            case kir.Elect(_, inner) | kir.Role(_, _, _, inner):
-                out.append(replace(stmt, body=each_loop(inner, rule)))
+            case kir.Elect() | kir.Role() | kir.ElectLast():
+                out.append(replace(stmt, body=each_loop(stmt.body, rule)))
             case kir.IfThenElse(_, then, orelse):
                 then, orelse = each_loop(then, rule), each_loop(orelse, rule)
                 out.append(replace(stmt, then=then, orelse=orelse))

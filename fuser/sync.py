@@ -136,6 +136,10 @@ class _Joiner:
                 case kir.BlockSerializeWait() | kir.GridSync():
                     state = self._after(stmt, state, alone=False)
                     out.append(replace(stmt, barrier=self.barrier))
+                case kir.ElectLast():
+                    inner, after = self.walk(stmt.body, state.joined())
+                    out.append(replace(stmt, body=inner, barrier=self.barrier))
+                    state = state.joined() | after
                 case kir.ForLoop(_, _, inner):
                     new, after = self._loop(inner, state)
                     alone, after_alone = self._loop(inner, state.joined())

@@ -70,7 +70,7 @@ class Constant:
 
 AttrValue = tuple[bool, ...] | tuple[int, ...]
 
-Meet = Literal["vectorized", "tma", "scatter", "cluster"]
+Meet = Literal["vectorized", "tma", "scatter", "cluster", "last"]
 """How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
 reductions of the TMA engine; or all store theirs, in memory or, as a cluster, in their shared
 memory, meet, and each adds up some columns of all."""

@@ -108,6 +108,8 @@ def _body(body: tuple[kir.Stmt, ...], place: Place) -> Iterator[tuple[kir.Stmt, 
             case kir.Elect(per, inner):
                 threads = _elected(place, per)
                 yield from _body(inner, replace(place, threads=threads, elected=True))
+            case kir.ElectLast():
+                yield from _body(stmt.body, place)
             case _:
                 pass
 
@@ -146,8 +148,8 @@ def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case kir.IfThenElse(_, then, orelse):
             yield from neighbours(then)
             yield from neighbours(orelse)
-        case kir.Elect(_, inner):
-            yield from neighbours(inner)
+        case kir.Elect() | kir.ElectLast():
+            yield from neighbours(stmt.body)
         case kir.Let(var):
             if place.origin(var) is not None:
                 yield f"`{line(stmt)}`: {var} has a value here already; rename it, or assign to it"
@@ -227,8 +229,8 @@ def expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
             return (slot, parity)
         case kir.BlockSerializeWait(_, index, turn) | kir.BlockSerializeRelease(_, index, turn):
             return (index, turn)
-        case kir.GridSync(_, index, ctas) | kir.GridShare(_, _, index, ctas):
-            return (index, ctas)
+        case kir.GridSync() | kir.ElectLast() | kir.GridShare():
+            return (stmt.index, stmt.ctas)
         case kir.GridSum(_, workspace, _, index, turn, turns):
             return (*_of(workspace), index, turn, turns)
         case kir.TmaLoad(dst, src, _, slot, multicast):

@@ -32,7 +32,11 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
                     f"`{line(stmt)}` meets {threads} threads at barrier {number}; need barrier "
                     f"0..{NAMED - 1} and a multiple of {kir.WARP} threads, at most the CTA's {most}"
                 )
-        case kir.BlockSerializeWait(barrier=number) | kir.GridSync(barrier=number):
+        case (
+            kir.BlockSerializeWait(barrier=number)
+            | kir.GridSync(barrier=number)
+            | kir.ElectLast(barrier=number)
+        ):
             if not 0 <= number < NAMED:
                 yield f"`{line(stmt)}` joins at barrier {number}; a CTA has 0..{NAMED - 1}"
         case kir.MBarrierArrive(_, _, scope, cta):
@@ -91,7 +95,7 @@ def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield warpgroups(stmt, place)
         case kir.MBarrierInit() | kir.MBarrierInvalidate() | kir.BlockSerializeRelease():
             yield from alone(stmt, place)
-        case kir.BlockSerializeWait() | kir.GridSync() if place.elected:
+        case kir.BlockSerializeWait() | kir.GridSync() | kir.ElectLast() if place.elected:
             whose = f"role {place.role}" if place.role else "the CTA"
             yield (
                 f"`{line(stmt)}` stands inside an elect; all {place.warps * kir.WARP} threads of "
@@ -164,6 +168,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             kir.BlockSerializeWait(semaphore, index, turn)
             | kir.BlockSerializeRelease(semaphore, index, turn)
             | kir.GridSync(semaphore, index, turn)
+            | kir.ElectLast(semaphore, index, turn)
         ):
             if semaphore not in kernel.semaphores:
                 yield (
@@ -173,7 +178,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             count = semaphore.count
             if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
                 yield f"`{line(stmt)}`: {semaphore.name} has {count} integers; use 0..{count - 1}"
-            least = 1 if isinstance(stmt, kir.GridSync) else 0
+            least = 1 if isinstance(stmt, kir.GridSync | kir.ElectLast) else 0
             if isinstance(turn, int) and turn < least:
                 says = f"turn {turn} is negative; turns count from 0"
                 yield f"`{line(stmt)}`: {f'{turn} CTAs meet; 1 or more do' if least else says}"

@@ -33,6 +33,7 @@ WAYS: tuple[tuple[Meet, int], ...] = (
     ("vectorized", 8),
     ("tma", 8),
     ("scatter", 16),
+    ("last", 16),
     ("cluster", 8),
 )
 """How CTAs that share a tile meet, and how many of them are tried."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -19,12 +19,14 @@ from rich.table import Table
 
 from fuser.errors import ScheduleError
 from fuser.fusion_ir import FusionDefinition
-from fuser.params import ReductionParams
+from fuser.params import Meet, ReductionParams
 from fuser.runtime import Executable, device_present
 from fuser.tensor_view import Fusion
 from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, in_turn
 
 SAMPLES = 21
+MEETINGS: tuple[Meet, ...] = ("vectorized", "tma", "last")
+"""How CTAs that share a tile meet."""
 TOLERANCE = 1e-5
 """Error of a sum in f32, as part of the sum of magnitudes."""
 
@@ -87,24 +89,26 @@ def candidates(row: Row) -> dict[str, ReductionParams]:
     """Schedules worth trying for a row; the best is reported beside the default."""
     out: dict[str, ReductionParams] = {}
 
-    def direct(tile: tuple[int, int], vector: int, warps: int, counts: Sequence[int]) -> None:
+    def shared(name: str, params: ReductionParams, counts: Sequence[int]) -> None:
         for splits in counts:
-            params = ReductionParams(tile, vector, warps, None, "direct", "direct", splits=splits)
-            out[f"direct {tile[0]}x{tile[1]} v{vector} w{warps} x{splits}"] = params
+            for meet in MEETINGS if splits > 1 else MEETINGS[:1]:
+                way = f" {meet}" if splits > 1 else ""
+                out[f"{name} x{splits}{way}"] = replace(params, splits=splits, meet=meet)
+
+    def direct(tile: tuple[int, int], vector: int, warps: int, counts: Sequence[int]) -> None:
+        params = ReductionParams(tile, vector, warps, None, "direct", "direct")
+        shared(f"direct {tile[0]}x{tile[1]} v{vector} w{warps}", params, counts)
 
     def ring(tile: tuple[int, int], warps: int, stages: int, counts: Sequence[int]) -> None:
-        for splits in counts:
-            params = ReductionParams(
-                tile, 2, warps, None, "tma", "direct", stages, stages - 1, splits=splits
-            )
-            out[f"tma {tile[0]}x{tile[1]} w{warps} s{stages} x{splits}"] = params
+        params = ReductionParams(tile, 2, warps, None, "tma", "direct", stages, stages - 1)
+        shared(f"tma {tile[0]}x{tile[1]} w{warps} s{stages}", params, counts)
 
     if row.dims == (0,):
-        direct((32, 64), 2, 1, (1, 4, 6, 9, 12, 16, 24))
+        direct((32, 64), 2, 1, (1, 4, 12, 24, 256))
         direct((16, 128), 4, 1, (8, 16, 32))
         direct((8, 256), 8, 1, (16, 32, 64))
         ring((32, 128), 2, 8, (1, 2, 4, 8))
-        ring((64, 64), 2, 8, (1, 2, 4, 8))
+        ring((64, 64), 2, 8, (1, 2, 4, 8, 132, 256))
         ring((64, 128), 4, 4, (2, 4, 8))
     elif row.dims == (1,):
         direct((2, 1024), 8, 4, (1, 2, 4))

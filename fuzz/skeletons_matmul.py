@@ -16,7 +16,7 @@ from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
-from fuser.params import Mechanism, Meet, Partial, Prologue, Residency
+from fuser.params import COUNTED, Mechanism, Meet, Partial, Prologue, Residency
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
@@ -80,7 +80,7 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     outer = 1 if kernel.tensors[-1].extents[2:] else 0
     sizes = [1] * outer + [rows * down * max(tiles, 1), columns * across]
     # Of CTAs that share a tile the first has so many steps, the others one less, if not none.
-    many = params.splits if steps > 1 or params.meet == "scatter" else 1
+    many = params.splits if steps > 1 or params.meet in COUNTED else 1
     sizes += [depth * max((steps - 1) * params.splits + 1, many)] * (len(names) - len(sizes))
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
     for tensor in kernel.tensors:
@@ -297,6 +297,19 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_scatter_neighbours": Schedule(
         linear, hopper("pipelined", 2, 0, splits=2, meet="scatter", residency="co-resident")
+    ),
+    "split_last": Schedule(linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="last")),
+    "split_last_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=2, stacked=True, meet="last")
+    ),
+    "split_last_statistics": Schedule(
+        statistics, hopper("pipelined", 2, 0, splits=2, columns=8, meet="last")
+    ),
+    "split_last_roles": Schedule(
+        linear, hopper("cooperative", 2, 0, splits=3, meet="last", residency="co-resident")
+    ),
+    "split_last_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="last")
     ),
     "split_cluster": Schedule(
         linear, hopper("pipelined", 2, 0, splits=2, columns=8, meet="cluster")

@@ -6,14 +6,14 @@ Tiles are as small as a warp or a TMA box, so that every interleaving of a launc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 
 from fuser import pipeline
 from fuser.call import Spec
 from fuser.classify import classify
 from fuser.expr import Var
 from fuser.fusion_ir import Fusion, FusionDefinition, TensorView
-from fuser.params import ReductionParams
+from fuser.params import Meet, PointwiseParams, ReductionParams
 from fuser.reduction_scheduler import ReductionTiling
 from fuzz.skeletons_tile import Pattern, Start
 
@@ -121,19 +121,19 @@ def moments() -> Fusion:
 # --- schedules ----------------------------------------------------------------------------------
 
 
-def ring(tile: tuple[int, int], stages: int, prefetch: int, splits: int) -> ReductionParams:
+def ring(
+    tile: tuple[int, int], stages: int, prefetch: int, splits: int, meet: Meet = "vectorized"
+) -> ReductionParams:
     """Return a schedule with a ring that TMA fills."""
-    return ReductionParams(tile, 2, 1, None, "tma", "direct", stages, prefetch, splits=splits)
+    loads = PointwiseParams(tile, 2, 1, None, "tma", "direct", stages, prefetch)
+    return ReductionParams(**asdict(loads), splits=splits, meet=meet)
 
 
-def direct(tile: tuple[int, int], warps: int, splits: int) -> ReductionParams:
+def direct(
+    tile: tuple[int, int], warps: int, splits: int, meet: Meet = "vectorized"
+) -> ReductionParams:
     """Return a schedule with ordinary loads."""
-    return ReductionParams(tile, 1, warps, None, "direct", "direct", splits=splits)
-
-
-def by_tma(params: ReductionParams) -> ReductionParams:
-    """Return a schedule whose CTAs have TMA add up what they have."""
-    return replace(params, meet="tma")
+    return ReductionParams(tile, 1, warps, None, "direct", "direct", splits=splits, meet=meet)
 
 
 REDUCTIONS: dict[str, Reduced] = {
@@ -144,10 +144,13 @@ REDUCTIONS: dict[str, Reduced] = {
     "shared_columns": Reduced(columns, direct((2, 64), 2, 2)),
     "shared_ring": Reduced(rows, ring((1, 64), 2, 1, 2)),
     "shared_ring_of_columns": Reduced(columns, ring((2, 64), 3, 2, 2)),
+    "last_rows": Reduced(lambda: rows("max"), direct((4, 32), 2, 3, "last")),
+    "last_columns": Reduced(columns, ring((2, 64), 2, 1, 2, "last")),
+    "last_statistics": Reduced(spread, direct((1, 64), 2, 2, "last")),
     "shared_statistics": Reduced(spread, direct((1, 64), 2, 2)),
-    "added_rows": Reduced(rows, by_tma(direct((2, 64), 2, 3))),
-    "added_columns": Reduced(columns, by_tma(direct((2, 64), 2, 3))),
-    "added_ring_of_columns": Reduced(columns, by_tma(ring((2, 64), 2, 1, 3))),
-    "added_statistics": Reduced(moments, by_tma(ring((1, 64), 2, 1, 3))),
+    "added_rows": Reduced(rows, direct((2, 64), 2, 3, "tma")),
+    "added_columns": Reduced(columns, direct((2, 64), 2, 3, "tma")),
+    "added_ring_of_columns": Reduced(columns, ring((2, 64), 2, 1, 3, "tma")),
+    "added_statistics": Reduced(moments, ring((1, 64), 2, 1, 3, "tma")),
 }
 """What is reduced, by loads or through a ring, and by how many CTAs; added up by TMA, or not."""

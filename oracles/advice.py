@@ -217,7 +217,9 @@ def cost(stmt: kir.Stmt) -> Cost:
             return Cost.FENCE
         case kir.MBarrierWaitParity() | kir.AsyncAwait() | kir.BlockSerializeWait():
             return Cost.WAIT
-        case kir.BlockSync() | kir.ClusterWait() | kir.WarpSync() | kir.GridSync():
+        case (
+            kir.BlockSync() | kir.ClusterWait() | kir.WarpSync() | kir.GridSync() | kir.ElectLast()
+        ):
             return Cost.BARRIER
         case (
             kir.MBarrierArrive()

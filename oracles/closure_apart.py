@@ -14,6 +14,7 @@ from fuser.expr import Expr, Kind, Var, fold, variables
 from oracles import launches, sites
 from oracles.arithmetic import UnsupportedError, replace_tree
 from oracles.closure_boxes import adds
+from oracles.closure_controls import AMONG_CTAS
 from oracles.closure_family import family_of
 from oracles.closure_linear import linear
 from oracles.closure_rules import Rule
@@ -64,8 +65,7 @@ def apart(world: World) -> str:
 
 def _group(kernel: kir.Kernel) -> Expr:
     """Return what tells CTAs apart that are not followed together; 0 if all are."""
-    turns = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
-    if any(isinstance(s, turns) for s in kernel.walk()):
+    if any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
         return family_of(kernel).number
     return kir.BLOCK // kernel.cluster
 

@@ -14,12 +14,12 @@ from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel_text import line, numbered
 from oracles.arithmetic import UnsupportedError
-from oracles.closure_controls import controls
+from oracles.closure_controls import AMONG_CTAS, controls, outcomes
 from oracles.closure_cycle import carry, learn
 from oracles.closure_linear import Atoms, Condition, Value, compared, compiled, joined
 from oracles.closure_threads import Kind as Threads
 from oracles.closure_threads import Place
-from oracles.sites import touches
+from oracles.sites import shared_tensors, touches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +142,8 @@ def assemble(
     """
     code = Code(kernel, kinds)
     shared = shared_tensors(kernel)
-    code.atoms = Atoms(frozenset(v.name for v in (*UNKNOWN, *kernel.params)), {})
+    unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
+    code.atoms = Atoms(frozenset(v.name for v in unknown), {})
     lines = [number for number, _ in numbered(kernel)]
     for kind in kinds:
         own = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
@@ -161,30 +162,6 @@ def assemble(
         i.atom for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0
     )
     return code
-
-
-def shared_tensors(kernel: kir.Kernel) -> frozenset[str]:
-    """Return the tensors of which one access may have to be ordered after another.
-
-    Those are the ones that the kernel both writes and reads, or adds to, and its workspaces.  That
-    an output is written once is for `coverage` to show.
-    """
-    read: set[str] = set()
-    written: set[str] = set()
-    for stmt in kernel.walk():
-        box = touches(stmt)
-        if box is None:
-            continue
-        name = box.tensor.name
-        match stmt:
-            case kir.Load() | kir.TmaLoad() | kir.CpAsync():
-                read.add(name)
-            case kir.TmaReduce() | kir.AtomicAdd():
-                read.add(name)
-                written.add(name)
-            case _:
-                written.add(name)
-    return frozenset(written & (read | set(kernel.workspaces)))
 
 
 def _uses(code: Code) -> list[Expr]:
@@ -229,6 +206,7 @@ class _Assembler:
         self.loops = 0
         self.unknown = code.atoms.names
         self.given: set[str] = set()
+        self.outcomes = iter(outcomes(code.kernel))
         self.moving = {s.var.name for s in code.kernel.walk() if isinstance(s, kir.Assign)}
 
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
@@ -270,6 +248,11 @@ class _Assembler:
                     self.body(inner, Place(first, warps), here, deep)
                 case kir.Elect(per, inner):
                     self.body(inner, place.elect(per), here, deep)
+                case kir.ElectLast():
+                    last = self._plain(next(self.outcomes), here)
+                    if place.has(self.kind):
+                        self._do(site, here, last=last)
+                    self._branch(last, stmt.body, (), place, here, deep, site)
                 case _:
                     if place.has(self.kind):
                         self._do(site, here)
@@ -289,13 +272,13 @@ class _Assembler:
         terms = tuple((self.code.atoms.number(atom), times) for atom, times in parts.items())
         self.out.append(Set(var.name, expr, value, terms))
 
-    def _do(self, site: Site, here: Mapping[Var, Expr]) -> None:
-        exprs = {name: self._plain(e, here) for name, e in controls(site.stmt).items()}
+    def _do(self, site: Site, here: Mapping[Var, Expr], **more: Expr) -> None:
+        exprs = {name: self._plain(e, here) for name, e in controls(site.stmt).items()} | more
         values = {name: self._value(e, site) for name, e in exprs.items()}
         index: Expr | None = None
         origin = limit = tuple[Expr, ...]()
         box = touches(site.stmt)
-        if isinstance(site.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync):
+        if isinstance(site.stmt, AMONG_CTAS):
             index = self._plain(site.stmt.index, here)
         elif box is not None and box.tensor.name in self.shared:
             origin, limit = (

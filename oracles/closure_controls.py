@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr
+from fuser.expr import Expr, Var
+
+AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.ElectLast
+"""Statements by which CTAs that share a semaphore take turns or meet."""
 
 
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
@@ -40,7 +43,7 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out = {"bar": slot}
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
             out = {"turn": turn}
-        case kir.GridSync(_, _, ctas):
+        case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
             out = {"ctas": ctas}
         case _:
             pass
@@ -52,3 +55,9 @@ def _slot(slot: kir.Slot) -> dict[str, Expr]:
     if slot.cta is not None:
         out["cta"] = slot.cta
     return out
+
+
+def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
+    """Return what is 1 in the CTA that comes last, for every `ElectLast`."""
+    many = sum(isinstance(stmt, kir.ElectLast) for stmt in kernel.walk())
+    return tuple(Var(f"the last of election {n}") for n in range(many))

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from oracles.arithmetic import UnsupportedError, replace_tree
 from oracles.closure_code import FAMILY, Code, Do, Enter
-from oracles.closure_controls import controls
+from oracles.closure_controls import AMONG_CTAS, controls, outcomes
 from oracles.closure_linear import linear
 from oracles.preconditions import fixed_grid
 from oracles.sites import touches
@@ -35,7 +36,6 @@ MANY = 20
 """CTAs of one family that are followed at once, where each smaller family is followed as well."""
 TOLD = 64
 """The same where the kernel says how many there are."""
-_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     UnsupportedError
         If it is not known which CTAs share a semaphore.
     """
-    if not any(isinstance(s, _TURN) for s in kernel.walk()):
+    if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
         yield Reading(({},) * kernel.cluster)
         return
     if kernel.cluster > 1:
@@ -102,8 +102,15 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     if sizes[-1] > most:
         raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
     together = [
-        Reading(tuple(family.fixed(n, many, equal) for n in range(many)), many, together=True)
+        Reading(
+            tuple(
+                {**family.fixed(n, many, equal), **_told(kernel, elected, n)} for n in range(many)
+            ),
+            many,
+            together=True,
+        )
         for many in sizes
+        for elected in product(_lasts(kernel, family, many), repeat=len(outcomes(kernel)))
     ]
     yield from together
     if any(isinstance(s, kir.GridSync) for s in kernel.walk()):
@@ -111,6 +118,23 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         yield from _each_place(together)
     else:
         yield Reading(({},))
+
+
+def _lasts(kernel: kir.Kernel, family: Family, many: int) -> list[int]:
+    """Return the places of the CTAs that are followed as the last one to come.
+
+    Those before the largest number that a place is compared with, one beyond it, and the last
+    place.  Any other one does the same as the one beyond, and is ordered alike with all others:
+    they do not wait for it, and it knows the same of each.  What it reads of one of them another
+    last CTA reads of it, too; and what it has written itself it knows better.
+    """
+    numbered = largest(kernel, family) - 2
+    return sorted({*range(min(numbered, many)), many - 1})
+
+
+def _told(kernel: kir.Kernel, elected: tuple[int, ...], place: int) -> Mapping[Expr, Expr]:
+    """Say whether a CTA is the last one, in each election."""
+    return {var: int(last == place) for var, last in zip(outcomes(kernel), elected, strict=True)}
 
 
 def single(kernel: kir.Kernel) -> Iterator[Reading]:
@@ -138,24 +162,27 @@ def family_of(kernel: kir.Kernel) -> Family:
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
     found: list[Family | None] = []
     for stmt in kernel.walk():
-        if isinstance(stmt, _TURN):
+        if isinstance(stmt, AMONG_CTAS):
             index = _whole(stmt.index, lets)
-            place = _met(index, stmt) if isinstance(stmt, kir.GridSync) else stmt.turn
+            if isinstance(stmt, kir.GridSync | kir.ElectLast):
+                place = _met(index, stmt.ctas)
+            else:
+                place = stmt.turn
             found.append(_family(kernel, index, _whole(place, lets)))
     families = {family for family in found if family is not None}
-    indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, _TURN)}
+    indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, AMONG_CTAS)}
     if len(families) != 1 or len(indices) != 1:
         raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
     return families.pop()
 
 
-def _met(index: Expr, stmt: kir.GridSync) -> Expr:
+def _met(index: Expr, ctas: Expr) -> Expr:
     """Return the place of a CTA among those that it meets."""
     match index:
         case Op(Kind.MOD, kir.BLOCK, others):
             return kir.BLOCK // others
         case _:
-            return kir.BLOCK % stmt.ctas
+            return kir.BLOCK % ctas
 
 
 def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
@@ -219,23 +246,20 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
                 tests = [_whole(test, lets)]
             case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
                 tests = [_whole(turn, lets)]
-            case kir.GridSync(_, _, ctas):
+            case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
                 tests = [_whole(ctas, lets)]
             case kir.ForLoop(_, stop):
                 tests = [_whole(stop, lets)]
                 numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
             case _:
-                box = touches(stmt)
                 tests = [_whole(expr, lets) for expr in controls(stmt).values()]
-                for origin in box.origin if box is not None else ():
-                    numbers += _apart(_whole(origin, lets), family)
         while tests:
             asked = tests.pop()
             if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
                 tests += [asked.a, asked.b]
             else:
                 numbers += _compared(asked, family)
-    return max(numbers) + 3
+    return max(*numbers, *_apart(kernel, family, lets)) + 3
 
 
 def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
@@ -258,18 +282,34 @@ def _compared(expr: Expr, family: Family) -> list[int]:
     return [abs(constant), *_inside(parts)]
 
 
-def _apart(origin: Expr, family: Family) -> list[int]:
-    """Return how many places further a box lies than one that begins where a CTA's place says."""
-    try:
-        constant, parts = linear(_of_place(origin, family))
-    except UnsupportedError:
-        return []  # of this CTA alone
-    own = variables(family.count) | {kir.GRID, kir.BLOCK, _PLACE}
-    found = {atom: n for atom, n in parts.items() if n and variables(atom) & {kir.BLOCK, _PLACE}}
-    if not found or not all(variables(atom) <= own for atom in found):
-        return []
-    step = min(abs(n) for n in found.values())
-    return [-(-abs(constant) // step), *_inside(found)]
+def _apart(kernel: kir.Kernel, family: Family, lets: Mapping[Var, Expr]) -> Iterator[int]:
+    """Yield how many places further boxes lie than those that begin where a CTA's place says.
+
+    A box that lies at a number of its own is in the place of one CTA, whoever accesses it.
+    """
+    stops = {s.index: s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    yield 0
+    steps: dict[tuple[str, int], int] = {}
+    reach: list[tuple[tuple[str, int], int]] = []
+    for box in filter(None, map(touches, kernel.walk())):
+        for axis, origin in enumerate(box.origin):
+            try:
+                constant, parts = linear(_of_place(_whole(origin, lets), family))
+            except UnsupportedError:
+                continue  # of this CTA alone
+            own = variables(family.count) | {kir.GRID, kir.BLOCK, _PLACE}
+            found = {a: n for a, n in parts.items() if n and variables(a) & {kir.BLOCK, _PLACE}}
+            if not all(variables(atom) <= own for atom in found):
+                continue
+            where = box.tensor.name, axis
+            ends = ((stops.get(a), n) for a, n in parts.items() if isinstance(a, Var))
+            further = sum(abs(n) * end for end, n in ends if isinstance(end, int))
+            reach.append((where, abs(constant) + further))
+            if found:
+                step = min(abs(n) for n in found.values())
+                steps[where] = min(step, steps.get(where, step))
+                yield from _inside(found)
+    yield from (-(-far // steps[where]) for where, far in reach if where in steps)
 
 
 def _of_place(expr: Expr, family: Family) -> Expr:

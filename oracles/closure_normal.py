@@ -97,7 +97,7 @@ def normal(world: World, state: State) -> object:
     chosen = frozenset(state.chosen.items())
     flying = tuple(sorted(to.all(tuple(state.flying))))
     semaphores = tuple(
-        (key, s.value, s.owner, s.before & live, s.end, s.waiters, s.past, s.asking)
+        (key, s.value, s.owner, s.before & live, s.end, s.waiters, s.past, s.asking, s.come)
         for key, s in state.semaphores.items()
     )
     common = to.bits(state.live & everybody)

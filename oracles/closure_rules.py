@@ -20,6 +20,7 @@ class Rule(Enum):
     FENCE_ORDERS = "axiom: a proxy fence carries earlier ordinary accesses to the async proxy"
     TURN_ACQUIRES = "axiom: what earlier turns released precedes what follows a semaphore's wait"
     GRID_JOINS = "axiom: CTAs that meet know what each of them knew"
+    LAST_KNOWS = "axiom: the last CTA to come knows what each of the others knew"
     RAW = "obligation: a read follows the write that it must see"
     WAR = "obligation: a write follows earlier reads of its bytes"
     WAW = "obligation: a write follows earlier writes of its bytes"

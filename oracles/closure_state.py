@@ -159,7 +159,7 @@ class Semaphore:
 
     `end` is the event of the last release, `waiters` those of the waits that saw its value,
     `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come.
+    all at a wait for a value yet to come, `come` those that an `ElectLast` has counted.
     """
 
     value: int = 0
@@ -170,12 +170,13 @@ class Semaphore:
     waiters: tuple[int, ...] = ()
     past: tuple[tuple[int, int], ...] = ()
     asking: tuple[tuple[int, int, int, int], ...] = ()
+    come: tuple[int, ...] = ()
 
     def copy(self) -> Semaphore:
         """Return a semaphore that goes its own way."""
         return Semaphore(
             self.value, self.owner, self.before, self.end, self.site, self.waiters, self.past,
-            self.asking,
+            self.asking, self.come,
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from fuser import kernel_ir as kir
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Do, Site
 from oracles.closure_join import block_sync, cluster_arrive, cluster_wait, warp_sync
+from oracles.closure_last import come
 from oracles.closure_memory import access
 from oracles.closure_pool import granted, take
 from oracles.closure_registers import await_groups, registers, wgmma
@@ -58,6 +59,9 @@ def execute(world: World, state: State, a: Agent, do: Do, k: int) -> bool:
             return False
         case kir.GridSync():
             meet_ctas(world, state, a, do, stmt, k)
+            return False
+        case kir.ElectLast():
+            come(world, state, a, do, stmt, k)
             return False
         case _:
             _go(world, state, a, do, k)

@@ -159,6 +159,12 @@ class Trail:
             case kir.GridSync(semaphore):
                 many = step.values["ctas"] * threads
                 self._join(step, ("grid", semaphore.name), a.kind.count, many)
+            case kir.ElectLast(semaphore):
+                self._join(step, ("last", cta), a.kind.count, threads)
+                if step.values["last"]:
+                    step.takes.add(("semaphore", semaphore.name, 0))
+                else:
+                    step.gives.add(("semaphore", semaphore.name, 0))
             case kir.BlockSerializeRelease(semaphore):
                 step.gives.add(("semaphore", semaphore.name, step.values["turn"]))
             case kir.WarpSync() | kir.Wgmma() | kir.AsyncAwait(kir.AsyncKind.WGMMA):

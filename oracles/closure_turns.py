@@ -26,24 +26,24 @@ def take_turn(
 ) -> None:
     """Wait for a turn with all threads of a role, or of the CTA."""
     site, cta = do.site, a.kind.cta
-    _whole_role(world, state, site, stmt.barrier, k)
+    whole_role(world, state, site, stmt.barrier, k)
     threads = site.place.warps * kir.WARP
-    meet = state.turns.setdefault(_place(cta, site), Turn(threads))
+    meet = state.turns.setdefault(place_of(cta, site), Turn(threads))
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "turn"
     if meet.count < threads:
         return
-    key = _key(world, state, site, stmt.semaphore, do.index, k)
+    key = key_of(world, state, site, stmt.semaphore, do.index, k)
     if not world.follows_turns:
-        _go_on(state, cta, site, 0)
+        go_on(state, cta, site, 0)
         return
     semaphore = state.semaphores.setdefault(key, Semaphore())
     semaphore.asking = (*semaphore.asking, (cta, do.values["turn"](a.env), site.index, k))
     _serve(world, state, key, semaphore)
 
 
-def _whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
+def whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
     """Check that all threads of a role reach a statement, which join by a barrier of their own."""
     world.checked += 1
     if site.index not in world.joined_wrongly:
@@ -65,9 +65,10 @@ def _joined_wrongly(world: World, site: Site, barrier: int) -> str:
                 | kir.NamedArrive(number)
                 | kir.BlockSerializeWait(barrier=number)
                 | kir.GridSync(barrier=number)
+                | kir.ElectLast(barrier=number)
             ) if number == barrier and _role(other) != _role(site):
                 says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
-            case kir.GridSync() if isinstance(site.stmt, kir.GridSync):
+            case kir.GridSync() | kir.ElectLast() if type(other.stmt) is type(site.stmt):
                 if _role(other) != _role(site):
                     says = f"one role of each CTA meets, and {other.where} is another's"
             case _:
@@ -79,14 +80,15 @@ def _role(site: Site) -> tuple[int, int]:
     return site.place.first, site.place.warps
 
 
-def _place(cta: int, site: Site) -> tuple[int, int]:
-    """Return where the threads of a role wait together for a turn."""
+def place_of(cta: int, site: Site) -> tuple[int, int]:
+    """Return where the threads of a role wait together, for a turn or for the last CTA."""
     return cta, -1 - site.place.first
 
 
-def _key(
+def key_of(
     world: World, state: State, site: Site, semaphore: kir.Semaphore, index: Expr | None, k: int
 ) -> Key:
+    """Return which integer of a semaphore a statement uses, which has to be there."""
     assert index is not None, "turns have an index"
     count = semaphore.count
     if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
@@ -95,9 +97,9 @@ def _key(
     return semaphore.name, index
 
 
-def _go_on(state: State, cta: int, site: Site, facts: int) -> None:
+def go_on(state: State, cta: int, site: Site, facts: int) -> None:
     """Let all threads of a role go on, knowing what each of them knew, and more."""
-    meet = state.turns[_place(cta, site)]
+    meet = state.turns[place_of(cta, site)]
     for index in meet.waiting:
         facts |= state.agents[index].mine
     for index in meet.waiting:
@@ -120,7 +122,7 @@ def _serve(world: World, state: State, key: Key, semaphore: Semaphore) -> None:
         took = world.event(state, "took", key, cta, number, len(semaphore.past))
         state.when[took] = k, number
         semaphore.waiters = (*semaphore.waiters, took)
-        _go_on(state, cta, site, facts | 1 << FACTS * took)
+        go_on(state, cta, site, facts | 1 << FACTS * took)
 
 
 def _seen(
@@ -129,7 +131,7 @@ def _seen(
     """Judge a wait that sees its value; return what it then knows."""
     stmt = site.stmt
     assert isinstance(stmt, kir.BlockSerializeWait), "waits only"
-    mine = [state.agents[index].mine for index in state.turns[_place(cta, site)].waiting]
+    mine = [state.agents[index].mine for index in state.turns[place_of(cta, site)].waiting]
     world.checked += 1
     for value, ended in semaphore.past:
         if value == turn and not all(known >> FACTS * ended & 1 for known in mine):
@@ -168,7 +170,7 @@ def release_turn(
     if not a.kind.alone:
         says = f"is executed by {a.kind.count} threads"
         world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
-    key = _key(world, state, site, stmt.semaphore, do.index, k)
+    key = key_of(world, state, site, stmt.semaphore, do.index, k)
     if not world.follows_turns:
         return
     semaphore, turn = state.semaphores.setdefault(key, Semaphore()), do.values["turn"](a.env)
@@ -196,8 +198,8 @@ def meeting(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple
 def meet_ctas(world: World, state: State, a: Agent, do: Do, stmt: kir.GridSync, k: int) -> None:
     """Reach a meeting of CTAs; the last thread of the family to come lets all go on."""
     site, cta = do.site, a.kind.cta
-    _whole_role(world, state, site, stmt.barrier, k)
-    _key(world, state, site, stmt.semaphore, do.index, k)
+    whole_role(world, state, site, stmt.barrier, k)
+    key_of(world, state, site, stmt.semaphore, do.index, k)
     ctas = world.ctas if world.follows_turns else 1
     where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else cta)
     meet = state.turns.setdefault(where, Turn(site.place.warps * kir.WARP * ctas))

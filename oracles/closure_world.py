@@ -11,14 +11,16 @@ from fuser import kernel_ir as kir
 from fuser.expr import variables
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_boxes import Region, Share, filled, region, rolling, share
-from oracles.closure_code import Code, Do, Site, shared_tensors
+from oracles.closure_code import Code, Do, Site
 from oracles.closure_compared import Against
+from oracles.closure_controls import AMONG_CTAS
 from oracles.closure_programs import last_deed, last_reads, most_registers, used_barriers
 from oracles.closure_rules import Rule
 from oracles.closure_spin import spin_of
 from oracles.closure_spread import each_by_one, operand, ordinary
 from oracles.closure_state import COPIES, FACTS, Agent, State, Where
 from oracles.closure_tiles import Meet, Meetings, Spread
+from oracles.sites import shared_tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,7 @@ class World:
         self.sites_per_cta = len(code.kinds) // self.ctas
         self.follows_turns = False
         self.follows_arrivals = code.kernel.cluster > 1
-        turns = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync
-        self.turns = any(isinstance(stmt, turns) for stmt in code.kernel.walk())
+        self.turns = any(isinstance(stmt, AMONG_CTAS) for stmt in code.kernel.walk())
         self.doubt = ""
         self.rolling = rolling(code) if self.tracked else frozenset()
         self.regions: dict[Region, int] = {}

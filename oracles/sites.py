@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Var, eq, fold, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel_text import line, numbered
+from oracles.arithmetic import UnsupportedError, replace_tree
 
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
+INDEX = Var("number of the CTAs that come to one integer")
 _DATA = (
     kir.TmaLoad
     | kir.TmaStore
@@ -115,6 +117,30 @@ def touches(stmt: kir.Stmt) -> kir.Box | None:
     return writes(stmt) or adds(stmt) or reads(stmt)
 
 
+def shared_tensors(kernel: kir.Kernel) -> frozenset[str]:
+    """Return the tensors of which one access may have to be ordered after another.
+
+    Those are the ones that the kernel both writes and reads, or adds to, and its workspaces.  That
+    an output is written once is for `coverage` to show.
+    """
+    read: set[str] = set()
+    written: set[str] = set()
+    for stmt in kernel.walk():
+        box = touches(stmt)
+        if box is None:
+            continue
+        name = box.tensor.name
+        match stmt:
+            case kir.Load() | kir.TmaLoad() | kir.CpAsync():
+                read.add(name)
+            case kir.TmaReduce() | kir.AtomicAdd():
+                read.add(name)
+                written.add(name)
+            case _:
+                written.add(name)
+    return frozenset(written & (read | set(kernel.workspaces)))
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     loops: tuple[Turn, ...]
@@ -127,6 +153,7 @@ class _Place:
 class _Reader:
     def __init__(self, kernel: kir.Kernel) -> None:
         self.sites: list[Site] = []
+        self.kernel = kernel
         self.lines = {id(stmt): number for number, stmt in numbered(kernel)}
         self.moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
         self.loops = 0
@@ -155,6 +182,10 @@ class _Reader:
                     self.body(inner, inside, lets)
                 case kir.Elect(per, inner):
                     self.body(inner, replace(place, threads=_elected(place, per)), lets)
+                case kir.ElectLast():
+                    number, many = substitute(stmt.index, lets), substitute(stmt.ctas, lets)
+                    self._alike(stmt, number, lets)
+                    self._branch(stmt.body, place, lets, eq(_number(number, many) + 1, many))
                 case _ if isinstance(stmt, _DATA) and place.threads:
                     self.sites.append(
                         Site(
@@ -170,6 +201,24 @@ class _Reader:
                 case _:
                     pass
 
+    def _alike(self, stmt: kir.ElectLast, index: Expr, lets: Mapping[Var, Expr]) -> None:
+        """Demand that a body accesses the same whichever CTA is the last: any stands for it.
+
+        Raises
+        ------
+        UnsupportedError
+            If a box lies elsewhere for another CTA of the same index.
+        """
+        inside = _Reader(self.kernel)
+        inside.body(stmt.body, _Place((), (), frozenset({0}), frozenset({0}), 0), lets)
+        for site in inside.sites:
+            box = touches(site.stmt)
+            exprs = [] if box is None else [site.plain(e) for e in (*box.origin, *box.limit)]
+            for expr in exprs:
+                if kir.BLOCK in variables(expr if index == 0 else replace_tree(expr, index, INDEX)):
+                    says = "lies elsewhere for each CTA that may be the last"
+                    raise UnsupportedError(f"{site.where}: {says}")
+
     def _branch(
         self, body: tuple[kir.Stmt, ...], place: _Place, lets: Mapping[Var, Expr], test: Expr
     ) -> None:
@@ -178,6 +227,15 @@ class _Reader:
                 self.body(body, place, lets)
             return
         self.body(body, replace(place, guards=(*place.guards, test)), lets)
+
+
+def _number(index: Expr, ctas: Expr) -> Expr:
+    """Return the number of a CTA among those that come to an integer."""
+    match index:
+        case Op(Kind.MOD, kir.BLOCK, others):
+            return kir.BLOCK // others
+        case _:
+            return kir.BLOCK % ctas
 
 
 def negated(test: Expr) -> Expr:

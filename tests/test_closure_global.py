@@ -13,8 +13,8 @@ from fuser.expr import Expr, Var, eq
 from oracles.arithmetic import UnsupportedError
 from oracles.closure import Closed, judge
 from oracles.closure_boxes import Region, Share, share, strides
-from oracles.closure_code import shared_tensors
 from oracles.closure_rules import Rule
+from oracles.sites import shared_tensors
 
 XS, WS, YS = (tensor(name, n) for name in ("X", "W", "Y"))
 JOIN = kir.BlockSync(0, 64)

@@ -41,4 +41,15 @@ __device__ __forceinline__ void meet(int* semaphore, int ctas, int tid, int barr
   threads::block_sync(barrier, joined);
 }
 
+// Each CTA counts itself in and goes on; the last one wraps to 0, and all its threads are told so.
+__device__ __forceinline__ bool last_to_come(int* semaphore, int ctas, int tid, int barrier, int joined) {
+  threads::block_sync(barrier, joined);
+  const unsigned last = unsigned(ctas) - 1u;
+  unsigned seen = 0;
+  if (tid == 0)
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                 : "=r"(seen) : "l"(semaphore), "r"(last) : "memory");
+  return threads::any_of_block(tid == 0 && seen == last, barrier, joined);
+}
+
 }  // namespace semaphore

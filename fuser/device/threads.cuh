@@ -25,6 +25,14 @@ __device__ __forceinline__ bool elect_per_warpgroup(int tid) { return tid % 128 
 __device__ __forceinline__ void block_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+// Source: PTX ISA, "bar.red": joins like bar.sync, and gives every thread the or of all predicates.
+__device__ __forceinline__ bool any_of_block(bool mine, int barrier, int threads) {
+  int any;
+  asm volatile(
+      "{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %1, 0;\n\tbar.red.or.pred q, %2, %3, p;\n\tselp.s32 %0, 1, 0, q;\n\t}"
+      : "=r"(any) : "r"(int(mine)), "r"(barrier), "r"(threads) : "memory");
+  return any;
+}
 __device__ __forceinline__ void named_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
