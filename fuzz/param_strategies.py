@@ -15,7 +15,7 @@ from fuser.fusion_ir import Fusion
 from fuser.ops import reduced_axes
 from fuser.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.pipeline import Loops, tiled
-from fuser.reduction_scheduler import ReductionTiling, meeting_refusal, reduces_rows
+from fuser.reduction_scheduler import ReductionTiling, meeting_refusal, not_added, reduces_rows
 from fuser.segment import segments
 from fuser.shape_class import Choices
 from fuser.tensor_view import Meet
@@ -162,7 +162,7 @@ def params(
     return shared(
         plain,
         draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])),
-        draw(st.sampled_from(("vectorized", "tma"))),
+        draw(st.sampled_from(_meetings(fusion))),
     )
 
 
@@ -284,6 +284,14 @@ def _splits_iota(fusion: Fusion) -> bool:
 def _reduces(fusion: Fusion) -> bool:
     """Tell whether a kernel of a fusion reduces something."""
     return any(segment.domain.reductions for segment in segments(fusion))
+
+
+def _meetings(fusion: Fusion) -> list[Meet]:
+    """Return how CTAs may put together what they have of all that a fusion reduces."""
+    found = [segment.domain for segment in segments(fusion)]
+    by_tma = all(not_added(domain) is None for domain in found)
+    # What TMA does not add meets by threads often enough.
+    return ["vectorized", "tma", "tma"] if by_tma else ["vectorized"]
 
 
 def _reduces_columns(fusion: Fusion) -> bool:

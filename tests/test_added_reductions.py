@@ -18,7 +18,7 @@ from fuser.fusion_ir import Fusion, FusionDefinition
 from fuser.kernel_text import text
 from fuser.params import ReductionParams
 from fuser.runtime import Executable
-from fuzz.case import Case
+from fuzz.case import Case, Kind
 from fuzz.crosscheck_judge import explore
 from fuzz.skeletons_reduction import REDUCTIONS
 from oracles import prover
@@ -58,7 +58,7 @@ def test_a_reduction_that_tma_adds_up_reads_like_this(golden: Golden, dims: str)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_all_judges_pass_every_schedule(name: str, dims: str, op: str) -> None:
     """Sums of integers, so that the values are those of one CTA, bit by bit; means of reals."""
-    kind = "integers" if op == "sum" else "reals"
+    kind: Kind = "integers" if op == "sum" else "reals"
     case = Case(reduced(op, DIMS[dims]), SCHEDULES[name], {"m": 9, "n": 520}, kind, 0)
     made = kernel(SCHEDULES[name], case.fusion)
     assert any(isinstance(stmt, kir.TmaReduce) for stmt in made.walk())
