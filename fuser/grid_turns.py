@@ -133,7 +133,8 @@ def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
         *origin, left = box.origin
         target = replace(box, origin=(*origin, left + column), shape=buffer.shape)
         matrix = buffer.dtype.nbytes == 2
-        staging = kir.Store(slot, part, 2, matrix=matrix)
+        width = 2 if part.layout.deal is kir.Deal.STRIPS else _width(asked)
+        staging = kir.Store(slot, part, width, matrix=matrix)
         out.append(((*cut, staging), kir.Copy(target, slot, kir.Engine.TMA)))
     return out
 
@@ -149,8 +150,9 @@ def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
 
 
 def _width(asked: kir.GridSum) -> int:
-    """Elements per access."""
-    return min(asked.acc.layout.vector, asked.workspace.tensor.aligned)
+    """Elements per access: what a thread has of them next to each other, aligned."""
+    layout = asked.acc.layout
+    return 1 if layout.folded > 1 else min(layout.vector, asked.workspace.tensor.aligned)
 
 
 def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:

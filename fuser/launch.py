@@ -252,7 +252,8 @@ _TMA_TYPE = {
     DType.F16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
     DType.BF16: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     DType.I32: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_INT32,
-    DType.I64: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_INT64,
+    # Seen on an H200: a reduction through a map of INT64 is an illegal instruction.
+    DType.I64: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT64,
     DType.BOOL: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     DType.I8: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
     DType.F8E4M3: driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,

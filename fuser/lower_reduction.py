@@ -14,19 +14,21 @@ from math import gcd
 from fuser import kernel_ir as kir
 from fuser.domain import Reduction
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import TILE, TRIP, TRIPS, Lowering, seen
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower_meeting import SPLIT, SPLITS
 from fuser.ops import operand_dtypes
 from fuser.params import PointwiseParams, ReductionParams
-from fuser.reduction_scheduler import ReductionTiling
+from fuser.reduction_scheduler import (
+    ReductionTiling,
+    lanes_together,
+    meets_by_tma,
+    suited,
+)
 from fuser.shape_class import ShapeClass
 
 STEP = Var("r")
-PARTS = 64
-"""Parts of a row in shared memory, at most: a thread puts them together in registers."""
 AT_ONCE = 16
 """Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
 
@@ -52,35 +54,11 @@ def lower_reduction(
     ScheduleError
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
-    lowering = _Reducing(name, tiling, _suited(tiling, params), shapes)
+    lowering = _Reducing(name, tiling, suited(tiling, params), shapes)
     lowering.axes, lowering.counts, lowering.workspaces = tiling, [], []
     meet = params.meet if isinstance(params, ReductionParams) and params.splits > 1 else None
     lowering.shared, lowering.last = meet is not None, meet == "last"
     return lowering.kernel()
-
-
-def _suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
-    """Return params by which threads can put their parts of a tile together."""
-    rows, cols = params.tile
-    if tiling.along:
-        vectors = cols // params.vector
-        parts = vectors // min(vectors & -vectors, kir.WARP)
-        if parts > PARTS:
-            raise ScheduleError(
-                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
-                f"{vectors} vectors, of which a warp puts {vectors // parts} together; {parts} "
-                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
-                f"{params.vector * kir.WARP})"
-            )
-        return params
-    if cols % kir.WARP:
-        raise ScheduleError(
-            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
-            f"thread; {cols} are no whole warps: use {cols + -cols % kir.WARP} columns"
-        )
-    # Every thread holds whole columns.
-    warps = next(w for w in range(params.warps, 0, -1) if cols % (kir.WARP * w) == 0)
-    return replace(params, warps=warps, vector=gcd(params.vector, cols // (kir.WARP * warps)))
 
 
 def count_of(reduction: Reduction, number: int) -> Var:
@@ -234,13 +212,16 @@ class _Reducing(Lowering):
         """Put the tile of each reduction together, compute the rest of the fusion, and store it."""
         domain = self.axes.domain
         out: list[kir.Stmt] = []
-        made = [
-            self._together(out, reduction, acc)
-            for reduction, acc in zip(domain.reductions, sums, strict=True)
-        ]
+        if meets_by_tma(self.params):
+            made = self._added_by_tma(out, sums)
+        else:
+            made = [
+                self._together(out, reduction, self._within_warps(out, reduction, acc))
+                for reduction, acc in zip(domain.reductions, sums, strict=True)
+            ]
         if self.last:
             made = self._pooled(out, made)
-        elif self.shared:
+        elif self.shared and not meets_by_tma(self.params):
             out += [
                 self._meeting(reduction, whole)
                 for reduction, whole in zip(domain.reductions, made, strict=True)
@@ -262,43 +243,47 @@ class _Reducing(Lowering):
             math.math.append(kir.Store(self._box(access), result, width))
         return [*out, *math.math]
 
-    def _together(
+    def _within_warps(
         self, out: list[kir.Stmt], reduction: Reduction, acc: kir.Fragment
     ) -> kir.Fragment:
-        """Append what puts the parts of all threads together; return the fragment with the rest."""
+        """Append what puts together what threads hold of a column, or warps of a row."""
         op, name = COMBINE[reduction.tv.op], self._name(reduction)
-        rows, cols = self.params.tile
-        outer = (1,) * (self.axes.rank - 2)
-        vector, threads = acc.layout.vector, acc.layout.threads
-        whole = f"all_{name}"
+        *outer, rows, cols = acc.layout.shape
+        vector = acc.layout.vector
         if not self.axes.along:
             if rows == 1:
                 return acc
-            made = kir.Fragment(whole, acc.dtype, replace(acc.layout, shape=(*outer, 1, cols)))
+            layout = replace(acc.layout, shape=(*outer, 1, cols))
+            made = kir.Fragment(f"all_{name}", acc.dtype, layout)
             out.append(kir.Reduce(made, acc, op))
             return made
-        lanes = cols // vector
-        folded = vector * min(lanes & -lanes, kir.WARP)
-        parts = cols // folded
-        layout = kir.Layout((*outer, rows, parts), vector, threads, folded=folded)
-        if folded > 1:
-            part = kir.Fragment(f"part_{name}", acc.dtype, layout)
-            out.append(kir.Reduce(part, acc, op))
-        else:
-            part = acc
-        if parts == 1 and folded > 1:
+        folded = vector * lanes_together(cols // vector, self.params)
+        if folded == 1:
+            return acc
+        layout = replace(acc.layout, shape=(*outer, rows, cols // folded), folded=folded)
+        part = kir.Fragment(f"part_{name}", acc.dtype, layout)
+        out.append(kir.Reduce(part, acc, op))
+        return part
+
+    def _together(
+        self, out: list[kir.Stmt], reduction: Reduction, part: kir.Fragment
+    ) -> kir.Fragment:
+        """Append what puts the parts of rows together; return the fragment with the results."""
+        op, name = COMBINE[reduction.tv.op], self._name(reduction)
+        *outer, rows, parts = part.layout.shape
+        if not self.axes.along or (parts == 1 and part.layout.folded > 1):
             return part
-        slot = kir.Slot(self._parts(name, acc.dtype, (*outer, rows, parts)), 0)
-        row = kir.Layout((*outer, rows, parts), parts, threads)
-        every = kir.Fragment(f"parts_{name}", acc.dtype, row)
+        slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+        row = kir.Layout(part.layout.shape, parts, part.layout.threads)
+        every = kir.Fragment(f"parts_{name}", part.dtype, row)
         out += [
             kir.Store(slot, part, 1),
-            kir.Load(every, slot, gcd(parts, 16 // acc.dtype.nbytes)),
+            kir.Load(every, slot, gcd(parts, 16 // part.dtype.nbytes)),
         ]
         if parts == 1:
             return every
-        layout = kir.Layout((*outer, rows, 1), parts, threads, folded=parts)
-        made = kir.Fragment(whole, acc.dtype, layout)
+        layout = replace(row, shape=(*outer, rows, 1), folded=parts)
+        made = kir.Fragment(f"all_{name}", part.dtype, layout)
         out.append(kir.Reduce(made, every, op))
         return made
 
@@ -310,6 +295,19 @@ class _Reducing(Lowering):
         box = self._workspace(reduction, whole, 1, TILE)
         op = COMBINE[reduction.tv.op]
         return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op=op)
+
+    def _added_by_tma(self, out: list[kir.Stmt], sums: list[kir.Fragment]) -> list[kir.Fragment]:
+        """Let TMA add up what CTAs have of a tile: columns, or parts of rows, whole chunks of them.
+
+        The last CTA alone puts the parts of a row together.
+        """
+        reductions = self.axes.domain.reductions
+        parts = [self._within_warps(out, *pair) for pair in zip(reductions, sums, strict=True)]
+        for reduction, part in zip(reductions, parts, strict=True):
+            name = f"{self._name(reduction)}_staged"
+            slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+            out.append(replace(self._meeting(reduction, part), staged=slot))
+        return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
 
     def _pooled(self, out: list[kir.Stmt], made: list[kir.Fragment]) -> list[kir.Fragment]:
         """Append what stores the results of each CTA, and puts all of them together in the last."""

@@ -179,6 +179,15 @@ def result_dtype(spec: OpSpec, common: DType) -> DType:
             return common
 
 
+ADDED_BY_TMA = frozenset({DType.F32, DType.I64})
+"""What the TMA engine adds to memory, of the types in which reductions are added up."""
+
+
+def added_by_tma(tv: TensorView) -> bool:
+    """Tell whether the TMA engine can add up what CTAs have of a reduction."""
+    return tv.op in ("sum", "mean") and operand_dtypes(tv)[0] in ADDED_BY_TMA
+
+
 def operand_dtypes(tv: TensorView) -> tuple[DType, ...]:
     """Return the type in which each argument of `tv` enters its operation.
 

@@ -181,9 +181,10 @@ class ReductionParams(PointwiseParams):
     splits : int
         CTAs that share a tile of results, 1..256: each reduces a part; fewer where the reduced axis
         has not so many steps.  ``ctas_per_sm=None`` and no warp specialisation.
-    meet : {"vectorized", "last"}
-        How they do: in turns, all threads load, put together and store the results so far; or each
-        CTA stores its own, and the last one to come puts all of them together, in their order.
+    meet : {"vectorized", "tma", "last"}
+        How they do: in turns, all threads load, put together and store the results so far; or the
+        TMA engine adds to them, sums and means in f32 and i64 only; or each CTA stores its own, and
+        the last one to come puts all of them together, in their order.
 
     Raises
     ------
@@ -198,10 +199,10 @@ class ReductionParams(PointwiseParams):
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
         check_splits("ReductionParams", self.splits, self.meet, most=MAX_REDUCTION_SPLITS)
-        if self.meet not in ("vectorized", "last"):
+        if self.meet not in ("vectorized", "tma", "last"):
             raise ScheduleError(
                 f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
-                'threads put together; use meet="vectorized" or "last"'
+                'nobody shares out; use meet="vectorized", "tma" or "last"'
             )
         if self.splits > 1 and self.ctas_per_sm is not None:
             raise ScheduleError(

@@ -9,7 +9,7 @@ from typing import NoReturn
 from fuser.dtype import DType
 from fuser.errors import FusionError
 from fuser.extents import Extents
-from fuser.ops import OPS, Form, Rule, accumulator, result_dtype
+from fuser.ops import OPS, Form, Rule, accumulator, added_by_tma, result_dtype
 from fuser.promotion import arithmetic, kind, promote
 from fuser.tensor_view import (
     MAX_EXTENT,
@@ -31,7 +31,8 @@ Operand = TensorView | Scalar | Constant | bool | int | float
 """What an operation takes: a tensor, a scalar input, or a Python number."""
 
 IN_TURNS: tuple[Meet, ...] = ("vectorized", "tma")
-"""Ways in which CTAs put together what they have of a product in turns; of reductions the first."""
+"""Ways in which CTAs put together what they have of a tile in turns; what is not added up by TMA,
+in the first only."""
 _INT_BITS = {DType.I32: 31, DType.I64: 63}
 
 
@@ -205,10 +206,14 @@ class Recorder:
             what = "an input" if tv.op == "input" else f"the result of {tv.op}"
             why = f"{tv} is {what}, of which no CTA has a part"
             refuse(call, f"{why}; ask it of a sum, mean, max, min, matmul or linear")
-        ways = IN_TURNS if reduced.op == "mma" else IN_TURNS[:1]
+        by_tma = reduced.op == "mma" or added_by_tma(reduced)
+        ways = IN_TURNS if by_tma else IN_TURNS[:1]
         known = [way for way in ways if way == method]
         if not known:
             words = " or ".join(f'"{way}"' for way in ways)
+            if method in IN_TURNS:
+                why = f"TMA adds only, in f32 and i64: no {reduced.op} of {reduced.dtype}"
+                refuse(call, f"{why}; use method={words}")
             refuse(call, f"there is no such method for {reduced.op}; use method={words}")
         if reduced.op == "mma" and accumulator(reduced) is DType.F16:
             refuse(call, "sums of f16 would be rounded in every turn; leave accumulate out")

@@ -14,11 +14,12 @@ from math import ceil, prod
 from fuser.arch import SM_90A
 from fuser.domain import Domain
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.params import MAX_REDUCTION_SPLITS, PointwiseParams, ReductionParams
 from fuser.promotion import arithmetic
-from fuser.reduction_scheduler import reduces_rows, reduction_tiling
+from fuser.reduction_scheduler import TMA_PARTS, not_added, reduces_rows, reduction_tiling
 from fuser.scheduler import default_params
-from fuser.tensor_view import Fusion
+from fuser.tensor_view import Fusion, Meet
 
 TILE = 2048
 """Elements of a tile where the heuristic chooses: 16 for each of 128 threads."""
@@ -60,7 +61,7 @@ def default_reduction_params(
     """Choose params for a kernel with reductions: direct loads, about 16 elements a thread.
 
     Several CTAs share a tile where too few would run, or where that is asked of a result and there
-    are two steps or more.
+    are two steps or more; they meet as is asked.
 
     Parameters
     ----------
@@ -70,24 +71,45 @@ def default_reduction_params(
         Its loop axes.
     loops : sequence of int
         The extent of each.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA is asked to add up what is reduced beside something that it cannot.
     """
     plain = _alone(fusion, domain, loops)
     alone = _work(domain, loops, plain).time_us(1)
-    asked = any(reduction.tv.meet is not None for reduction in domain.reductions)
+    asked = {tv.meet for tv in (one.tv for one in domain.reductions) if tv.meet is not None}
+    meet: Meet = "tma" if asked == {"tma"} else "vectorized"
     found = [(alone * WORTH, plain, 0)]  # another schedule is taken only if it is faster than that
-    for params in _others(fusion, domain, loops, plain):
+    for other in _others(fusion, domain, loops, plain):
+        params = _chunked(other) if meet == "tma" and reduces_rows(domain) else other
         work = _work(domain, loops, params)
         # Columns are spread over the GPU already; rows may still have more threads each.
         fewest = 1 if reduces_rows(domain) and not asked else 2
         for splits in range(fewest, min(work.steps, MAX_REDUCTION_SPLITS) + 1):
             found.append((work.time_us(splits), params, splits))
     _, params, splits = min(found[1:] if asked and found[1:] else found, key=lambda one: one[0])
-    return _splitting(params, splits) if splits else params
+    why = not_added(domain)
+    if splits and meet == "tma" and why is not None:
+        names = ", ".join(one.tv.name for one in domain.reductions if one.tv.meet is not None)
+        raise ScheduleError(
+            f'{names}.request_serial_grid_reduction(method="tma"): {why}, which is reduced in the '
+            'same kernel; use method="vectorized"'
+        )
+    return _splitting(params, splits, meet) if splits else params
 
 
-def _splitting(params: PointwiseParams, splits: int) -> ReductionParams:
+def _chunked(params: PointwiseParams) -> PointwiseParams:
+    """Return params with rows of as many vectors as TMA adds up parts, and as many elements."""
+    rows, cols = params.tile
+    wide = max(cols, TMA_PARTS * params.vector)
+    return replace(params, tile=(max(rows * cols // wide, 1), wide))
+
+
+def _splitting(params: PointwiseParams, splits: int, meet: Meet) -> ReductionParams:
     given = {field.name: getattr(params, field.name) for field in fields(PointwiseParams)}
-    return ReductionParams(**given, splits=splits)
+    return ReductionParams(**given, splits=splits, meet=meet)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 
 from fuser.domain import Access, Domain, unit_stride
-from fuser.params import PointwiseParams
+from fuser.errors import ScheduleError
+from fuser.ops import added_by_tma, operand_dtypes
+from fuser.params import MAX_BOX, PointwiseParams, ReductionParams
 from fuser.scheduler import Tiling
 
 Group = tuple[int, ...]
+PARTS = 64
+"""Parts of a row in shared memory, at most: a thread puts them together in registers."""
+LANES = 32
+"""Lanes of a warp that put what they hold of a row together, at most."""
+TMA_PARTS = 4
+"""Parts of a row, or a multiple, that CTAs add up by TMA: 16 bytes of f32, 32 of i64."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,100 @@ def reduces_rows(domain: Domain) -> bool:
     kept = [g for g in domain.merged if not _is_reduced(domain, g)]
     reduced = [g for g in domain.merged if _is_reduced(domain, g)]
     return _inner(domain, reduced) is not None or _inner(domain, kept) is None
+
+
+def meets_by_tma(params: PointwiseParams) -> bool:
+    """Whether CTAs share a tile, and TMA adds up what they have of it."""
+    return isinstance(params, ReductionParams) and params.splits > 1 and params.meet == "tma"
+
+
+def lanes_together(vectors: int, params: PointwiseParams) -> int:
+    """Return how many lanes put together what they hold of a row of so many vectors.
+
+    Where TMA adds up the rest, they leave whole chunks of parts; 0 where there are too few vectors.
+    """
+    even = vectors & -vectors
+    return min(even // (TMA_PARTS if meets_by_tma(params) else 1), LANES)
+
+
+def not_added(domain: Domain) -> str | None:
+    """Say what a kernel reduces that TMA does not add up; None if there is no such thing."""
+    for tv in (reduction.tv for reduction in domain.reductions):
+        if not added_by_tma(tv):
+            return (
+                f"TMA adds only, in f32 and i64, and {tv} is a {tv.op} in {operand_dtypes(tv)[0]}"
+            )
+    return None
+
+
+def meeting_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
+    """Say why CTAs cannot put results together in the way that is asked; None if they can."""
+    if not meets_by_tma(params):
+        return None
+    why = not_added(tiles.domain)
+    if why is not None:
+        return f'{why}; use meet="vectorized"'
+    rows, cols = params.tile
+    if not tiles.along:
+        fits = cols <= MAX_BOX
+        large, other = f"{cols} columns of results", (rows, MAX_BOX)
+    else:
+        fits = rows <= MAX_BOX
+        large, other = f"{rows} rows of results", (MAX_BOX, cols)
+    if not fits:
+        return f'{large}, a TMA box has {MAX_BOX}; use tile={other}, or meet="vectorized"'
+    vectors = cols // params.vector
+    if tiles.along and not lanes_together(vectors, params):
+        least = (rows, cols * TMA_PARTS // gcd(vectors, TMA_PARTS))
+        return (
+            f"TMA adds up {TMA_PARTS} parts of a row at a time, and {vectors} vectors of "
+            f'{params.vector} are no multiple; use tile={least}, or meet="vectorized"'
+        )
+    return None
+
+
+def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
+    """Return params by which threads can put their parts of a tile together.
+
+    Parameters
+    ----------
+    tiling : ReductionTiling
+        Axes and tile.
+    params : PointwiseParams
+        Those of the user.
+
+    Raises
+    ------
+    ScheduleError
+        If there are none for this tile, or CTAs cannot meet in the way that is asked.
+    """
+    rows, cols = params.tile
+    why = meeting_refusal(tiling, params)
+    if why is not None:
+        raise ScheduleError(
+            f"{type(params).__name__}(tile={params.tile}, vector={params.vector}, "
+            f'meet="tma"): {why}'
+        )
+    if tiling.along:
+        vectors = cols // params.vector
+        lanes = lanes_together(vectors, params)
+        parts = vectors // lanes
+        if parts > PARTS:
+            raise ScheduleError(
+                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
+                f"{vectors} vectors, of which a warp puts {lanes} together; {parts} "
+                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
+                f"{params.vector * LANES})"
+            )
+        return params
+    if cols % LANES:
+        raise ScheduleError(
+            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
+            f"thread; {cols} are no whole warps: use {cols + -cols % LANES} columns"
+        )
+    # Every thread holds whole columns.
+    warps = next(w for w in range(params.warps, 0, -1) if cols % (LANES * w) == 0)
+    return replace(params, warps=warps, vector=gcd(params.vector, cols // (LANES * warps)))
 
 
 def _is_reduced(domain: Domain, group: Group) -> bool:

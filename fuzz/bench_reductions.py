@@ -25,7 +25,7 @@ from fuser.tensor_view import Fusion
 from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, in_turn
 
 SAMPLES = 21
-MEETINGS: tuple[Meet, ...] = ("vectorized", "last")
+MEETINGS: tuple[Meet, ...] = ("vectorized", "tma", "last")
 """How CTAs that share a tile meet."""
 TOLERANCE = 1e-5
 """Error of a sum in f32, as part of the sum of magnitudes."""

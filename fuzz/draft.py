@@ -327,7 +327,8 @@ def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
     draft.used.add(a.name)
     made: TensorView = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
     if draft.allows("requests") and rarely(draw):
-        made.request_serial_grid_reduction()
+        adds = op in ("sum", "mean") and a.dtype is not DType.F64
+        made.request_serial_grid_reduction(draw(st.sampled_from(["vectorized", *["tma"] * adds])))
     return draft.add(made, large if op == "sum" else draft.size[a.name])
 
 

@@ -15,9 +15,10 @@ from fuser.fusion_ir import Fusion
 from fuser.ops import reduced_axes
 from fuser.params import MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.pipeline import Loops, tiled
-from fuser.reduction_scheduler import reduces_rows
+from fuser.reduction_scheduler import ReductionTiling, meeting_refusal, not_added, reduces_rows
 from fuser.segment import segments
 from fuser.shape_class import Choices
+from fuser.tensor_view import Meet
 from fuzz.case import Case, specs, symbols
 from fuzz.draft import rarely
 from fuzz.matmul_schedules import MATMUL_FAMILIES
@@ -158,16 +159,23 @@ def params(
     )
     if fusion is None or specialized or not _reduces(fusion):
         return plain
-    return shared(plain, draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])))
+    return shared(
+        plain,
+        draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])),
+        draw(st.sampled_from(_meetings(fusion))),
+    )
 
 
-def shared(plain: PointwiseParams, splits: int) -> PointwiseParams:
-    """Return params by which so many CTAs share a tile of a reduction, one tile each."""
+def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
+    """Return params by which so many CTAs share a tile of a reduction, one tile each.
+
+    Where they cannot meet in that way, they will do so by threads: see `possible`.
+    """
     if splits == 1:
         return plain
     names = [field.name for field in fields(PointwiseParams)]
     given = {name: getattr(plain, name) for name in names} | {"ctas_per_sm": None}
-    return ReductionParams(**given, splits=splits)
+    return ReductionParams(**given, splits=splits, meet=meet)
 
 
 @st.composite
@@ -226,7 +234,7 @@ def trimmed(case: Case) -> Case:
 
 
 def possible(case: Case) -> Case:
-    """Return the case with direct loads or stores where TMA can move no tensor of a kernel."""
+    """Return the case without TMA where it can move no tensor of a kernel, or add up no results."""
     schedule = _pointwise(case)
     made = classify(case.fusion, schedule, specs(case))
     load, store = schedule.load, schedule.store
@@ -234,6 +242,9 @@ def possible(case: Case) -> Case:
     for segment, shape_class in zip(cut, made.kernels, strict=True):
         domain = segment.domain
         tiles = tiled(domain, schedule)
+        if isinstance(tiles, ReductionTiling) and meeting_refusal(tiles, schedule) is not None:
+            assert isinstance(schedule, ReductionParams), "others share nothing"
+            schedule = replace(schedule, meet="vectorized")
         movable = shape_class.tma
 
         def able(
@@ -273,6 +284,14 @@ def _splits_iota(fusion: Fusion) -> bool:
 def _reduces(fusion: Fusion) -> bool:
     """Tell whether a kernel of a fusion reduces something."""
     return any(segment.domain.reductions for segment in segments(fusion))
+
+
+def _meetings(fusion: Fusion) -> list[Meet]:
+    """Return how CTAs may put together what they have of all that a fusion reduces."""
+    found = [segment.domain for segment in segments(fusion)]
+    by_tma = all(not_added(domain) is None for domain in found)
+    # What TMA does not add meets by threads often enough.
+    return ["vectorized", "tma", "tma"] if by_tma else ["vectorized"]
 
 
 def _reduces_columns(fusion: Fusion) -> bool:

@@ -80,6 +80,7 @@ def _changes(case: Case) -> Iterator[_Change]:
         yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": False}
     if case.kind == "integers" and isinstance(params, ReductionParams):
         yield lambda rng: {"splits": rng.choice(SPLITS)}
+        yield lambda rng: {"meet": rng.choice(MEET)}
 
 
 def _adds_up(case: Case) -> bool:

@@ -109,6 +109,15 @@ def spread() -> Fusion:
     return fd.fusion()
 
 
+def moments() -> Fusion:
+    """Return mean and sum of squares of each row, as a norm wants them."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.mean(x, [1]))
+    fd.add_output(fd.ops.sum(fd.ops.mul(x, x), [1], dtype="f32"))
+    return fd.fusion()
+
+
 # --- schedules ----------------------------------------------------------------------------------
 
 
@@ -139,5 +148,9 @@ REDUCTIONS: dict[str, Reduced] = {
     "last_columns": Reduced(columns, ring((2, 64), 2, 1, 2, "last")),
     "last_statistics": Reduced(spread, direct((1, 64), 2, 2, "last")),
     "shared_statistics": Reduced(spread, direct((1, 64), 2, 2)),
+    "added_rows": Reduced(rows, direct((2, 64), 2, 3, "tma")),
+    "added_columns": Reduced(columns, direct((2, 64), 2, 3, "tma")),
+    "added_ring_of_columns": Reduced(columns, ring((2, 64), 2, 1, 3, "tma")),
+    "added_statistics": Reduced(moments, ring((1, 64), 2, 1, 3, "tma")),
 }
-"""What is reduced, by loads or through a ring, and by how many CTAs."""
+"""What is reduced, by loads or through a ring, and by how many CTAs; added up by TMA, or not."""

@@ -8,9 +8,10 @@ from math import prod
 import pytest
 import torch
 
+from fuser import kernel_ir as kir
 from fuser.call import Spec
 from fuser.classify import classify
-from fuser.errors import FusionError
+from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import Fusion, FusionDefinition, TensorView, to_python
 from fuser.matmul_params import MatmulParams
 from fuser.params import PointwiseParams, ReductionParams
@@ -24,6 +25,9 @@ OTHER_KIND = MatmulParams((64, 16, 16), 1, "pipelined", 1, 0, persistent=False, 
 """Params that no kernel of a reduction takes: it gets those of the heuristic."""
 ANY = PointwiseParams((1, 1024), 8, 4, None, "direct", "direct")
 """Params that no kernel of a product takes."""
+
+
+ONLY = "TMA adds only, in f32 and i64"
 
 
 def launches(fusion: Fusion, *shapes: Shape) -> tuple[Launch, ...]:
@@ -40,12 +44,18 @@ def splits(made: Launch) -> int:
     return made.params.splits if isinstance(made.params, ReductionParams | MatmulParams) else 1
 
 
-def total(*, asked: bool, keepdim: bool = False) -> Fusion:
-    """The sum of rows."""
+def total(
+    *,
+    asked: bool,
+    keepdim: bool = False,
+    method: str = "vectorized",
+    dims: tuple[int, ...] = (1,),
+) -> Fusion:
+    """The sum of rows, or over other axes."""
     fd = FusionDefinition()
-    tv = fd.ops.sum(fd.define_tensor([-1, -1], "bf16"), [1], keepdim=keepdim)
+    tv = fd.ops.sum(fd.define_tensor([-1, -1], "bf16"), list(dims), keepdim=keepdim)
     if asked:
-        tv.request_serial_grid_reduction()
+        tv.request_serial_grid_reduction(method)
     fd.add_output(fd.ops.relu(tv))
     return fd.fusion()
 
@@ -61,7 +71,7 @@ def linear(*, asked: bool, bias: bool = True, method: str = "vectorized") -> Fus
     return fd.fusion()
 
 
-def layernorm() -> Fusion:
+def layernorm(method: str = "vectorized") -> Fusion:
     """Rows less their mean, by their deviation: two statistics, each asked for."""
     fd = FusionDefinition()
     x = fd.define_tensor([-1, -1], "bf16")
@@ -69,7 +79,7 @@ def layernorm() -> Fusion:
     left = fd.ops.sub(x, mean)
     var = fd.ops.mean(fd.ops.mul(left, left), [1], keepdim=True)
     for tv in (mean, var):
-        tv.request_serial_grid_reduction()
+        tv.request_serial_grid_reduction(method)
     fd.add_output(fd.ops.mul(left, fd.ops.rsqrt(fd.ops.add(var, 1e-5))))
     return fd.fusion()
 
@@ -104,6 +114,8 @@ ASKED: dict[str, Callable[[], Fusion]] = {
     "keepdim": lambda: total(asked=True, keepdim=True),
     "linear": lambda: linear(asked=True),
     "by tma": lambda: linear(asked=True, method="tma"),
+    "sum by tma": lambda: total(asked=True, method="tma"),
+    "layernorm by tma": lambda: layernorm("tma"),
     "no bias": lambda: linear(asked=True, bias=False),
     **NORMS,
 }
@@ -136,6 +148,63 @@ def test_reductions_of_many_rows_are_shared_where_that_is_asked() -> None:
     (made,) = launches(total(asked=True), many)
     assert splits(made) >= 2
     assert [splits(one) for one in launches(total(asked=True), short)] == [1]
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)], ids=["columns", "rows", "all"])
+@pytest.mark.parametrize("shape", [(1 << 15, 8192), (4096, 4096), (3, 1 << 20), (1 << 20, 3)])
+def test_reductions_meet_by_tma_where_that_is_asked(
+    shape: tuple[int, int], dims: tuple[int, ...]
+) -> None:
+    """Also where the heuristic would not share tiles; without a request TMA adds up none."""
+    (made,) = launches(total(asked=True, method="tma", dims=dims), shape)
+    (plain,) = launches(total(asked=True, dims=dims), shape)
+    (alone,) = launches(total(asked=False, dims=dims), shape)
+    assert (splits(made) >= 2) == (splits(plain) >= 2)
+    meets = [one.params.meet if splits(one) > 1 else None for one in (made, plain)]  # type: ignore[union-attr]  # shared
+    assert meets in (["tma", "vectorized"], [None, None])
+    assert any(isinstance(s, kir.TmaReduce) for s in made.kernel.walk()) == (splits(made) > 1)
+    assert not any(isinstance(s, kir.TmaReduce) for s in alone.kernel.walk())
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "i32", "i64", "bool"])
+def test_the_default_tiles_suit_tma(dtype: str) -> None:
+    """However few elements a row has, where several axes are reduced."""
+    for dims in ([0, 2], [0], [1], [2]):
+        fd = FusionDefinition()
+        tv = fd.ops.sum(fd.define_tensor([-1, -1, -1], dtype), dims)
+        tv.request_serial_grid_reduction("tma")
+        fd.add_output(tv)
+        fusion = fd.fusion()
+        for last in (1, 3, 8, 40, 300):
+            (made,) = launches(fusion, (5000, 40, last))
+            if splits(made) > 1:
+                assert isinstance(made.params, ReductionParams)
+                assert made.params.meet == "tma"
+
+
+def test_what_is_reduced_beside_a_sum_is_not_added() -> None:
+    """One way for all of a kernel: refused where TMA cannot, by threads where one asks for that."""
+
+    def made(other: str | None) -> tuple[Launch, ...]:
+        fd = FusionDefinition()
+        x = fd.define_tensor([-1, -1], "bf16")
+        whole, most = fd.ops.sum(x, [1]), fd.ops.max(x, [1])
+        whole.request_serial_grid_reduction("tma")
+        if other is not None:
+            most.request_serial_grid_reduction(other)
+        fd.add_output(whole)
+        fd.add_output(most)
+        return launches(fd.fusion(), (300, 40_000))
+
+    says = (
+        r'^T1\.request_serial_grid_reduction\(method="tma"\): TMA adds only, in f32 and i64, and '
+        r'T2 is a max in f32, which is reduced in the same kernel; use method="vectorized"'
+    )
+    with pytest.raises(ScheduleError, match=says):
+        made(None)
+    (one,) = made("vectorized")
+    assert isinstance(one.params, ReductionParams)
+    assert one.params.meet == "vectorized"
 
 
 @pytest.mark.parametrize("method", ["vectorized", "tma"])
@@ -192,6 +261,9 @@ def test_statistics_of_a_product_are_no_parts_of_its_tiles() -> None:
     [
         ("sum", {"i0": 3, "i1": 5000}, "integers"),
         ("sum", {"i0": 3, "i1": 5000}, "reals"),
+        ("sum by tma", {"i0": 3, "i1": 5000}, "integers"),
+        ("sum by tma", {"i0": 300, "i1": 5000}, "reals"),
+        ("layernorm by tma", {"i0": 2, "i1": 3000}, "reals"),
         ("layernorm", {"i0": 2, "i1": 3000}, "reals"),
         ("rmsnorm", {"i0": 2, "i1": 2056}, "reals"),
         ("softmax", {"i0": 1, "i1": 4096}, "reals"),
@@ -239,7 +311,12 @@ def ask(make: Callable[[FusionDefinition, TensorView], TensorView], method: str)
         (
             lambda fd, x: fd.ops.max(x, [1]),
             "tma",
-            "method='tma'.*: there is no such method for max; use method=\"vectorized\"",
+            f"method='tma'.*: {ONLY}: no max of f16; use method=\"vectorized\"",
+        ),
+        (
+            lambda fd, x: fd.ops.sum(x, [1], dtype="f64"),
+            "tma",
+            f"method='tma'.*: {ONLY}: no sum of f64; use method=\"vectorized\"",
         ),
         *(
             (
@@ -283,7 +360,7 @@ def test_the_gpu_computes_what_is_asked(method: str) -> None:
     run = Executable(linear(asked=True, method=method))
     want = (x.double() @ w.double().T + bias.double()).relu().bfloat16()
     assert all(torch.equal(run(x, w, bias)[0], want) for _ in range(3))
-    rows = Executable(total(asked=True))
+    rows = Executable(total(asked=True, method=method))
     assert all(torch.equal(rows(x)[0], x.double().sum(1).relu().bfloat16()) for _ in range(3))
 
 
@@ -298,10 +375,13 @@ def test_the_gpu_normalises_long_rows(shape: tuple[int, int]) -> None:
         "softmax": torch.softmax(wide, 1),
     }
     for name, expected in want.items():
-        (got,) = Executable(NORMS[name]())(x)
-        assert torch.allclose(
-            got.double(), expected, rtol=2e-2, atol=1e-6 if name == "softmax" else 1e-2
-        )
+        made = [NORMS[name]()] + [layernorm("tma")] * (name == "layernorm")
+        for run in map(Executable, made):
+            (got,) = run(x)
+            assert torch.allclose(
+                got.double(), expected, rtol=2e-2, atol=1e-6 if name == "softmax" else 1e-2
+            )
+            assert all(torch.equal(run(x)[0], got) for _ in range(3))
     scale = torch.randn(shape[1], device="cuda")
     (got,) = Executable(rmsnorm())(x.float(), scale)
     square = wide.square().mean(1, keepdim=True)

@@ -194,7 +194,6 @@ def test_no_grid_has_more_ctas_than_can_be_launched() -> None:
             {"load": "tma", "warp_specialized": True},
             r"splits=3, warp_specialized=True\).* use warp_specialized=False, or splits=1",
         ),
-        ({"meet": "tma"}, r'meet="tma"\): .* use meet="vectorized"'),
         ({"meet": "scatter"}, r'meet="scatter"\): .* use meet="vectorized"'),
         ({"meet": "mail"}, r"meet='mail'\): unknown; use"),
         ({"vector": 3}, r"vector=3\): need 1, 2, 4, 8 or 16"),

@@ -189,3 +189,4 @@ def test_some_reductions_are_shared() -> None:
     draw()
     assert len({one.splits for one in found}) >= 3
     assert {one.load for one in found} == {"direct", "tma"}
+    assert {one.meet for one in found} == {"vectorized", "tma"}
