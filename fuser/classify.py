@@ -27,6 +27,7 @@ from fuser.matmul_scheduler import MatmulTiling, Operand, sides, strangers, summ
 from fuser.mma_axes import Role, roles
 from fuser.ops import reduced_axes
 from fuser.pipeline import chosen, tiled
+from fuser.reduction_scheduler import ReductionTiling
 from fuser.segment import Segment, intermediates, segments
 from fuser.shape_class import CallClass, Choices, Params, ShapeClass
 from fuser.tensor_view import Extent, Fusion, Symbol, TensorView
@@ -75,16 +76,38 @@ def classify(
         if asked == choices:
             break
         choices = asked
-    schedules = tuple(_chosen(segment, params, values, sms) for segment in cut)
-    made = zip(cut, schedules, strict=True)
-    kernels = tuple(_class(segment, schedule, known, values) for segment, schedule in made)
-    return CallClass(choices, kernels, schedules)
+    made = [_settled(segment, params, known, values, sms) for segment in cut]
+    return CallClass(choices, tuple(shapes for _, shapes in made), tuple(one for one, _ in made))
 
 
 def _chosen(
     segment: Segment, params: Params | None, values: Mapping[Symbol, int], sms: int
 ) -> Params:
     return chosen(segment, params, loops_of(segment.domain, values), sms)
+
+
+def _settled(
+    segment: Segment,
+    params: Params | None,
+    known: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+    sms: int,
+) -> tuple[Params, ShapeClass]:
+    """Return the schedule of a kernel and its class; by TMA only where that can move its tensors.
+
+    Whether it can depends on the axes that the schedule merges, so it is chosen first.
+    """
+    plain = _chosen(segment, params, values, sms)
+    if segment.domain.reductions and not segment.domain.products and plain != params:
+        loops = loops_of(segment.domain, values)
+        schedule = chosen(segment, params, loops, sms, by_tma=True)
+        shapes = _class(segment, schedule, known, values)
+        tiles = tiled(segment.domain, schedule)
+        assert isinstance(tiles, ReductionTiling), "a domain with reductions"
+        leaves = {leaf for reduction in segment.domain.reductions for leaf in reduction.leaves}
+        if all(leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None for leaf in leaves):
+            return schedule, shapes
+    return plain, _class(segment, plain, known, values)
 
 
 def _in_registers(

@@ -157,7 +157,12 @@ def build(
 
 
 def chosen(
-    segment: Segment, params: Params | None, loops: Sequence[int], sms: int = SM_90A.sms
+    segment: Segment,
+    params: Params | None,
+    loops: Sequence[int],
+    sms: int = SM_90A.sms,
+    *,
+    by_tma: bool = False,
 ) -> Params:
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
@@ -171,6 +176,8 @@ def chosen(
         Extents of the loop axes of its domain.
     sms : int
         Streaming multiprocessors of the device.
+    by_tma : bool
+        TMA can move all that is reduced, should the heuristic ask it to.
     """
     if segment.domain.products:
         if not isinstance(params, MatmulParams | AmpereParams):
@@ -181,7 +188,7 @@ def chosen(
     if isinstance(params, PointwiseParams):
         return params
     if segment.domain.reductions:
-        return default_reduction_params(segment.fusion, segment.domain, loops)
+        return default_reduction_params(segment.fusion, segment.domain, loops, by_tma=by_tma)
     return default_params(segment.fusion)
 
 

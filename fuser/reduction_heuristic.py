@@ -1,8 +1,9 @@
 """Which schedule a fusion with reductions gets where the user names none.
 
 A model of three facts: memory gives so many bytes in a microsecond; a CTA takes about one for a
-step, whatever its tile, as it waits for what it loads; and about one for its turn where it shares
-a tile with others.
+step, whatever its tile, as it waits for what it loads, or a third where a ring brings it; and where
+it shares a tile with others, about one for its turn, or little where the last one to come puts all
+together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fuser.arch import SM_90A
 from fuser.domain import Domain
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.params import MAX_REDUCTION_SPLITS, PointwiseParams, ReductionParams
+from fuser.params import MAX_REDUCTION_SPLITS, MAX_STAGES, PointwiseParams, ReductionParams
 from fuser.promotion import arithmetic
 from fuser.reduction_scheduler import TMA_PARTS, not_added, reduces_rows, reduction_tiling
 from fuser.scheduler import default_params
@@ -32,7 +33,7 @@ WARP = 32
 WIDEST = 1024
 """Columns of the widest of them.  Measured on an H200, 32768 x 8192 in bf16: sums of rows by 2 x
 1024 take 124 us, by 2 x 2048 128; maxima 144 and 173.  Sums of columns by 32 x 64 1054, by 64 x 32
-2366 us (and 188 by TMA, which only a user can ask for: not every tensor suits it)."""
+2366 us, and 188 by TMA."""
 LONG_WARPS = 8
 """Warps that share a row where there are few of them."""
 WORDS = 192
@@ -45,8 +46,21 @@ BYTES_PER_US = 4.3e6
 STEP_US = 1.0
 """A CTA's step.  Measured on an H200: sums of columns by 128 CTAs of 32 x 64 take 1054 us, in 1024
 steps."""
+RING_STEP_US = 0.35
+"""A step of 64 rows that TMA brings, all of its warps at once.  Measured on an H200: sums of 64
+columns over 131072 rows take 704 us by a CTA of 2 warps."""
+RING_ROWS, RING_BYTES = 64, 65_536
+"""Rows of a tile, and bytes of its ring: two CTAs have an SM, which is enough for its memory."""
+RING_COLUMNS = 256
+"""Bytes of a row of such a tile.  Measured on an H200, columns of 32768 x 8192 in bf16: sums by 64 x
+128 by 256 CTAs 128 us, 64 x 64 126, 32 x 128 133; absolute maxima 145, 160 and 138."""
 TURN_US = 1.0
 """A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
+LAST_US, EACH_US = 1.5, 0.05
+"""What the last CTA to come takes, and for each CTA of its tile.  Measured on an H200: sums of 64
+columns over 2^20 rows by 256 CTAs take 40 us, of which memory takes 31."""
+SHARP = 8
+"""How sharply the longer of two times that overlap tells how long both take."""
 THREADS = 1024
 """Threads of an SM that such kernels leave registers for."""
 MAX_CTAS = 32
@@ -56,12 +70,12 @@ WORTH = 0.9
 
 
 def default_reduction_params(
-    fusion: Fusion, domain: Domain, loops: Sequence[int]
+    fusion: Fusion, domain: Domain, loops: Sequence[int], *, by_tma: bool = False
 ) -> PointwiseParams:
-    """Choose params for a kernel with reductions: direct loads, about 16 elements a thread.
+    """Choose params for a kernel with reductions: about 16 elements a thread, columns by TMA.
 
     Several CTAs share a tile where too few would run, or where that is asked of a result and there
-    are two steps or more; they meet as is asked.
+    are two steps or more; they meet as is asked, else the last one to come puts all together.
 
     Parameters
     ----------
@@ -71,6 +85,8 @@ def default_reduction_params(
         Its loop axes.
     loops : sequence of int
         The extent of each.
+    by_tma : bool
+        TMA can move all that is reduced, should it be asked to.
 
     Raises
     ------
@@ -78,17 +94,19 @@ def default_reduction_params(
         If TMA is asked to add up what is reduced beside something that it cannot.
     """
     plain = _alone(fusion, domain, loops)
-    alone = _work(domain, loops, plain).time_us(1)
+    alone = _work(domain, loops, plain).time_us(1, "last")
     asked = {tv.meet for tv in (one.tv for one in domain.reductions) if tv.meet is not None}
-    meet: Meet = "tma" if asked == {"tma"} else "vectorized"
+    meet: Meet = "tma" if asked == {"tma"} else "vectorized" if asked else "last"
     found = [(alone * WORTH, plain, 0)]  # another schedule is taken only if it is faster than that
-    for other in _others(fusion, domain, loops, plain):
+    rings = _rings(domain, loops, plain) if by_tma else ()
+    for other in (*_others(fusion, domain, loops, plain), *rings):
         params = _chunked(other) if meet == "tma" and reduces_rows(domain) else other
         work = _work(domain, loops, params)
         # Columns are spread over the GPU already; rows may still have more threads each.
-        fewest = 1 if reduces_rows(domain) and not asked else 2
+        ready = reduces_rows(domain) or params.load == "tma"
+        fewest = 1 if ready and not asked else 2
         for splits in range(fewest, min(work.steps, MAX_REDUCTION_SPLITS) + 1):
-            found.append((work.time_us(splits), params, splits))
+            found.append((work.time_us(splits, meet), params, splits))
     _, params, splits = min(found[1:] if asked and found[1:] else found, key=lambda one: one[0])
     why = not_added(domain)
     if splits and meet == "tma" and why is not None:
@@ -120,12 +138,17 @@ class _Work:
     tiles: int
     steps: int
     resident: int
+    step_us: float
 
-    def time_us(self, splits: int) -> float:
+    def time_us(self, splits: int, meet: Meet) -> float:
         """Return about how long it takes where so many CTAs share a tile."""
         waves = ceil(self.tiles * splits / self.resident)
-        walked = waves * ceil(self.steps / splits) * STEP_US
-        return max(self.nbytes / BYTES_PER_US, walked) + (splits - 1) * TURN_US
+        walked = waves * ceil(self.steps / splits) * self.step_us
+        moved = self.nbytes / BYTES_PER_US
+        both = float((walked**SHARP + moved**SHARP) ** (1 / SHARP))
+        if meet == "last":
+            return both + (LAST_US + splits * EACH_US if splits > 1 else 0)
+        return both + (splits - 1) * TURN_US
 
 
 def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Work:
@@ -136,11 +159,17 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
     counts = [ceil(n / tile) for n, tile in zip(extents, tiles.tile, strict=True)]
     each = min(MAX_CTAS, max(THREADS // (WARP * params.warps), 1))
+    step_us = STEP_US
+    if params.load == "tma":
+        row = sum(leaf.tv.dtype.nbytes for leaf in leaves)
+        each = min(each, SM_90A.smem_bytes // (prod(params.tile) * row * params.stages))
+        step_us = RING_STEP_US * params.tile[0] / RING_ROWS
     return _Work(
         nbytes,
         prod(counts[axis] for axis in tiles.walked),
         prod(counts[axis] for axis in tiles.reduced),
-        each * SM_90A.sms,
+        max(each, 1) * SM_90A.sms,
+        step_us,
     )
 
 
@@ -182,6 +211,27 @@ def _others(
     cols = min(1 << (longest - 1).bit_length(), most)
     if cols > WIDEST:
         yield replace(plain, tile=(1, cols), warps=LONG_WARPS)
+
+
+def _rings(
+    domain: Domain, loops: Sequence[int], plain: PointwiseParams
+) -> Iterator[PointwiseParams]:
+    """Yield params for columns that TMA brings: one for each thread, its rows all at once."""
+    tiles = reduction_tiling(domain, plain)
+    kept = prod(loops[axis] for axis in tiles.groups[-1])
+    if tiles.along or kept < WARP:
+        return
+    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
+    cols = max(WARP, min(RING_COLUMNS // widest, 1 << (kept - 1).bit_length()))
+    rows = min(RING_ROWS, 1 << (WORDS // _words(domain)).bit_length() - 1)
+    slot = rows * cols * sum(leaf.tv.dtype.nbytes for leaf in leaves)
+    stages = max(2, min(MAX_STAGES, RING_BYTES // slot))
+    if stages * slot <= SM_90A.smem_bytes // 2:
+        yield replace(
+            plain, tile=(rows, cols), vector=1, warps=cols // WARP, load="tma", stages=stages,
+            prefetch=stages - 1,
+        )  # fmt: skip
 
 
 def _columns(plain: PointwiseParams, vector: int, many: int) -> PointwiseParams:

@@ -25,6 +25,8 @@ from fuzz.skeletons_tile import Pattern, Start
 
 N, K = 16, 16
 """Columns and depth of every tile."""
+TILES = 3
+"""Tiles of a launch whose CTAs share them, at most."""
 EVEN = 64
 """Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""
 
@@ -44,7 +46,8 @@ class Schedule:
         kernel = compiled(self.fusion(), params)
 
         def at(count: int) -> tuple[Start, ...]:
-            pairs = [(1, count), (count, 1)]
+            # Tiles that are shared have nothing to do with each other, and every one its last CTA.
+            pairs = [(1, count), (min(count, TILES) if params.splits > 1 else count, 1)]
             if params.persistent:
                 pairs = [(1, count), (2, count), (3, count), (count, 1), (count, 2)]
             some = dict.fromkeys(pair for pair in pairs if pair[1])
