@@ -52,8 +52,8 @@ columns over 131072 rows take 704 us by a CTA of 2 warps."""
 RING_ROWS, RING_BYTES = 64, 65_536
 """Rows of a tile, and bytes of its ring: two CTAs have an SM, which is enough for its memory."""
 RING_COLUMNS = 256
-"""Bytes of a row of such a tile.  Measured on an H200, columns of 32768 x 8192 in bf16: sums by 64 x
-128 by 256 CTAs 128 us, 64 x 64 126, 32 x 128 133; absolute maxima 145, 160 and 138."""
+"""Bytes of a row of such a tile.  Measured on an H200, columns of 32768 x 8192 in bf16: sums by
+64 x 128 and 256 CTAs 128 us, by 64 x 64 126, by 32 x 128 133; absolute maxima 145, 160 and 138."""
 TURN_US = 1.0
 """A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
 LAST_US, EACH_US = 1.5, 0.05

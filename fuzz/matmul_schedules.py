@@ -118,7 +118,8 @@ class Footprint:
     def meetings(self, params: MatmulParams | AmpereParams) -> list[Meet]:
         """Return how CTAs that share a tile can add up their sums."""
         m, n, _ = params.tile
-        ways: list[Meet] = ["vectorized"] if self.parts else ["vectorized", "scatter"]
+        ways: list[Meet] = ["vectorized", "last"]
+        ways += [] if self.parts else ["scatter"]
         if isinstance(params, AmpereParams):
             return ways
         room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)

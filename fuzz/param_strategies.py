@@ -291,7 +291,7 @@ def _meetings(fusion: Fusion) -> list[Meet]:
     found = [segment.domain for segment in segments(fusion)]
     by_tma = all(not_added(domain) is None for domain in found)
     # What TMA does not add meets by threads often enough.
-    return ["vectorized", "tma", "tma"] if by_tma else ["vectorized"]
+    return ["vectorized", "last", "tma", "tma"] if by_tma else ["vectorized", "last"]
 
 
 def _reduces_columns(fusion: Fusion) -> bool:

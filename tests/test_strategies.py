@@ -179,7 +179,7 @@ def test_some_reductions_are_shared() -> None:
     """By up to 16 CTAs, never by persistent ones."""
     found: list[ReductionParams] = []
 
-    @seed(2)
+    @seed(3)
     @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
     @given(pointwise_cases())
     def draw(case: Case) -> None:
@@ -189,4 +189,4 @@ def test_some_reductions_are_shared() -> None:
     draw()
     assert len({one.splits for one in found}) >= 3
     assert {one.load for one in found} == {"direct", "tma"}
-    assert {one.meet for one in found} == {"vectorized", "tma"}
+    assert {one.meet for one in found} == {"vectorized", "tma", "last"}
