@@ -80,12 +80,16 @@ class Registers:
     fenced: bool = False
     pending: list[_Pending] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+    """Fragments that only the last CTA to come has written, in the body that this one skipped."""
 
     def copy(self) -> Registers:
         """Return registers that can go their own way."""
         return Registers(
-            self.without, dict(self.clean), self.fenced, self.pending[:], set(self.dirty)
-        )
+            self.without, dict(self.clean), self.fenced, self.pending[:], set(self.dirty),
+            set(self.written), set(self.elsewhere),
+        )  # fmt: skip
 
     def either(self, other: Registers) -> None:
         """Go on with what was touched here or there."""
@@ -95,6 +99,8 @@ class Registers:
         self.clean |= other.clean
         self.fenced = self.fenced and other.fenced
         self.dirty |= other.dirty
+        self.elsewhere |= self.written - other.written | other.elsewhere
+        self.written &= other.written
 
     def fence(self) -> None:
         """Order every earlier access before the next wgmma."""
@@ -120,6 +126,8 @@ class Registers:
                 if other.a == stmt.acc.name:
                     self._race("WAR", where, stmt.acc.name)
         self.clean[stmt.acc.name] = stmt.acc.layout
+        self.written.add(stmt.acc.name)
+        self.elsewhere.discard(stmt.acc.name)
         self.pending.append(_Pending(event, stmt.acc.name, a))
 
     def finish(self, events: int) -> None:
@@ -136,9 +144,15 @@ class Registers:
                     self._race("WAW", where, p.acc)
                 if write and write == p.a:
                     self._race("WAR", where, p.a)
+        missing = self.elsewhere.intersection(reads)
+        if missing and Rule.RAW not in self.without:
+            says = f"registers {min(missing)} are written by the last CTA to come only"
+            raise Defect(Rule.RAW, "RAW", where, says)
         self.dirty.update(reads)
         if write:
             self.dirty.add(write)
+            self.written.add(write)
+            self.elsewhere.discard(write)
 
     def _race(self, kind: str, where: str, name: str) -> None:
         says = f"registers {name} are in use by a wgmma that this warp has not awaited"

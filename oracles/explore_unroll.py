@@ -106,6 +106,8 @@ class _Unroller(SyncUnroller):
         registers, changed, before = self.registers.copy(), self.changed, plan.events
         self.body(stmt.body)
         skip.number = len(self.agent.steps)
+        if plan.elections[skip.flag].ctas == 1:
+            return  # one CTA alone is always the last
         plan.elections[skip.flag].body |= (2 << plan.events) - (2 << before)
         self.registers.either(registers)
         if self.groups[kir.AsyncKind.WGMMA] != groups[kir.AsyncKind.WGMMA]:

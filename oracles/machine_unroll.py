@@ -280,8 +280,8 @@ class _Walk:
                     begin = len(self.out)
                     self.body(node.body, trip, team, role, elected=elected)
                     event.body = len(self.out) - begin
-                    for name in _carried_out(node):
-                        env.pop(name, None)
+                    for name in _carried_out(node) if event.parity != 1 else ():
+                        env.pop(name, None)  # one CTA alone is always the last
                 case _:
                     self.out.append(_event(node, env, trip, team, elected=elected))
         for name, value in outer.items():

@@ -142,6 +142,7 @@ def test_a_variable_may_not_depend_on_who_was_last() -> None:
     moved = last(kir.Assign(p, p + 1), kir.ForLoop(t, p, ()), *SUM, OUT, of=PAIR)
     assert not kinds(ctas_of(kir.Let(p, 1), PUT, moved), 2)
     assert verdict(ctas_of(kir.Let(p, 1), PUT, moved, steps), 2).status is Status.UNSUPPORTED
+    assert not kinds(ctas_of(kir.Let(p, 1), PUT, moved, steps), 1)
 
 
 def test_a_copy_of_a_skipped_body_is_not_waited_for() -> None:
@@ -163,6 +164,16 @@ def test_groups_may_not_depend_on_who_was_last(keep: int, inside: str, status: S
     made = by_engine("put last", inside)
     made = replace(made, body=(*made.body, elect(kir.AsyncAwait(BULK, keep))))
     assert verdict(made, 2).status is status
+
+
+def test_registers_of_the_body_are_the_last_ctas() -> None:
+    """Behind it the others have none, unless they are written again."""
+    summed, again = last(*SUM, OUT, of=PAIR), load(TOTAL, box(XS, 0))
+    uses = kir.Compute(MORE, "add", (TOTAL, TOTAL))
+    assert kinds(ctas_of(PUT, summed, uses), 2) == {"RAW"}
+    assert not kinds(ctas_of(PUT, summed, again, uses), 2)
+    assert not kinds(ctas_of(PUT, again, summed, uses), 2)
+    assert not kinds(ctas_of(PUT, summed, uses), 1)
 
 
 def test_registers_are_not_given_back_in_the_body() -> None:

@@ -189,12 +189,14 @@ def test_a_variable_may_not_depend_on_who_was_last() -> None:
     verdict = search(made, Launch(2, {"s": 2}), schedules=1)
     assert verdict.status is Status.UNSUPPORTED
     assert "`p` depends on which CTA comes last" in verdict.reason
+    assert not judged(made, ctas=1)
 
 
 def test_registers_of_the_body_are_the_last_ctas() -> None:
-    """Behind it the others have none."""
+    """Behind it the others have none, where there are others."""
     made = arriving("put every behind", every=last(*SUM), behind=store(box(YS, kir.BLOCK), TOTAL))
     made = replace(made, tensors=(XS, WS, YS))
+    assert not judged(made, ctas=1)
     assert judged(made) == {"RAW"}
 
 
