@@ -20,7 +20,6 @@ from fuzz.mutate_site import (
     sites,
     substituted,
     synchronises,
-    syncs,
 )
 
 LATE = 40
@@ -41,7 +40,7 @@ def count(kernel: kir.Kernel) -> Iterator[Mutant]:
                 )
                 change = f"arrivals {by:+d} of {barrier.name}"
                 yield Mutant(change, changed, "count", ("H09",))
-    for site in syncs(kernel):
+    for site in sites(kernel):
         for words, stmt, row in _counted(kernel, site.stmt):
             changed = edited(kernel, (site.stmt, (stmt,)))
             yield Mutant(f"{words} {site.words}", changed, "count", (row,), site.stmt)
@@ -59,6 +58,9 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
                     yield f"threads {other}", replace(stmt, threads=other), "H72"
             part = threads - kir.WARP // 2
             yield f"threads {part}, part of a warp", replace(stmt, threads=part), "H73"
+        case kir.ElectLast():
+            for by in (-1, 1):
+                yield f"ctas {by:+d}", replace(stmt, ctas=stmt.ctas + by), "H80"
         case _:
             pass
 

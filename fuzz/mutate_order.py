@@ -18,15 +18,16 @@ from fuzz.mutate_site import (
     rows,
     sites,
     synchronises,
-    syncs,
     without,
     wrapped,
 )
 
 
 def drop(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Leave one sync out."""
-    for site in syncs(kernel):
+    """Leave one sync out, or the body of the last CTA with its election."""
+    for site in sites(kernel):
+        if not isinstance(site.stmt, kir.SYNCS | kir.ElectLast):
+            continue
         changed = edited(kernel, (site.stmt, ()))
         yield Mutant(f"drop {site.words}", changed, "drop", rows(site.stmt), site.stmt)
 
@@ -44,8 +45,9 @@ def twice(kernel: kir.Kernel) -> Iterator[Mutant]:
         | kir.BlockSerializeRelease
         | kir.ClusterArrive
         | kir.SetMaxNReg
+        | kir.ElectLast
     )
-    for site in syncs(kernel):
+    for site in sites(kernel):
         if isinstance(site.stmt, counting):
             changed = edited(kernel, (site.stmt, (site.stmt, fresh(site.stmt))))
             yield Mutant(f"twice {site.words}", changed, "twice", rows(site.stmt), site.stmt)
@@ -109,7 +111,8 @@ def _deeper(kernel: kir.Kernel, site: Site) -> Iterator[tuple[str, kir.Kernel]]:
 def _inside(beside: kir.Stmt | None, stmt: kir.Stmt, *, at_start: bool) -> kir.Stmt | None:
     """Return a structured statement with another put at an end of its body."""
     match beside:
-        case kir.ForLoop(_, _, body) | kir.Role(_, _, _, body) | kir.Elect(_, body):
+        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.ElectLast():
+            body = beside.body
             return replace(beside, body=(stmt, *body) if at_start else (*body, stmt))
         case kir.IfThenElse(_, then):
             return replace(beside, then=(stmt, *then) if at_start else (*then, stmt))
@@ -122,13 +125,14 @@ def hoist(kernel: kir.Kernel) -> Iterator[Mutant]:
     numbers = sorted(
         {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.BlockSync)}
         | {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.NamedArrive)}
+        | {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.ElectLast)}
     )
     for site in sites(kernel):
         match site.stmt:
             case kir.BlockSync():
                 yield from _divergent(kernel, site)
                 yield from _renumbered(kernel, site, site.stmt, numbers)
-            case kir.NamedArrive():
+            case kir.NamedArrive() | kir.ElectLast():
                 yield from _renumbered(kernel, site, site.stmt, numbers)
             case kir.Elect():
                 yield from _merged(kernel, site, site.stmt)
@@ -148,7 +152,10 @@ def _divergent(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
 
 
 def _renumbered(
-    kernel: kir.Kernel, site: Site, stmt: kir.BlockSync | kir.NamedArrive, numbers: list[int]
+    kernel: kir.Kernel,
+    site: Site,
+    stmt: kir.BlockSync | kir.NamedArrive | kir.ElectLast,
+    numbers: list[int],
 ) -> Iterator[Mutant]:
     """Let two barriers share one number."""
     for number in numbers:

@@ -35,6 +35,8 @@ def role(kernel: kir.Kernel) -> Iterator[Mutant]:
         stmt = site.stmt
         if isinstance(stmt, kir.Elect):
             yield from _elections(kernel, site, stmt)
+        if isinstance(stmt, kir.ElectLast):
+            yield from _last(kernel, site, stmt)
         if isinstance(stmt, kir.Wgmma):
             yield from _part(kernel, site)
         if isinstance(stmt, kir.Load | kir.Store):
@@ -81,6 +83,20 @@ def _elections(kernel: kir.Kernel, site: Site, stmt: kir.Elect) -> Iterator[Muta
     yield Mutant(
         f"by the second warp {site.words}", edited(kernel, (stmt, (second,))), "role", hazards, stmt
     )
+
+
+def _last(kernel: kir.Kernel, site: Site, stmt: kir.ElectLast) -> Iterator[Mutant]:
+    """Let every CTA execute the body of the last one, none, or one thread of the last one."""
+    counted = replace(stmt, body=())
+    changes: tuple[tuple[str, tuple[kir.Stmt, ...]], ...] = (
+        ("not counted, by every CTA", stmt.body),
+        ("by every CTA", (counted, *stmt.body)),
+        ("by none", (counted,)),
+        ("asked by one thread", (kir.Elect(kir.Per.ROLE, (stmt,)),)),
+    )
+    for words, new in changes:
+        changed = edited(kernel, (stmt, new))
+        yield Mutant(f"{words} {site.words}", changed, "role", rows(stmt), stmt)
 
 
 def _apart(kernel: kir.Kernel, site: Site, elect: kir.Elect) -> Iterator[Mutant]:

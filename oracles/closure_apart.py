@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain, combinations
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Var, fold, variables
+from fuser.expr import Expr, Kind, Var, fold, substitute, variables
 from oracles import launches, sites
 from oracles.arithmetic import UnsupportedError, replace_tree
 from oracles.closure_boxes import adds
@@ -172,7 +172,9 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
     known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
 
     def named(expr: Expr) -> Expr:
-        return replace_tree(replace_tree(expr, family.number, _GROUP), family.place, _PLACE)
+        told = replace_tree(replace_tree(expr, family.number, _GROUP), family.place, _PLACE)
+        whole = _GROUP * family.count + _PLACE
+        return substitute(told, {kir.BLOCK: whole}) if family.consecutive else told
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(origin)))[1])

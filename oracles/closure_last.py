@@ -8,11 +8,14 @@ could be the last; the others go on at once and learn nothing.
 from __future__ import annotations
 
 from fuser import kernel_ir as kir
+from oracles import launches
+from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Do
 from oracles.closure_rules import Rule
 from oracles.closure_state import ONES, Agent, Semaphore, State, Turn
 from oracles.closure_turns import go_on, key_of, place_of, whole_role
 from oracles.closure_world import World
+from oracles.preconditions import function
 
 
 def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: int) -> None:
@@ -30,10 +33,10 @@ def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: i
     if not world.follows_turns:
         go_on(state, cta, site, 0)
         return
-    ctas = do.values["ctas"](a.env)
     world.checked += 2
-    if ctas != world.ctas:
-        says = f"{ctas} CTAs are to come to {stmt.semaphore.name}, and {world.ctas} share it"
+    ctas, share = _counted(world, a, do, stmt)
+    if ctas != share:
+        says = f"{ctas} CTAs are to come to {stmt.semaphore.name}, and {share} share it"
         world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
     semaphore = state.semaphores.setdefault(key, Semaphore())
     if cta in semaphore.come:
@@ -52,3 +55,24 @@ def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: i
         for last, _, number, _ in semaphore.asking:
             go_on(state, last, world.code.sites[number], semaphore.before)
         semaphore.asking = ()
+
+
+def _counted(world: World, a: Agent, do: Do, stmt: kir.ElectLast) -> tuple[int, int]:
+    """Return how many CTAs are to come, and how many share the integer.
+
+    Raises
+    ------
+    UnsupportedError
+        If the first is not known here, and no small launch has two numbers.
+    """
+    try:
+        return do.values["ctas"](a.env), world.ctas
+    except UnsupportedError:
+        if do.index != 0:
+            raise
+        for one in launches.small(world.kernel, clusters=2):
+            values = {**one.params, kir.GRID.name: one.grid}
+            ctas = function(stmt.ctas)(values)
+            if ctas != one.grid:
+                return ctas, one.grid
+        raise

@@ -1,4 +1,4 @@
-"""The counters: mbarriers, named barriers, the cluster's barrier and semaphores."""
+"""The counters of a CTA or a cluster: mbarriers, named barriers, the cluster's barrier."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from oracles.explore_state import (
     Step,
 )
 
-_FRESH = (0, -1, 0, 0, 0, -1, 0)
 _NAMED = (0, 0, 0, 0, 0, 0, 0)
 _CLUSTER = (0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class Barriers:
-    """What arrivals, waits and turns do to a state."""
+    """What arrivals and waits do to a state."""
 
     plan: Plan
-    seen: dict[int, int] = field(default_factory=dict)
-    """The phase that each wait (its event) has seen, in any interleaving so far."""
+    seen: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
+    """The phase that each wait (its event) has seen, in any interleaving so far in which its CTA
+    was the last to come in the same elections."""
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
     """The event of the completion of each phase."""
 
@@ -140,7 +140,7 @@ class Barriers:
         st.arrivals[slot] = ((*running, (events, plain)), last)
 
     def _lands(self, st: State, slot: int, phase: int, knows: int, where: str) -> None:
-        """See whether it can land in the phase before (`explore_search`, 5)."""
+        """See whether it can land in the phase before (`explore_search`, 6)."""
         if not phase or self._end(slot, phase - 1) & knows:
             return
         last = st.arrivals.get(slot, ((), ()))[1]
@@ -177,7 +177,8 @@ class Barriers:
         """Pass a wait."""
         fields = list(st.slots[step.slot])
         phase = fields[PHASE] - 1
-        first = self.seen.setdefault(step.bit, phase)
+        outcomes = self.plan.outcomes(st, self.plan.agents[i].cta)
+        first = self.seen.setdefault((step.bit, outcomes), phase)
         if first != phase and Rule.PHASE not in self.plan.without:
             says = f"passes for phase {phase} of {self.plan.slot_name(step.slot)} in this"
             says += f" interleaving, and for phase {first} in another"
@@ -268,109 +269,6 @@ class Barriers:
         st.s[i] |= s
         st.cluster[key] = (*head, g, a, s, owed & ~(1 << i), ready & ~(1 << i))
 
-    # --- turns ------------------------------------------------------------------------------
-
-    def turn(self, st: State, step: Step) -> tuple[int, ...]:
-        """Return the state of the semaphore that a step speaks of."""
-        assert isinstance(step.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease)
-        return st.turns.get((step.stmt.semaphore.name, step.slot), _FRESH)
-
-    def turn_wait(self, st: State, i: int, step: Step) -> None:
-        """See the value of a turn."""
-        assert isinstance(step.stmt, kir.BlockSerializeWait)
-        key = (step.stmt.semaphore.name, step.slot)
-        number, by, far, s, known, event, waits = self.turn(st, step)
-        cta = self.plan.agents[i].cta
-        if by >= 0 and by != cta:
-            self._resident(by, cta, step)
-        if not st.loose and any(
-            old == step.number and not end & st.s[i] for old, end in st.past.get(key, ())
-        ):
-            st.loose = f"{step.where}: it may see an earlier turn of that number"
-        if by == cta:
-            st.g[i] |= known
-        elif step.reach is kir.Scope.GPU:
-            st.g[i] |= far
-        st.s[i] |= s
-        st.turns[key] = (number, by, far, s, known, event, waits | step.bit)
-
-    def _resident(self, by: int, cta: int, step: Step) -> None:
-        """Demand that a CTA may wait for another one."""
-        kernel, ctas = self.plan.kernel, self.plan.ctas
-        one, other = ctas[cta], ctas[by]
-        sure = kernel.residency == "co-resident" or one // kernel.cluster == other // kernel.cluster
-        sure = sure or (kernel.residency == "ticket" and other < one)
-        if not sure and Rule.RESIDENCY not in self.plan.without:
-            says = f"cta {one} waits for cta {other}; residency is {kernel.residency!r}"
-            raise Defect(Rule.RESIDENCY, "residency", step.where, says)
-
-    def turn_release(self, st: State, i: int, step: Step) -> None:
-        """Give the turn away."""
-        assert isinstance(step.stmt, kir.BlockSerializeRelease)
-        key = (step.stmt.semaphore.name, step.slot)
-        number, _, _, _, _, event, waits = self.turn(st, step)
-        if event > 0 and not event & st.s[i] and Rule.TURNS not in self.plan.without:
-            says = f"nothing orders it after the release of turn {number}"
-            raise Defect(Rule.TURNS, "semaphore", step.where, says)
-        if waits & ~st.s[i] and not st.loose:
-            st.loose = f"{step.where}: turn {number} may be over before a wait has seen it"
-        known = st.g[i] | st.own[i]
-        wide = step.reach is kir.Scope.GPU and not step.flag
-        far = known if wide else st.far[i]
-        if Rule.SEMAPHORE in self.plan.without:
-            known = far = 0
-        st.past[key] = (*st.past.get(key, ()), (number, step.bit))
-        cta = self.plan.agents[i].cta
-        st.turns[key] = (step.number, cta, far, st.s[i], known, step.bit, 0)
-
-    def grid(self, st: State, i: int, step: Step) -> None:
-        """Arrive where CTAs meet, and sleep there until all of them are here."""
-        assert isinstance(step.stmt, kir.GridSync)
-        plan, name = self.plan, step.stmt.semaphore.name
-        number = next(n for n, s in enumerate(plan.kernel.semaphores) if s.name == name)
-        key = (-1 - number, step.slot)
-        count, promised, turn, g, a, s, sleepers = st.named.get(key, _NAMED)
-        threads = step.number
-        if count and promised != threads and Rule.COLLECTIVE not in plan.without:
-            says = f"{threads} threads are to meet at {name}[{step.slot}], others say {promised}"
-            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
-        count, sleepers = count + plan.agents[i].lanes, sleepers | 1 << i
-        s |= st.s[i]
-        if Rule.GRID_SYNC not in plan.without:
-            g |= st.g[i] | st.own[i]
-        st.asleep |= 1 << i
-        if count < threads:
-            st.named[key] = (count, threads, turn, g, a, s, sleepers)
-            return
-        self._gathered(sleepers, step)
-        s |= self._end(*key, turn, "grid")
-        for j in range(len(st.pcs)):
-            if sleepers >> j & 1:
-                st.g[j] |= g
-                st.s[j] |= s
-        st.asleep &= ~sleepers
-        st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
-
-    def _gathered(self, sleepers: int, step: Step) -> None:
-        """Demand that the same role of each CTA has met, and all were sure to run at once."""
-        plan, kernel = self.plan, self.plan.kernel
-        met = [agent for agent in plan.agents if sleepers >> agent.index & 1]
-        found = {plan.ctas[agent.cta] for agent in met}
-        warps = {agent.warp for agent in met}
-        same = len({(agent.cta, agent.warp) for agent in met}) == len(found) * len(warps)
-        same = same and step.number == len(found) * len(warps) * 32
-        if not same and Rule.COLLECTIVE not in plan.without:
-            says = f"warps {sorted(warps)} of ctas {sorted(found)} meet, not the same of each"
-            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
-        row = max(found) - min(found) + 1 == len(found)
-        sure = len({cta // kernel.cluster for cta in found}) == 1 and len(found) <= kernel.cluster
-        sure = sure or kernel.residency == "co-resident"
-        sure = sure or (kernel.residency == "ticket" and row and bool(step.flag))
-        if not sure and Rule.RESIDENCY not in plan.without:
-            says = f"ctas {sorted(found)} wait for each other; residency is {kernel.residency!r}"
-            says += "" if kernel.residency == "any" else ", and nothing says they run at once"
-            raise Defect(Rule.RESIDENCY, "residency", step.where, says)
-
     def end(self, st: State) -> None:
         """Check counters when all agents are done."""
         for slot, fields in enumerate(st.slots):
@@ -387,7 +285,3 @@ class Barriers:
                 first = (group[7] & -group[7]).bit_length() - 1
                 says = "it has arrived at the cluster's barrier and never waits"
                 raise Defect(Rule.COLLECTIVE, "collective", self.plan.agents[first].name, says)
-        for (name, index), turn in st.turns.items():
-            if turn[0] and Rule.SEMAPHORE_ZERO not in self.plan.without:
-                says = f"it is {turn[0]} at the end of the launch, where 0 is expected next"
-                raise Defect(Rule.SEMAPHORE_ZERO, "semaphore", f"{name}[{index}]", says)

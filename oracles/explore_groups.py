@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser import kernel_ir as kir
-from oracles.explore_rules import Defect, Rule
+from oracles.explore_rules import Defect, NotModelled, Rule
 
 
 @dataclass(slots=True)
@@ -20,6 +20,20 @@ class Groups:
 
     open: list[tuple[int, int]] = field(default_factory=list)
     closed: list[list[tuple[int, int]]] = field(default_factory=list)
+    unsettled: bool = False
+    """Whether it depends on which CTA comes last how many groups there are."""
+
+    def copy(self) -> Groups:
+        """Return groups that can go their own way."""
+        return Groups(self.open[:], self.closed[:], self.unsettled)
+
+    def either(self, other: Groups) -> None:
+        """Go on with what is in flight here or there, of which only one is known to have been."""
+        if self == other:
+            return
+        self.unsettled = True
+        self.open += [piece for piece in other.open if piece not in self.open]
+        self.closed += [group for group in other.closed if group not in self.closed]
 
     def commit(self) -> None:
         """Close the open group, empty or not."""
@@ -27,7 +41,15 @@ class Groups:
         self.open = []
 
     def done(self, keep: int, *, reads: bool) -> int:
-        """Return the events that are over when all but the latest `keep` groups are."""
+        """Return the events that are over when all but the latest `keep` groups are.
+
+        Raises
+        ------
+        NotModelled
+            If which groups these are depends on which CTA comes last.
+        """
+        if self.unsettled and keep:
+            raise NotModelled("an await that keeps groups of the body of the last CTA to come")
         old = self.closed[: max(0, len(self.closed) - keep)]
         out = 0
         for group in old:
@@ -35,6 +57,7 @@ class Groups:
                 out |= read if reads else whole | read
         if not reads:
             self.closed = self.closed[len(old) :]
+            self.unsettled = False
         return out
 
 
@@ -57,6 +80,21 @@ class Registers:
     fenced: bool = False
     pending: list[_Pending] = field(default_factory=list)
     dirty: set[str] = field(default_factory=set)
+
+    def copy(self) -> Registers:
+        """Return registers that can go their own way."""
+        return Registers(
+            self.without, dict(self.clean), self.fenced, self.pending[:], set(self.dirty)
+        )
+
+    def either(self, other: Registers) -> None:
+        """Go on with what was touched here or there."""
+        both = self.clean.keys() & other.clean.keys()
+        if self.pending != other.pending or any(self.clean[k] != other.clean[k] for k in both):
+            raise NotModelled("wgmmas in flight at an end of the body of the last CTA to come")
+        self.clean |= other.clean
+        self.fenced = self.fenced and other.fenced
+        self.dirty |= other.dirty
 
     def fence(self) -> None:
         """Order every earlier access before the next wgmma."""

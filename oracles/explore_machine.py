@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from fuser import kernel_ir as kir
 from oracles.explore_barriers import Barriers
+from oracles.explore_grid import Semaphores
 from oracles.explore_memory import Memory
 from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, Rule
@@ -29,10 +30,12 @@ class Machine:
     policy: str
     memory: Memory = field(init=False)
     barriers: Barriers = field(init=False)
+    semaphores: Semaphores = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory = Memory(self.plan, self.policy, self.plan.without)
         self.barriers = Barriers(self.plan)
+        self.semaphores = Semaphores(self.plan)
 
     def next_step(self, st: State, i: int) -> Step | None:
         """Return the step that agent `i` stands before; None at its end."""
@@ -49,9 +52,11 @@ class Machine:
                 slot = st.slots[step.slot]
                 return not slot[ALIVE] or slot[2] % 2 != step.flag
             case Op.TURN_WAIT:
-                return self.barriers.turn(st, step)[0] == step.number
+                return self.semaphores.turn(st, step)[0] == step.number
             case Op.CLUSTER_WAIT:
                 return self.barriers.cluster_ready(st, i, step)
+            case Op.COME:
+                return self.semaphores.may_come(st, step)
             case Op.POOL:
                 return step.number <= st.pool.get(self.plan.agents[i].cta, 0)
             case Op.JOIN:
@@ -132,11 +137,15 @@ class Machine:
             case Op.CLUSTER_WAIT:
                 barriers.cluster_wait(st, i)
             case Op.TURN_WAIT:
-                barriers.turn_wait(st, i, step)
+                self.semaphores.turn_wait(st, i, step)
             case Op.TURN_RELEASE:
-                barriers.turn_release(st, i, step)
+                self.semaphores.turn_release(st, i, step)
             case Op.GRID_SYNC:
-                barriers.grid(st, i, step)
+                self.semaphores.grid(st, i, step)
+            case Op.COME:
+                self.semaphores.come(st, i, step)
+            case Op.SKIP:
+                st.pcs[i] = self.semaphores.goes_on(st, step, st.pcs[i])
             case Op.POOL:
                 self._pool(st, i, step)
 
@@ -200,6 +209,12 @@ class Machine:
         elif st.s[i] & st.taken:
             st.loose = st.loose or f"{step.where}: registers are given back after some were taken"
 
+    def held(self, st: State) -> bool:
+        """Tell whether some agent waits only because another CTA was chosen to be the last."""
+        steps = [self.next_step(st, i) for i in range(len(st.pcs)) if not st.asleep >> i & 1]
+        come = [step for step in steps if step is not None and step.op is Op.COME]
+        return any(not self.semaphores.may_come(st, step) for step in come)
+
     def done(self, st: State) -> bool:
         """Tell whether every agent is at its end."""
         ends = zip(st.pcs, self.plan.agents, strict=True)
@@ -217,12 +232,16 @@ class Machine:
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]
+        left_out = self.semaphores.left_out(st)
         for cta, event, what in self.plan.leaving:
             self.memory.checked += 1
-            if not event & seen[cta] and Rule.EXIT not in without:
+            if not event & (seen[cta] | left_out) and Rule.EXIT not in without:
                 where = f"the end of cta {self.plan.ctas[cta]}"
                 raise Defect(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
         self.barriers.end(st)
+        self.semaphores.end(st)
+        if self.plan.elections:
+            self.memory.covered(st)
 
     def stuck(self, st: State) -> Defect:
         """Say what is wrong in a state in which nobody can go on."""

@@ -8,6 +8,7 @@ whichever order the two happen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from oracles.explore_plan import Plan
 from oracles.explore_rules import Defect, Rule
@@ -82,6 +83,18 @@ class Memory:
             self._alive(st, new)
         if not new.shared:
             self.footprint.setdefault(new.space, []).append(new)
+
+    def covered(self, st: State) -> None:
+        """Demand that this way has written every element of every output."""
+        plan = self.plan
+        for name in plan.kernel.outputs if Rule.COVERAGE not in self.without else ():
+            done = union(a.mask for a in st.memory.get(plan.spaces[name], ()) if a.write)
+            missing = ((1 << prod(plan.extents[name])) - 1) & ~done
+            self.checked += 1
+            if missing:
+                first = (missing & -missing).bit_length() - 1
+                says = f"{missing.bit_count()} elements are not written, the first is {first}"
+                raise Defect(Rule.COVERAGE, "coverage", f"tensor {name}", says)
 
     def _once(self, old: Access, new: Access) -> None:
         """Demand that an element of an output is written once; additions may follow."""

@@ -16,6 +16,29 @@ from oracles.explore_tiles import Shape, band_mask, box_mask, box_masks, slot_ma
 
 
 @dataclass(slots=True)
+class Election:
+    """One coming of a role of a CTA to an integer, of the CTAs at which the last is elected.
+
+    Parameters
+    ----------
+    cta : int
+        Its number in the unit.
+    role : tuple of int
+        First warp and number of warps.
+    ctas : int
+        How many are to come.
+    body : int
+        The events of its body, which do not happen where it is not the last.
+    """
+
+    cta: int
+    role: tuple[int, int]
+    integer: tuple[int, int]
+    ctas: int
+    body: int = 0
+
+
+@dataclass(slots=True)
 class Plan:
     """The agents of one unit (CTAs that can meet) with their steps, and the places they use.
 
@@ -67,6 +90,9 @@ class Plan:
     awaited: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
     """Per warp, the event of its part of each wgmma, with the one that speaks for all parts."""
 
+    elections: list[Election] = field(default_factory=list)
+    integers: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """Whether an integer of a semaphore elects CTAs."""
     changes: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     """Per warpgroup, the events of each change of registers, one per warp."""
 
@@ -120,6 +146,24 @@ class Plan:
         """Return a new event."""
         self.events += 1
         return 1 << self.events
+
+    def election(self, one: Election, n: int) -> int:
+        """Return the number of the n-th coming of a role of a CTA to an integer."""
+        key = (one.cta, one.role, one.integer)
+        mine = [
+            number
+            for number, old in enumerate(self.elections)
+            if (old.cta, old.role, old.integer) == key
+        ]
+        if n == len(mine):
+            self.elections.append(one)
+            mine.append(len(self.elections) - 1)
+        return mine[n]
+
+    def outcomes(self, st: State, cta: int) -> tuple[int, ...]:
+        """Return the elections of a CTA in which it was the last."""
+        won = [n for n, last in st.elected.items() if last and self.elections[n].cta == cta]
+        return tuple(sorted(won))
 
     def publication(self, begins: int) -> int:
         """Return what makes these begins visible to other CTAs.

@@ -32,6 +32,7 @@ class Rule(Enum):
     CLUSTER_BARRIER = "the cluster barrier joins what the threads of a cluster knew"
     SEMAPHORE = "a turn hands over what the releasing thread knew"
     GRID_SYNC = "CTAs that meet know what each of them knew"
+    ELECT_LAST = "the last CTA to come knows what each that came knew"
 
     RAW = "a read knows the write before it"
     WAR = "a write knows the reads before it"
@@ -52,7 +53,7 @@ class Rule(Enum):
     DEADLOCK = "some thread can go on, or all are done"
     COLLECTIVE = "a statement is executed by the threads that it needs"
     REGISTER_POOL = "registers that are asked for are, or become, free"
-    TURNS = "a semaphore is released by who knows of the release before"
+    TURNS = "who releases a semaphore, or comes to it, knows that it was left before"
     SEMAPHORE_ZERO = "a semaphore is 0 at the end of a launch"
     RESIDENCY = "a CTA waits only for CTAs that are sure to run"
     EXIT = "nothing touches the shared memory of a CTA that has ended"

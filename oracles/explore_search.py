@@ -1,7 +1,7 @@
 """All interleavings of a unit: one, where it stands for all of them, else every one.
 
 Agents are deterministic sequences of steps, so an interleaving is settled by how the steps that
-meet at a counter are ordered.  Six facts keep the search small.
+meet at a counter are ordered.  Seven facts keep the search small.
 
 1. *Local steps first.*  Accesses, fences, awaits and issues change nothing that another agent's
    step can see; and a race is found from what the later of two accesses knows, in either order
@@ -36,11 +36,17 @@ meet at a counter are ordered.  Six facts keep the search small.
    (a) is met where all arrivals of phase j - 1 are known and none of them brought bytes: who knows
    them knows that it has ended.
    `State.loose` tells the first place where (a) to (d) do not hold.
-5. *Arrivals have a phase.*  Where (a) does not hold for an arrival, a copy, or an arrival at a
+5. *One way for each last CTA.*  Of the CTAs that come to an integer, the last one learns of all
+   and the others learn nothing, so those that are not the last commute: a sum, and a union for the
+   last.  Of ways in which the same CTAs are the last, fact 4 says that they are the same, if each
+   CTA comes to an integer once, and CTAs are elected there once.  So one way is run for every
+   choice of the last CTAs; where not all can go on because the chosen one cannot be the last, no
+   interleaving has it so.  What is left, `State.loose` tells.
+6. *Arrivals have a phase.*  Where (a) does not hold for an arrival, a copy, or an arrival at a
    named barrier, what it knows can happen alone, and then it lands in the phase or turn before.
    That is a defect (`Rule.EARLY`), whether a waiter is confused by it or not; it is told last,
    after the ways that show what comes of it.
-6. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
+7. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
    late or as early as can be, since the difference between late and early is where defects are
    found; then depth first over every choice, with a memory of states.
 """
@@ -49,7 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, product
 
 from oracles.explore_machine import Choice, Machine
 from oracles.explore_rules import Defect, Rule
@@ -87,6 +93,8 @@ class Search:
     states: int = 0
     loose: str = ""
     early: tuple[str, str, str] | None = None
+    held: bool = False
+    """Whether the last way could not go on because another CTA was chosen to be the last."""
     way: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -100,7 +108,7 @@ class Search:
             If there are more than `limit` states.
         """
         if self.reduce:
-            self.loose = self._one_way(-1, early=False)
+            self.loose = self._each_last()
             if not self.loose:
                 return
             for victim, early, pc in self._ways():
@@ -111,8 +119,23 @@ class Search:
         self._every_way()
         self._punctual()
 
+    def _each_last(self) -> str:
+        """Run one way for every choice of the last CTAs to come (fact 5); return `State.loose`."""
+        semaphores = self.machine.semaphores
+        choices, loose, held = semaphores.choices(), "", 0
+        tried = 0
+        for ctas in product(*(ctas for _, ctas in choices)):
+            semaphores.chosen = {at: cta for (at, _), cta in zip(choices, ctas, strict=True)}
+            self.held = False
+            loose = self._one_way(-1, early=False)
+            held, tried = held + self.held, tried + 1
+            if loose:
+                break
+        semaphores.chosen = {}
+        return loose or ("no CTA can be the last to come" if held == tried else "")
+
     def _punctual(self) -> None:
-        """Demand that no arrival or copy was seen that can land in the phase before (fact 5)."""
+        """Demand that no arrival or copy was seen that can land in the phase before (fact 6)."""
         if self.early is not None and Rule.EARLY not in self.machine.plan.without:
             self.way = []
             raise Defect(Rule.EARLY, *self.early)
@@ -191,7 +214,9 @@ class Search:
             self._count()
             choices = self._choices(st)
             if not choices:
-                self._end(st)
+                self.held = self.machine.held(st)
+                if not self.held:
+                    self._end(st)
                 self.early = self.early or st.early
                 return st.loose
             if early and st.flight:

@@ -30,6 +30,7 @@ class Op(IntEnum):
     INIT = 6
     INVALIDATE = 7
     JOIN = 8
+    SKIP = 9
     ARRIVE = 10
     EXPECT = 11
     WAIT = 12
@@ -42,6 +43,7 @@ class Op(IntEnum):
     TURN_RELEASE = 19
     POOL = 20
     GRID_SYNC = 21
+    COME = 22
 
 
 @dataclass(slots=True, eq=False)
@@ -109,9 +111,9 @@ class Step:
     accesses: tuple[Access, ...] = ()
     slot: int = -1
     number: int = 0
-    """Threads that count, bytes, turn, or registers; by `op`."""
+    """Threads that count, bytes, turn, registers, CTAs, or the step behind a body; by `op`."""
     flag: int = 0
-    """Parity, or what else tells variants of an op apart."""
+    """Parity, which election of `Plan.elections`, or what else tells variants of an op apart."""
     reach: kir.Scope = kir.Scope.CTA
     grants: int = 0
     """Events that an await, or the end of an operation, makes known."""
@@ -192,6 +194,11 @@ class State:
     finding, statement, and what is wrong."""
     loose: str = ""
     """The first thing that another interleaving might do differently."""
+    comers: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    """Where CTAs come: how many are there, and which (bits), g, s, the round, and the event of the
+    end of the one before."""
+    elected: dict[int, bool] = field(default_factory=dict)
+    """Of each election of `Plan.elections`, whether its CTA was the last."""
 
     def copy(self) -> State:
         """Return a state that can go its own way."""
@@ -200,7 +207,7 @@ class State:
             self.slots[:], dict(self.named), dict(self.cluster), dict(self.turns),
             dict(self.past), dict(self.pool), self.taken, self.flight, dict(self.memory),
             self.asleep, dict(self.issues), self.foreign, dict(self.arrivals),
-            self.early, self.loose,
+            self.early, self.loose, dict(self.comers), dict(self.elected),
         )  # fmt: skip
 
     def key(self) -> tuple[object, ...]:
@@ -210,4 +217,5 @@ class State:
             tuple(self.slots), tuple(self.named.items()), tuple(self.cluster.items()),
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
             self.asleep, tuple(self.near), tuple(self.far), frozenset(self.issues.items()),
+            frozenset(self.comers.items()), frozenset(self.elected.items()),
         )  # fmt: skip

@@ -1,7 +1,9 @@
 """From statements to the steps of each agent, with numbers for every expression.
 
 Control depends on parameters, loop indices and CTA numbers only, so an agent has one sequence of
-steps whatever the others do; loops are unrolled.
+steps whatever the others do; loops are unrolled.  The exception is the body of an `ElectLast`,
+which is left out where the CTA is not the last; what follows has to be the same with it and
+without.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from fuser import kernel_ir as kir
+from fuser.expr import Var
 from fuser.kernel_text import line, numbered
 from oracles.explore_agents import elected, value
 from oracles.explore_groups import Registers, fragments
@@ -75,6 +78,8 @@ class _Unroller(SyncUnroller):
                     if self.agent.lanes == 1:
                         self.body(body)
                     self.elected = outer_elected
+            case kir.ElectLast():
+                self.last(stmt)
             case kir.Copy() | kir.GridSum() | kir.GridShare():
                 raise NotModelled(f"{self.where}: only before the sync passes")
             case kir.TmaLoad():
@@ -93,6 +98,24 @@ class _Unroller(SyncUnroller):
                 self.registers.touch(*fragments(stmt), self.where)
             case _:
                 self.sync(stmt)
+
+    def last(self, stmt: kir.ElectLast) -> None:
+        """Append a body that may be skipped, and go on as after both."""
+        plan, skip = self.plan, self.come(stmt)
+        groups = {kind: self.groups[kind].copy() for kind in kir.AsyncKind}
+        registers, changed, before = self.registers.copy(), self.changed, plan.events
+        self.body(stmt.body)
+        skip.number = len(self.agent.steps)
+        plan.elections[skip.flag].body |= (2 << plan.events) - (2 << before)
+        self.registers.either(registers)
+        if self.groups[kir.AsyncKind.WGMMA] != groups[kir.AsyncKind.WGMMA]:
+            raise NotModelled(f"{skip.where}: its body leaves other wgmmas in flight than it finds")
+        if self.changed != changed:
+            raise NotModelled(f"{skip.where}: its body changes how many registers there are")
+        for kind, left in groups.items():
+            self.groups[kind].either(left)
+        for var in _carried_out(stmt.body):
+            self.values.pop(var, None)
 
     def move(self, stmt: kir.Load | kir.Store | kir.AtomicAdd) -> None:
         self.registers.touch(*fragments(stmt), self.where)
@@ -261,3 +284,10 @@ class _Unroller(SyncUnroller):
         warps = layout.threads // 32
         rows = range(layout.shape[-2])
         return sum(1 << r for r in rows if r // 16 % warps // 4 == group)
+
+
+def _carried_out(body: tuple[kir.Stmt, ...]) -> set[Var]:
+    """Return the variables of bodies around it to which a body assigns."""
+    inside = list(kir.walk(body))
+    own = {stmt.var for stmt in inside if isinstance(stmt, kir.Let)}
+    return {stmt.var for stmt in inside if isinstance(stmt, kir.Assign)} - own

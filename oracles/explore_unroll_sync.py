@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fuser import kernel_ir as kir
 from oracles.explore_agents import Values, value
 from oracles.explore_groups import Groups, Registers
-from oracles.explore_plan import Plan
+from oracles.explore_plan import Election, Plan
 from oracles.explore_rules import Defect, Rule
 from oracles.explore_state import Access, Agent, Op, Step
 
@@ -38,6 +38,8 @@ class SyncUnroller:
     """Registers per thread now."""
     changed: int = 0
     """How often they were changed."""
+    comings: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """How often it has come to an integer of a semaphore, in the role that begins at a warp."""
     groups: dict[kir.AsyncKind, Groups] = field(
         default_factory=lambda: {kind: Groups() for kind in kir.AsyncKind}
     )
@@ -231,13 +233,25 @@ class SyncUnroller:
         elif events:
             self.step(Op.AWAIT, stmt).grants = events
 
-    def turn(self, stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease) -> None:
-        """Append the wait for a turn, or its release."""
-        plan, values = self.plan, self.values
+    def integer(
+        self,
+        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.ElectLast,
+    ) -> int:
+        """Return the index of an integer; one that elects CTAs does nothing else."""
+        name, values = stmt.semaphore.name, self.values
         index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
         if not 0 <= index < count:
-            says = f"{stmt.semaphore.name}[{index}] of {count}"
+            says = f"{name}[{index}] of {count}"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        elects = isinstance(stmt, kir.ElectLast)
+        if self.plan.integers.setdefault((name, index), elects) is not elects:
+            says = f"{name}[{index}] elects the last CTA to come, and serves others too"
+            raise Defect(Rule.TURNS, "semaphore", self.where, says)
+        return index
+
+    def turn(self, stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease) -> None:
+        """Append the wait for a turn, or its release."""
+        plan, values, index = self.plan, self.values, self.integer(stmt)
         event = plan.event()
         if isinstance(stmt, kir.BlockSerializeWait):
             self.collective()
@@ -253,16 +267,36 @@ class SyncUnroller:
 
     def grid(self, stmt: kir.GridSync) -> None:
         """Append a meeting of CTAs: of the threads of each, then of all."""
-        plan, values = self.plan, self.values
-        index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
-        if not 0 <= index < count:
-            says = f"{stmt.semaphore.name}[{index}] of {count}"
-            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        plan, values, index = self.plan, self.values, self.integer(stmt)
         self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
         step = self.step(Op.GRID_SYNC, stmt, plan.event())
         ctas = value(stmt.ctas, values)
         step.slot, step.number = index, ctas * 32 * self.warps
         step.flag = int(value(plan.kernel.together, values) >= ctas)
+
+    def come(self, stmt: kir.ElectLast) -> Step:
+        """Append a coming as the hardware has it; return the step that skips the body.
+
+        All threads of the role join, one of them counts, and tells the others as they join again.
+        """
+        plan, index = self.plan, self.integer(stmt)
+        ctas = value(stmt.ctas, self.values)
+        if ctas < 1:
+            says = f"{ctas} CTAs come to {stmt.semaphore.name}[{index}]; none of them is the last"
+            raise Defect(Rule.TURNS, "semaphore", self.where, says)
+        names = [one.name for one in plan.kernel.semaphores]
+        at = (names.index(stmt.semaphore.name), index)
+        self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
+        role, n = (self.first, self.warps), self.comings.get((*at, self.first), 0)
+        self.comings[*at, self.first] = n + 1
+        number = plan.election(Election(self.agent.cta, role, at, ctas), n)
+        if self.agent.warp == self.first and not self.agent.lane:
+            step = self.step(Op.COME, stmt, plan.event())
+            step.slot, step.number, step.flag = index, ctas, number
+        self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
+        skip = self.step(Op.SKIP, stmt)
+        skip.flag = number
+        return skip
 
     def pool(self, stmt: kir.SetMaxNReg) -> None:
         """Append a change of registers; one lane does it for its warp."""

@@ -59,8 +59,8 @@ def _named(stmt: kir.Stmt) -> tuple[int, ...]:
     match stmt:
         case kir.BlockSync(number) | kir.NamedArrive(number):
             return (number,)
-        case kir.BlockSerializeWait(barrier=number) | kir.GridSync(barrier=number):
-            return (number,)
+        case kir.BlockSerializeWait() | kir.GridSync() | kir.ElectLast():
+            return (stmt.barrier,)
         case _:
             return ()
 

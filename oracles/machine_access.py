@@ -14,10 +14,11 @@ import numpy as np
 from fuser import kernel_ir as kir
 from oracles.machine_agent import Violation
 from oracles.machine_clock import Index
+from oracles.machine_expr import Env, compile_expr
 from oracles.machine_global import GlobalShadow
 from oracles.machine_ops import Array
 from oracles.machine_tile import Atoms, narrowed, row_major, tile
-from oracles.machine_unroll import Env, Event, compile_expr
+from oracles.machine_unroll import Event
 
 TMA_GLOBAL, TMA_SHARED = 16, 128
 """Bytes that divide every global stride, and every shared address, of a tensor copy.

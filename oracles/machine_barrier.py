@@ -85,6 +85,15 @@ class Gate:
     scope: kir.Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What a CTA does as its threads have joined: it comes, as one of `ctas`, to an integer."""
+
+    semaphore: tuple[str, int]
+    ctas: int
+    team: Team
+
+
 @dataclass(eq=False, slots=True)
 class NamedBarrier:
     """One of the sixteen barriers of a CTA: the running turn, its arrivals and who waits."""
@@ -95,7 +104,7 @@ class NamedBarrier:
     turn: int = 0
     threads: int = 0
     arrived: int = 0
-    gate: Gate | None = None
+    gate: Gate | Election | None = None
     owner: Team | None = None
     teams: set[Team] = field(default_factory=set)
     halves: dict[int, list[Agent]] = field(default_factory=dict)
@@ -140,6 +149,28 @@ class GridBarrier:
     team: Team | None = None
     arrived: int = 0
     waiting: list[Agent] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Round:
+    """CTAs that come to one integer of a semaphore, the last of which is elected.
+
+    Parameters
+    ----------
+    asked : Election or None
+        What the first of them has said.
+    came : list of int
+        Who is there, counted among the CTAs that run together.
+    seen : list of Clock
+        What each of them knew.
+    over : dict of column to time, or None
+        When which threads of the elected CTA went on, in the last round; None in the first round.
+    """
+
+    asked: Election | None = None
+    came: list[int] = field(default_factory=list)
+    seen: list[Clock] = field(default_factory=list)
+    over: dict[int, int] | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fuser import kernel_ir as kir
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Groups, place
-from oracles.machine_meet import GRID, REGISTERS, TURN
+from oracles.machine_grid import GRID, TURN
+from oracles.machine_meet import REGISTERS
 from oracles.machine_run import Run
 from oracles.verdict import Finding
 
@@ -29,11 +30,17 @@ def judge_end(run: Run) -> None:
             _error(run, agent.block, "collective", agent.name, says)
             break
     _in_flight(run)
-    for (name, index), counter in sorted(run.meetings.counters.items()):
+    for (name, index), counter in sorted(run.semaphores.counters.items()):
         run.checked += 1
         if counter.value:
             says = f"it is {counter.value} at the end; the next launch expects 0"
             _error(run, run.blocks[0], "semaphore", f"{name}[{index}]", says)
+    for (name, index), here in sorted(run.semaphores.rounds.items()):
+        run.checked += 1
+        if here.asked is not None:
+            says = f"{len(here.came)} of {here.asked.ctas} CTAs have come at the end, and none is "
+            says += "the last; the next launch expects 0"
+            _error(run, run.blocks[here.came[0]], "semaphore", f"{name}[{index}]", says)
     run.checked += len(machine.agents)
 
 

@@ -1,4 +1,4 @@
-"""Where threads meet: warps, named barriers, clusters, semaphores, and the pool of registers.
+"""Where threads of a CTA or a cluster meet: warps, named barriers, clusters, and their registers.
 
 Source: PTX ISA, "bar / barrier", "barrier.cluster", "setmaxnreg", "bar.warp.sync".
 """
@@ -9,24 +9,14 @@ import numpy as np
 
 from fuser import kernel_ir as kir
 from oracles.machine import Machine
-from oracles.machine_agent import WRITE_DONE, Agent, Violation
-from oracles.machine_barrier import (
-    REACH,
-    ClusterBarrier,
-    Counter,
-    Gate,
-    GridBarrier,
-    NamedBarrier,
-)
+from oracles.machine_agent import Agent, Violation
+from oracles.machine_barrier import ClusterBarrier, Election, Gate, NamedBarrier
 from oracles.machine_clock import CAUSE, ORDER, join, join_cause
+from oracles.machine_grid import GRID, Semaphores
 from oracles.machine_unroll import Event
 
 REGISTERS = "registers"
 """Begins the text of an agent that waits for registers."""
-TURN = "turn"
-"""Begins the text of an agent that waits for a semaphore."""
-GRID = "CTAs at"
-"""Begins the text of an agent that waits for other CTAs."""
 LEAST, MOST, UNIT = 24, 256, 8
 """Registers per thread that `setmaxnreg` accepts, and of what they are multiples."""
 
@@ -36,16 +26,13 @@ class Meetings:
 
     Parameters
     ----------
-    counts : dict of str to int
-        Integers of every semaphore at this launch.
-    drained : tuple of str
-        Tensors whose copies must be performed before a release: other CTAs access them.
+    semaphores : Semaphores
+        By which CTAs learn of each other.
     """
 
-    def __init__(self, machine: Machine, counts: dict[str, int], drained: frozenset[str]) -> None:
+    def __init__(self, machine: Machine, semaphores: Semaphores) -> None:
         self.machine = machine
-        self.counts = counts
-        self.drained = drained
+        self.semaphores = semaphores
         fresh = machine.columns.fresh
         self.named = [
             {n: NamedBarrier(n, machine.column(), fresh()) for n in machine.named_numbers}
@@ -53,8 +40,6 @@ class Meetings:
         ]
         clusters = machine.ctas // machine.kernel.cluster
         self.clusters = [ClusterBarrier(fresh(), fresh()) for _ in range(clusters)]
-        self.counters: dict[tuple[str, int], Counter] = {}
-        self.grids: dict[tuple[str, int], GridBarrier] = {}
         self.free = [0] * machine.ctas
         self._changes: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for agent in machine.agents:
@@ -116,7 +101,7 @@ class Meetings:
         event: Event,
         number: int,
         threads: int,
-        gate: Gate | None,
+        gate: Gate | Election | None,
         *,
         wait: bool,
     ) -> bool:
@@ -162,8 +147,9 @@ class Meetings:
         return not wait
 
     def _complete(self, b: NamedBarrier) -> None:
-        if b.gate is not None and not self._opens(b, b.gate):
+        if isinstance(b.gate, Gate) and not self.semaphores.opens(b, b.gate):
             return
+        skips = isinstance(b.gate, Election) and not self.semaphores.elects(b, b.gate)
         b.turn += 1
         b.acc[ORDER : CAUSE + 1, b.column] = b.turn
         waiting, b.waiting = b.waiting, []
@@ -171,121 +157,25 @@ class Meetings:
             join(agent.clock, b.acc)
             agent.joined = agent.now
             agent.tick()
+            agent.pc += agent.program[agent.pc].body if skips else 0
             self.machine.wake(agent, passed=True)
         b.acc[:] = 0
         b.arrived, b.gate = 0, None
 
     # --- semaphores -----------------------------------------------------------------------------
 
-    def counter(self, name: str, index: int) -> Counter:
-        """Return one integer of a semaphore."""
-        if not 0 <= index < self.counts[name]:
-            has = self.counts[name]
-            raise Violation("bounds", f"{name} has {has} integers, none of number {index}")
-        return self.counters.setdefault((name, index), Counter())
-
-    def _opens(self, b: NamedBarrier, gate: Gate) -> bool:
-        """Look at a semaphore for a CTA all of whose threads are waiting for its turn."""
-        agents = b.waiting
-        counter = self.counter(*gate.semaphore)
-        name = "{}[{}]".format(*gate.semaphore)
-        other = counter.value != gate.turn or counter.cta not in (-1, agents[0].cta)
-        if other and self.machine.kernel.residency == "any":
-            raise Violation(
-                "residency",
-                f"CTA {agents[0].block} waits for turn {gate.turn} of {name}, which another CTA "
-                'gives; with residency "any" that CTA may never run',
-            )
-        if counter.value != gate.turn:
-            counter.waiting.append(b)
-            for agent in agents:
-                agent.blocked = f"{TURN} {gate.turn} of {name} (now {counter.value})"
-            return False
-        if counter.cause is None:
-            return True
-        join_cause(b.acc, counter.cause)
-        cluster = self.machine.kernel.cluster
-        need = kir.Scope.GPU
-        if counter.cta == agents[0].cta:
-            need = kir.Scope.CTA
-        elif counter.cta // cluster == agents[0].cta // cluster:
-            need = kir.Scope.CLUSTER
-        seen = counter.fences.get(need)
-        if counter.seen is not None and REACH[counter.scope] >= REACH[need]:
-            seen = counter.seen
-        if seen is not None and REACH[gate.scope] >= REACH[need]:
-            join(b.acc, seen)
-        elif seen is not None:
-            for agent in agents:
-                agent.weak.append((need, seen))
-        return True
-
     def release(self, agent: Agent, stmt: kir.BlockSerializeRelease, event: Event) -> None:
         """Store the next turn, and let in who waits for it."""
-        name = f"{stmt.semaphore.name}[{event.slot}]"
-        if agent.mult > 1:
-            raise Violation("collective", f"{agent.mult} threads release {name}; one has to")
-        counter = self.counter(stmt.semaphore.name, event.slot)
-        if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
-            says = f"nothing orders this release of {name} after the last one"
-            raise Violation("semaphore", says)
-        self._drained(agent, f"{name} is released")
-        counter.value, counter.scope = event.parity, stmt.scope
-        counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
-        counter.cause = agent.clock.copy()
-        counter.seen = None if stmt.relaxed else counter.cause
-        counter.fences = dict(agent.fences)
-        agent.tick()
-        waiting, counter.waiting = counter.waiting, []
-        for b in waiting:
+        for b in self.semaphores.release(agent, stmt, event):
             self._complete(b)
-
-    def _drained(self, agent: Agent, what: str) -> None:
-        """Demand that no copy that this thread knows of is on its way to other CTAs."""
-        for flight in self.machine.issued:
-            match flight.event.stmt:
-                case kir.TmaStore(dst) | kir.TmaReduce(dst):
-                    known = agent.clock[CAUSE, flight.issuer.by] >= flight.issued
-                    done = agent.clock[ORDER, flight.by] >= flight.base + WRITE_DONE
-                    shared = dst.tensor.name in self.drained
-                    if flight.issuer.cta == agent.cta and shared and known and not done:
-                        says = f"{what} while a copy to {dst.tensor.name} is in flight"
-                        raise Violation("drain", says)
-                case _:
-                    pass
 
     def grid_sync(self, agent: Agent, event: Event, semaphore: kir.Semaphore, number: int) -> None:
         """Stay until all threads of all CTAs that meet at an integer are here."""
-        kernel, ctas = self.machine.kernel, event.parity
-        name = f"{semaphore.name}[{event.slot}]"
-        self.counter(semaphore.name, event.slot)
         if event.elected:
+            name = f"{semaphore.name}[{event.slot}]"
             raise Violation("collective", f"{GRID} {name} meet with all threads of a role")
         self.named[agent.cta][number].use(event.team, whole=True)
-        if ctas > 1 and kernel.residency == "any":
-            says = f'{ctas} CTAs meet at {name}; with residency "any" some may never run'
-            raise Violation("residency", says)
-        self._drained(agent, f"CTAs meet at {name}")
-        b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
-        if b.arrived and (b.ctas, b.team) != (ctas, event.team):
-            says = f"{b.ctas} and {ctas} CTAs are to meet at {name}, the same role of each"
-            raise Violation("collective", says)
-        b.ctas, b.team = ctas, event.team
-        b.arrived += agent.mult
-        b.waiting.append(agent)
-        threads = ctas * event.team.warps * kir.WARP
-        self.machine.block(agent, f"{GRID} {name} ({b.arrived} of {threads} threads)")
-        if b.arrived < threads:
-            return
-        waiting, b.waiting, b.arrived = b.waiting, [], 0
-        acc = self.machine.columns.fresh()
-        for one in waiting:
-            join(acc, one.clock)
-        for one in waiting:
-            join(one.clock, acc)
-            one.joined = one.now
-            one.tick()
-            self.machine.wake(one, passed=True)
+        self.semaphores.grid_sync(agent, event, semaphore)
 
     # --- clusters -------------------------------------------------------------------------------
 

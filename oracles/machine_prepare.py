@@ -11,11 +11,11 @@ from oracles.machine import traits
 from oracles.machine_access import Geometry, View, view
 from oracles.machine_agent import Agent, Warp
 from oracles.machine_clock import fresh
+from oracles.machine_expr import compile_expr
 from oracles.machine_tile import halves
 from oracles.machine_unroll import (
     Event,
     Position,
-    compile_expr,
     compile_kernel,
     position,
     role_nodes,
@@ -136,6 +136,7 @@ class Prepared:
                                 kir.BlockSerializeWait(s)
                                 | kir.BlockSerializeRelease(s)
                                 | kir.GridSync(s)
+                                | kir.ElectLast(s)
                             ):
                                 places.add((s.name, event.slot))
                             case _:

@@ -12,8 +12,9 @@ from oracles.machine import GROUPS, Machine
 from oracles.machine_access import Tensors
 from oracles.machine_agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, Step, Violation
 from oracles.machine_agent import place as place_of
-from oracles.machine_barrier import Gate
+from oracles.machine_barrier import Election, Gate
 from oracles.machine_copy import Copies
+from oracles.machine_grid import Semaphores
 from oracles.machine_meet import Meetings
 from oracles.machine_memory import Memory
 from oracles.machine_ops import Array
@@ -66,7 +67,8 @@ class Run:
         self.machine = machine = Machine(kernel, prepared.traits, agents, self._warn)
         self.phases = Phases(machine)
         drained = frozenset(kernel.workspaces) | prepared.geometry.read
-        self.meetings = Meetings(machine, prepared.counts, drained)
+        self.semaphores = Semaphores(machine, prepared.counts, drained)
+        self.meetings = Meetings(machine, self.semaphores)
         self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
         self.copies = Copies(machine, self.phases, self.memory)
         self.cores = Tensorcores(machine, self.meetings, self.memory)
@@ -250,6 +252,11 @@ class Run:
             case kir.BlockSerializeRelease():
                 self.meetings.release(agent, stmt, event)
                 self._note(agent, event)
+            case kir.ElectLast(semaphore, barrier=number):
+                self._note(agent, event)
+                election = Election((semaphore.name, event.slot), event.parity, event.team)
+                threads = event.team.warps * kir.WARP
+                return self.meetings.arrive(agent, event, number, threads, election, wait=True)
             case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
                 self.meetings.grid_sync(agent, event, semaphore, number)

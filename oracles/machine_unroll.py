@@ -1,71 +1,18 @@
 """A Kernel laid out in time: the exact statements each kind of thread executes in one CTA.
 
 Trip counts, guards, slots and parities depend on launch parameters and loop indices only, so
-the whole program of a thread is known before anything runs.  The simulator's own evaluator of
-expressions is here.
+the whole program of a thread is known before anything runs; of an `ElectLast`, how far a CTA that
+is not the last jumps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel_text import numbered
-
-Env = dict[str, int]
-Value = Callable[[Env], int]
-"""An expression made into a function of its variables."""
-
-
-class BadExpression(Exception):
-    """An expression was evaluated outside its contract (negative dividend, divisor below 1)."""
-
-
-def compile_expr(expr: Expr) -> Value:
-    """Return a function that evaluates `expr`."""
-    match expr:
-        case int():
-            return lambda env: expr
-        case Var(name):
-            return lambda env: env[name]
-        case Op(kind, a, b):
-            return _binary(kind, compile_expr(a), compile_expr(b), expr)
-
-
-def _binary(kind: Kind, f: Value, g: Value, expr: Op) -> Value:
-    match kind:
-        case Kind.ADD:
-            return lambda env: f(env) + g(env)
-        case Kind.SUB:
-            return lambda env: f(env) - g(env)
-        case Kind.MUL:
-            return lambda env: f(env) * g(env)
-        case Kind.FLOORDIV | Kind.MOD:
-            return _division(kind, f, g, expr)
-        case Kind.MIN:
-            return lambda env: min(f(env), g(env))
-        case Kind.MAX:
-            return lambda env: max(f(env), g(env))
-        case Kind.LT:
-            return lambda env: int(f(env) < g(env))
-        case Kind.LE:
-            return lambda env: int(f(env) <= g(env))
-        case Kind.EQ:
-            return lambda env: int(f(env) == g(env))
-        case Kind.AND:
-            return lambda env: int(f(env) != 0 and g(env) != 0)
-
-
-def _division(kind: Kind, f: Value, g: Value, expr: Op) -> Value:
-    def divide(env: Env) -> int:
-        a, b = f(env), g(env)
-        if a < 0 or b < 1:
-            raise BadExpression(f"`{expr}` is {a} {kind.value} {b}; C++ and Python differ there")
-        return a // b if kind is Kind.FLOORDIV else a % b
-
-    return divide
+from oracles.machine_expr import Env, Value, compile_expr
 
 
 @dataclass(eq=False, slots=True)
@@ -95,6 +42,8 @@ class Event:
         is the same for every thread.
     base : int
         Flat position of the box's origin, set with `below`.
+    body : int
+        Of an `ElectLast`: how many events its body is, which CTAs that are not the last leave out.
     """
 
     line: int
@@ -111,6 +60,7 @@ class Event:
     elected: bool
     below: tuple[int, ...] | None = None
     base: int = 0
+    body: int = 0
 
     @property
     def first_warp(self) -> int:
@@ -170,6 +120,7 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             | kir.BlockSerializeWait(_, slot, parity)
             | kir.BlockSerializeRelease(_, slot, parity)
             | kir.GridSync(_, slot, parity)
+            | kir.ElectLast(_, slot, parity)
         ):
             node.slot, node.parity = compile_expr(slot), compile_expr(parity)
         case kir.TmaLoad(dst, src, _, slot, multicast):
@@ -323,6 +274,14 @@ class _Walk:
                 case kir.Elect(per):
                     if self._elected(per, role):
                         self.body(node.body, trip, team, role, elected=True)
+                case kir.ElectLast():
+                    event = _event(node, env, trip, team, elected=elected)
+                    self.out.append(event)
+                    begin = len(self.out)
+                    self.body(node.body, trip, team, role, elected=elected)
+                    event.body = len(self.out) - begin
+                    for name in _carried_out(node):
+                        env.pop(name, None)
                 case _:
                     self.out.append(_event(node, env, trip, team, elected=elected))
         for name, value in outer.items():
@@ -338,6 +297,13 @@ class _Walk:
                 return role in self.where.groups
             case kir.Per.WARP:
                 return True
+
+
+def _carried_out(node: Node) -> set[str]:
+    """Return the variables of bodies around it to which the body of a statement assigns."""
+    inside = [below.stmt for below in _every(node.body)]
+    own = {stmt.var.name for stmt in inside if isinstance(stmt, kir.Let)}
+    return {stmt.var.name for stmt in inside if isinstance(stmt, kir.Assign)} - own
 
 
 def _restore(env: Env, name: str, value: int | None) -> None:

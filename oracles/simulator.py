@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fuser import kernel_ir as kir
 from fuser.program import Program
+from oracles.machine_expr import BadExpression, Unsettled
 from oracles.machine_launch import Launch as Launch
 from oracles.machine_launch import Stage, chain, run_chain
 from oracles.machine_ops import Array
 from oracles.machine_prepare import unsupported
 from oracles.machine_schedule import STRATEGIES
 from oracles.machine_shrink import Fails, shrink
-from oracles.machine_unroll import BadExpression
 from oracles.machine_witness import witness_of
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
@@ -222,6 +222,8 @@ def _judge(
         if isinstance(stages, str):
             return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"launch: {stages}")
         return _search(stages, seeds, policy, schedule)
+    except Unsettled as unsettled:
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {unsettled}")
     except BadExpression as bad:
         finding = Finding("bounds", f"kernel {kernel.name}", str(bad))
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))

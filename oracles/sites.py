@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel_text import line, numbered
-from oracles.arithmetic import UnsupportedError, replace_tree
+from oracles.arithmetic import replace_tree
 
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
@@ -183,9 +183,7 @@ class _Reader:
                 case kir.Elect(per, inner):
                     self.body(inner, replace(place, threads=_elected(place, per)), lets)
                 case kir.ElectLast():
-                    number, many = substitute(stmt.index, lets), substitute(stmt.ctas, lets)
-                    self._alike(stmt, number, lets)
-                    self._branch(stmt.body, place, lets, eq(_number(number, many) + 1, many))
+                    self._last(stmt, place, lets)
                 case _ if isinstance(stmt, _DATA) and place.threads:
                     self.sites.append(
                         Site(
@@ -201,23 +199,24 @@ class _Reader:
                 case _:
                     pass
 
-    def _alike(self, stmt: kir.ElectLast, index: Expr, lets: Mapping[Var, Expr]) -> None:
-        """Demand that a body accesses the same whichever CTA is the last: any stands for it.
+    def _last(self, stmt: kir.ElectLast, place: _Place, lets: Mapping[Var, Expr]) -> None:
+        """Let one CTA of those that come to an integer stand for whichever is the last.
 
-        Raises
-        ------
-        UnsupportedError
-            If a box lies elsewhere for another CTA of the same index.
+        Where a box lies elsewhere for each of them, they are all taken to access it: nobody knows
+        which one does, and so neither which part of an output is written.
         """
-        inside = _Reader(self.kernel)
-        inside.body(stmt.body, _Place((), (), frozenset({0}), frozenset({0}), 0), lets)
-        for site in inside.sites:
+        index, ctas = substitute(stmt.index, lets), substitute(stmt.ctas, lets)
+        one = eq(_number(index, ctas) + 1, ctas)
+        first = len(self.sites)
+        self._branch(stmt.body, place, lets, one)
+        for at, site in enumerate(self.sites[first:], first):
             box = touches(site.stmt)
             exprs = [] if box is None else [site.plain(e) for e in (*box.origin, *box.limit)]
-            for expr in exprs:
-                if kir.BLOCK in variables(expr if index == 0 else replace_tree(expr, index, INDEX)):
-                    says = "lies elsewhere for each CTA that may be the last"
-                    raise UnsupportedError(f"{site.where}: {says}")
+            apart = (e if index == 0 else replace_tree(e, index, INDEX) for e in exprs)
+            if box is not None and any(kir.BLOCK in variables(e) for e in apart):
+                told = tuple(guard for guard in site.guards if guard != one)
+                open_ = (eq(MOVING, 1),) if box.tensor.name in self.kernel.outputs else ()
+                self.sites[at] = replace(site, guards=(*told, *open_))
 
     def _branch(
         self, body: tuple[kir.Stmt, ...], place: _Place, lets: Mapping[Var, Expr], test: Expr

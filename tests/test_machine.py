@@ -13,7 +13,7 @@ from kernels import NBYTES, T0, T1, WARPS, X, Y, add, box
 from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Kind, Op, Var
-from oracles.machine_unroll import BadExpression, compile_expr
+from oracles.machine_expr import BadExpression, compile_expr
 from oracles.simulator import Launch, search
 from oracles.verdict import Status, Verdict
 

@@ -6,6 +6,7 @@ from fuser import kernel_ir as kir
 from fuser.program import Program
 from litmus import (
     aliases,
+    arrivals,
     bugs,
     bugs_matmul,
     bulk,
@@ -39,8 +40,8 @@ from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings, bugs,
-    bugs_matmul, found,
+    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings,
+    arrivals, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
