@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser.fusion_ir import FusionDefinition
-from fuser.params import PointwiseParams
+from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_scheduler import (
     ReductionTiling,
+    lanes_together,
+    meeting_refusal,
+    meets_by_tma,
+    not_added,
     reduction_tiling,
 )
 from fuser.segment import Segment, segments
@@ -81,3 +87,48 @@ def test_everything_reduced_leaves_one_element() -> None:
 def test_without_neighbours_rows_are_reduced() -> None:
     """Any order is as good."""
     assert tiles(2, [1], gaps=[False, False]).along
+
+
+SHARED = ReductionParams((4, 64), 4, 2, None, "direct", "direct", splits=2)
+
+
+def test_tma_is_asked_for_where_somebody_is_to_be_met() -> None:
+    """One CTA a tile meets nobody, and threads add up what they are to."""
+    asked = replace(SHARED, meet="tma")
+    assert meets_by_tma(asked)
+    assert not any(map(meets_by_tma, (PARAMS, SHARED, replace(asked, splits=1))))
+
+
+def test_lanes_leave_parts_for_tma() -> None:
+    """A power of two of them, 32 at most; to TMA they leave a multiple of four parts."""
+    asked = replace(SHARED, meet="tma")
+    vectors = (1, 2, 3, 4, 6, 12, 16, 96, 128, 2048)
+    assert [lanes_together(n, SHARED) for n in vectors] == [1, 2, 1, 4, 2, 4, 16, 32, 32, 32]
+    found = [lanes_together(n, asked) for n in vectors]
+    assert found == [0, 0, 0, 1, 0, 1, 4, 8, 32, 32]
+    assert all(n // lanes % 4 == 0 for n, lanes in zip(vectors, found, strict=True) if lanes)
+
+
+def test_only_sums_are_added() -> None:
+    """By the type in which they are added up, not that of the result."""
+    assert not_added(segment(2, [1]).domain) is None
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "f16")
+    fd.add_output(fd.ops.mean(x, [1]))
+    fd.add_output(fd.ops.sum(fd.ops.cast(x, "f64"), [1]))
+    (one,) = segments(fd.fusion())
+    says = not_added(one.domain)
+    assert says is not None
+    assert says.endswith("is a sum in f64")
+
+
+def test_a_box_bounds_the_results_of_a_tile() -> None:
+    """256 columns of them, or rows."""
+    for dims, tile, larger in (([0], (1, 256), (1, 512)), ([1], (256, 16), (512, 16))):
+        params = replace(SHARED, meet="tma", tile=tile, warps=16)
+        wide = replace(params, tile=larger)
+        domain = segment(2, dims).domain
+        assert meeting_refusal(reduction_tiling(domain, params), params) is None
+        says = meeting_refusal(reduction_tiling(domain, wide), wide)
+        assert says is not None
+        assert "a TMA box has 256" in says
