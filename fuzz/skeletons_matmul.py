@@ -25,7 +25,7 @@ from fuzz.skeletons_tile import Pattern, Start
 
 N, K = 16, 16
 """Columns and depth of every tile."""
-TILES = 3
+TILES = 2
 """Tiles of a launch whose CTAs share them, at most."""
 EVEN = 64
 """Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""

@@ -123,13 +123,12 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
 def _lasts(kernel: kir.Kernel, family: Family, many: int) -> list[int]:
     """Return the places of the CTAs that are followed as the last one to come.
 
-    Those before the largest number that a place is compared with, one beyond it, and the last
-    place.  Any other one does the same as the one beyond, and is ordered alike with all others:
-    they do not wait for it, and it knows the same of each.  What it reads of one of them another
-    last CTA reads of it, too; and what it has written itself it knows better.
+    Those up to the largest number that a condition compares a place with, the first two at least,
+    and the last place.  Any other CTA does the same as one of them, and stands to all others as it
+    does: they do not wait for it, and it knows the same of each.  What it reads of one of them
+    another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
     """
-    numbered = largest(kernel, family) - 2
-    return sorted({*range(min(numbered, many)), many - 1})
+    return sorted({*range(min(max(_numbers(kernel, family)) + 1, many)), many - 1})
 
 
 def _told(kernel: kir.Kernel, elected: tuple[int, ...], place: int) -> Mapping[Expr, Expr]:
@@ -238,6 +237,11 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
 
     The first, the last and two in the middle, beyond every number that a place is compared with.
     """
+    return max(*_numbers(kernel, family), *_apart(kernel, family)) + 3
+
+
+def _numbers(kernel: kir.Kernel, family: Family) -> list[int]:
+    """Return the numbers that conditions compare a place with, 1 at least."""
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
     numbers = [1]
     for stmt in kernel.walk():
@@ -259,7 +263,7 @@ def largest(kernel: kir.Kernel, family: Family) -> int:
                 tests += [asked.a, asked.b]
             else:
                 numbers += _compared(asked, family)
-    return max(*numbers, *_apart(kernel, family, lets)) + 3
+    return numbers
 
 
 def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
@@ -282,11 +286,12 @@ def _compared(expr: Expr, family: Family) -> list[int]:
     return [abs(constant), *_inside(parts)]
 
 
-def _apart(kernel: kir.Kernel, family: Family, lets: Mapping[Var, Expr]) -> Iterator[int]:
+def _apart(kernel: kir.Kernel, family: Family) -> Iterator[int]:
     """Yield how many places further boxes lie than those that begin where a CTA's place says.
 
     A box that lies at a number of its own is in the place of one CTA, whoever accesses it.
     """
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
     stops = {s.index: s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)}
     yield 0
     steps: dict[tuple[str, int], int] = {}
