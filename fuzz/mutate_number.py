@@ -59,8 +59,8 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
             part = threads - kir.WARP // 2
             yield f"threads {part}, part of a warp", replace(stmt, threads=part), "H73"
         case kir.ElectLast():
-            for by in (-1, 1):
-                yield f"ctas {by:+d}", replace(stmt, ctas=stmt.ctas + by), "H80"
+            yield "ctas -1", replace(stmt, ctas=stmt.ctas - 1), "H80"
+            yield "ctas +1", replace(stmt, ctas=stmt.ctas + 1), "H80"
         case _:
             pass
 

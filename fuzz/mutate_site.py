@@ -240,6 +240,8 @@ def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
                 used = variables(condition)
             case kir.Role() | kir.Elect():
                 used = frozenset()
+            case kir.ElectLast():
+                used = variables(stmt.index) | variables(stmt.ctas)
             case _:
                 used = frozenset(parts(stmt, Var))
         if not used <= scope or not all(_closed(b, inner_scope) for b in kir.bodies(stmt)):

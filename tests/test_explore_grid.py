@@ -127,6 +127,21 @@ def test_nobody_is_the_last_of_none() -> None:
     assert kinds(arriving(ctas=s - 3)) == {"semaphore"}
 
 
+def test_the_same_role_of_every_cta_comes() -> None:
+    """CTA 0 by its first two warps, the others by their last two."""
+
+    def role(first: int) -> kir.Role:
+        tile = load(MINE, box(XS, kir.BLOCK))
+        elected = kir.ElectLast(PAIR, 0, s, (*SUM, OUT), 1 + first)
+        return kir.Role(f"from{first}", first, 2, (tile, PUT, elected))
+
+    body: Body = (kir.IfThenElse(eq(kir.BLOCK, 0), (role(0),), (role(2),)),)
+    made = replace(ctas_of(), threads=128, body=body)
+    assert kinds(made, ctas=2) == {"collective"}
+    assert not kinds(made, ctas=1)
+    assert not kinds(replace(made, body=(role(2),)), ctas=2)
+
+
 def test_single_lanes_cannot_come() -> None:
     """All threads of the role ask."""
     assert kinds(arriving("put alone")) == {"collective"}

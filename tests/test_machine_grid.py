@@ -172,6 +172,21 @@ def test_a_witness_tells_of_the_integer() -> None:
 # --- what is laid out ahead ---------------------------------------------------------------------
 
 
+def test_the_same_role_of_every_cta_comes() -> None:
+    """CTA 0 by its first two warps, the others by their last two."""
+
+    def role(first: int) -> kir.Role:
+        tile = load(MINE, box(XS, kir.BLOCK))
+        elected = kir.ElectLast(PAIR, 0, s, (*SUM, OUT), 1 + first)
+        return kir.Role(f"from{first}", first, 2, (tile, PUT, elected))
+
+    body: Body = (kir.IfThenElse(eq(kir.BLOCK, 0), (role(0),), (role(2),)),)
+    made = replace(two_integers(), threads=128, body=body)
+    assert judged(made, ctas=2) == {"collective"}
+    assert not judged(made, ctas=1)
+    assert not judged(replace(made, body=(role(2),)), ctas=2)
+
+
 def test_single_lanes_cannot_come() -> None:
     """All threads of the role ask; here those of one warp each send one."""
     made = arriving("put alone")

@@ -1,6 +1,7 @@
 """Operators on numbers: off by one, by a role, in the wrong variable, or late."""
 
 import kernels
+from litmus.arrivals import arriving
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
@@ -101,3 +102,13 @@ def test_a_late_fault_is_early_enough_for_nobody() -> None:
         assert simulator.search(mutant.kernel, launch, schedules=2).status is Status.PASS
     launch = simulator.Launch(1, {"R": 4 * 44, "C": 64, "pitch": 64})
     assert simulator.search(mutant.kernel, launch, schedules=6).status is Status.FAIL
+
+
+def test_another_number_of_ctas_is_counted() -> None:
+    """One is elected too early, or none."""
+    found = texts(arriving(), "count")
+    assert {change.split(" line")[0] for change in found if "ctas" in change} >= {
+        "ctas -1",
+        "ctas +1",
+    }
+    assert any("of (s - 1) ctas" in words for words in found.values())

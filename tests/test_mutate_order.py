@@ -1,6 +1,7 @@
 """Operators on order: the statement goes where the change says, executed by the same threads."""
 
 import kernels
+from litmus.arrivals import arriving, in_a_role
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
@@ -60,3 +61,16 @@ def test_two_elections_become_one() -> None:
     assert store < wait
     wait, send, store = order(early, "async_await", "T1", "S1")
     assert wait < send < store
+
+
+def test_ctas_come_not_at_all_twice_and_by_another_barrier() -> None:
+    """An election of the last CTA counts, and its threads join by a number."""
+    kernel = in_a_role(arriving(inside="sum join out"))
+    election = "elect the last at turns[0] of s ctas, barrier 1"
+    assert any(f": {election}" in change for change in changes(kernel, "drop"))
+    (twice,) = (lines for change, lines in changes(kernel, "twice").items() if election in change)
+    assert twice.count(election) == 2
+    hoisted = changes(kernel, "hoist")
+    assert any(change.startswith("barrier 2") and election in change for change in hoisted)
+    swapped = changes(kernel, "swap")
+    assert any(election in change for change in swapped)

@@ -1,6 +1,7 @@
 """Operators on who and where: other threads, other bytes, a semaphore left dirty."""
 
 import kernels
+from litmus.arrivals import arriving, in_a_role
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
@@ -83,3 +84,16 @@ def test_what_shares_bytes_is_not_swizzled() -> None:
     for mutant in mutants(kernel, "alias"):
         if " lies on " in mutant.change:
             assert accepted(mutant.kernel), mutant.change
+
+
+def test_the_body_of_the_last_cta_goes_to_every_one_and_to_none() -> None:
+    """Counted or not; and one thread asks for all of them."""
+    found = texts(in_a_role(arriving(inside="sum join out")), "role")
+    every = next(c for c in found if c.startswith("by every CTA"))
+    assert "last at" in found[every]
+    bare = next(c for c in found if c.startswith("not counted, by every CTA"))
+    assert "last at" not in found[bare]
+    none = next(c for c in found if c.startswith("by none"))
+    assert "Y[" in found[every]
+    assert "= store(total" not in found[none]
+    assert any(c.startswith("asked by one thread") for c in found)
