@@ -30,7 +30,7 @@ from oracles import prover
 from oracles.verdict import Status
 
 LAST = replace(SCATTER, meet="last")
-PRODUCTS = {
+PRODUCTS: dict[str, MatmulParams | AmpereParams] = {
     "pipelined": LAST,
     "all columns": replace(LAST, columns=16),
     "roles": replace(ROLES, meet="last", columns=8),
