@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from math import ceil, prod
+from math import ceil, prod, sqrt
 
 from fuser.arch import SM_90A
 from fuser.domain import Domain
@@ -46,9 +46,9 @@ BYTES_PER_US = 4.3e6
 STEP_US = 1.0
 """A CTA's step.  Measured on an H200: sums of columns by 128 CTAs of 32 x 64 take 1054 us, in 1024
 steps."""
-RING_STEP_US = 0.35
-"""A step of 64 rows that TMA brings, all of its warps at once.  Measured on an H200: sums of 64
-columns over 131072 rows take 704 us by a CTA of 2 warps."""
+RING_STEP_US = 0.5
+"""A step of 64 rows that TMA brings, all of its warps at once.  Measured on an H200: 0.35 for sums
+(64 columns over 131072 rows by a CTA of 2 warps take 704 us), 0.6 for absolute maxima."""
 RING_ROWS, RING_BYTES = 64, 65_536
 """Rows of a tile, and bytes of its ring: two CTAs have an SM, which is enough for its memory."""
 RING_COLUMNS = 256
@@ -146,6 +146,11 @@ class _Work:
         walked = waves * ceil(self.steps / splits) * self.step_us
         moved = self.nbytes / BYTES_PER_US
         both = float((walked**SHARP + moved**SHARP) ** (1 / SHARP))
+        # SMs with a CTA more than others are late.  Measured on an H200: columns of 32768 x 8192 by
+        # 192 CTAs take 138 us, by 128 or 256 of them 128 and 132; absolute maxima 191, 160 and 145.
+        ctas = self.tiles * splits
+        if ctas > SM_90A.sms:
+            both *= sqrt(ceil(ctas / SM_90A.sms) * SM_90A.sms / ctas)
         if meet == "last":
             return both + (LAST_US + splits * EACH_US if splits > 1 else 0)
         return both + (splits - 1) * TURN_US
