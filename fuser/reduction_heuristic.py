@@ -98,8 +98,8 @@ def default_reduction_params(
     asked = {tv.meet for tv in (one.tv for one in domain.reductions) if tv.meet is not None}
     meet: Meet = "tma" if asked == {"tma"} else "vectorized" if asked else "last"
     found = [(alone * WORTH, plain, 0)]  # another schedule is taken only if it is faster than that
-    rings = _rings(domain, loops, plain) if by_tma else ()
-    for other in (*_others(fusion, domain, loops, plain), *rings):
+    rings = tuple(_rings(domain, loops, plain)) if by_tma else ()
+    for other in rings or _others(fusion, domain, loops, plain):
         params = _chunked(other) if meet == "tma" and reduces_rows(domain) else other
         work = _work(domain, loops, params)
         # Columns are spread over the GPU already; rows may still have more threads each.
