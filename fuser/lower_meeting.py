@@ -14,11 +14,13 @@ from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv
+from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.matmul_params import MatmulParams
 
 TILE = Var("tile")
 SPLIT, SPLITS = Var("split"), Var("splits")
+GROUPS = Var("groups")
+"""Groups of CTAs that share tiles, where each takes one tile after the other."""
 STAGED = 65_536
 """Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
 BATCH = 64
@@ -71,6 +73,10 @@ class Meeting:
     def tile(self, ctas: int) -> Expr:
         """Return the number of a CTA's tile, or of that of its cluster of so many tiles."""
         return kir.BLOCK // (ctas * self.splits)
+
+    def takers(self, ctas: int) -> Expr:
+        """Return among how many CTAs, or clusters, or groups of CTAs, all tiles are dealt."""
+        return kir.GRID // ctas
 
     def begin(self) -> tuple[kir.Stmt, ...]:
         """Return what a CTA does first."""
@@ -131,7 +137,16 @@ class _Turns(Meeting):
 
     @property
     def variables(self) -> tuple[Var, ...]:
-        return (SPLITS,)
+        return (SPLITS, *self._walking)
+
+    @property
+    def _walking(self) -> tuple[Var, ...]:
+        """How many groups of CTAs there are: a parameter where each takes several tiles."""
+        return (GROUPS,) if self.params.persistent else ()
+
+    @property
+    def _groups(self) -> Expr:
+        return GROUPS if self.params.persistent else self.tiles
 
     @property
     def _neighbours(self) -> bool:
@@ -139,13 +154,19 @@ class _Turns(Meeting):
         return self.params.residency == "co-resident"
 
     def tile(self, ctas: int) -> Expr:
-        return kir.BLOCK % self.tiles if self._neighbours else super().tile(ctas)
+        return kir.BLOCK % self._groups if self._neighbours else super().tile(ctas)
+
+    def takers(self, ctas: int) -> Expr:
+        del ctas
+        return self._groups
 
     def begin(self) -> tuple[kir.Stmt, ...]:
-        number = kir.BLOCK // self.tiles if self._neighbours else kir.BLOCK % self.splits
+        number = kir.BLOCK // self._groups if self._neighbours else kir.BLOCK % self.splits
         return (kir.Let(SPLIT, number),)
 
     def requires(self, grid: tuple[Expr, ...], steps: list[Expr]) -> tuple[Expr, ...]:
+        if self.params.persistent:
+            grid = (eq(kir.GRID, self._groups * self.splits),)
         return (*(n >= 1 for n in self.variables), *grid, *(many >= self.splits for many in steps))
 
     def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
@@ -207,7 +228,7 @@ class _Scatter(_Turns):
 
     @property
     def variables(self) -> tuple[Var, ...]:
-        return ()
+        return self._walking
 
     @property
     def parted(self) -> bool:

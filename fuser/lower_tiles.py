@@ -111,7 +111,7 @@ class TileLowering:
         tiling = self.tiling
         number = self.meeting.tile(self._ctas)
         if self.params.persistent:
-            number = number + TURN * (kir.GRID // self._ctas)
+            number = number + TURN * self.meeting.takers(self._ctas)
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
         down, across = self._lines(tiling.rows), self._lines(tiling.cols)
         rest: Expr = TILE

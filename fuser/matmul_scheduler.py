@@ -185,7 +185,7 @@ def shared(
         return params
     m, n, k = params.tile
     (around, rows, cols), depths = sizes(domain, loops)
-    tiles = around * ceil(rows / m) * ceil(cols / n)
+    tiles = 1 if params.persistent else around * ceil(rows / m) * ceil(cols / n)
     steps = [ceil(depth / k) for depth in depths]
     most = sms // max(tiles, 1) if params.residency == "co-resident" else sms
     splits = max(1, min(params.splits, most, *steps))

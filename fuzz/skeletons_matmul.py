@@ -70,7 +70,7 @@ def _spec(tv: TensorView | Scalar, place: int) -> Spec:
 
 
 def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
-    """Return a launch of one CTA of so many tiles, or else of a CTA a tile; in a cluster, of each.
+    """Return a launch of one CTA of so many tiles, or else of a CTA a tile; or of those sharing it.
 
     `tiles` may be 0 where CTAs are persistent: then one of two CTAs, or clusters, has no tile.
     """
@@ -85,12 +85,13 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
     for tensor in kernel.tensors:
         given |= _strides(tensor, max(sizes))
-    if params.persistent:
-        return kernel.cluster * (1 if tiles else 2), given
+    takers = (1 if tiles else 2) if params.persistent else max(tiles, 1)
     if params.splits > 1 and params.meet != "cluster":
-        if Var("splits") in kernel.params:
-            given["splits"] = many
-        return many * max(tiles, 1), given
+        numbers = {"splits": many, "groups": takers}
+        given |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
+        return many * takers, given
+    if params.persistent:
+        return kernel.cluster * takers, given
     return kernel.cluster * max(tiles, 1), given
 
 
@@ -309,6 +310,22 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_ampere": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
+    ),
+    "split_persistent": Schedule(
+        linear, hopper("pipelined", 2, 1, persistent=True, splits=2, direct=True)
+    ),
+    "split_persistent_tma": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, splits=2, columns=8, meet="tma")
+    ),
+    "split_persistent_scatter": Schedule(
+        linear, hopper("pipelined", 2, 0, persistent=True, splits=2, columns=8, meet="scatter")
+    ),
+    "split_persistent_neighbours": Schedule(
+        linear,
+        hopper("cooperative", 2, 1, persistent=True, splits=2, residency="co-resident"),
+    ),
+    "split_persistent_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N, splits=2)
     ),
     "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
     "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),
