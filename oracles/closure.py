@@ -33,7 +33,7 @@ from fuser.expr import Expr, Kind, Op
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter, assemble
 from oracles.closure_end import ended, stuck
-from oracles.closure_family import Reading, private, readings, single
+from oracles.closure_family import Reading, family_of, private, readings, single
 from oracles.closure_flow import (
     ChoiceError,
     ForkError,
@@ -169,6 +169,8 @@ def opened(
     world.few = few(code)
     world.depth = turn_of_a_ring(code)
     world.follows_turns = reading.together
+    walk = family_of(kernel).walk if world.turns else None
+    world.walk = walk.name if walk is not None else None
     if reading.together:
         world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
     return world

@@ -14,6 +14,14 @@ largest that is read.
 
 Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
 bulk groups that later ones count from; nothing that the loop does is any other CTA's business.
+That holds as well where the loop stands inside one in which they do, of which all trip counts are
+followed: there each of its rounds may be longer than the one that is followed.
+
+Why one family stands for all where CTAs walk from tile to tile: the semaphore's index is then
+`number + t * families`, with t the index of a loop and `0 <= number < families`.  So it is another
+integer for every t and every number, and what one family does with its integers is its own
+business.  In the reading of a family each turn of t has a semaphore of its own, which is 0 until
+somebody releases it (`closure_walk`): that somebody passed the one before says nothing of it.
 """
 
 from __future__ import annotations
@@ -54,8 +62,9 @@ class Reading:
 class Family:
     """Which CTAs share a semaphore, by expressions over `BLOCK`.
 
-    `number` and `place` are the family's and the CTA's in it, `count` how many it has, `stride`
-    what lies between two of it; `alone` says that there is one family only.
+    `number` and `place` are the family's and the CTA's in it, `count` how many it has, `others`
+    what lies between two of it.  `index` is that of its semaphore: its number, or one further with
+    each turn of the loop `walk`.
     """
 
     number: Expr
@@ -63,6 +72,8 @@ class Family:
     count: Expr
     consecutive: bool
     others: Expr = 1
+    index: Expr = 0
+    walk: Var | None = None
 
     def fixed(self, place: int, many: int, equal: tuple[Expr, ...]) -> Mapping[Expr, Expr]:
         """Return what is known of one CTA; `equal` is what is as much as `count`."""
@@ -133,17 +144,18 @@ def family_of(kernel: kir.Kernel) -> Family:
         If that is not known.
     """
     grid = fixed_grid(kernel)
+    moved = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
+    indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, _TURN)}
     if isinstance(grid, int) and grid <= MANY:
-        return Family(0, kir.BLOCK, grid, consecutive=True)
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+        return Family(0, kir.BLOCK, grid, consecutive=True, walk=_common(kernel, indices))
     found: list[Family | None] = []
     for stmt in kernel.walk():
         if isinstance(stmt, _TURN):
-            index = _whole(stmt.index, lets)
-            place = _met(index, stmt) if isinstance(stmt, kir.GridSync) else stmt.turn
-            found.append(_family(kernel, index, _whole(place, lets)))
+            way = _way(kernel, _whole(stmt.index, lets))
+            place = _met(way.number, stmt) if isinstance(stmt, kir.GridSync) else stmt.turn
+            found.append(_family(kernel, way, _whole(place, lets)))
     families = {family for family in found if family is not None}
-    indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, _TURN)}
     if len(families) != 1 or len(indices) != 1:
         raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
     return families.pop()
@@ -166,23 +178,83 @@ def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
         expr = found
 
 
-def _family(kernel: kir.Kernel, index: Expr, turn: Expr) -> Family | None:
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An index `number + walk * stride`; without a walk it stands."""
+
+    index: Expr
+    number: Expr
+    walk: Var | None = None
+    stride: Expr = 0
+
+
+def _way(kernel: kir.Kernel, index: Expr) -> _Way:
+    """Return how an index goes on along a loop.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does so in another way than by equal steps.
+    """
+    constants = {kir.BLOCK, kir.GRID, *kernel.params}
+    if variables(index) <= constants:
+        return _Way(index, index)
+    loops = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    loops -= {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    constant, parts = linear(index)
+    moving = [atom for atom in parts if not variables(atom) <= constants]
+    number: Expr = constant
+    for atom, times in parts.items():
+        number = number + times * atom if atom not in moving else number
+    match moving:
+        case [Var() as walk] if walk in loops and parts[walk] > 0:
+            return _Way(index, number, walk, parts[walk])
+        case [Op(Kind.MUL, Var() as walk, stride) as atom] if walk in loops and parts[atom] == 1:
+            if variables(stride) <= constants - {kir.BLOCK}:
+                return _Way(index, number, walk, stride)
+        case _:
+            pass
+    raise UnsupportedError(f"nothing tells that `{index}` is another integer in every turn")
+
+
+def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
+    """Return the loop along which all CTAs of a launch go from one integer to the next."""
+    try:
+        ways = [_way(kernel, index) for index in indices]
+    except UnsupportedError:
+        return None
+    alike = len(ways) == 1 and not variables(ways[0].number) and isinstance(ways[0].stride, int)
+    return ways[0].walk if alike else None
+
+
+def _family(kernel: kir.Kernel, way: _Way, turn: Expr) -> Family | None:
     """Return the family that an index and a turn speak of."""
-    if not variables(index) & {kir.BLOCK, kir.GRID}:
+    number, walk = way.number, way.walk
+    if not variables(way.index) & {kir.BLOCK, kir.GRID}:
         grid = fixed_grid(kernel)
         count = kir.GRID if grid is None else grid
-        return Family(0, kir.BLOCK, count, consecutive=True)
+        told = walk is None or isinstance(way.stride, int)
+        return Family(0, kir.BLOCK, count, consecutive=True, walk=walk) if told else None
     for part in _parts(turn):
         match part:
-            case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == index:
-                if _divides(kernel, count):
-                    return Family(index, part, count, consecutive=True)
-            case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == index:
+            case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == number:
+                if _divides(kernel, count) and (
+                    walk is None or way.stride in _deals(kernel, count)
+                ):
+                    return Family(number, part, count, True, index=way.index, walk=walk)
+            case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == number:
                 for count in _times(kernel, others):
-                    return Family(index, part, count, consecutive=False, others=others)
+                    if walk is None or way.stride == others:
+                        return Family(number, part, count, False, others, way.index, walk)
             case _:
                 pass
     return None
+
+
+def _deals(kernel: kir.Kernel, count: Expr) -> list[Expr]:
+    """Return what the number of families of so many CTAs goes by."""
+    known = list(_times(kernel, count))
+    return [*known, kir.GRID // count] if eq(kir.GRID % count, 0) in kernel.requires else known
 
 
 def _parts(expr: Expr) -> Iterator[Expr]:
