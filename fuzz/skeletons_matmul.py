@@ -315,7 +315,7 @@ MATMULS: dict[str, Schedule] = {
         linear, hopper("pipelined", 2, 1, persistent=True, splits=2, direct=True)
     ),
     "split_persistent_tma": Schedule(
-        linear, hopper("cooperative", 2, 0, persistent=True, splits=2, columns=8, meet="tma")
+        linear, hopper("cooperative", 2, 0, persistent=True, splits=3, columns=8, meet="tma")
     ),
     "split_persistent_scatter": Schedule(
         linear, hopper("pipelined", 2, 0, persistent=True, splits=2, columns=8, meet="scatter")

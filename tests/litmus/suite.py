@@ -33,14 +33,15 @@ from litmus import (
     spaces,
     sums,
     threads,
+    walks,
     wgmma,
 )
 from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings, bugs,
-    bugs_matmul, found,
+    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings,
+    walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
