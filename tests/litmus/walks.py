@@ -140,6 +140,7 @@ def meetings(
         "get": load(x, box(XM, tile * s + TURN)),
         "put": store(box(WMS, work * s + TURN), x),
         "meet": kir.GridSync(TURNS, index, s),
+        "meet2": kir.GridSync(TURNS, index, s),
         "maybe_meet": kir.IfThenElse(t < 1, (kir.GridSync(TURNS, index, s),)),
         "first": load(total, box(WMS, work * s)),
         "others": kir.ForLoop(u, s - 1, others),
@@ -237,7 +238,7 @@ LITMUS: tuple[Litmus, ...] = (
     legal(
         "ctas_meet_twice_in_every_tile",
         "H80",
-        meetings("get put meet sum meet out", work=NUMBER, index=NUMBER),
+        meetings("get put meet sum meet2 out", work=NUMBER, index=NUMBER),
         "All have read the parts of a tile before anybody stores those of the next.",
         launches=WALKS,
     ),
