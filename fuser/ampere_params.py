@@ -44,7 +44,7 @@ class AmpereParams:
         K tiles that are loaded ahead of the one multiplied, 0..stages-1; 0 with mbarriers, whose
         load role runs ahead by the stages.
     persistent : bool
-        One CTA per SM takes tiles in turn; else one CTA a tile.
+        One CTA per SM takes tiles in turn; else one CTA a tile, or `splits` in both cases.
     raster, columns, prologue
         As in `MatmulParams`.
     splits : int

@@ -22,7 +22,7 @@ from fuser.call import (
 )
 from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
-from fuser.lower_meeting import SPLITS
+from fuser.lower_meeting import GROUPS, SPLITS
 from fuser.lower_reduction import count_of
 from fuser.matmul_params import MatmulParams
 from fuser.params import MAX_SPLITS, PointwiseParams, ReductionParams
@@ -133,15 +133,18 @@ def _bind(
     match schedule:
         case MatmulParams() | AmpereParams():
             params["raster"] = rastered(counts[tiles.walked[-2]], schedule.raster)
-            ctas = prod(cluster)
-            grid = ctas * (min(count, max(sms // ctas, 1)) if schedule.persistent else count)
             sharing = schedule.splits
             if SPLITS in launch.kernel.params:  # else a number of the kernel, chosen to fit
                 steps = counts[tiles.walked[-1] + 1 :]
+                tiles_at_once = 1 if schedule.persistent else max(count, 1)
                 at_once = schedule.residency == "co-resident"
-                most = max(sms // max(count, 1), 1) if at_once else MAX_SPLITS
+                most = max(sms // tiles_at_once, 1) if at_once else MAX_SPLITS
                 sharing = params["splits"] = min(sharing, most, *steps)
-            grid *= sharing
+            ctas = prod(cluster) * sharing
+            takers = min(count, max(sms // ctas, 1)) if schedule.persistent else count
+            if GROUPS in launch.kernel.params:
+                params["groups"] = takers
+            grid = takers * ctas
         case PointwiseParams(ctas_per_sm=many):
             grid = count if many is None else min(count, sms * many)
             if isinstance(schedule, ReductionParams) and schedule.splits > 1:

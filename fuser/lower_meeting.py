@@ -5,25 +5,24 @@ One class for each way; statements come without a single sync.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import gcd, prod
-from typing import ClassVar
 
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv
+from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.matmul_params import MatmulParams
 
 TILE = Var("tile")
 SPLIT, SPLITS = Var("split"), Var("splits")
+GROUPS = Var("groups")
+"""Groups of CTAs that share tiles, where each takes one tile after the other."""
 STAGED = 65_536
 """Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
-BATCH = 64
-"""Registers for sums of other CTAs that a thread loads at a time."""
+
 
 NewBuffer = Callable[[str, DType, tuple[int, ...], int], kir.Buffer]
 
@@ -78,6 +77,10 @@ class Meeting:
         """Return the number of a CTA's tile, or of that of its cluster of so many tiles."""
         return kir.BLOCK // (ctas * self.splits)
 
+    def takers(self, ctas: int) -> Expr:
+        """Return among how many CTAs, or clusters, or groups of CTAs, all tiles are dealt."""
+        return kir.GRID // ctas
+
     def begin(self) -> tuple[kir.Stmt, ...]:
         """Return what a CTA does first."""
         return ()
@@ -124,58 +127,83 @@ class Meeting:
 
 
 @dataclass
-class _Turns(Meeting):
+class Turns(Meeting):
     """One CTA after the other adds its sums to a workspace; the last one goes on."""
 
     @property
     def split(self) -> Expr:
+        """Number of a CTA among those of its tile: a variable of the kernel."""
         return SPLIT
 
     @property
     def splits(self) -> Expr:
+        """CTAs of a tile: a parameter of the kernel."""
         return SPLITS
 
     @property
     def variables(self) -> tuple[Var, ...]:
-        return (SPLITS,)
+        """Parameters of the kernel that say how many they are."""
+        return (SPLITS, *self.walking)
 
     @property
-    def _neighbours(self) -> bool:
+    def walking(self) -> tuple[Var, ...]:
+        """How many groups of CTAs there are: a parameter where each takes several tiles."""
+        return (GROUPS,) if self.params.persistent else ()
+
+    @property
+    def _groups(self) -> Expr:
+        return GROUPS if self.params.persistent else self.tiles
+
+    @property
+    def neighbours(self) -> bool:
         """Whether CTAs of one part of K follow one another, rather than those of one tile."""
         return self.params.residency == "co-resident"
 
     def tile(self, ctas: int) -> Expr:
-        return kir.BLOCK % self.tiles if self._neighbours else super().tile(ctas)
+        """Return the number of the tile that a CTA begins with."""
+        return kir.BLOCK % self._groups if self.neighbours else super().tile(ctas)
+
+    def takers(self, ctas: int) -> Expr:
+        """Return how many groups of CTAs take tiles in turn."""
+        del ctas
+        return self._groups
 
     def begin(self) -> tuple[kir.Stmt, ...]:
-        number = kir.BLOCK // self.tiles if self._neighbours else kir.BLOCK % self.splits
+        """Tell each CTA which part of K is its own."""
+        number = kir.BLOCK // self._groups if self.neighbours else kir.BLOCK % self.splits
         return (kir.Let(SPLIT, number),)
 
     def requires(self, grid: tuple[Expr, ...], steps: list[Expr]) -> tuple[Expr, ...]:
+        """Return the conditions on the grid: no part of K is empty."""
+        if self.params.persistent:
+            grid = (eq(kir.GRID, self._groups * self.splits),)
         return (*(n >= 1 for n in self.variables), *grid, *(many >= self.splits for many in steps))
 
     def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+        """Request that sums are added up in turns."""
         out: list[kir.Stmt] = []
         for acc in sums:
             check_sums(self.params, acc)
-            box = self._workspace(acc, 1, TILE, acc.layout.shape[-1])
+            box = self.workspace(acc, 1, TILE, acc.layout.shape[-1])
             staged = self._staged(acc)
-            out.append(kir.GridSum(acc, box, self._semaphore(), TILE, SPLIT, SPLITS, staged))
+            out.append(kir.GridSum(acc, box, self.semaphore(), TILE, SPLIT, SPLITS, staged))
         return out
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        """Return a kernel with workspaces, a semaphore, and why CTAs may wait."""
         return replace(
             kernel,
             tensors=(*kernel.tensors, *self.workspaces),
             workspaces=tuple(tensor.name for tensor in self.workspaces),
-            semaphores=(self._semaphore(),),
-            residency="co-resident" if self._neighbours else "ticket",
+            semaphores=(self.semaphore(),),
+            residency="co-resident" if self.neighbours else "ticket",
         )
 
-    def _semaphore(self) -> kir.Semaphore:
+    def semaphore(self) -> kir.Semaphore:
+        """Return the semaphore, with an integer for every tile."""
         return kir.Semaphore("turns", self.tiles)
 
-    def _workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
+    def workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
         """Return a place for some columns of sums: one part of so many that each tile has."""
         *outer, rows, _ = acc.layout.shape
         extents: tuple[Expr, ...] = (*outer, self.tiles * parts * rows, cols)
@@ -200,146 +228,6 @@ class _Turns(Meeting):
         return kir.Slot(self.buffer(f"S_{acc.name}", dtype, shape, slots), 0)
 
 
-@dataclass
-class _Scatter(_Turns):
-    """Each CTA stores its sums in a workspace, all meet, and each adds up some columns of all.
-
-    How many they are is a number of the kernel, so that nobody asks for it on the way.
-    """
-
-    alone: ClassVar[bool] = False
-
-    @property
-    def splits(self) -> Expr:
-        return self.params.splits
-
-    @property
-    def variables(self) -> tuple[Var, ...]:
-        return ()
-
-    @property
-    def parted(self) -> bool:
-        return True
-
-    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
-        out: list[kir.Stmt] = []
-        for acc in sums:
-            check_sums(self.params, acc)
-            out += stored(acc, self.params.columns, partial(self._of, acc, SPLIT))
-            where = self._semaphore(), TILE, self.splits
-            out.append(kir.GridShare(f"W_{acc.name}", *where, self.alone))
-        return out
-
-    def _of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
-        """Return a group of columns of the sums that a CTA of this tile has stored."""
-        groups = acc.layout.shape[-1] // self.params.columns
-        part = (TILE * self.splits + split) * groups + group
-        return self._workspace(acc, self.params.splits * groups, part, self.params.columns)
-
-    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
-        others, many = self.params.splits - 1, batched(self.params.splits, part)
-
-        def batch(first: Expr, count: int) -> list[kir.Stmt]:
-            places = [self._of(whole, first + turn, group) for turn in range(count)]
-            return added(part, places)
-
-        out = loaded(part, self._of(whole, 0, group))
-        full, left = divmod(others, many)
-        if full == 1:
-            out += batch(1, many)
-        else:
-            some = Var("s")
-            out.append(kir.ForLoop(some, full, tuple(batch(some * many + 1, many))))
-        return [*out, *batch(others - left + 1, left)]
-
-    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
-        made = super().fit(kernel)
-        return made if self._neighbours else replace(made, together=self.splits)
-
-
-@dataclass
-class _Last(_Scatter):
-    """Each CTA stores its sums in a workspace; the last one to come adds up those of all.
-
-    Nobody waits, so they need not run at once.
-    """
-
-    alone: ClassVar[bool] = True
-
-    @property
-    def pooled(self) -> bool:
-        return True
-
-    @property
-    def parted(self) -> bool:
-        return False
-
-    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
-        made = super().fit(kernel)
-        return made if self._neighbours else replace(made, residency="any", together=1)
-
-
-@dataclass
-class _Cluster(Meeting):
-    """The CTAs of a tile are a cluster: each adds up some columns of all, from their slots."""
-
-    slots: dict[kir.Fragment, kir.Buffer] = field(default_factory=dict)
-
-    @property
-    def split(self) -> Expr:
-        return kir.RANK
-
-    @property
-    def splits(self) -> Expr:
-        return self.params.splits
-
-    @property
-    def parted(self) -> bool:
-        return True
-
-    def steps(self, every: Expr) -> Expr:
-        """Return as many for all: none waits longer than for the first, and beyond K are zeros.
-
-        So all of them have sums, however few steps K has.
-        """
-        return ceildiv(every, self.splits)
-
-    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
-        out: list[kir.Stmt] = []
-        width = self.params.columns
-        for acc in sums:
-            check_sums(self.params, acc)
-            *outer, columns = acc.layout.shape
-            shape = (*outer, width)
-            buffer = self.buffer(f"W_{acc.name}", self.partial(acc), shape, columns // width)
-            self.slots[acc] = buffer
-            out += stored(acc, width, partial(kir.Slot, buffer))
-        return out
-
-    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
-        buffer, many = self.slots[whole], batched(self.params.splits, part)
-        out = loaded(part, kir.Slot(buffer, group, 0))
-        for first in range(1, self.params.splits, many):
-            ranks = range(first, min(first + many, self.params.splits))
-            out += added(part, [kir.Slot(buffer, group, rank) for rank in ranks])
-        return out
-
-    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
-        return replace(kernel, cluster=self.params.splits)
-
-
-def meeting(
-    params: MatmulParams | AmpereParams,
-    tiles: Expr,
-    buffer: NewBuffer,
-) -> Meeting:
-    """Return how the CTAs of a tile meet; parameters are those of `Meeting`."""
-    if params.splits == 1:
-        return Meeting(params, tiles, buffer)
-    ways: dict[str, type[Meeting]] = {"scatter": _Scatter, "cluster": _Cluster, "last": _Last}
-    return ways.get(params.meet, _Turns)(params, tiles, buffer)
-
-
 def check_sums(params: MatmulParams | AmpereParams, acc: kir.Fragment) -> None:
     """Refuse sums that are rounded wherever they are put together.
 
@@ -353,28 +241,6 @@ def check_sums(params: MatmulParams | AmpereParams, acc: kir.Fragment) -> None:
             f"{type(params).__name__}(splits={params.splits}): sums of f16 would "
             "be rounded in every turn; leave accumulate out, or use splits=1"
         )
-
-
-def stored(
-    acc: kir.Fragment, width: int, place: Callable[[int], kir.Box | kir.Slot]
-) -> list[kir.Stmt]:
-    """Store sums: columns that are added up together lie together, where `place` says."""
-    layout = replace(acc.layout, shape=(*acc.layout.shape[:-1], width))
-    part = kir.Fragment(f"{acc.name}_mine", acc.dtype, layout)
-    out: list[kir.Stmt] = []
-    for group in range(acc.layout.shape[-1] // width):
-        out.append(kir.Slice(part, acc, group * width))
-        out.append(kir.Store(place(group), part, 2))
-    return out
-
-
-def batched(splits: int, part: kir.Fragment) -> int:
-    """Return of how many other CTAs the sums are loaded at a time.
-
-    Several, for each load takes as long as all of them.
-    """
-    each = max(prod(part.layout.shape) // part.layout.threads, 1)
-    return min(splits - 1, max(BATCH // each, 1))
 
 
 def loaded(dst: kir.Fragment, src: kir.Box | kir.Slot, width: int | None = None) -> list[kir.Stmt]:
@@ -395,15 +261,3 @@ def loaded(dst: kir.Fragment, src: kir.Box | kir.Slot, width: int | None = None)
         return [kir.Load(dst, src, width)]
     narrow = kir.Fragment(f"{dst.name}_{dtype}", dtype, dst.layout)
     return [kir.Load(narrow, src, width), kir.Compute(dst, "promote", (narrow,))]
-
-
-def added(part: kir.Fragment, places: Sequence[kir.Box | kir.Slot]) -> list[kir.Stmt]:
-    """Load sums from several places at once, then add them in this order."""
-    loads: list[kir.Stmt] = []
-    sums: list[kir.Stmt] = []
-    for n, place in enumerate(places):
-        more = replace(part, name=f"{part.name}_{n}")
-        load, *promote = loaded(more, place)
-        loads.append(load)
-        sums += [*promote, kir.Compute(part, "add", (part, more))]
-    return [*loads, *sums]

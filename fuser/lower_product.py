@@ -39,7 +39,7 @@ class ProductLowering(TileLowering):
         )
         grid: tuple[Expr, ...] = ()
         if params.persistent:
-            mine, all_ = kir.BLOCK // self._ctas, kir.GRID // self._ctas
+            mine, all_ = self.meeting.tile(self._ctas), self.meeting.takers(self._ctas)
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
             body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
         else:

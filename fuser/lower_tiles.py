@@ -11,7 +11,8 @@ from fuser.domain import Access, Product
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv
 from fuser.lower import seen
-from fuser.lower_meeting import TILE, meeting
+from fuser.lower_meeting import TILE
+from fuser.lower_pooled import meeting
 from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand
 from fuser.ops import accumulator
@@ -111,7 +112,7 @@ class TileLowering:
         tiling = self.tiling
         number = self.meeting.tile(self._ctas)
         if self.params.persistent:
-            number = number + TURN * (kir.GRID // self._ctas)
+            number = number + TURN * self.meeting.takers(self._ctas)
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
         down, across = self._lines(tiling.rows), self._lines(tiling.cols)
         rest: Expr = TILE

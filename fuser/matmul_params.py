@@ -57,7 +57,8 @@ class MatmulParams:
         multiplications in flight: `stages - prefetch - 1` groups of them stay unfinished (none
         where results are stored directly).
     persistent : bool
-        One CTA per SM takes tiles in turn; else one CTA a tile.
+        One CTA per SM takes tiles in turn; else one CTA a tile.  With `splits`, so many CTAs take
+        the same tiles in turn, each one part of the K of all of them.
     raster : int
         Rows of tiles that are walked together before the next columns, so that neighbours in
         time share operands in the L2; the launch takes its largest divisor that divides the rows.
@@ -77,7 +78,7 @@ class MatmulParams:
         along K, pointwise, small enough; any other is stored).
     splits : int
         CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
-        fewer where K has not so many steps.  Not persistent.
+        fewer where K has not so many steps.  Not in ping-pong.
     meet : {"vectorized", "tma", "scatter", "cluster", "last"}
         How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
         them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
@@ -187,7 +188,21 @@ class MatmulParams:
         self._check_accumulators()
 
     def _check_meeting(self) -> None:
-        if self.splits == 1 or self.meet != "cluster":
+        if self.splits == 1:
+            return
+        if self.split == "ping_pong":
+            raise ScheduleError(
+                f'MatmulParams(splits={self.splits}, split="ping_pong"): one role of each CTA '
+                "meets, and here two take its tiles in turn; use "
+                'split="cooperative", or splits=1'
+            )
+        if self.inputs == "tma":
+            raise ScheduleError(
+                f'MatmulParams(splits={self.splits}, inputs="tma"): whole tiles are brought to '
+                'CTAs of which one goes on, or each with some columns; use inputs="direct", or '
+                "splits=1"
+            )
+        if self.meet != "cluster":
             return
         what = f'MatmulParams(splits={self.splits}, meet="cluster"'
         if self.splits not in SHARING_CLUSTERS:

@@ -186,7 +186,7 @@ def shared(
         return params
     m, n, k = params.tile
     (around, rows, cols), depths = sizes(domain, loops)
-    tiles = around * ceil(rows / m) * ceil(cols / n)
+    tiles = 1 if params.persistent else around * ceil(rows / m) * ceil(cols / n)
     steps = [ceil(depth / k) for depth in depths]
     most = params.splits if params.meet == "last" else sms  # nobody waits for the last
     if params.residency == "co-resident":

@@ -258,10 +258,10 @@ def check_splits(
     if meet not in MEET:
         words = ", ".join(f'"{one}"' for one in MEET)
         raise ScheduleError(f"{params}(meet={meet!r}): unknown; use one of {words}")
-    if splits > 1 and persistent:
+    if splits > 1 and persistent and meet in ("cluster", "last"):
         raise ScheduleError(
-            f"{params}(splits={splits}, persistent=True): CTAs with one tile each share it; "
-            "use persistent=False, or splits=1"
+            f'{params}(splits={splits}, meet="{meet}", persistent=True): CTAs with one tile each '
+            'share it; use meet="scatter", or persistent=False'
         )
     if residency not in RESIDENCY:
         words = ", ".join(f'"{one}"' for one in RESIDENCY)

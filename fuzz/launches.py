@@ -118,8 +118,8 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         off = even if even <= tile else max(ends, default=1)
         extents.append(max(off, count * tile - off) if tile > 1 else count)
     params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
-    if Var("splits") in kernel.params:
-        params["splits"] = sharing
+    numbers = {"splits": sharing, "groups": 1}
+    params |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
     for tensor in kernel.tensors:
         params |= _strides(tensor, params)
     return Launch(kernel.cluster * sharing, params)

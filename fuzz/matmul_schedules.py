@@ -123,7 +123,8 @@ class Footprint:
         if isinstance(params, AmpereParams):
             return ways
         room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
-        together = params.split == "pipelined" and params.splits in SHARING_CLUSTERS
+        together = params.split == "pipelined" and not params.persistent
+        together &= params.splits in SHARING_CLUSTERS
         if together and not self.parts and 4 * m * n * self.products <= room:
             ways.append("cluster")
         whole = 4 * m * n * (self.products if params.stacked else 1)
@@ -232,7 +233,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     )
     if need.in_bytes and need.brings(params):
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
-    alone = need.half or params.persistent or params.cluster != (1, 1)
+    alone = need.half or split == "ping_pong" or params.cluster != (1, 1)
+    alone |= params.inputs == "tma"
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
@@ -268,8 +270,7 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
         columns=columns,
         prologue=_prologue(draw, need),
     )
-    alone = need.half or params.persistent
-    params = replace(params, splits=_splits(draw, alone=alone))
+    params = replace(params, splits=_splits(draw, alone=need.half))
     params = replace(params, meet=_meet(draw, need, params))
     params = replace(params, residency=_residency(draw, params))
     return replace(params, partial=_partial(draw, need, params))

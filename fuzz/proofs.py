@@ -24,7 +24,8 @@ from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
 from fuzz.mutate import mutants
 from fuzz.mutate_number import LATE
-from fuzz.skeletons_matmul import Params, compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import Params, compiled, hopper
 from oracles import prover
 from oracles.verdict import Status, Verdict
 

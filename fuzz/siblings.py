@@ -61,7 +61,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     match params:
         case MatmulParams() | AmpereParams():
             yield lambda rng: {"raster": rng.choice((1, 2, 8))}
-            if not params.persistent and params.partial == "f32":
+            if params.partial == "f32":
                 yield lambda rng: {"meet": rng.choice(MEET)}
                 yield lambda rng: {"residency": rng.choice(RESIDENCY)}
         case PointwiseParams():
@@ -77,7 +77,7 @@ def _changes(case: Case) -> Iterator[_Change]:
             yield lambda rng: {"split": rng.choice(("pipelined", "cooperative")), "registers": None}
     rounds = isinstance(params, MatmulParams | AmpereParams) and params.partial != "f32"
     if case.kind == "integers" and not isinstance(params, PointwiseParams) and not rounds:
-        yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": False}
+        yield lambda rng: {"splits": rng.choice(SPLITS), "persistent": rng.random() < 0.3}
     if case.kind == "integers" and isinstance(params, ReductionParams):
         yield lambda rng: {"splits": rng.choice(SPLITS)}
         yield lambda rng: {"meet": rng.choice(MEET)}

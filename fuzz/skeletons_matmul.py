@@ -14,12 +14,22 @@ from fuser.ampere_params import AmpereParams
 from fuser.call import Spec
 from fuser.classify import classify
 from fuser.expr import Var
-from fuser.fusion_ir import Fusion, FusionDefinition, Scalar, TensorView
+from fuser.fusion_ir import Fusion, Scalar, TensorView
 from fuser.matmul_params import MatmulParams, Split
 from fuser.params import COUNTED, Mechanism, Meet, Partial, Prologue, Residency
 from fuser.pipeline import build
 from fuzz.mutate import SYNC_OPERATORS, Mutant, mutants
 from fuzz.skeletons import Skeleton, accepted, skeleton
+from fuzz.skeletons_fusions import (
+    batched,
+    computed,
+    gated,
+    linear,
+    normalised,
+    residual,
+    statistics,
+    two_sums,
+)
 from fuzz.skeletons_reduction import REDUCTIONS, Reduced
 from fuzz.skeletons_tile import Pattern, Start
 
@@ -73,7 +83,7 @@ def _spec(tv: TensorView | Scalar, place: int) -> Spec:
 
 
 def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
-    """Return a launch of one CTA of so many tiles, or else of a CTA a tile; in a cluster, of each.
+    """Return a launch of one CTA of so many tiles, or else of a CTA a tile; or of those sharing it.
 
     `tiles` may be 0 where CTAs are persistent: then one of two CTAs, or clusters, has no tile.
     """
@@ -88,12 +98,13 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
     for tensor in kernel.tensors:
         given |= _strides(tensor, max(sizes))
-    if params.persistent:
-        return kernel.cluster * (1 if tiles else 2), given
+    takers = (1 if tiles else 2) if params.persistent else max(tiles, 1)
     if params.splits > 1 and params.meet != "cluster":
-        if Var("splits") in kernel.params:
-            given["splits"] = many
-        return many * max(tiles, 1), given
+        numbers = {"splits": many, "groups": takers}
+        given |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
+        return many * takers, given
+    if params.persistent:
+        return kernel.cluster * takers, given
     return kernel.cluster * max(tiles, 1), given
 
 
@@ -102,82 +113,6 @@ def _strides(tensor: kir.Tensor, longest: int) -> dict[str, int]:
     unknown = [s for s in tensor.strides if isinstance(s, Var)]
     rows = -(-longest // tensor.aligned) * tensor.aligned
     return {s.name: rows ** (len(unknown) - n) for n, s in enumerate(unknown)}
-
-
-# --- fusions ------------------------------------------------------------------------------------
-
-
-def linear(outputs: int = 1, *, bias: bool = True) -> Fusion:
-    """`relu(x @ w + bias)`; of two outputs the second is its negative."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
-    y = fd.ops.linear(x, w, fd.define_tensor([-1], "bf16")) if bias else fd.ops.linear(x, w)
-    fd.add_output(fd.ops.relu(y))
-    if outputs == 2:
-        fd.add_output(fd.ops.neg(y))
-    return fd.fusion()
-
-
-def gated() -> Fusion:
-    """`relu(x @ g) * (x @ u)`: two products that share a loop and an operand."""
-    fd = FusionDefinition()
-    x, g, u = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
-    fd.add_output(fd.ops.mul(fd.ops.relu(fd.ops.linear(x, g)), fd.ops.linear(x, u)))
-    return fd.fusion()
-
-
-def two_sums() -> Fusion:
-    """`relu(a @ b) + relu(c @ d)`: two products of different depths, a loop each."""
-    fd = FusionDefinition()
-    a, b, c, d = (fd.define_tensor([-1, -1], "bf16") for _ in range(4))
-    fd.add_output(fd.ops.add(fd.ops.relu(fd.ops.linear(a, b)), fd.ops.relu(fd.ops.linear(c, d))))
-    return fd.fusion()
-
-
-def batched() -> Fusion:
-    """Multiply batches of matrices, the second stored along its columns."""
-    fd = FusionDefinition()
-    a, b = (fd.define_tensor([-1, -1, -1], "bf16") for _ in range(2))
-    fd.add_output(fd.ops.matmul(a, b))
-    return fd.fusion()
-
-
-def residual() -> Fusion:
-    """`x @ w + r`, with r read in the epilogue."""
-    fd = FusionDefinition()
-    x, w, r = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
-    fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
-    return fd.fusion()
-
-
-def statistics() -> Fusion:
-    """`x @ w`, with the sum and the maximum of each row: a kernel behind ends them."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
-    y = fd.ops.linear(x, w)
-    fd.add_output(y)
-    fd.add_output(fd.ops.sum(y, [1]))
-    fd.add_output(fd.ops.max(y, [1]))
-    return fd.fusion()
-
-
-def computed() -> Fusion:
-    """`silu(x) @ w`: the first operand is computed where it is multiplied."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
-    fd.add_output(fd.ops.linear(fd.ops.silu(x), w))
-    return fd.fusion()
-
-
-def normalised() -> Fusion:
-    """`(exp(x) * rows * columns) @ w`: not 0 where x is 0, and computed from vectors too."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
-    rows, columns = (fd.define_tensor([-1], "f32") for _ in range(2))
-    scaled = fd.ops.mul(fd.ops.exp(x), fd.ops.broadcast(rows, [False, True]))
-    scaled = fd.ops.mul(scaled, fd.ops.broadcast(columns, [True, False]))
-    fd.add_output(fd.ops.linear(fd.ops.cast(scaled, "bf16"), w))
-    return fd.fusion()
 
 
 # --- schedules ----------------------------------------------------------------------------------
@@ -325,6 +260,22 @@ MATMULS: dict[str, Schedule] = {
     ),
     "split_ampere": Schedule(
         linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
+    ),
+    "split_persistent": Schedule(
+        linear, hopper("pipelined", 2, 1, persistent=True, splits=2, direct=True)
+    ),
+    "split_persistent_tma": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, splits=3, columns=8, meet="tma")
+    ),
+    "split_persistent_scatter": Schedule(
+        linear, hopper("pipelined", 2, 0, persistent=True, splits=2, columns=8, meet="scatter")
+    ),
+    "split_persistent_neighbours": Schedule(
+        linear,
+        hopper("cooperative", 2, 1, persistent=True, splits=2, residency="co-resident"),
+    ),
+    "split_persistent_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N, splits=2)
     ),
     "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
     "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),

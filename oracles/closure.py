@@ -33,7 +33,7 @@ from fuser.expr import Expr, Kind, Op
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter, assemble
 from oracles.closure_end import ended, stuck
-from oracles.closure_family import Reading, private, readings, single
+from oracles.closure_family import family_of
 from oracles.closure_flow import (
     ChoiceError,
     ForkError,
@@ -46,6 +46,7 @@ from oracles.closure_flow import (
 from oracles.closure_key import skeleton_key as skeleton_key
 from oracles.closure_normal import normal
 from oracles.closure_pool import ContestError
+from oracles.closure_readings import Reading, private, readings, single
 from oracles.closure_rules import Rule
 from oracles.closure_state import Agent, Range, State
 from oracles.closure_static import stands
@@ -169,6 +170,8 @@ def opened(
     world.few = few(code)
     world.depth = turn_of_a_ring(code)
     world.follows_turns = reading.together
+    walk = family_of(kernel).walk if world.turns else None
+    world.walk = walk.name if walk is not None else None
     if reading.together:
         world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
     return world

@@ -42,7 +42,7 @@ def apart(world: World) -> str:
     if not world.tracked or fixed_grid(kernel) == kernel.cluster:
         return ""
     found = sites.read(kernel)
-    group = _group(kernel)
+    group, tile = _group(kernel)
     if group == 0:
         return ""
     open_ones = []
@@ -51,7 +51,7 @@ def apart(world: World) -> str:
         world.checked += 1
         if not (
             _adding(world, mine)
-            or _spaced(mine, group)
+            or _spaced(mine, tile)
             or _packed(kernel, mine)
             or _as_outputs(kernel, found, mine)
         ):
@@ -63,11 +63,15 @@ def apart(world: World) -> str:
     return open_ones[0]
 
 
-def _group(kernel: kir.Kernel) -> Expr:
-    """Return what tells CTAs apart that are not followed together; 0 if all are."""
+def _group(kernel: kir.Kernel) -> tuple[Expr, Expr]:
+    """Return what tells CTAs apart that are not followed together; 0 if all are.
+
+    And what only those have in common at any time, also where they go from one tile to the next.
+    """
     if any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
-        return family_of(kernel).number
-    return kir.BLOCK // kernel.cluster
+        family = family_of(kernel)
+        return family.number, family.index
+    return kir.BLOCK // kernel.cluster, kir.BLOCK // kernel.cluster
 
 
 def _refuted(world: World, boxes: list[Reading], group: Expr) -> bool:
@@ -138,15 +142,15 @@ def _origin(site: Site) -> tuple[tuple[Expr, ...], tuple[int, ...]]:
     return tuple(site.plain(e) for e in box.origin), box.shape
 
 
-def _spaced(mine: list[Site], group: Expr) -> bool:
-    """Whether, along some axis, the CTAs' boxes lie one behind the other."""
+def _spaced(mine: list[Site], tile: Expr) -> bool:
+    """Whether, along some axis, the boxes of tiles lie one behind the other."""
     placed = [_origin(site) for site in mine]
     if any(sites.unknown(origin) for origin, _ in placed):
         return False
     for axis in range(len(placed[0][1])):
         forms = [
-            (linear(replace_tree(origin[axis], group, _GROUP)), shape[axis])
-            for origin, shape in placed
+            (linear(replace_tree(origin[axis], site.plain(tile), _GROUP)), shape[axis])
+            for site, (origin, shape) in zip(mine, placed, strict=True)
         ]
         steps = {tuple(parts.items()) for (_, parts), _ in forms}
         if len(steps) == 1:
@@ -161,6 +165,7 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
     """Whether, along some axis, each family's boxes lie in a stretch of its own.
 
     Origins are `family * P + rest` with one P, and z3 shows `0 <= rest` and `rest + size <= P`.
+    Where families walk from tile to tile, they are `tile * P + rest`.
     """
     try:
         family = family_of(kernel)
@@ -171,22 +176,24 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
         return False
     known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
 
-    def named(expr: Expr) -> Expr:
-        told = replace_tree(replace_tree(expr, family.number, _GROUP), family.place, _PLACE)
-        whole = _GROUP * family.count + _PLACE
-        return substitute(told, {kir.BLOCK: whole}) if family.consecutive else told
+    def named(site: Site, expr: Expr) -> Expr:
+        tile = site.plain(family.index)
+        told = replace_tree(replace_tree(expr, tile, _GROUP), family.place, _PLACE)
+        # Where each CTA has one tile, its number says the same.
+        one = family.consecutive and tile == family.number
+        return substitute(told, {kir.BLOCK: _GROUP * family.count + _PLACE}) if one else told
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
-        rest = tree(_divided(poly(named(origin)))[1])
+        rest = tree(_divided(poly(named(site, origin)))[1])
         ends = (turn.index < turn.stop for turn in site.loops)
-        premises = [named(site.plain(e)) for e in (*ends, *site.guards)]
+        premises = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
         begins = known.gives(fold(Kind.LE, 0, rest), *premises)
         return begins and known.at_most(rest + size, tree(pitch), *premises)
 
     for axis in range(len(placed[0][1])):
-        pitches = {_divided(poly(named(origin[axis])))[0] for origin, _ in placed}
+        boxes = list(zip(mine, placed, strict=True))
+        pitches = {_divided(poly(named(site, origin[axis])))[0] for site, (origin, _) in boxes}
         pitch = pitches.pop()
-        boxes = zip(mine, placed, strict=True)
         if pitch and not pitches and all(inside(s, o[axis], n[axis], pitch) for s, (o, n) in boxes):
             return True
     return False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Var, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from oracles.closure_code import Code, Do, Enter, Set
 from oracles.closure_linear import linear
 from oracles.closure_state import Agent
@@ -33,12 +33,16 @@ class Share(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A box of a tensor; `loop` is the loop along which it rolls, -1 if it stands."""
+    """A box of a tensor; `rolls` is what moves it on each axis.
+
+    `loop` is the loop along which it rolls, -1 if it stands: the one whose index moves it, or the
+    innermost one where something else does.
+    """
 
     tensor: str
     origin: tuple[Form, ...]
     shape: tuple[int, ...]
-    rolls: tuple[bool, ...]
+    rolls: tuple[frozenset[tuple[Expr, int]], ...]
     loop: int = -1
 
 
@@ -67,12 +71,16 @@ def region(do: Do, a: Agent, moving: frozenset[str]) -> Region:
     assert box is not None, "asked of accesses of global memory only"
     known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items() if n not in moving}
     origin: list[Form] = []
-    rolls: list[bool] = []
+    rolls: list[frozenset[tuple[Expr, int]]] = []
     for expr in do.origin:
         constant, parts = linear(substitute(expr, known))
         origin.append((constant, frozenset(parts.items())))
-        rolls.append(any(v.name in moving for atom in parts for v in variables(atom)))
+        on = {(e, n) for e, n in parts.items() if any(v.name in moving for v in variables(e))}
+        rolls.append(frozenset(on))
+    by = {v.name for on in rolls for atom, _ in on for v in variables(atom)} & moving
     loop = a.loops[-1][0] if any(rolls) and a.loops else -1
+    if len(by) == 1:
+        loop = next((number for number, _, name, _ in a.loops if name in by), loop)
     return Region(box.tensor.name, tuple(origin), box.shape, tuple(rolls), loop)
 
 
@@ -92,14 +100,17 @@ def place(do: Do, a: Agent, moving: frozenset[str]) -> tuple[int, ...]:
     return tuple(a.env.get(name, -1) for name in sorted(names))
 
 
-def share(a: Region, b: Region) -> Share | None:
-    """Return how two regions share elements, None if they do not."""
+def share(a: Region, b: Region, *, still: bool = False) -> Share | None:
+    """Return how two regions share elements, None if they do not.
+
+    `still` says that both are where the same values of what moves them have brought them.
+    """
     if a == b:
-        return Share.MAYBE if any(a.rolls) else Share.SAME
+        return Share.MAYBE if any(a.rolls) and not still else Share.SAME
     how = Share.SOME
     for (low, parts), (other, others), size, extent, moves in zip(
         a.origin, b.origin, a.shape, b.shape,
-        (x or y for x, y in zip(a.rolls, b.rolls, strict=True)), strict=True,
+        ((x or y) and not still for x, y in zip(a.rolls, b.rolls, strict=True)), strict=True,
     ):  # fmt: skip
         if parts != others or moves:
             how = Share.MAYBE
@@ -113,9 +124,11 @@ def share(a: Region, b: Region) -> Share | None:
 def filled(inner: Region, written: list[Region]) -> bool:
     """Whether boxes hold all elements of another one: one of them does, or several side by side.
 
-    Those that roll are taken to, if they are alike.
+    Those that roll along one loop are given where they are at the same time; others that roll are
+    taken to.
     """
-    if any(any((*r.rolls, *inner.rolls)) and share(r, inner) is not None for r in written):
+    rolling_ = [r for r in written if any((*r.rolls, *inner.rolls)) and not alike(r, inner)]
+    if any(share(r, inner) is not None for r in rolling_):
         return True
     for axis in range(len(inner.shape)):
         row = sorted(
@@ -141,13 +154,32 @@ def _within(inner: Region, outer: Region, axis: int) -> bool:
     return parts == others and inside
 
 
-def strides(a: Region) -> bool:
-    """Whether a rolling region is elsewhere at every place that it comes to."""
-    for (_, parts), size, moves in zip(a.origin, a.shape, a.rolls, strict=True):
-        moved = [(atom, times) for atom, times in parts if isinstance(atom, Var) and moves]
-        if moves and len(moved) == 1 and len(parts) == 1 and abs(moved[0][1]) >= size:
-            return sum(a.rolls) == 1
-    return False
+def alike(a: Region, b: Region) -> bool:
+    """Whether two regions roll along one loop, in the same steps."""
+    return any(a.rolls) and a.loop == b.loop and a.rolls == b.rolls
+
+
+def strides(a: Region, b: Region, positive: frozenset[Expr]) -> bool:
+    """Whether regions that roll alike share nothing while they are at different places.
+
+    Along one axis they lie within less than the length of a step, which is a multiple of what one
+    variable is multiplied with: a number, or one times something `positive`.
+    """
+    moving = [axis for axis, on in enumerate(a.rolls) if on]
+    if len(moving) != 1 or len(a.rolls[moving[0]]) != 1:
+        return False
+    (axis,) = moving
+    ((atom, times),) = a.rolls[axis]
+    match atom:
+        case Var():
+            pass
+        case Op(Kind.MUL, Var(), stride) if stride in positive:
+            pass
+        case _:
+            return False
+    (low, parts), (other, others) = a.origin[axis], b.origin[axis]
+    ends = max(low + a.shape[axis], other + b.shape[axis])
+    return parts == others and ends - min(low, other) <= abs(times)
 
 
 def adds(stmt: kir.Stmt) -> bool:

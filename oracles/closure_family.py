@@ -1,61 +1,38 @@
-"""Which CTAs share a semaphore, and in how many ways that can be: the readings of a kernel.
-
-A *family* is the CTAs that share one semaphore.  A kernel is read once for each small size of a
-family, with all its CTAs at once, each going round loops in which CTAs do not meet as few times as
-there is.  And it is read with one CTA alone, for every trip count, with every turn at hand; what is
-wrong there for a place that is not told is asked again for each (`single`).
+"""Which CTAs share a semaphore: those of a family.
 
 Notes
 -----
-Why a few sizes are enough: a CTA knows its place only by comparing it with numbers, so that beyond
-the largest of these (`largest`) those in the middle do the same.  What the CTA of one turn leaves
-to the next but one goes through the turn between them, in families of every larger size as in the
-largest that is read.
-
-Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
-bulk groups that later ones count from; nothing that the loop does is any other CTA's business.
+Why one family stands for all where CTAs walk from tile to tile: the semaphore's index is then
+`number + t * families`, with t the index of a loop and `0 <= number < families`.  So it is another
+integer for every t and every number, and what one family does with its integers is its own
+business.  In the reading of a family each turn of t has a semaphore of its own, which is 0 until
+somebody releases it (`closure_walk`): that somebody passed the one before says nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
-from oracles.arithmetic import UnsupportedError, replace_tree
-from oracles.closure_code import FAMILY, Code, Do, Enter
-from oracles.closure_controls import AMONG_CTAS, controls, outcomes
+from oracles.arithmetic import UnsupportedError
+from oracles.closure_code import FAMILY
+from oracles.closure_controls import AMONG_CTAS
 from oracles.closure_linear import linear
 from oracles.preconditions import fixed_grid
-from oracles.sites import touches
 
-_PLACE = Var("place")
 MANY = 20
 """CTAs of one family that are followed at once, where each smaller family is followed as well."""
-TOLD = 64
-"""The same where the kernel says how many there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What is known in one reading: of each CTA that is followed, its place in a family of `many`.
-
-    `together` says that they are the whole family, and take their turns.
-    """
-
-    fixed: tuple[Mapping[Expr, Expr], ...]
-    many: int = 1
-    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """Which CTAs share a semaphore, by expressions over `BLOCK`.
 
-    `number` and `place` are the family's and the CTA's in it, `count` how many it has, `stride`
-    what lies between two of it; `alone` says that there is one family only.
+    `number` and `place` are the family's and the CTA's in it, `count` how many it has, `others`
+    what lies between two of it.  `index` is that of its semaphore: its number, or one further with
+    each turn of the loop `walk`.
     """
 
     number: Expr
@@ -63,6 +40,8 @@ class Family:
     count: Expr
     consecutive: bool
     others: Expr = 1
+    index: Expr = 0
+    walk: Var | None = None
 
     def fixed(self, place: int, many: int, equal: tuple[Expr, ...]) -> Mapping[Expr, Expr]:
         """Return what is known of one CTA; `equal` is what is as much as `count`."""
@@ -77,76 +56,6 @@ class Family:
         return known
 
 
-def readings(kernel: kir.Kernel) -> Iterator[Reading]:
-    """Yield the readings that together stand for all CTAs.
-
-    Raises
-    ------
-    UnsupportedError
-        If it is not known which CTAs share a semaphore.
-    """
-    if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
-        yield Reading(({},) * kernel.cluster)
-        return
-    if kernel.cluster > 1:
-        raise UnsupportedError("turns of the CTAs of a cluster are not followed")
-    family = family_of(kernel)
-    equal: tuple[Expr, ...] = ()
-    if family.number == 0:
-        grid = fixed_grid(kernel)
-        equal = (kir.GRID,) if grid is None or isinstance(grid, int) else (kir.GRID, grid)
-    sizes: list[int] = list(range(1, largest(kernel, family) + 1))
-    most = MANY
-    if isinstance(family.count, int):
-        sizes, most = [family.count], TOLD
-    if sizes[-1] > most:
-        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
-    together = [
-        Reading(
-            tuple(
-                {**family.fixed(n, many, equal), **_told(kernel, elected, n)} for n in range(many)
-            ),
-            many,
-            together=True,
-        )
-        for many in sizes
-        for elected in product(_lasts(kernel, family, many), repeat=len(outcomes(kernel)))
-    ]
-    yield from together
-    if any(isinstance(s, kir.GridSync) for s in kernel.walk()):
-        # What CTAs do that meet depends on their place throughout: untold, it shows nothing.
-        yield from _each_place(together)
-    else:
-        yield Reading(({},))
-
-
-def _lasts(kernel: kir.Kernel, family: Family, many: int) -> list[int]:
-    """Return the places of the CTAs that are followed as the last one to come.
-
-    Those up to the largest number that a condition compares a place with, the first two at least,
-    and the last place.  Any other CTA does the same as one of them, and stands to all others as it
-    does: they do not wait for it, and it knows the same of each.  What it reads of one of them
-    another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
-    """
-    return sorted({*range(min(max(_numbers(kernel, family)) + 1, many)), many - 1})
-
-
-def _told(kernel: kir.Kernel, elected: tuple[int, ...], place: int) -> Mapping[Expr, Expr]:
-    """Say whether a CTA is the last one, in each election."""
-    return {var: int(last == place) for var, last in zip(outcomes(kernel), elected, strict=True)}
-
-
-def single(kernel: kir.Kernel) -> Iterator[Reading]:
-    """Yield a reading of one CTA for each of its places, to see what one with none shows."""
-    yield from _each_place(reading for reading in readings(kernel) if reading.together)
-
-
-def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
-    for reading in together:
-        for fixed in reading.fixed:
-            yield Reading((fixed,), reading.many)
-
-
 def family_of(kernel: kir.Kernel) -> Family:
     """Return which CTAs share a semaphore.
 
@@ -156,20 +65,21 @@ def family_of(kernel: kir.Kernel) -> Family:
         If that is not known.
     """
     grid = fixed_grid(kernel)
+    moved = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
+    indices = {whole(s.index, lets) for s in kernel.walk() if isinstance(s, AMONG_CTAS)}
     if isinstance(grid, int) and grid <= MANY:
-        return Family(0, kir.BLOCK, grid, consecutive=True)
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+        return Family(0, kir.BLOCK, grid, consecutive=True, walk=_common(kernel, indices))
     found: list[Family | None] = []
     for stmt in kernel.walk():
         if isinstance(stmt, AMONG_CTAS):
-            index = _whole(stmt.index, lets)
+            way = _way(kernel, whole(stmt.index, lets))
             if isinstance(stmt, kir.GridSync | kir.ElectLast):
-                place = _met(index, stmt.ctas)
+                place = _met(way.number, stmt.ctas)
             else:
                 place = stmt.turn
-            found.append(_family(kernel, index, _whole(place, lets)))
+            found.append(_family(kernel, way, whole(place, lets)))
     families = {family for family in found if family is not None}
-    indices = {_whole(s.index, lets) for s in kernel.walk() if isinstance(s, AMONG_CTAS)}
     if len(families) != 1 or len(indices) != 1:
         raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
     return families.pop()
@@ -184,7 +94,8 @@ def _met(index: Expr, ctas: Expr) -> Expr:
             return kir.BLOCK % ctas
 
 
-def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
+def whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
+    """Put the values of lets in place."""
     while True:
         found = substitute(expr, lets)
         if found == expr:
@@ -192,30 +103,91 @@ def _whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
         expr = found
 
 
-def _family(kernel: kir.Kernel, index: Expr, turn: Expr) -> Family | None:
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An index `number + walk * stride`; without a walk it stands."""
+
+    index: Expr
+    number: Expr
+    walk: Var | None = None
+    stride: Expr = 0
+
+
+def _way(kernel: kir.Kernel, index: Expr) -> _Way:
+    """Return how an index goes on along a loop.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does so in another way than by equal steps.
+    """
+    constants = {kir.BLOCK, kir.GRID, *kernel.params}
+    if variables(index) <= constants:
+        return _Way(index, index)
+    loops = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    loops -= {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    constant, parts = linear(index)
+    moving = [atom for atom in parts if not variables(atom) <= constants]
+    number: Expr = constant
+    for atom, times in parts.items():
+        number = number + times * atom if atom not in moving else number
+    match moving:
+        case [Var() as walk] if walk in loops and parts[walk] > 0:
+            return _Way(index, number, walk, parts[walk])
+        case [Op(Kind.MUL, Var() as walk, stride) as atom] if walk in loops and parts[atom] == 1:
+            if variables(stride) <= constants - {kir.BLOCK}:
+                return _Way(index, number, walk, stride)
+        case _:
+            pass
+    raise UnsupportedError(f"nothing tells that `{index}` is another integer in every turn")
+
+
+def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
+    """Return the loop along which all CTAs of a launch go from one integer to the next."""
+    try:
+        ways = [_way(kernel, index) for index in indices]
+    except UnsupportedError:
+        return None
+    alike = len(ways) == 1 and not variables(ways[0].number) and isinstance(ways[0].stride, int)
+    return ways[0].walk if alike else None
+
+
+def _family(kernel: kir.Kernel, way: _Way, turn: Expr) -> Family | None:
     """Return the family that an index and a turn speak of."""
-    if not variables(index) & {kir.BLOCK, kir.GRID}:
+    number, walk = way.number, way.walk
+    if not variables(way.index) & {kir.BLOCK, kir.GRID}:
         grid = fixed_grid(kernel)
         count = kir.GRID if grid is None else grid
-        return Family(0, kir.BLOCK, count, consecutive=True)
-    for part in _parts(turn):
+        told = walk is None or isinstance(way.stride, int)
+        return Family(0, kir.BLOCK, count, consecutive=True, walk=walk) if told else None
+    for part in parts_of(turn):
         match part:
-            case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == index:
-                if _divides(kernel, count):
-                    return Family(index, part, count, consecutive=True)
-            case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == index:
+            case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == number:
+                if _divides(kernel, count) and (
+                    walk is None or way.stride in _deals(kernel, count)
+                ):
+                    return Family(number, part, count, True, index=way.index, walk=walk)
+            case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == number:
                 for count in _times(kernel, others):
-                    return Family(index, part, count, consecutive=False, others=others)
+                    if walk is None or way.stride == others:
+                        return Family(number, part, count, False, others, way.index, walk)
             case _:
                 pass
     return None
 
 
-def _parts(expr: Expr) -> Iterator[Expr]:
+def _deals(kernel: kir.Kernel, count: Expr) -> list[Expr]:
+    """Return what the number of families of so many CTAs goes by."""
+    known = list(_times(kernel, count))
+    return [*known, kir.GRID // count] if eq(kir.GRID % count, 0) in kernel.requires else known
+
+
+def parts_of(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression and all within it."""
     yield expr
     if isinstance(expr, Op):
-        yield from _parts(expr.a)
-        yield from _parts(expr.b)
+        yield from parts_of(expr.a)
+        yield from parts_of(expr.b)
 
 
 def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
@@ -230,113 +202,3 @@ def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
 
 def _divides(kernel: kir.Kernel, count: Expr) -> bool:
     return any(True for _ in _times(kernel, count)) or eq(kir.GRID % count, 0) in kernel.requires
-
-
-def largest(kernel: kir.Kernel, family: Family) -> int:
-    """Return the size of a family beyond which nothing new can be seen.
-
-    The first, the last and two in the middle, beyond every number that a place is compared with.
-    """
-    return max(*_numbers(kernel, family), *_apart(kernel, family)) + 3
-
-
-def _numbers(kernel: kir.Kernel, family: Family) -> list[int]:
-    """Return the numbers that conditions compare a place with, 1 at least."""
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
-    numbers = [1]
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.IfThenElse(test):
-                tests = [_whole(test, lets)]
-            case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
-                tests = [_whole(turn, lets)]
-            case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
-                tests = [_whole(ctas, lets)]
-            case kir.ForLoop(_, stop):
-                tests = [_whole(stop, lets)]
-                numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
-            case _:
-                tests = [_whole(expr, lets) for expr in controls(stmt).values()]
-        while tests:
-            asked = tests.pop()
-            if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
-                tests += [asked.a, asked.b]
-            else:
-                numbers += _compared(asked, family)
-    return numbers
-
-
-def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
-    """Whether a branch compares a loop's index with something that CTAs have each their own of."""
-    found = (s.condition for s in kir.walk(loop.body) if isinstance(s, kir.IfThenElse))
-    tests = [variables(_whole(test, lets)) for test in found]
-    return any(loop.index in names and kir.BLOCK in names for names in tests)
-
-
-def _compared(expr: Expr, family: Family) -> list[int]:
-    """Return the numbers of an expression that has nothing but a CTA's place in it."""
-    if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
-        expr = expr.a - expr.b
-    constant, parts = linear(_of_place(expr, family))
-    own = variables(family.count) | {kir.GRID, _PLACE}
-    if family.consecutive:
-        own |= variables(family.place) | {FAMILY}
-    if not parts or not all(variables(atom) <= own for atom in parts):
-        return []
-    return [abs(constant), *_inside(parts)]
-
-
-def _apart(kernel: kir.Kernel, family: Family) -> Iterator[int]:
-    """Yield how many places further boxes lie than those that begin where a CTA's place says.
-
-    A box that lies at a number of its own is in the place of one CTA, whoever accesses it.
-    """
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
-    stops = {s.index: s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)}
-    yield 0
-    steps: dict[tuple[str, int], int] = {}
-    reach: list[tuple[tuple[str, int], int]] = []
-    for box in filter(None, map(touches, kernel.walk())):
-        for axis, origin in enumerate(box.origin):
-            try:
-                constant, parts = linear(_of_place(_whole(origin, lets), family))
-            except UnsupportedError:
-                continue  # of this CTA alone
-            own = variables(family.count) | {kir.GRID, kir.BLOCK, _PLACE}
-            found = {a: n for a, n in parts.items() if n and variables(a) & {kir.BLOCK, _PLACE}}
-            if not all(variables(atom) <= own for atom in found):
-                continue
-            where = box.tensor.name, axis
-            ends = ((stops.get(a), n) for a, n in parts.items() if isinstance(a, Var))
-            further = sum(abs(n) * end for end, n in ends if isinstance(end, int))
-            reach.append((where, abs(constant) + further))
-            if found:
-                step = min(abs(n) for n in found.values())
-                steps[where] = min(step, steps.get(where, step))
-                yield from _inside(found)
-    yield from (-(-far // steps[where]) for where, far in reach if where in steps)
-
-
-def _of_place(expr: Expr, family: Family) -> Expr:
-    """Write an expression over a CTA's place and the number of its family."""
-    expr = replace_tree(expr, family.place, _PLACE)
-    expr = replace_tree(expr, family.number, FAMILY) if family.number != 0 else expr
-    if not family.consecutive and kir.BLOCK in variables(expr):
-        raise UnsupportedError(f"{expr} tells the place of a CTA in a way of its own")
-    return expr
-
-
-def _inside(atoms: Iterable[Expr]) -> list[int]:
-    return [n for atom in atoms for n in _parts(atom) if isinstance(n, int)]
-
-
-def private(code: Code) -> frozenset[int]:
-    """Return the trip counts of loops in which CTAs do not meet."""
-    met: set[int] = set()
-    for program in code.programs:
-        for at, i in enumerate(program):
-            if isinstance(i, Enter) and i.atom >= 0:
-                inside = [j for j in program[at : i.end] if isinstance(j, Do)]
-                if any(j.origin or j.index is not None for j in inside):
-                    met.add(i.atom)
-    return code.counts - met

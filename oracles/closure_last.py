@@ -12,8 +12,8 @@ from oracles import launches
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Do
 from oracles.closure_rules import Rule
-from oracles.closure_state import ONES, Agent, Semaphore, State, Turn
-from oracles.closure_turns import go_on, key_of, place_of, whole_role
+from oracles.closure_state import ONES, Agent, State, Turn
+from oracles.closure_turns import bounds, go_on, integer, one_integer, place_of, whole_role
 from oracles.closure_world import World
 from oracles.preconditions import function
 
@@ -24,13 +24,14 @@ def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: i
     whole_role(world, state, site, stmt.barrier, k)
     threads = site.place.warps * kir.WARP
     meet = state.turns.setdefault(place_of(cta, site), Turn(threads))
+    one_integer(world, state, meet, a, do, k)
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "last"
     if meet.count < threads:
         return
-    key = key_of(world, state, site, stmt.semaphore, do.index, k)
     if not world.follows_turns:
+        bounds(world, state, do, stmt.semaphore, do.index, k)
         go_on(state, cta, site, 0)
         return
     world.checked += 2
@@ -38,7 +39,8 @@ def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: i
     if ctas != share:
         says = f"{ctas} CTAs are to come to {stmt.semaphore.name}, and {share} share it"
         world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-    semaphore = state.semaphores.setdefault(key, Semaphore())
+    key = integer(world, state, a, do, stmt.semaphore, k)
+    semaphore = state.semaphores[key]
     if cta in semaphore.come:
         says = f"comes to {key[0]} a second time, and may be counted for another CTA"
         world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)

@@ -85,8 +85,12 @@ class Atoms:
                 value, unknown = self.split(left - right)
                 if not unknown:
                     return Known(lambda env: int(value(env) == 0))
+                apart, parts = linear(left - right)
+                if apart > 0 and len(unknown) > 1:
+                    return self.condition(Op(Kind.EQ, right, left))
                 atom, times = joined(unknown)
-                if times in (1, -1):
+                told = _counts(unknown) or (parts == unknown and times * apart < 0)
+                if times in (1, -1) and told:
                     number = self.number(atom)
                     low = AtLeast(number, lambda env: -times * value(env), less=False)
                     high = AtLeast(number, lambda env: 1 - times * value(env), less=True)
@@ -115,11 +119,44 @@ class Atoms:
         if not unknown:
             return Known(lambda env: int(value(env) + slack > 0))
         atom, times = joined(unknown)
+        constant, parts = linear(right - left)
+        beside = {part: n for part, n in parts.items() if part not in unknown}
+        low = -times * (constant + slack) + (times == 1)
+        rises = _natural({part: -times * n for part, n in beside.items()})
+        if not _counts(unknown) and not (low >= 1 and rises):
+            return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
         if times == 1:
             return AtLeast(self.number(atom), lambda env: 1 - slack - value(env), less=False)
         if times == -1:
             return AtLeast(self.number(atom), lambda env: value(env) + slack, less=True)
         return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
+
+
+def _counts(unknown: Mapping[Expr, int]) -> bool:
+    """Whether unknowns, joined to one, are never negative.
+
+    One that may be is followed as if it were 0 then, which bounds of 1 or more cannot tell.
+    """
+    alone = len(unknown) == 1
+    return all(_never_negative(atom) and (times > 0 or alone) for atom, times in unknown.items())
+
+
+def _natural(parts: Mapping[Expr, int]) -> bool:
+    """Whether a sum of multiples is never negative, as far as is plain to see."""
+    return all(times >= 0 and _never_negative(atom) for atom, times in parts.items())
+
+
+def _never_negative(expr: Expr) -> bool:
+    match expr:
+        case int():
+            return expr >= 0
+        case Op(Kind.ADD | Kind.MUL | Kind.FLOORDIV | Kind.MIN | Kind.MAX, a, b):
+            return _never_negative(a) and _never_negative(b)
+        case Op(Kind.SUB):
+            constant, parts = linear(expr)
+            return constant >= 0 and _natural(parts)
+        case _:
+            return True
 
 
 def compared(test: Condition) -> frozenset[int]:

@@ -6,11 +6,12 @@ have to be ordered after.  A write, once it is ordered after all of them, stands
 
 from __future__ import annotations
 
-from oracles.closure_boxes import Share, adds, outside, place, region, strides
+from oracles.closure_boxes import Share, adds, alike, outside, place, share, strides
 from oracles.closure_code import Do, Site
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, GLOBAL, OWN, SHARED, Agent, Entry, State, Where
 from oracles.closure_tiles import Meet
+from oracles.closure_walk import behind, came, written_here
 from oracles.closure_warpgroup import one_for_all
 from oracles.closure_words import pair, said, spot
 from oracles.closure_world import World
@@ -50,7 +51,10 @@ def access(
     if not writes and where[0] >= 0 and not state.valid.get(where):
         _unwritten(world, state, a, site, where, k)
     if do is not None and (not writes or adds(site.stmt)) and not outside(do, a):
-        _unfilled(world, state, site, where, k)
+        _unfilled(world, state, do, a, where, k)
+    rolls = do is not None and any(world.region(where).rolls)
+    if do is not None and rolls and behind(world, state, do, a, where):
+        world.doubt = f"{site.where}: some of what was done here before is not known any more"
     for other in world.overlaps[where]:
         for entry in state.memory.get(other, ()):
             if not writes and not entry.writes:
@@ -84,6 +88,8 @@ def access(
     state.when[event] = k, site.index
     if do is not None and world.rolling:
         state.places[event] = place(do, a, world.rolling)
+    if do is not None and rolls:
+        came(world, state, do, a, where, writes=writes)
     return event
 
 
@@ -91,11 +97,11 @@ def shared(
     world: World, state: State, do: Do, a: Agent, here: Where, there: Where, entry: Entry
 ) -> Share | None:
     """Return how an access shares elements with an earlier one, None if it does not."""
-    how = world.shares[here[2], there[2]]
-    if here == there and how is Share.MAYBE:
+    how, one, other = world.shares[here[2], there[2]], world.region(here), world.region(there)
+    if how is Share.MAYBE and (here == there or alike(one, other)):
         if state.places.get(entry.event) == place(do, a, world.rolling):
-            return Share.SAME
-        if strides(region(do, a, world.rolling)):
+            return share(one, other, still=True)
+        if strides(one, other, world.positive):
             return None
     return how
 
@@ -192,10 +198,12 @@ def _unwritten(world: World, state: State, a: Agent, site: Site, where: Where, k
     world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)
 
 
-def _unfilled(world: World, state: State, site: Site, where: Where, k: int) -> None:
+def _unfilled(world: World, state: State, do: Do, a: Agent, where: Where, k: int) -> None:
     if not world.scratch(where):
         return
-    written = [other for other in world.overlaps[where] if other in state.valid]
+    site = do.site
+    put = (other for other in world.overlaps[where] if other in state.valid)
+    written = [other for other in put if written_here(world, state, do, a, other, where)]
     if not written:
         says = f"nothing has written this box of {where[1]}, a workspace"
         world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)

@@ -40,6 +40,7 @@ from oracles.closure_linear import linear
 from oracles.closure_margins import limit, margins
 from oracles.closure_spin import Turn, turn
 from oracles.closure_state import FACTS, Agent, Entry, Phase, State, Unknown, Where
+from oracles.closure_walk import near, relative
 from oracles.closure_warpgroup import told
 from oracles.closure_world import World
 
@@ -96,12 +97,14 @@ def normal(world: World, state: State) -> object:
     )
     chosen = frozenset(state.chosen.items())
     flying = tuple(sorted(to.all(tuple(state.flying))))
+    walked = relative(world, state)
     semaphores = tuple(
-        (key, s.value, s.owner, s.before & live, s.end, s.waiters, s.past, s.asking, s.come)
+        (near(key, s, world, state), s.value, s.owner, s.before & live, s.end, s.waiters, s.past,
+         s.asking, s.come)
         for key, s in state.semaphores.items()
-    )
+    )  # fmt: skip
     common = to.bits(state.live & everybody)
-    return agents, phases, turns, memory, valid, flying, ranges, chosen, semaphores, common
+    return agents, phases, turns, memory, valid, flying, ranges, chosen, semaphores, walked, common
 
 
 def _phase(where: Where, p: Phase, everybody: int, news: int, to: Turn) -> object:

@@ -159,7 +159,8 @@ class Semaphore:
 
     `end` is the event of the last release, `waiters` those of the waits that saw its value,
     `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come, `come` those that an `ElectLast` has counted.
+    all at a wait for a value yet to come, `come` those that an `ElectLast` has counted.  `at` is
+    the turn of the loop along which the index goes on, if it does.
     """
 
     value: int = 0
@@ -171,12 +172,13 @@ class Semaphore:
     past: tuple[tuple[int, int], ...] = ()
     asking: tuple[tuple[int, int, int, int], ...] = ()
     come: tuple[int, ...] = ()
+    at: int | None = None
 
     def copy(self) -> Semaphore:
         """Return a semaphore that goes its own way."""
         return Semaphore(
             self.value, self.owner, self.before, self.end, self.site, self.waiters, self.past,
-            self.asking, self.come,
+            self.asking, self.come, self.at,
         )  # fmt: skip
 
 
@@ -203,6 +205,8 @@ class State:
         self.most = 0
         self.semaphores: dict[tuple[str, Expr], Semaphore] = {}
         self.places: dict[int, tuple[int, ...]] = {}
+        self.farthest: dict[Where, tuple[int, ...]] = {}
+        self.put: dict[Where, tuple[int, ...]] = {}
         self.lacking = 0
         self.lead = 0
 
@@ -220,6 +224,7 @@ class State:
         new.used, new.live, new.steps, new.most = self.used, self.live, self.steps, self.most
         new.semaphores = {key: one.copy() for key, one in self.semaphores.items()}
         new.places = dict(self.places)
+        new.farthest, new.put = dict(self.farthest), dict(self.put)
         new.lacking = self.lacking
         new.lead = self.lead
         return new

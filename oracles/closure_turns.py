@@ -16,9 +16,8 @@ from oracles.closure_code import Do, Site
 from oracles.closure_family import family_of
 from oracles.closure_rules import Rule
 from oracles.closure_state import FACTS, ONES, Agent, Semaphore, State, Turn
+from oracles.closure_walk import Key, clean, index_of, key_of, slot_of
 from oracles.closure_world import World
-
-Key = tuple[str, Expr]
 
 
 def take_turn(
@@ -29,16 +28,18 @@ def take_turn(
     whole_role(world, state, site, stmt.barrier, k)
     threads = site.place.warps * kir.WARP
     meet = state.turns.setdefault(place_of(cta, site), Turn(threads))
+    one_integer(world, state, meet, a, do, k)
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "turn"
     if meet.count < threads:
         return
-    key = key_of(world, state, site, stmt.semaphore, do.index, k)
     if not world.follows_turns:
+        bounds(world, state, do, stmt.semaphore, do.index, k)
         go_on(state, cta, site, 0)
         return
-    semaphore = state.semaphores.setdefault(key, Semaphore())
+    key = integer(world, state, a, do, stmt.semaphore, k)
+    semaphore = state.semaphores[key]
     semaphore.asking = (*semaphore.asking, (cta, do.values["turn"](a.env), site.index, k))
     _serve(world, state, key, semaphore)
 
@@ -85,16 +86,31 @@ def place_of(cta: int, site: Site) -> tuple[int, int]:
     return cta, -1 - site.place.first
 
 
-def key_of(
-    world: World, state: State, site: Site, semaphore: kir.Semaphore, index: Expr | None, k: int
-) -> Key:
-    """Return which integer of a semaphore a statement uses, which has to be there."""
-    assert index is not None, "turns have an index"
+def one_integer(world: World, state: State, meet: Turn, a: Agent, do: Do, k: int) -> None:
+    """Check that those who wait together do so at one integer of a semaphore."""
+    for number in meet.waiting[:1]:
+        b = state.agents[number]
+        other = world.code.programs[number][b.at]
+        if isinstance(other, Do) and index_of(other, b) != index_of(do, a):
+            says = "is reached by threads that mean different integers of the semaphore"
+            world.wrong(state, Rule.COLLECTIVE, "collective", do.site, k, says)
+
+
+def integer(world: World, state: State, a: Agent, do: Do, semaphore: kir.Semaphore, k: int) -> Key:
+    """Return which integer of a semaphore a statement means now, which has to be there."""
+    key = key_of(world, state, a, do, semaphore.name)
+    bounds(world, state, do, semaphore, key[1], k)
+    return key
+
+
+def bounds(
+    world: World, state: State, do: Do, semaphore: kir.Semaphore, index: Expr | None, k: int
+) -> None:
+    """Check that a semaphore has an integer, where its number is known."""
     count = semaphore.count
     if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
         says = f"{semaphore.name}[{index}] is outside its {count}"
-        world.wrong(state, Rule.BOUNDS, "bounds", site, k, says)
-    return semaphore.name, index
+        world.wrong(state, Rule.BOUNDS, "bounds", do.site, k, says)
 
 
 def go_on(state: State, cta: int, site: Site, facts: int) -> None:
@@ -119,7 +135,7 @@ def _serve(world: World, state: State, key: Key, semaphore: Semaphore) -> None:
         site = world.code.sites[number]
         semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
         facts = _seen(world, state, semaphore, cta, site, turn, k)
-        took = world.event(state, "took", key, cta, number, len(semaphore.past))
+        took = world.event(state, "took", slot_of(key, semaphore), cta, number, len(semaphore.past))
         state.when[took] = k, number
         semaphore.waiters = (*semaphore.waiters, took)
         go_on(state, cta, site, facts | 1 << FACTS * took)
@@ -170,10 +186,11 @@ def release_turn(
     if not a.kind.alone:
         says = f"is executed by {a.kind.count} threads"
         world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
-    key = key_of(world, state, site, stmt.semaphore, do.index, k)
     if not world.follows_turns:
+        bounds(world, state, do, stmt.semaphore, do.index, k)
         return
-    semaphore, turn = state.semaphores.setdefault(key, Semaphore()), do.values["turn"](a.env)
+    key = integer(world, state, a, do, stmt.semaphore, k)
+    semaphore, turn = state.semaphores[key], do.values["turn"](a.env)
     needed = (*semaphore.waiters, *((semaphore.end,) if semaphore.end >= 0 else ()))
     if not all(a.mine >> FACTS * event & 1 for event in needed):
         says = f"releases turn {turn} while turn {semaphore.value} is not its own"
@@ -181,7 +198,7 @@ def release_turn(
     wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
     covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
     state.lacking |= a.mine & ~covered & ONES
-    end = world.event(state, "gave", key, len(semaphore.past))
+    end = world.event(state, "gave", slot_of(key, semaphore), len(semaphore.past))
     state.when[end] = k, site.index
     semaphore.past = (*semaphore.past, (semaphore.value, end))
     semaphore.value, semaphore.owner, semaphore.before = turn, a.kind.cta, covered
@@ -199,10 +216,11 @@ def meet_ctas(world: World, state: State, a: Agent, do: Do, stmt: kir.GridSync, 
     """Reach a meeting of CTAs; the last thread of the family to come lets all go on."""
     site, cta = do.site, a.kind.cta
     whole_role(world, state, site, stmt.barrier, k)
-    key_of(world, state, site, stmt.semaphore, do.index, k)
+    bounds(world, state, do, stmt.semaphore, index_of(do, a), k)
     ctas = world.ctas if world.follows_turns else 1
     where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else cta)
     meet = state.turns.setdefault(where, Turn(site.place.warps * kir.WARP * ctas))
+    one_integer(world, state, meet, a, do, k)
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "grid"
@@ -242,8 +260,4 @@ def _check_meeting(
 def turns_end(world: World, state: State) -> None:
     """Check that all semaphores are left at 0, as the next launch expects them."""
     for semaphore in state.semaphores.values():
-        world.checked += 1
-        if semaphore.value:
-            says = f"leaves {semaphore.value}, which is not the 0 that the next launch expects"
-            site = world.code.sites[semaphore.site]
-            world.wrong(state, Rule.TURN_VALUES, "semaphore", site, -1, says)
+        clean(world, state, semaphore)

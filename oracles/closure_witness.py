@@ -11,10 +11,10 @@ from oracles import closure
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Code, Enter
 from oracles.closure_deadlock import waiting
-from oracles.closure_family import readings, single
 from oracles.closure_flow import ChoiceError, ForkError, settle
 from oracles.closure_nearest import nearest
 from oracles.closure_pool import ContestError
+from oracles.closure_readings import readings, single
 from oracles.closure_rules import Rule
 from oracles.closure_state import State
 from oracles.closure_static import stands

@@ -20,6 +20,7 @@ from oracles.closure_spin import spin_of
 from oracles.closure_spread import each_by_one, operand, ordinary
 from oracles.closure_state import COPIES, FACTS, Agent, State, Where
 from oracles.closure_tiles import Meet, Meetings, Spread
+from oracles.preconditions import positive
 from oracles.sites import shared_tensors
 
 
@@ -82,6 +83,10 @@ class World:
         self.doubt = ""
         self.rolling = rolling(code) if self.tracked else frozenset()
         self.regions: dict[Region, int] = {}
+        self.places: list[Region] = []
+        self.positive = positive(code.kernel)
+        self.walk: str | None = None
+        self.spans: dict[tuple[int, str], tuple[tuple[int, int], ...]] = {}
         self.named: dict[Do, list[str]] = {}
         self.boxes: dict[tuple[object, ...], Where] = {}
         self.shares: dict[tuple[int, int], Share] = {}
@@ -157,15 +162,19 @@ class World:
         """Whether global memory is a workspace, and whoever may write it is followed."""
         return where[1] in self.kernel.workspaces and (self.follows_turns or not self.turns)
 
+    def region(self, where: Where) -> Region:
+        """Return a region of global memory."""
+        return self.places[where[2]]
+
     def filled(self, where: Where, written: list[Where]) -> bool:
         """Whether boxes have all elements of another one, as far as is known."""
-        boxes = list(self.regions)
-        return filled(boxes[where[2]], [boxes[other[2]] for other in written])
+        return filled(self.region(where), [self.region(other) for other in written])
 
     def _box(self, found: Region) -> Where:
         number = self.regions.get(found)
         if number is None:
             number = self.regions[found] = len(self.regions)
+            self.places.append(found)
             here = -1, found.tensor, number
             self.heads[here] = 2 * number, 2 * number + 1
             self.overlaps[here] = ()

@@ -100,6 +100,22 @@ def required_grid(kernel: kir.Kernel) -> Function | None:
     return None if number is None else function(number)
 
 
+def positive(kernel: kir.Kernel) -> frozenset[Expr]:
+    """Return what is at least 1 in any launch, as far as that is required or makes up the grid."""
+    found: set[Expr] = set()
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.LE, 1, many) | Op(Kind.LT, 0, many):
+                found.add(many)
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                found |= {a, b}
+            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, of), 0):
+                found.add(kir.GRID // of)
+            case _:
+                pass
+    return frozenset(found)
+
+
 def fixed_grid(kernel: kir.Kernel) -> Expr | None:
     """Return what `Kernel.requires` says the number of CTAs is, if it says so."""
     for condition in kernel.requires:

@@ -1,4 +1,4 @@
-"""The stores of an output in other words: by clusters of CTAs, and with exact divisions.
+"""The stores of an output in other words: by clusters and groups of CTAs, and exact divisions.
 
 Notes
 -----
@@ -7,6 +7,11 @@ Neither moves a box; only how its origin is written changes.
 *Clusters.*  `BLOCK = C * cluster + rank` with `0 <= rank < cluster`, and `GRID` is a multiple of
 `cluster`.  So a cluster may be taken for a CTA, with a loop over its ranks around every statement;
 `BLOCK` and `GRID` then count clusters.
+
+*Groups.*  Where `GRID` is `groups * many`, CTAs are one to one with pairs of a group and a place in
+it: `BLOCK // many` and `BLOCK % many`, or `BLOCK % groups` and `BLOCK // groups`.  So a group may
+be taken for a CTA, with a loop over its places around every statement; `BLOCK` then counts groups,
+and `GRID` is how many there are.
 
 *Exact divisions.*  Where `requires` says `a % b == 0` with `b >= 1`, `a` is `b * (a // b)`.
 Written so, a number of tiles shows the factors that an order of tiles takes it apart by.
@@ -18,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from fuser import kernel_ir as kir
-from fuser.expr import Expr, Kind, Op, Var, eq, fold
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
 from oracles import sites
 from oracles.arithmetic import replace_tree
 from oracles.polynomial import Poly, Product, divided, mapped, poly, product, tree, value
@@ -27,6 +32,8 @@ from oracles.sites import Site, Turn
 
 RANK = Var("rank in the cluster")
 """Index of the loop over the CTAs of a cluster."""
+PLACE = Var("place in the group")
+"""Index of the loop over the CTAs of a group."""
 Rule = Callable[[Expr], Expr]
 Found = list[tuple[Site, kir.Box]]
 
@@ -56,7 +63,7 @@ class Stores:
 
 def restated(plain: Stores) -> Iterator[Stores]:
     """Yield stores as they stand, then in every other way that applies."""
-    for stores in (plain, *_by_clusters(plain)):
+    for stores in (plain, *_by_clusters(plain), *_by_groups(plain)):
         yield stores
         yield from _exact(stores)
 
@@ -117,6 +124,57 @@ def _lowest(condition: Expr) -> Expr:
             return condition if rest is None else eq(kir.GRID, tree(rest))
         case _:
             return condition
+
+
+# --- groups -------------------------------------------------------------------------------------
+
+
+def _by_groups(plain: Stores) -> Iterator[Stores]:
+    for condition in plain.kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                for groups, many in ((a, b), (b, a)):
+                    beside = variables(many) & {groups, kir.BLOCK, kir.GRID}
+                    if groups in plain.kernel.params and not beside:
+                        assert isinstance(groups, Var), "parameters are variables"
+                        yield from _grouped(plain, condition, groups, many)
+            case _:
+                pass
+
+
+def _grouped(plain: Stores, condition: Expr, groups: Var, many: Expr) -> Iterator[Stores]:
+    """Yield the stores by groups, in either numbering that tells a group's number."""
+    after: dict[Expr, Expr] = {kir.BLOCK // many: kir.BLOCK, kir.BLOCK % many: PLACE}
+    across: dict[Expr, Expr] = {kir.BLOCK % groups: kir.BLOCK, kir.BLOCK // groups: PLACE}
+    numbers = {id(after): kir.BLOCK * many + PLACE, id(across): PLACE * kir.GRID + kir.BLOCK}
+    exprs = [s.plain(e) for s, box in plain.found for e in box.origin]
+    for known in (after, across):
+        first = next(iter(known))
+        if all(replace_tree(expr, first, 0) == expr for expr in exprs):
+            continue
+        words = {**known, kir.BLOCK: numbers[id(known)], kir.GRID: kir.GRID * many}
+
+        def rule(expr: Expr, words: dict[Expr, Expr] = words) -> Expr:
+            return _reworded(expr, {**words, groups: kir.GRID})
+
+        places = Turn(PLACE, "place", many)
+        found = [
+            (replace(s, loops=(places, *s.loops)), b) for s, b in _rewritten(plain.found, rule)
+        ]
+        others = (rule(one) for one in plain.kernel.requires if one != condition)
+        kernel = replace(plain.kernel, requires=tuple(others))
+        yield Stores(kernel, found, Known(sites.facts(kernel), plain.known.rlimit))
+
+
+def _reworded(expr: Expr, words: dict[Expr, Expr]) -> Expr:
+    """Put words in place of the largest parts of an expression that have some."""
+    if expr in words:
+        return words[expr]
+    match expr:
+        case Op(kind, a, b):
+            return fold(kind, _reworded(a, words), _reworded(b, words))
+        case _:
+            return expr
 
 
 # --- exact divisions ----------------------------------------------------------------------------

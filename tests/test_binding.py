@@ -15,7 +15,7 @@ from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.expr import Var
 from fuser.fusion_ir import FusionDefinition
-from fuser.params import PointwiseParams
+from fuser.params import Meet, PointwiseParams, Residency
 from fuser.pipeline import build
 from fuser.tensor_map import maps_of
 from fuser.tensor_view import Fusion
@@ -203,3 +203,30 @@ def test_no_cta_of_a_tile_has_nothing_to_do(splits: int, k: int, bound: int) -> 
     (binding,) = bind(program, given, sms=132)
     assert binding.params["splits"] == bound
     assert binding.grid == 3 * 2 * bound
+
+
+@pytest.mark.parametrize(
+    ("meet", "residency", "splits", "sms", "bound", "groups"),
+    [
+        ("vectorized", "ticket", 4, 132, 4, 12),
+        ("vectorized", "ticket", 4, 26, 4, 6),
+        ("tma", "ticket", 64, 26, 16, 1),
+        ("scatter", "ticket", 5, 26, 5, 5),
+        ("scatter", "co-resident", 16, 10, 10, 1),
+        ("vectorized", "co-resident", 16, 26, 16, 1),
+        ("vectorized", "co-resident", 32, 10, 10, 1),
+    ],
+)
+def test_groups_of_ctas_that_walk_fit_the_device(
+    meet: Meet, residency: Residency, splits: int, sms: int, bound: int, groups: int
+) -> None:
+    """The grid is a multiple of the CTAs of a group: one group at least, and at most all tiles."""
+    params = replace(
+        product_kernels.PIPELINED, persistent=True, splits=splits, meet=meet, residency=residency
+    )
+    fusion = product_kernels.linear()
+    given = product_kernels.specs(fusion, {"i0": 200, "i1": 1000, "i2": 96})
+    program = build(fusion, params, classify(fusion, params, given, sms=sms))
+    (binding,) = bind(program, given, sms=sms)
+    assert binding.params["groups"] == groups
+    assert binding.grid == groups * bound

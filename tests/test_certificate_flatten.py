@@ -9,7 +9,8 @@ from fuser import kernel_ir as kir
 from fuser.cookbook_matmul import t
 from fuser.cookbook_ring import k, p
 from fuser.expr import Expr
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 from oracles.arithmetic import UnsupportedError
 from oracles.certificate import certify
 from oracles.certificate_flatten import AT, FLAT, levels

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fuser import kernel_ir as kir
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 from oracles.arithmetic import UnsupportedError
 from oracles.certificate import certify
 from oracles.certificate_private import private, renamed

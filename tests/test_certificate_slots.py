@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 from oracles.certificate_paired import whole
 from oracles.certificate_slots import by_number
 

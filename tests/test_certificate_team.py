@@ -10,7 +10,8 @@ from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.cookbook_ring import p, trips
 from fuser.expr import Kind, Op
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 from oracles import closure
 from oracles.certificate import certify, text
 from oracles.certificate_paired import Whole, whole

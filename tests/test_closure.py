@@ -11,7 +11,8 @@ from fuser import cookbook
 from fuser import kernel_ir as kir
 from fuser.expr import Var
 from fuser.kernel_text import line, numbered
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 from oracles import prover
 from oracles.arithmetic import UnsupportedError
 from oracles.closure import Closed, judge

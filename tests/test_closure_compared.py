@@ -11,7 +11,7 @@ from fuser.expr import Expr, Var
 from oracles import closure
 from oracles.closure_code import Code
 from oracles.closure_compared import Against, comparisons, numbers
-from oracles.closure_family import readings
+from oracles.closure_readings import readings
 
 j, t, tiles = Var("j"), Var("t"), Var("tiles")
 SYNC = kir.BlockSync(0, 32)

@@ -13,8 +13,8 @@ from fuser.cookbook_sum import sum_kernel
 from fuser.expr import Var, ceildiv
 from fuzz.mutate import drop_each_sync
 from oracles import closure
-from oracles.closure_family import readings
 from oracles.closure_flow import few
+from oracles.closure_readings import readings
 from oracles.closure_world import World
 
 

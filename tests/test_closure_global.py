@@ -232,7 +232,8 @@ def test_a_load_by_an_engine_of_what_threads_stored_needs_a_global_fence() -> No
 
 def _region(*origin: tuple[int, Expr], rolls: bool = False) -> Region:
     forms = tuple((c, frozenset({(e, 1)} if e != 0 else ())) for c, e in origin)
-    return Region("W", forms, (4,) * len(forms), (rolls,) * len(forms), 7 if rolls else -1)
+    on = tuple(parts if rolls else frozenset() for _, parts in forms)
+    return Region("W", forms, (4,) * len(forms), on, 7 if rolls else -1)
 
 
 @pytest.mark.parametrize(
@@ -256,9 +257,26 @@ def test_what_two_boxes_share(one: Region, two: Region, how: Share | None) -> No
 
 def test_a_region_strides_where_its_steps_are_as_long_as_itself() -> None:
     """Shorter steps overlap in neighbouring rounds."""
-    at = (0, frozenset({(k, 4)}))
-    assert strides(Region("W", (at,), (4,), (True,), 1))
-    assert not strides(Region("W", (at,), (5,), (True,), 1))
+
+    def region(step: Expr, low: int, size: int) -> Region:
+        parts = frozenset({(step, 4)})
+        return Region("W", ((low, parts | {(n, 3)}),), (size,), (parts,), 1)
+
+    one, known = region(k, 0, 4), frozenset({Var("m")})
+    assert strides(one, one, known)
+    assert not strides(region(k, 0, 5), region(k, 0, 5), known)
+    assert strides(region(k, 0, 2), region(k, 2, 2), known)
+    assert not strides(region(k, 0, 2), region(k, 3, 2), known)
+    assert strides(region(k * Var("m"), 0, 4), region(k * Var("m"), 0, 4), known)
+    assert not strides(region(k * Var("m"), 0, 4), region(k * Var("m"), 0, 4), frozenset())
+
+
+def test_regions_that_roll_alike_are_compared_where_they_are() -> None:
+    """At one place as if they stood; otherwise nothing is known of them but their steps."""
+    one, other = _region((0, k), rolls=True), _region((4, k), rolls=True)
+    assert share(one, one, still=True) is Share.SAME
+    assert share(one, other, still=True) is None
+    assert share(one, _region((2, k), rolls=True), still=True) is Share.MAYBE
 
 
 def test_outputs_that_are_only_written_are_left_to_coverage() -> None:

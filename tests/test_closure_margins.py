@@ -11,9 +11,9 @@ from fuser.cookbook_ring import BULK, ELECT, k, q, trips
 from fuser.cookbook_sum import IN, X, Y, sum_box, sum_kernel, sum_slots
 from fuser.expr import Expr, Var
 from oracles import closure, prover
-from oracles.closure_family import readings
 from oracles.closure_flow import settle
 from oracles.closure_margins import limit
+from oracles.closure_readings import readings
 from oracles.closure_state import Unknown
 from oracles.verdict import Status
 

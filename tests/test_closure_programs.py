@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 from oracles import closure
-from oracles.closure_family import readings
 from oracles.closure_programs import last_reads, used_barriers
+from oracles.closure_readings import readings
 
 KERNEL = compiled(linear(), hopper("ping_pong", 3, 1, direct=True, cluster=(2, 1)))
 

@@ -14,7 +14,7 @@ from fuser.dtype import DType
 from fuser.expr import Var
 from fuzz import mutate
 from oracles import closure, closure_world
-from oracles.closure_family import readings
+from oracles.closure_readings import readings
 from oracles.closure_spin import NONE, Spin, turn
 
 TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")

@@ -14,7 +14,8 @@ from fuser import kernel_ir as kir
 from fuser.expr import Var, eq
 from oracles.arithmetic import UnsupportedError
 from oracles.closure import Closed, judge
-from oracles.closure_family import MANY, family_of, largest, readings
+from oracles.closure_family import MANY, family_of
+from oracles.closure_readings import largest, readings
 from oracles.closure_rules import Rule
 
 s, t = Var("s"), Var("t")

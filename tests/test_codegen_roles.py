@@ -9,7 +9,8 @@ import pytest
 from fuser import kernel_ir as kir
 from fuser.codegen import source
 from fuser.codegen_roles import merged
-from fuzz.skeletons_matmul import compiled, hopper, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled, hopper
 
 PING_PONG = compiled(linear(), hopper("ping_pong", 3, 2, columns=8))
 

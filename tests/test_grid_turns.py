@@ -35,13 +35,23 @@ BY_TMA = replace(SMALL, meet="tma")
 SCATTER = replace(SMALL, meet="scatter", columns=8)
 SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE, "tma": BY_TMA}
 ROLES = replace(SMALL, split="cooperative", residency="co-resident")
+ROLES_AMPERE = replace(SMALL_AMPERE, observe="mbarriers", prefetch=0)
 ALL = SPLIT | {
     "scatter": SCATTER,
     "roles": ROLES,
     "roles, tma": replace(ROLES, meet="tma", residency="ticket"),
     "roles, scatter": replace(ROLES, meet="scatter", columns=8),
-    "roles of ampere": replace(SMALL_AMPERE, observe="mbarriers", prefetch=0),
+    "roles of ampere": ROLES_AMPERE,
 }
+WALKS: dict[str, MatmulParams | AmpereParams] = {
+    "turns": replace(SMALL, persistent=True),
+    "tma": replace(BY_TMA, split="cooperative", columns=8, persistent=True),
+    "scatter": replace(SCATTER, persistent=True),
+    "neighbours": replace(ROLES, persistent=True),
+    "ampere": replace(SMALL_AMPERE, persistent=True),
+    "roles of ampere": replace(ROLES_AMPERE, persistent=True),
+}
+"""Those whose CTAs take several tiles, each group of them the same."""
 
 
 def test_a_split_kernel_reads_like_this(golden: Golden) -> None:
@@ -121,10 +131,46 @@ def test_a_grid_larger_than_the_device_is_not_split_so_far() -> None:
         assert bound.params["splits"] == splits
 
 
+def test_a_kernel_of_groups_that_walk_reads_like_this(golden: Golden) -> None:
+    """The loop over tiles has the meeting in it, on an integer of each tile."""
+    golden.check(text(kernel(replace(SMALL, persistent=True, store="direct"))))
+
+
+@pytest.mark.parametrize("params", WALKS.values(), ids=WALKS)
+def test_a_cta_has_one_part_of_k_for_all_its_tiles(params: MatmulParams | AmpereParams) -> None:
+    """Its place in its group; the group's number is where its tiles begin."""
+    made = kernel(params)
+    first, place = "(blockIdx // splits)", "(blockIdx % splits)"
+    if params.residency == "co-resident":
+        first, place = "(blockIdx % groups)", "(blockIdx // groups)"
+    elif params.meet == "scatter":
+        first, place = "(blockIdx // 3)", "(blockIdx % 3)"
+    outside = {s.var.name: str(s.value) for s in made.body if isinstance(s, kir.Let)}
+    inside = {s.var.name: str(s.value) for s in made.walk() if isinstance(s, kir.Let)}
+    assert outside["split"] == place
+    assert inside["tile"] == f"({first} + (t * groups))"
+    many = "3" if params.meet == "scatter" else "splits"
+    assert f"(gridDim == (groups * {many}))" in {str(one) for one in made.requires}
+    found = {s.index for s in made.walk() if isinstance(s, kir.BlockSerializeWait | kir.GridSync)}
+    assert {str(index) for index in found} == {"tile"}
+
+
+@pytest.mark.parametrize("params", WALKS.values(), ids=WALKS)
+@pytest.mark.parametrize(("splits", "rows", "k"), [(2, 200, 40), (3, 72, 200), (5, 130, 8)])
+def test_all_judges_pass_groups_that_walk(
+    params: MatmulParams | AmpereParams, splits: int, rows: int, k: int
+) -> None:
+    """With several tiles for each group on a small device, and with fewer tiles than groups."""
+    extents = {"i0": rows, "i1": k, "i2": 24}
+    case = Case(linear(), replace(params, splits=splits), extents, "integers", 0)
+    assert not [r for r in judge(case) if r.status != "pass"]
+
+
 def syncs(made: kir.Kernel) -> list[kir.Stmt]:
     """The syncs from the wait for a turn, or the meeting, on."""
     begin = kir.BlockSerializeWait | kir.GridSync
-    bodies = [made.body, *(role.body for role in made.body if isinstance(role, kir.Role))]
+    inner = (s.body for s in made.walk() if isinstance(s, kir.Role | kir.ForLoop))
+    bodies = [made.body, *inner]
     tail = next(
         list(kir.walk(body[n:]))
         for body in bodies
@@ -142,7 +188,7 @@ NAMES = [n for n in MATMULS if n.startswith("split") and "cluster" not in n]
 def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     """With all of them both judges pass the kernel; without any one they both refuse it."""
     pattern = MATMULS[name].pattern()
-    start = pattern.at(3)[0]
+    start = pattern.at(3)[1 if "persistent" in name else 0]
     whole = pattern.kernel
     assert prover.prove(whole).status is Status.PASS
     assert explore(whole, start).status is Status.PASS
@@ -175,7 +221,10 @@ def test_all_judges_pass_every_count_of_ctas(
     [
         ({"splits": 65}, r"AmpereParams\(splits=65\): 1\.\.64 CTAs share a tile; use splits=4"),
         ({"splits": True}, r"AmpereParams\(splits=True\): 1\.\.64 CTAs"),
-        ({"persistent": True}, "use persistent=False, or splits=1"),
+        (
+            {"persistent": True, "meet": "cluster"},
+            'splits=3, meet="cluster", persistent=True.*use meet="scatter", or persistent=False',
+        ),
         ({"residency": "any"}, 'unknown; use one of "ticket", "co-resident"'),
     ],
 )
@@ -323,6 +372,34 @@ def test_the_gpu_computes_the_same_for_every_count(
             graph.replay()
             got.append(captured.clone())
         assert all(torch.equal(one, want) for one in got)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "params",
+    [
+        *WALKS.values(),
+        replace(WIDE, persistent=True),
+        replace(WIDE_TMA, persistent=True),
+        replace(WIDE_TMA, split="cooperative", persistent=True),
+        replace(WIDE_SCATTER, split="cooperative", residency="co-resident", persistent=True),
+        replace(WIDE_AMPERE, persistent=True),
+        replace(AMPERE_SCATTER, persistent=True),
+    ],
+)
+@pytest.mark.parametrize("splits", [2, 3, 16])
+def test_the_gpu_computes_the_same_where_groups_walk(
+    params: MatmulParams | AmpereParams, splits: int
+) -> None:
+    """Three times: one tile, fewer than groups, tails, few steps of K, several tiles for each."""
+    run = Executable(linear(), replace(params, splits=splits), poison=True)
+    shapes = [(1, 4096, 8), (64, 2048, 96), (300, 64, 256), (1000, 1000, 1040), (2048, 520, 2048)]
+    for m, k, n in shapes:
+        given = integers(m, k, n)
+        x, w, bias = (tensor.double() for tensor in given)
+        want = (x @ w.T + bias).relu().bfloat16()
+        for _ in range(3):
+            assert torch.equal(run(*given)[0], want), (m, k, n)
 
 
 @pytest.mark.gpu

@@ -68,10 +68,20 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "more than there are": ({"registers": (56, 240)}, "use registers=(40, 232)"),
     "no CTAs": ({"splits": 0}, "1..64 CTAs share a tile; use splits=4"),
     "too many CTAs": ({"splits": 65}, "splits=65): 1..64 CTAs share a tile; use splits=4"),
-    "CTAs that share many tiles": (
-        {"splits": 2},
-        "MatmulParams(splits=2, persistent=True): CTAs with one tile each share it; "
-        "use persistent=False, or splits=1",
+    "clusters that share many tiles": (
+        {"splits": 2, "meet": "cluster"},
+        'MatmulParams(splits=2, meet="cluster", persistent=True): clusters with one tile each '
+        'share it; use meet="scatter", or persistent=False',
+    ),
+    "two roles that meet": (
+        {"splits": 2, "split": "ping_pong"},
+        'MatmulParams(splits=2, split="ping_pong"): one role of each CTA meets, and here two take '
+        'its tiles in turn; use split="cooperative", or splits=1',
+    ),
+    "tiles for all that share them": (
+        {"splits": 2, "inputs": "tma"},
+        'MatmulParams(splits=2, inputs="tma"): whole tiles are brought to CTAs of which one goes '
+        'on, or each with some columns; use inputs="direct", or splits=1',
     ),
     "no such sums": ({"partial": "f8"}, 'unknown; use one of "f32", "f16", "bf16"'),
     "sums that stay": (

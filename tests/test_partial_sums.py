@@ -24,7 +24,7 @@ from fuser.runtime import Executable
 from fuzz.case import Case, Kind
 from fuzz.compared import partials
 from fuzz.judge import judge
-from fuzz.skeletons_matmul import gated
+from fuzz.skeletons_fusions import gated
 from oracles.assembler import judge_log
 from oracles.differential import compare
 from oracles.reference import evaluate

@@ -21,7 +21,8 @@ from fuzz.proofs import (
     table,
     timed,
 )
-from fuzz.skeletons_matmul import compiled, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import compiled
 from oracles.verdict import Status, Verdict
 
 

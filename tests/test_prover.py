@@ -17,7 +17,7 @@ from fuser.expr import Expr, Kind, Var, fold
 from fuser.program import Program
 from oracles import closure
 from oracles.arithmetic import UnsupportedError
-from oracles.closure_family import readings
+from oracles.closure_readings import readings
 from oracles.closure_static import stands
 from oracles.prover import prove, redundant, witness, witness_trips
 from oracles.verdict import Status, Verdict

@@ -22,7 +22,7 @@ from fuser.kernel_text import line
 from fuser.matmul_params import MatmulParams
 from fuser.nvrtc import compile_cubin
 from fuser.validate import problems
-from fuzz.skeletons_matmul import gated
+from fuzz.skeletons_fusions import gated
 from oracles.assembler import judge_log
 from oracles.coverage import covered
 from oracles.machine_tile import registers_of, tile

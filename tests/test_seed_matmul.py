@@ -28,7 +28,8 @@ from fuser.matmul_params import Split
 from fuser.mma_axes import Role, roles
 from fuser.validate import validate
 from fuzz.mutate import Mutant, mutants
-from fuzz.skeletons_matmul import MATMULS, compiled, hopper, launch, linear
+from fuzz.skeletons_fusions import linear
+from fuzz.skeletons_matmul import MATMULS, compiled, hopper, launch
 from oracles import explorer, prover, simulator
 from oracles.verdict import Status, Verdict
 

@@ -14,14 +14,19 @@ from litmus.parts import (
     X1,
     Y1,
     Litmus,
+    Run,
     box,
     broken,
     elect,
     fragment,
     k,
+    kernel,
     legal,
     load,
+    m,
+    n,
     single,
+    slots,
     store,
     trips,
 )
@@ -83,7 +88,38 @@ def taken_again(registers: int) -> kir.Kernel:
     return replace(single((kir.Role("all", 0, 4, body),), threads=128), registers=128)
 
 
+def compared(*, everywhere: bool) -> kir.Kernel:
+    """Exchange a tile between two warps, with a barrier where `n <= m`, or in any case."""
+    buffer, wide, thin = slots("S"), fragment("x", 64), fragment("x", 64, 1)
+    join, other = kir.BlockSync(0, 64), kir.BlockSync(1, 64)
+    body = (
+        load(wide, box(X1)),
+        store(kir.Slot(buffer, 0), wide),
+        kir.IfThenElse(n <= m, (join,), (other,) if everywhere else ()),
+        load(thin, kir.Slot(buffer, 0)),
+        store(box(Y1), thin),
+    )
+    return kernel(body, threads=64, buffers=(buffer,), tensors=(X1, Y1), params=(n, m))
+
+
+MORE, LESS = (Run(1, (("n", a), ("m", b))) for a, b in ((2, 1), (1, 2)))
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "a_barrier_whichever_count_is_larger",
+        "H70 H71",
+        compared(everywhere=True),
+        "Both branches join all threads, and all take the same one.",
+        launches=(LESS, MORE),
+    ),
+    broken(
+        "a_barrier_where_a_count_is_no_larger",
+        "H70",
+        compared(everywhere=False),
+        "RAW",
+        "a_barrier_whichever_count_is_larger",
+        "In a launch with a larger one there is none (once proved: `m - n` was taken for a count).",
+        launches=(MORE,),
+    ),
     legal(
         "copy_expected_by_its_issuer",
         "H35 H53",

@@ -34,6 +34,7 @@ from litmus import (
     spaces,
     sums,
     threads,
+    walks,
     wgmma,
 )
 from litmus.parts import Litmus
@@ -41,7 +42,7 @@ from litmus.parts import Litmus
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
     cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings,
-    arrivals, bugs, bugs_matmul, found,
+    arrivals, walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
