@@ -24,9 +24,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from rich.console import Console
 from rich.table import Table
 
+from fuser.ampere_params import AmpereParams
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion_ir import TensorView
+from fuser.matmul_params import MatmulParams
+from fuser.params import ReductionParams
 from fuser.runtime import Executable, device_present
 from fuzz.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
 from fuzz.child import Child, Lost
@@ -44,6 +47,8 @@ LAUNCHES = 3
 """Launches of a case, each with inputs of its own."""
 CASE_LIMIT_S = 60.0
 """Wall limit of one case, with its compilation."""
+MOST_ALONE = 6
+"""Cases that are drawn for each one in which CTAs share tiles."""
 GUARD = 512
 """Bytes of sentinel on both sides of every buffer; a multiple of the largest alignment."""
 SENTINEL = 0xA5
@@ -248,13 +253,22 @@ class Device:
     show_default="all",
     help="Only this one; may be given several times.",
 )
+@click.option("--shared", is_flag=True, help="Only where several CTAs share a tile.")
 @click.option(
     "--ledger",
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("reports", "out", "gpu.sqlite"),
     show_default=True,
 )
-def main(count: int, seconds: float, seed_: int, families: tuple[str, ...], ledger: Path) -> None:
+def main(
+    count: int,
+    seconds: float,
+    seed_: int,
+    families: tuple[str, ...],
+    ledger: Path,
+    *,
+    shared: bool,
+) -> None:
     """Run random cases on the GPU, schedule families in turn, and compare them with torch."""
     if not device_present():
         click.echo("gpu: no device, 0 cases run")
@@ -272,6 +286,8 @@ def main(count: int, seconds: float, seed_: int, families: tuple[str, ...], ledg
         run = book.start(f"gpu-seed{seed_}", facts)
 
         def judge(case: Case) -> None:
+            if shared and splits_of(case) == 1:
+                return
             text = to_text(case)
             if time.monotonic() > end or text in seen or len(seen) >= per_family * begun[0]:
                 return
@@ -286,7 +302,7 @@ def main(count: int, seconds: float, seed_: int, families: tuple[str, ...], ledg
         for number, family in enumerate(families):
             begun[0] = number + 1
             chosen = settings(
-                max_examples=3 * per_family,  # some are drawn twice
+                max_examples=3 * per_family * (MOST_ALONE if shared else 1),  # some come twice
                 database=None,
                 deadline=None,
                 phases=(Phase.generate,),
@@ -302,6 +318,15 @@ def main(count: int, seconds: float, seed_: int, families: tuple[str, ...], ledg
         f"{total} different cases on {facts['gpu']}, {bad} mismatches or errors; ledger {ledger}"
     )
     sys.exit(1 if bad else 0 if total else 3)
+
+
+def splits_of(case: Case) -> int:
+    """Return how many CTAs a schedule asks for to share a tile."""
+    match case.params:
+        case MatmulParams() | AmpereParams() | ReductionParams():
+            return case.params.splits
+        case _:
+            return 1
 
 
 def _print(statuses: Counter[tuple[str, str]]) -> None:

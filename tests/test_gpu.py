@@ -1,12 +1,15 @@
 """The GPU as an oracle: it says so where there is none, and guards what it judges."""
 
+from dataclasses import replace
+
 import pytest
 from click.testing import CliRunner
 
 from fuser.dtype import DType
 from fuser.runtime import device_present
 from fuzz.case import from_text
-from fuzz.gpu import LAUNCHES, PROBE, Device, Guarded, main
+from fuzz.gpu import LAUNCHES, PROBE, Device, Guarded, main, splits_of
+from fuzz.strategies import REDUCTIONS
 
 
 @pytest.mark.skipif(device_present(), reason="there is a CUDA device")
@@ -22,6 +25,13 @@ def test_a_family_that_is_none_is_refused_by_name() -> None:
     done = CliRunner().invoke(main, ["--family", "hopper"])
     assert done.exit_code == 2
     assert "'hopper' is not one of" in done.output
+
+
+def test_cases_in_which_ctas_share_tiles_are_told() -> None:
+    """Whatever multiplies or reduces; a pointwise kernel has nothing to share."""
+    plain = from_text(PROBE)
+    assert splits_of(plain) == 1
+    assert splits_of(replace(plain, params=REDUCTIONS)) == REDUCTIONS.splits == 3
 
 
 @pytest.mark.gpu

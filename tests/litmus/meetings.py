@@ -13,6 +13,7 @@ from litmus.parts import (
     SHARED,
     Body,
     Litmus,
+    Run,
     box,
     broken,
     elect,
@@ -52,6 +53,7 @@ def meeting(
             "alone": elect(kir.GridSync(TURNS, 0, ctas)),
             "join": kir.BlockSync(0, 64),
             "first": load(total, box(WS, 0)),
+            "distant": load(total, box(WS, 5)),
             "others": kir.ForLoop(t, s - 1, added),
             "out": store(box(YS, kir.BLOCK), total),
         }
@@ -162,6 +164,15 @@ LITMUS: tuple[Litmus, ...] = (
         "ctas_meet",
         "What is stored behind the meeting is not told by it.",
         launches=SHARES,
+    ),
+    broken(
+        "the_part_of_a_distant_cta_is_read_unmet",
+        "H80",
+        meeting("put distant out meet"),
+        "RAW",
+        "ctas_meet",
+        "Only where there are six CTAs is it anybody's.",
+        launches=(Run(6, (("s", 6),)), Run(8, (("s", 8),))),
     ),
     broken(
         "stores_while_others_read",
