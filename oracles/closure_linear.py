@@ -85,15 +85,15 @@ class Atoms:
                 value, unknown = self.split(left - right)
                 if not unknown:
                     return Known(lambda env: int(value(env) == 0))
-                apart, parts = linear(left - right)
-                if apart > 0 and len(unknown) > 1:
+                if len(unknown) > 1 and linear(left - right)[0] > 0:
                     return self.condition(Op(Kind.EQ, right, left))
-                atom, times = joined(unknown)
-                told = _counts(unknown) or (parts == unknown and times * apart < 0)
-                if times in (1, -1) and told:
-                    number = self.number(atom)
-                    low = AtLeast(number, lambda env: -times * value(env), less=False)
-                    high = AtLeast(number, lambda env: 1 - times * value(env), less=True)
+                _, times = joined(unknown)
+                bound = linear(-times * (left - right))
+                found = self._counted(unknown, bound) if times in (1, -1) else None
+                if found is not None:
+                    number, more = found
+                    low = AtLeast(number, lambda env: more - times * value(env), less=False)
+                    high = AtLeast(number, lambda env: more + 1 - times * value(env), less=True)
                     return Several(low, high, every=True)
             case _:
                 value, unknown = self.split(expr)
@@ -118,25 +118,37 @@ class Atoms:
         value, unknown = self.split(right - left)
         if not unknown:
             return Known(lambda env: int(value(env) + slack > 0))
-        atom, times = joined(unknown)
-        constant, parts = linear(right - left)
-        beside = {part: n for part, n in parts.items() if part not in unknown}
-        low = -times * (constant + slack) + (times == 1)
-        rises = _natural({part: -times * n for part, n in beside.items()})
-        if not _counts(unknown) and not (low >= 1 and rises):
-            return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
-        if times == 1:
-            return AtLeast(self.number(atom), lambda env: 1 - slack - value(env), less=False)
-        if times == -1:
-            return AtLeast(self.number(atom), lambda env: value(env) + slack, less=True)
+        _, times = joined(unknown)
+        bound = linear(-times * (right - left + slack) + (times == 1))
+        found = self._counted(unknown, bound) if times in (1, -1) else None
+        if found is not None:
+            number, more = found
+            if times == 1:
+                return AtLeast(number, lambda env: more + 1 - slack - value(env), less=False)
+            return AtLeast(number, lambda env: more + value(env) + slack, less=True)
         return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
+
+    def _counted(
+        self, unknown: Mapping[Expr, int], bound: tuple[int, Mapping[Expr, int]]
+    ) -> tuple[int, int] | None:
+        """Return the number of what unknowns are joined to, and what was added to it.
+
+        What is followed counts from 0, so that a sum that may be negative is 0 there, too: only
+        bounds of 1 or more say the same of it.  For others so much is added to both; None if there
+        is a bound that may be less, whatever is added.
+        """
+        atom, _ = joined(unknown)
+        least, parts = bound
+        if _counts(unknown):
+            return self.number(atom), 0
+        if not _natural({part: n for part, n in parts.items() if part not in unknown}):
+            return None
+        more = max(1 - least, 0)
+        return self.number(Var(f"{atom} + {more}") if more else atom), more
 
 
 def _counts(unknown: Mapping[Expr, int]) -> bool:
-    """Whether unknowns, joined to one, are never negative.
-
-    One that may be is followed as if it were 0 then, which bounds of 1 or more cannot tell.
-    """
+    """Whether unknowns, joined to one, are never negative."""
     alone = len(unknown) == 1
     return all(_never_negative(atom) and (times > 0 or alone) for atom, times in unknown.items())
 

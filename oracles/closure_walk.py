@@ -156,7 +156,7 @@ def relative(world: World, state: State) -> object:
     names |= {world.walk} if world.walk is not None and state.semaphores else set()
     floors = {name: floor(world, state, name) for name in sorted(names)}
     turns = tuple(
-        tuple(a.env.get(name, 0) - least for a in state.agents if not a.done)
+        tuple(a.env[name] - least if name in a.env else None for a in state.agents)
         for name, least in floors.items()
     )
     beyond = tuple(

@@ -26,13 +26,21 @@ def test_bounds_of_one_or_more_are_compared_with(test: Expr) -> None:
 
 
 @pytest.mark.parametrize(
-    "test",
-    [n <= m, n <= m + 2, n < m + 1, eq(n, m), eq((n - m) // 2, 0)],
+    ("test", "more"),
+    [(n <= m, 1), (n <= m + 2, 3), (n < m + 1, 1), (eq(n, m), 1), (eq((n - m) // 2, 0), 1)],
     ids=str,
 )
-def test_what_may_be_negative_is_asked_as_a_whole(test: Expr) -> None:
+def test_what_may_be_negative_is_compared_further_up(test: Expr, more: int) -> None:
     """Taken for 0, a difference would always be at least that."""
-    assert isinstance(Atoms(NAMES, {}).condition(test), Asked)
+    atoms = Atoms(NAMES, {})
+    assert not isinstance(atoms.condition(test), Asked)
+    ((atom, _),) = atoms.found.items()
+    assert str(atom).endswith(f" + {more}")
+
+
+def test_a_bound_that_falls_along_a_loop_is_asked_as_a_whole() -> None:
+    """Nothing that is added keeps it from falling below what counts."""
+    assert isinstance(Atoms(NAMES, {}).condition(n <= m + i), Asked)
 
 
 @pytest.mark.parametrize("test", [n <= m, eq(n, m), eq(n + 1, m), n <= m + 2, m + 3 > n], ids=str)
@@ -54,6 +62,6 @@ def test_a_barrier_behind_a_condition_is_no_barrier(test: Expr, *, swapped: bool
 
 def test_loops_are_counted_whatever_their_length_is_made_of() -> None:
     """A loop of less than no turns has none: bounds are one more than its index."""
-    for stop in (n - m, ceildiv(n - m, 3), n + m):
+    for stop in (n - m, ceildiv(n - m, 3), n + m, n - m + 2, ceildiv(n - m, 3) + 1):
         found = Atoms(NAMES, {}).condition(i < stop)
         assert isinstance(found, AtLeast)
