@@ -167,7 +167,7 @@ def test_ctas_beyond_the_end_of_k_add_nothing(fusion: Callable[[], Fusion]) -> N
         ({"splits": 16}, r"of 2, 4 or 8; use splits=8"),
         ({"split": "cooperative"}, 'a load role has no sums; use split="pipelined"'),
         ({"residency": "co-resident"}, 'run at once anyway; use residency="ticket"'),
-        ({"persistent": True}, "use persistent=False, or splits=1"),
+        ({"persistent": True}, 'use meet="scatter", or persistent=False'),
         ({"split": "cooperative", "meet": "scatter", "cluster": (2, 1)}, r"use cluster=\(1, 1\)"),
     ],
 )
