@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 from fuser import kernel_ir as kir
+from fuser.expr import variables
 from fuzz.mutate import Mutant, all_mutants
 from fuzz.mutate_number import LATE
 from fuzz.skeletons import Skeleton, accepted
 from fuzz.skeletons_tile import Start
 from oracles import launches
 from oracles.launch_search import Launch
+from oracles.preconditions import fixed_grid
 from oracles.target import load
 
 MOST = 4
@@ -102,7 +105,19 @@ def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
         free = {n for one in _small(kernel, 1) for n in one.trips}
         asked = [dict.fromkeys(free, most), *({name: most} for name in sorted(free))]
         exact = [launches.example(kernel, trips) for trips in asked]
-        return [one for one in exact if one is not None and one.grid <= CTAS]
+        exact += [launches.example(kernel, trips, two) for trips in asked for two in _twos(kernel)]
+        found = [one for one in exact if one is not None and one.grid <= CTAS]
+        return [one for n, one in enumerate(found) if one not in found[:n]]
     meet = kernel.semaphores or kernel.workspaces
     found = launches.small(kernel, most=most, clusters=CTAS - 1 if meet else 1)
+    for two, count in product(_twos(kernel), range(1, most + 1)):
+        free = {name for one in found for name in one.trips}
+        more = (launches.example(kernel, {name: count}, two) for name in sorted(free))
+        found += [one for one in more if one is not None]
     return [one for one in found if one.grid <= CTAS]
+
+
+def _twos(kernel: kir.Kernel) -> list[dict[str, int]]:
+    """Return 2 for one number after another that the grid is made of, where CTAs take turns."""
+    grid = fixed_grid(kernel) if kernel.semaphores else None
+    return [{v.name: 2} for v in sorted(variables(grid or 0), key=str)]

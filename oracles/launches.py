@@ -29,7 +29,9 @@ GRIDS = 16
 """CTAs that are tried for parameters that are given."""
 
 
-def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
+def example(
+    kernel: kir.Kernel, trips: Mapping[str, int], given: Values | None = None
+) -> Launch | None:
     """Return a small launch with a CTA whose loops of these names have these trip counts.
 
     Parameters
@@ -38,6 +40,8 @@ def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
         The kernel.
     trips : mapping of str to int
         Trip counts by the name of a loop's index; loops inside another count its first turn.
+    given : mapping of str to int, optional
+        Values of some parameters.
 
     Returns
     -------
@@ -45,7 +49,7 @@ def example(kernel: kir.Kernel, trips: Mapping[str, int]) -> Launch | None:
         None if none was found; there may be one all the same.
     """
     search = Search(kernel)
-    values = search.reached(search.wanted(trips))
+    values = search.reached(search.wanted(trips), given)
     return None if values is None else search.launch(values)
 
 
