@@ -49,6 +49,9 @@ steps."""
 RING_STEP_US = 0.5
 """A step of 64 rows that TMA brings, all of its warps at once.  Measured on an H200: 0.35 for sums
 (64 columns over 131072 rows by a CTA of 2 warps take 704 us), 0.6 for absolute maxima."""
+RING_BEGIN_US = 1.0
+"""What a wave of CTAs waits for the first of its steps.  Measured on an H200: sums of columns of
+32768 x 8192 by 256 CTAs take 132 us, by 2112 of them 133; absolute maxima 145 and 151."""
 RING_ROWS, RING_BYTES = 64, 65_536
 """Rows of a tile, and bytes of its ring: two CTAs have an SM, which is enough for its memory."""
 RING_COLUMNS = 256
@@ -139,12 +142,14 @@ class _Work:
     steps: int
     resident: int
     step_us: float
+    begin_us: float
 
     def time_us(self, splits: int, meet: Meet) -> float:
         """Return about how long it takes where so many CTAs share a tile."""
         waves = ceil(self.tiles * splits / self.resident)
         walked = waves * ceil(self.steps / splits) * self.step_us
         moved = self.nbytes / BYTES_PER_US
+        begun = waves * self.begin_us
         both = float((walked**SHARP + moved**SHARP) ** (1 / SHARP))
         # SMs with a CTA more than others are late.  Measured on an H200: columns of 32768 x 8192 by
         # 192 CTAs take 138 us, by 128 or 256 of them 128 and 132; absolute maxima 191, 160 and 145.
@@ -152,8 +157,8 @@ class _Work:
         if ctas > SM_90A.sms:
             both *= sqrt(ceil(ctas / SM_90A.sms) * SM_90A.sms / ctas)
         if meet == "last":
-            return both + (LAST_US + splits * EACH_US if splits > 1 else 0)
-        return both + (splits - 1) * TURN_US
+            return begun + both + (LAST_US + splits * EACH_US if splits > 1 else 0)
+        return begun + both + (splits - 1) * TURN_US
 
 
 def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Work:
@@ -164,8 +169,9 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
     extents = [prod(loops[axis] for axis in group) for group in tiles.groups]
     counts = [ceil(n / tile) for n, tile in zip(extents, tiles.tile, strict=True)]
     each = min(MAX_CTAS, max(THREADS // (WARP * params.warps), 1))
-    step_us = STEP_US
+    step_us, begin_us = STEP_US, 0.0
     if params.load == "tma":
+        begin_us = RING_BEGIN_US
         row = sum(leaf.tv.dtype.nbytes for leaf in leaves)
         each = min(each, SM_90A.smem_bytes // (prod(params.tile) * row * params.stages))
         step_us = RING_STEP_US * params.tile[0] / RING_ROWS
@@ -175,6 +181,7 @@ def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Wor
         prod(counts[axis] for axis in tiles.reduced),
         max(each, 1) * SM_90A.sms,
         step_us,
+        begin_us,
     )
 
 
