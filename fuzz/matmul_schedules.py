@@ -118,7 +118,8 @@ class Footprint:
     def meetings(self, params: MatmulParams | AmpereParams) -> list[Meet]:
         """Return how CTAs that share a tile can add up their sums."""
         m, n, _ = params.tile
-        ways: list[Meet] = ["vectorized", "last"]
+        ways: list[Meet] = ["vectorized"]
+        ways += [] if params.persistent else ["last"]
         ways += [] if self.parts else ["scatter"]
         if isinstance(params, AmpereParams):
             return ways
