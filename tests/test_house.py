@@ -27,7 +27,7 @@ ORDER = (
     "segment", "scheduler", "reduction_scheduler",
     "reduction_heuristic",
     "matmul_scheduler", "matmul_heuristic", "lower_math", "lower",
-    "lower_meeting", "lower_tiles", "lower_product",
+    "lower_meeting", "lower_pooled", "lower_tiles", "lower_product",
     "lower_operand",
     "lower_reduction",
     "lower_hopper", "lower_ampere", "effects", "rings", "circular_buffer", "warp_specialize",

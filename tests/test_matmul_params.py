@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     "too many CTAs": ({"splits": 65}, "splits=65): 1..64 CTAs share a tile; use splits=4"),
     "clusters that share many tiles": (
         {"splits": 2, "meet": "cluster"},
-        'MatmulParams(splits=2, meet="cluster", persistent=True): clusters with one tile each '
+        'MatmulParams(splits=2, meet="cluster", persistent=True): CTAs with one tile each '
         'share it; use meet="scatter", or persistent=False',
     ),
     "two roles that meet": (
