@@ -18,12 +18,15 @@ from fuzz.skeletons_tile import Start
 from oracles import launches
 from oracles.launch_search import Launch
 from oracles.preconditions import fixed_grid
+from oracles.sites import touches
 from oracles.target import load
 
 MOST = 4
 """Largest trip count of the launches."""
 CTAS = 4
 """Launches of more CTAs are left out; of several, where CTAs have nothing to say to each other."""
+FURTHEST = 8
+"""Tiles that are named by number: those before it may be of a CTA each."""
 SAME = 3
 """Launches with one trip count that are looked at."""
 
@@ -109,12 +112,25 @@ def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
         found = [one for one in exact if one is not None and one.grid <= CTAS]
         return [one for n, one in enumerate(found) if one not in found[:n]]
     meet = kernel.semaphores or kernel.workspaces
-    found = launches.small(kernel, most=most, clusters=CTAS - 1 if meet else 1)
+    far = _furthest(kernel)
+    several = far if far > CTAS else CTAS - 1
+    found = launches.small(kernel, most=most, clusters=several if meet else 1)
     for two, count in product(_twos(kernel), range(1, most + 1)):
         free = {name for one in found for name in one.trips}
         more = (launches.example(kernel, {name: count}, two) for name in sorted(free))
         found += [one for one in more if one is not None]
-    return [one for one in found if one.grid <= CTAS]
+    return [one for one in found if one.grid <= max(CTAS, far)]
+
+
+def _furthest(kernel: kir.Kernel) -> int:
+    """Return how many CTAs there are at least where one has the last box that is named by number.
+
+    Boxes that lie further than `FURTHEST` of their kind are taken for none of a CTA.
+    """
+    boxes = filter(None, map(touches, kernel.walk()))
+    tiles = (at // n for box in boxes for at, n in zip(box.origin, box.shape, strict=True)
+             if isinstance(at, int))  # fmt: skip
+    return 1 + max((tile for tile in tiles if tile < FURTHEST), default=0)
 
 
 def _twos(kernel: kir.Kernel) -> list[dict[str, int]]:
