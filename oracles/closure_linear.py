@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from fuser import kernel_ir as kir
 from fuser.expr import Expr, Kind, Op, Var, fold, variables
 from oracles.arithmetic import spell
 
@@ -153,20 +154,30 @@ def _counts(unknown: Mapping[Expr, int]) -> bool:
     return all(_never_negative(atom) and (times > 0 or alone) for atom, times in unknown.items())
 
 
-def _natural(parts: Mapping[Expr, int]) -> bool:
-    """Whether a sum of multiples is never negative, as far as is plain to see."""
-    return all(times >= 0 and _never_negative(atom) for atom, times in parts.items())
+def _natural(parts: Mapping[Expr, int], constant: int = 0) -> bool:
+    """Whether a sum of multiples is never negative, as far as is plain to see.
+
+    The number of a CTA is less than how many there are.
+    """
+    left = dict(parts)
+    ctas = min(-left.get(kir.BLOCK, 0), left.get(kir.GRID, 0))
+    if ctas > 0:
+        left[kir.BLOCK] += ctas
+        left[kir.GRID] -= ctas
+        constant += ctas
+    counted = all(n == 0 or (n > 0 and _never_negative(part)) for part, n in left.items())
+    return constant >= 0 and counted
 
 
 def _never_negative(expr: Expr) -> bool:
     match expr:
         case int():
             return expr >= 0
-        case Op(Kind.ADD | Kind.MUL | Kind.FLOORDIV | Kind.MIN | Kind.MAX, a, b):
+        case Op(Kind.MUL | Kind.FLOORDIV | Kind.MIN | Kind.MAX, a, b):
             return _never_negative(a) and _never_negative(b)
-        case Op(Kind.SUB):
+        case Op(Kind.ADD | Kind.SUB):
             constant, parts = linear(expr)
-            return constant >= 0 and _natural(parts)
+            return _natural(parts, constant)
         case _:
             return True
 
