@@ -26,6 +26,7 @@ from fuser.matmul_params import MatmulParams
 from fuser.matmul_scheduler import MatmulTiling, Operand, sides, strangers, summed
 from fuser.mma_axes import Role, roles
 from fuser.ops import reduced_axes
+from fuser.params import PointwiseParams
 from fuser.pipeline import chosen, tiled
 from fuser.reduction_scheduler import ReductionTiling
 from fuser.segment import Segment, intermediates, segments
@@ -97,8 +98,8 @@ def _settled(
 
     Whether it can depends on the axes that the schedule merges, so it is chosen first.
     """
-    plain = _chosen(segment, params, values, sms)
-    if segment.domain.reductions and not segment.domain.products and plain != params:
+    asked = isinstance(params, PointwiseParams) or bool(segment.domain.products)
+    if segment.domain.reductions and not asked:
         loops = loops_of(segment.domain, values)
         schedule = chosen(segment, params, loops, sms, by_tma=True)
         shapes = _class(segment, schedule, known, values)
@@ -107,7 +108,8 @@ def _settled(
         leaves = {leaf for reduction in segment.domain.reductions for leaf in reduction.leaves}
         if all(leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None for leaf in leaves):
             return schedule, shapes
-    return plain, _class(segment, plain, known, values)
+    schedule = _chosen(segment, params, values, sms)
+    return schedule, _class(segment, schedule, known, values)
 
 
 def _in_registers(

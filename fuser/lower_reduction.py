@@ -19,11 +19,11 @@ from fuser.lower import TILE, TRIP, TRIPS, Lowering, seen
 from fuser.lower_math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower_meeting import SPLIT, SPLITS
 from fuser.ops import operand_dtypes
-from fuser.params import PointwiseParams, ReductionParams
+from fuser.params import Meet, PointwiseParams
 from fuser.reduction_scheduler import (
     ReductionTiling,
+    how_met,
     lanes_together,
-    meets_by_tma,
     suited,
 )
 from fuser.shape_class import ShapeClass
@@ -56,8 +56,7 @@ def lower_reduction(
     """
     lowering = _Reducing(name, tiling, suited(tiling, params), shapes)
     lowering.axes, lowering.counts, lowering.workspaces = tiling, [], []
-    meet = params.meet if isinstance(params, ReductionParams) and params.splits > 1 else None
-    lowering.shared, lowering.last = meet is not None, meet == "last"
+    lowering.meet = how_met(params)
     return lowering.kernel()
 
 
@@ -70,8 +69,7 @@ class _Reducing(Lowering):
     axes: ReductionTiling
     counts: list[Var]
     workspaces: list[kir.Tensor]
-    shared: bool
-    last: bool
+    meet: Meet | None
 
     def kernel(self) -> kir.Kernel:
         """Return the kernel, without any sync."""
@@ -89,7 +87,7 @@ class _Reducing(Lowering):
         loop = kir.ForLoop(
             STEP,
             # CTAs of a tile take steps in turn, so that none has nothing to do.
-            ceildiv(steps - SPLIT, SPLITS) if self.shared else steps,
+            ceildiv(steps - SPLIT, SPLITS) if self.meet else steps,
             (*self._reduced_origins(), *self.copies, *self.math.math, *puts),
             self._request(),
         )
@@ -101,7 +99,7 @@ class _Reducing(Lowering):
         some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
         made = replace(made, params=(*made.params, *self.counts), requires=some)
-        return self._shared(made, tile) if self.shared else made
+        return self._shared(made, tile) if self.meet else made
 
     def _shared(self, alone: kir.Kernel, tile: tuple[kir.Stmt, ...]) -> kir.Kernel:
         """Return the kernel in which several CTAs have each tile, and no CTA several."""
@@ -118,7 +116,7 @@ class _Reducing(Lowering):
             ),
             workspaces=tuple(tensor.name for tensor in self.workspaces),
             semaphores=(self._turns(),),
-            residency="any" if self.last else "ticket",
+            residency="any" if self.meet == "last" else "ticket",
         )
 
     def _request(self) -> kir.CircularBuffer | None:
@@ -143,11 +141,11 @@ class _Reducing(Lowering):
         return total
 
     def _kept_origins(self) -> list[kir.Stmt]:
-        number = kir.BLOCK // SPLITS if self.shared else kir.BLOCK + TRIP * kir.GRID
+        number = kir.BLOCK // SPLITS if self.meet else kir.BLOCK + TRIP * kir.GRID
         return self._numbered(TILE, number, self.axes.walked)
 
     def _reduced_origins(self) -> list[kir.Stmt]:
-        step: Expr = SPLIT + STEP * SPLITS if self.shared else STEP
+        step: Expr = SPLIT + STEP * SPLITS if self.meet else STEP
         if len(self.axes.reduced) == 1:
             (axis,) = self.axes.reduced
             return [kir.Let(self._origin(axis), step * self.axes.tile[axis])]
@@ -212,16 +210,16 @@ class _Reducing(Lowering):
         """Put the tile of each reduction together, compute the rest of the fusion, and store it."""
         domain = self.axes.domain
         out: list[kir.Stmt] = []
-        if meets_by_tma(self.params):
+        if self.meet == "tma":
             made = self._added_by_tma(out, sums)
         else:
             made = [
                 self._together(out, reduction, self._within_warps(out, reduction, acc))
                 for reduction, acc in zip(domain.reductions, sums, strict=True)
             ]
-        if self.last:
+        if self.meet == "last":
             made = self._pooled(out, made)
-        elif self.shared and not meets_by_tma(self.params):
+        elif self.meet == "vectorized":
             out += [
                 self._meeting(reduction, whole)
                 for reduction, whole in zip(domain.reductions, made, strict=True)

@@ -8,7 +8,7 @@ from math import gcd
 from fuser.domain import Access, Domain, unit_stride
 from fuser.errors import ScheduleError
 from fuser.ops import added_by_tma, operand_dtypes
-from fuser.params import MAX_BOX, PointwiseParams, ReductionParams
+from fuser.params import MAX_BOX, Meet, PointwiseParams, ReductionParams
 from fuser.scheduler import Tiling
 
 Group = tuple[int, ...]
@@ -90,9 +90,9 @@ def reduces_rows(domain: Domain) -> bool:
     return _inner(domain, reduced) is not None or _inner(domain, kept) is None
 
 
-def meets_by_tma(params: PointwiseParams) -> bool:
-    """Whether CTAs share a tile, and TMA adds up what they have of it."""
-    return isinstance(params, ReductionParams) and params.splits > 1 and params.meet == "tma"
+def how_met(params: PointwiseParams) -> Meet | None:
+    """Return how CTAs that share a tile put together what they have of it; None if none do."""
+    return params.meet if isinstance(params, ReductionParams) and params.splits > 1 else None
 
 
 def lanes_together(vectors: int, params: PointwiseParams) -> int:
@@ -101,7 +101,7 @@ def lanes_together(vectors: int, params: PointwiseParams) -> int:
     Where TMA adds up the rest, they leave whole chunks of parts; 0 where there are too few vectors.
     """
     even = vectors & -vectors
-    return min(even // (TMA_PARTS if meets_by_tma(params) else 1), LANES)
+    return min(even // (TMA_PARTS if how_met(params) == "tma" else 1), LANES)
 
 
 def not_added(domain: Domain) -> str | None:
@@ -116,7 +116,7 @@ def not_added(domain: Domain) -> str | None:
 
 def meeting_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
     """Say why CTAs cannot put results together in the way that is asked; None if they can."""
-    if not meets_by_tma(params):
+    if how_met(params) != "tma":
         return None
     why = not_added(tiles.domain)
     if why is not None:

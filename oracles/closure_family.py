@@ -21,6 +21,7 @@ from oracles.closure_code import FAMILY
 from oracles.closure_controls import AMONG_CTAS
 from oracles.closure_linear import linear
 from oracles.preconditions import fixed_grid
+from oracles.sites import place_among
 
 MANY = 20
 """CTAs of one family that are followed at once, where each smaller family is followed as well."""
@@ -75,7 +76,7 @@ def family_of(kernel: kir.Kernel) -> Family:
         if isinstance(stmt, AMONG_CTAS):
             way = _way(kernel, whole(stmt.index, lets))
             if isinstance(stmt, kir.GridSync | kir.ElectLast):
-                place = _met(way.number, stmt.ctas)
+                place = place_among(way.number, stmt.ctas)
             else:
                 place = stmt.turn
             found.append(_family(kernel, way, whole(place, lets)))
@@ -83,15 +84,6 @@ def family_of(kernel: kir.Kernel) -> Family:
     if len(families) != 1 or len(indices) != 1:
         raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
     return families.pop()
-
-
-def _met(index: Expr, ctas: Expr) -> Expr:
-    """Return the place of a CTA among those that it meets."""
-    match index:
-        case Op(Kind.MOD, kir.BLOCK, others):
-            return kir.BLOCK // others
-        case _:
-            return kir.BLOCK % ctas
 
 
 def whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:

@@ -12,8 +12,8 @@ from oracles import launches
 from oracles.arithmetic import UnsupportedError
 from oracles.closure_code import Do
 from oracles.closure_rules import Rule
-from oracles.closure_state import ONES, Agent, State, Turn
-from oracles.closure_turns import bounds, go_on, integer, one_integer, place_of, whole_role
+from oracles.closure_state import ONES, Agent, State
+from oracles.closure_turns import come_together, go_on, known_to
 from oracles.closure_world import World
 from oracles.preconditions import function
 
@@ -21,25 +21,14 @@ from oracles.preconditions import function
 def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: int) -> None:
     """Come to an integer with all threads of a role; the last CTA stays until all have come."""
     site, cta = do.site, a.kind.cta
-    whole_role(world, state, site, stmt.barrier, k)
-    threads = site.place.warps * kir.WARP
-    meet = state.turns.setdefault(place_of(cta, site), Turn(threads))
-    one_integer(world, state, meet, a, do, k)
-    meet.count += a.kind.count
-    meet.waiting = (*meet.waiting, a.kind.index)
-    a.waiting = "last"
-    if meet.count < threads:
-        return
-    if not world.follows_turns:
-        bounds(world, state, do, stmt.semaphore, do.index, k)
-        go_on(state, cta, site, 0)
+    key = come_together(world, state, a, do, stmt, "last", k)
+    if key is None:
         return
     world.checked += 2
     ctas, share = _counted(world, a, do, stmt)
     if ctas != share:
         says = f"{ctas} CTAs are to come to {stmt.semaphore.name}, and {share} share it"
         world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-    key = integer(world, state, a, do, stmt.semaphore, k)
     semaphore = state.semaphores[key]
     if cta in semaphore.come:
         says = f"comes to {key[0]} a second time, and may be counted for another CTA"
@@ -47,8 +36,8 @@ def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: i
     semaphore.come = (*semaphore.come, cta)
     semaphore.value, semaphore.site = len(semaphore.come) % world.ctas, site.index
     if Rule.LAST_KNOWS not in world.off:
-        for index in meet.waiting:
-            semaphore.before |= state.agents[index].mine & ONES  # fences do not reach another CTA
+        # Fences do not reach another CTA.
+        semaphore.before |= known_to(state, cta, site) & ONES
     if do.values["last"](a.env):
         semaphore.asking = ((cta, 0, site.index, k),)
     else:

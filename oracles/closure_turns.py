@@ -25,26 +25,53 @@ def take_turn(
 ) -> None:
     """Wait for a turn with all threads of a role, or of the CTA."""
     site, cta = do.site, a.kind.cta
-    whole_role(world, state, site, stmt.barrier, k)
-    threads = site.place.warps * kir.WARP
-    meet = state.turns.setdefault(place_of(cta, site), Turn(threads))
-    one_integer(world, state, meet, a, do, k)
-    meet.count += a.kind.count
-    meet.waiting = (*meet.waiting, a.kind.index)
-    a.waiting = "turn"
-    if meet.count < threads:
+    key = come_together(world, state, a, do, stmt, "turn", k)
+    if key is None:
         return
-    if not world.follows_turns:
-        bounds(world, state, do, stmt.semaphore, do.index, k)
-        go_on(state, cta, site, 0)
-        return
-    key = integer(world, state, a, do, stmt.semaphore, k)
     semaphore = state.semaphores[key]
     semaphore.asking = (*semaphore.asking, (cta, do.values["turn"](a.env), site.index, k))
     _serve(world, state, key, semaphore)
 
 
-def whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
+def come_together(
+    world: World,
+    state: State,
+    a: Agent,
+    do: Do,
+    stmt: kir.BlockSerializeWait | kir.ElectLast,
+    what: str,
+    k: int,
+) -> Key | None:
+    """Wait for all threads of a role; return which integer they then mean, once all are here.
+
+    None where some are still to come.  Where turns are not followed all go on at once.
+    """
+    site, cta = do.site, a.kind.cta
+    _whole_role(world, state, site, stmt.barrier, k)
+    threads = site.place.warps * kir.WARP
+    meet = state.turns.setdefault(_place(cta, site), Turn(threads))
+    _one_integer(world, state, meet, a, do, k)
+    meet.count += a.kind.count
+    meet.waiting = (*meet.waiting, a.kind.index)
+    a.waiting = what
+    if meet.count < threads:
+        return None
+    if not world.follows_turns:
+        _bounds(world, state, do, stmt.semaphore, do.index, k)
+        go_on(state, cta, site, 0)
+        return None
+    return _integer(world, state, a, do, stmt.semaphore, k)
+
+
+def known_to(state: State, cta: int, site: Site) -> int:
+    """Return what the threads of a role know together that wait at a statement."""
+    facts = 0
+    for index in state.turns[_place(cta, site)].waiting:
+        facts |= state.agents[index].mine
+    return facts
+
+
+def _whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
     """Check that all threads of a role reach a statement, which join by a barrier of their own."""
     world.checked += 1
     if site.index not in world.joined_wrongly:
@@ -81,12 +108,12 @@ def _role(site: Site) -> tuple[int, int]:
     return site.place.first, site.place.warps
 
 
-def place_of(cta: int, site: Site) -> tuple[int, int]:
+def _place(cta: int, site: Site) -> tuple[int, int]:
     """Return where the threads of a role wait together, for a turn or for the last CTA."""
     return cta, -1 - site.place.first
 
 
-def one_integer(world: World, state: State, meet: Turn, a: Agent, do: Do, k: int) -> None:
+def _one_integer(world: World, state: State, meet: Turn, a: Agent, do: Do, k: int) -> None:
     """Check that those who wait together do so at one integer of a semaphore."""
     for number in meet.waiting[:1]:
         b = state.agents[number]
@@ -96,14 +123,14 @@ def one_integer(world: World, state: State, meet: Turn, a: Agent, do: Do, k: int
             world.wrong(state, Rule.COLLECTIVE, "collective", do.site, k, says)
 
 
-def integer(world: World, state: State, a: Agent, do: Do, semaphore: kir.Semaphore, k: int) -> Key:
+def _integer(world: World, state: State, a: Agent, do: Do, semaphore: kir.Semaphore, k: int) -> Key:
     """Return which integer of a semaphore a statement means now, which has to be there."""
     key = key_of(world, state, a, do, semaphore.name)
-    bounds(world, state, do, semaphore, key[1], k)
+    _bounds(world, state, do, semaphore, key[1], k)
     return key
 
 
-def bounds(
+def _bounds(
     world: World, state: State, do: Do, semaphore: kir.Semaphore, index: Expr | None, k: int
 ) -> None:
     """Check that a semaphore has an integer, where its number is known."""
@@ -115,9 +142,8 @@ def bounds(
 
 def go_on(state: State, cta: int, site: Site, facts: int) -> None:
     """Let all threads of a role go on, knowing what each of them knew, and more."""
-    meet = state.turns[place_of(cta, site)]
-    for index in meet.waiting:
-        facts |= state.agents[index].mine
+    meet = state.turns[_place(cta, site)]
+    facts |= known_to(state, cta, site)
     for index in meet.waiting:
         other = state.agents[index]
         state.learn(other, facts)
@@ -147,7 +173,7 @@ def _seen(
     """Judge a wait that sees its value; return what it then knows."""
     stmt = site.stmt
     assert isinstance(stmt, kir.BlockSerializeWait), "waits only"
-    mine = [state.agents[index].mine for index in state.turns[place_of(cta, site)].waiting]
+    mine = [state.agents[index].mine for index in state.turns[_place(cta, site)].waiting]
     world.checked += 1
     for value, ended in semaphore.past:
         if value == turn and not all(known >> FACTS * ended & 1 for known in mine):
@@ -187,9 +213,9 @@ def release_turn(
         says = f"is executed by {a.kind.count} threads"
         world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
     if not world.follows_turns:
-        bounds(world, state, do, stmt.semaphore, do.index, k)
+        _bounds(world, state, do, stmt.semaphore, do.index, k)
         return
-    key = integer(world, state, a, do, stmt.semaphore, k)
+    key = _integer(world, state, a, do, stmt.semaphore, k)
     semaphore, turn = state.semaphores[key], do.values["turn"](a.env)
     needed = (*semaphore.waiters, *((semaphore.end,) if semaphore.end >= 0 else ()))
     if not all(a.mine >> FACTS * event & 1 for event in needed):
@@ -215,12 +241,12 @@ def meeting(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple
 def meet_ctas(world: World, state: State, a: Agent, do: Do, stmt: kir.GridSync, k: int) -> None:
     """Reach a meeting of CTAs; the last thread of the family to come lets all go on."""
     site, cta = do.site, a.kind.cta
-    whole_role(world, state, site, stmt.barrier, k)
-    bounds(world, state, do, stmt.semaphore, index_of(do, a), k)
+    _whole_role(world, state, site, stmt.barrier, k)
+    _bounds(world, state, do, stmt.semaphore, index_of(do, a), k)
     ctas = world.ctas if world.follows_turns else 1
     where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else cta)
     meet = state.turns.setdefault(where, Turn(site.place.warps * kir.WARP * ctas))
-    one_integer(world, state, meet, a, do, k)
+    _one_integer(world, state, meet, a, do, k)
     meet.count += a.kind.count
     meet.waiting = (*meet.waiting, a.kind.index)
     a.waiting = "grid"

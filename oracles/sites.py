@@ -206,7 +206,7 @@ class _Reader:
         which one does, and so neither which part of an output is written.
         """
         index, ctas = substitute(stmt.index, lets), substitute(stmt.ctas, lets)
-        one = eq(_number(index, ctas) + 1, ctas)
+        one = eq(place_among(index, ctas) + 1, ctas)
         first = len(self.sites)
         self._branch(stmt.body, place, lets, one)
         for at, site in enumerate(self.sites[first:], first):
@@ -228,7 +228,7 @@ class _Reader:
         self.body(body, replace(place, guards=(*place.guards, test)), lets)
 
 
-def _number(index: Expr, ctas: Expr) -> Expr:
+def place_among(index: Expr, ctas: Expr) -> Expr:
     """Return the number of a CTA among those that come to an integer."""
     match index:
         case Op(Kind.MOD, kir.BLOCK, others):

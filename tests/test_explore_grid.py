@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from arrived import MINE, MORE, OUT, PUT, SUM, TOTAL, by_role, by_roles, ctas_of
 from litmus.arrivals import LITMUS, PAIR, arriving, by_engine, last
 from litmus.meetings import SENT, WS
-from litmus.parts import BULK, Y1, Body, Litmus, box, elect, fragment, load, s, store, t
+from litmus.parts import BULK, Y1, Litmus, box, elect, load, s, t
 from litmus.turnstiles import SHARES, XS, grid
 
 from fuser import kernel_ir as kir
@@ -15,11 +16,6 @@ from fuser.expr import Expr, Var, eq
 from oracles.explorer import Launch, Rule, explore
 from oracles.verdict import Status, Verdict
 
-MINE, MORE, TOTAL = (fragment(name, 64) for name in ("x", "more", "total"))
-PUT = store(box(WS, kir.BLOCK), MINE)
-ADDED = (load(MORE, box(WS, t + 1)), kir.Compute(TOTAL, "add", (TOTAL, MORE)))
-SUM: Body = (load(TOTAL, box(WS, 0)), kir.ForLoop(t, s - 1, ADDED))
-OUT = store(box(Y1), TOTAL)
 GONE_THROUGH = [one for one in LITMUS if isinstance(one.kernel, kir.Kernel) and not one.refused]
 
 
@@ -33,15 +29,6 @@ def kinds(kernel: kir.Kernel, ctas: int = 3, *, reduce: bool = True) -> set[str]
     found = verdict(kernel, ctas, reduce=reduce)
     assert found.status in (Status.PASS, Status.FAIL), found
     return {f.kind for f in found.findings if f.severity == "error"}
-
-
-def ctas_of(
-    *body: kir.Stmt, integers: int = 2, residency: str = "co-resident", threads: int = 64
-) -> kir.Kernel:
-    """Return a kernel of `s` CTAs that share a semaphore of some integers."""
-    made = grid((load(MINE, box(XS, kir.BLOCK)), *body), (XS, WS, Y1), residency=residency)
-    many = kir.Semaphore("turns", integers)
-    return replace(made, semaphores=(many,), together=s, threads=threads)
 
 
 def forgets(who: Expr) -> kir.ElectLast:
@@ -129,17 +116,10 @@ def test_nobody_is_the_last_of_none() -> None:
 
 def test_the_same_role_of_every_cta_comes() -> None:
     """CTA 0 by its first two warps, the others by their last two."""
-
-    def role(first: int) -> kir.Role:
-        tile = load(MINE, box(XS, kir.BLOCK))
-        elected = kir.ElectLast(PAIR, 0, s, (*SUM, OUT), 1 + first)
-        return kir.Role(f"from{first}", first, 2, (tile, PUT, elected))
-
-    body: Body = (kir.IfThenElse(eq(kir.BLOCK, 0), (role(0),), (role(2),)),)
-    made = replace(ctas_of(), threads=128, body=body)
+    made = by_roles()
     assert kinds(made, ctas=2) == {"collective"}
     assert not kinds(made, ctas=1)
-    assert not kinds(replace(made, body=(role(2),)), ctas=2)
+    assert not kinds(replace(made, body=(by_role(2),)), ctas=2)
 
 
 def test_single_lanes_cannot_come() -> None:

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from arrived import MINE, OUT, PUT, SUM, TOTAL, by_role, by_roles, ctas_of
 from litmus.arrivals import PAIR, arriving, by_engine, last, of_two_groups
 from litmus.meetings import SENT, WS, YS
-from litmus.parts import TILE, Y1, Body, box, elect, fragment, load, s, store, t, tensor
+from litmus.parts import TILE, Y1, Body, box, elect, load, s, store, t, tensor
 from litmus.turnstiles import XS, grid
 
 from fuser import kernel_ir as kir
@@ -16,12 +17,6 @@ from fuser.expr import Var, eq
 from fuser.program import Program
 from oracles.simulator import Launch, search, simulate, witness
 from oracles.verdict import Status, Verdict
-
-MINE, MORE, TOTAL = (fragment(name, 64) for name in ("x", "more", "total"))
-PUT = store(box(WS, kir.BLOCK), MINE)
-ADDED = (load(MORE, box(WS, t + 1)), kir.Compute(TOTAL, "add", (TOTAL, MORE)))
-SUM: Body = (load(TOTAL, box(WS, 0)), kir.ForLoop(t, s - 1, ADDED))
-OUT = store(box(Y1), TOTAL)
 
 
 def kinds(verdict: Verdict) -> set[str]:
@@ -32,12 +27,6 @@ def kinds(verdict: Verdict) -> set[str]:
 def judged(kernel: kir.Kernel, ctas: int = 3, schedules: int = 12) -> set[str]:
     """Return the kinds of errors of a few schedules."""
     return kinds(search(kernel, Launch(ctas, {"s": ctas}), schedules=schedules))
-
-
-def two_integers(*body: kir.Stmt, residency: str = "co-resident") -> kir.Kernel:
-    """Return a kernel of `s` CTAs that share a semaphore of two integers."""
-    made = grid((load(MINE, box(XS, kir.BLOCK)), *body), (XS, WS, Y1), residency=residency)
-    return replace(made, semaphores=(PAIR,), together=s)
 
 
 @pytest.mark.parametrize("residency", ["any", "ticket", "co-resident"])
@@ -97,21 +86,21 @@ def test_engines_write_in_the_body() -> None:
 def test_a_second_coming_is_ordered_after_the_first() -> None:
     """By a meeting at another integer; without it a CTA may be counted twice in one round."""
     twice = (PUT, last(of=PAIR), kir.GridSync(PAIR, 1, s), last(*SUM, OUT, of=PAIR))
-    assert not judged(two_integers(*twice))
-    assert judged(two_integers(*twice[:2], *twice[3:])) == {"semaphore"}
-    assert not judged(two_integers(*twice[:2], *twice[3:]), ctas=1)
+    assert not judged(ctas_of(*twice))
+    assert judged(ctas_of(*twice[:2], *twice[3:])) == {"semaphore"}
+    assert not judged(ctas_of(*twice[:2], *twice[3:]), ctas=1)
 
 
 def test_the_last_of_groups_comes_again_for_all() -> None:
     """An election in the body of another: the last of the first ones adds up what all stored."""
     first, most = kir.BLOCK // 2, 2
-    made = two_integers(
+    made = ctas_of(
         PUT, last(last(*SUM, OUT, of=PAIR, at=1, ctas=1), of=PAIR, at=0, ctas=s), residency="any"
     )
     assert not judged(made)
     many = kir.Semaphore("turns", 3)
     inner = kir.ElectLast(many, 2, most, (*SUM, OUT))
-    nested = two_integers(PUT, kir.ElectLast(many, first, 2, (inner,)), residency="any")
+    nested = ctas_of(PUT, kir.ElectLast(many, first, 2, (inner,)), residency="any")
     nested = replace(nested, semaphores=(many,))
     assert not judged(nested, ctas=4)
     direct = nested.rewrite(lambda stmt: [*SUM, OUT] if stmt is inner else None)
@@ -128,8 +117,8 @@ def test_an_integer_that_elects_does_nothing_else(other: str) -> None:
     }
     more = others[other]
     elected = last(*SUM, OUT, of=PAIR)
-    assert judged(two_integers(PUT, elected, more)) == {"semaphore"}
-    assert judged(two_integers(PUT, more, elected)) == {"semaphore"}
+    assert judged(ctas_of(PUT, elected, more)) == {"semaphore"}
+    assert judged(ctas_of(PUT, more, elected)) == {"semaphore"}
 
 
 @pytest.mark.parametrize(
@@ -174,17 +163,10 @@ def test_a_witness_tells_of_the_integer() -> None:
 
 def test_the_same_role_of_every_cta_comes() -> None:
     """CTA 0 by its first two warps, the others by their last two."""
-
-    def role(first: int) -> kir.Role:
-        tile = load(MINE, box(XS, kir.BLOCK))
-        elected = kir.ElectLast(PAIR, 0, s, (*SUM, OUT), 1 + first)
-        return kir.Role(f"from{first}", first, 2, (tile, PUT, elected))
-
-    body: Body = (kir.IfThenElse(eq(kir.BLOCK, 0), (role(0),), (role(2),)),)
-    made = replace(two_integers(), threads=128, body=body)
+    made = by_roles()
     assert judged(made, ctas=2) == {"collective"}
     assert not judged(made, ctas=1)
-    assert not judged(replace(made, body=(role(2),)), ctas=2)
+    assert not judged(replace(made, body=(by_role(2),)), ctas=2)
 
 
 def test_single_lanes_cannot_come() -> None:

@@ -1,7 +1,8 @@
 """Operators on order: the statement goes where the change says, executed by the same threads."""
 
 import kernels
-from litmus.arrivals import arriving, in_a_role
+from litmus.arrivals import arriving
+from litmus.meetings import among_roles
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
@@ -65,7 +66,7 @@ def test_two_elections_become_one() -> None:
 
 def test_ctas_come_not_at_all_twice_and_by_another_barrier() -> None:
     """An election of the last CTA counts, and its threads join by a number."""
-    kernel = in_a_role(arriving(inside="sum join out"))
+    kernel = among_roles(arriving(inside="sum join out"))
     election = "elect the last at turns[0] of s ctas, barrier 1"
     assert any(f": {election}" in change for change in changes(kernel, "drop"))
     (twice,) = (lines for change, lines in changes(kernel, "twice").items() if election in change)

@@ -1,7 +1,8 @@
 """Operators on who and where: other threads, other bytes, a semaphore left dirty."""
 
 import kernels
-from litmus.arrivals import arriving, in_a_role
+from litmus.arrivals import arriving
+from litmus.meetings import among_roles
 
 from fuser import cookbook
 from fuser import kernel_ir as kir
@@ -88,7 +89,7 @@ def test_what_shares_bytes_is_not_swizzled() -> None:
 
 def test_the_body_of_the_last_cta_goes_to_every_one_and_to_none() -> None:
     """Counted or not; and one thread asks for all of them."""
-    found = texts(in_a_role(arriving(inside="sum join out")), "role")
+    found = texts(among_roles(arriving(inside="sum join out")), "role")
     every = next(c for c in found if c.startswith("by every CTA"))
     assert "last at" in found[every]
     bare = next(c for c in found if c.startswith("not counted, by every CTA"))

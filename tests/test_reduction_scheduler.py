@@ -8,9 +8,9 @@ from fuser.fusion_ir import FusionDefinition
 from fuser.params import PointwiseParams, ReductionParams
 from fuser.reduction_scheduler import (
     ReductionTiling,
+    how_met,
     lanes_together,
     meeting_refusal,
-    meets_by_tma,
     not_added,
     reduction_tiling,
 )
@@ -95,8 +95,8 @@ SHARED = ReductionParams((4, 64), 4, 2, None, "direct", "direct", splits=2)
 def test_tma_is_asked_for_where_somebody_is_to_be_met() -> None:
     """One CTA a tile meets nobody, and threads add up what they are to."""
     asked = replace(SHARED, meet="tma")
-    assert meets_by_tma(asked)
-    assert not any(map(meets_by_tma, (PARAMS, SHARED, replace(asked, splits=1))))
+    assert how_met(asked) == "tma"
+    assert "tma" not in map(how_met, (PARAMS, SHARED, replace(asked, splits=1)))
 
 
 def test_lanes_leave_parts_for_tma() -> None:

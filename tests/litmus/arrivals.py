@@ -7,7 +7,7 @@ from dataclasses import replace
 from fuser import kernel_ir as kir
 from fuser.expr import Expr, eq
 from fuser.program import Program
-from litmus.meetings import FULL, SENT, WS, YS
+from litmus.meetings import FULL, SENT, WS, YS, among_roles
 from litmus.parts import (
     BULK,
     GLOBAL,
@@ -148,28 +148,6 @@ def by_engine(sentence: str, inside: str) -> kir.Kernel:
     )  # fmt: skip
 
 
-def in_a_role(made: kir.Kernel, beside: Body = ()) -> kir.Kernel:
-    """Let a role of two warps do all of it, by a barrier of its own; another one stands beside."""
-
-    def numbered(body: Body) -> Body:
-        return kir.rewrite(body, renumbered)
-
-    def renumbered(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        match stmt:
-            case kir.ElectLast():
-                return [replace(stmt, body=numbered(stmt.body), barrier=1)]
-            case kir.BlockSync():
-                return [replace(stmt, barrier=1)]
-            case _:
-                return None
-
-    roles: Body = (
-        kir.Role("sum", 0, 2, numbered(made.body)),
-        kir.Role("beside", 2, 2, beside or (kir.BlockSync(2, 64),)),
-    )
-    return replace(made, threads=128, body=roles)
-
-
 LITMUS: tuple[Litmus, ...] = (
     legal(
         "the_last_cta_adds_up",
@@ -209,7 +187,7 @@ LITMUS: tuple[Litmus, ...] = (
     legal(
         "a_role_has_a_last_cta",
         "H80",
-        in_a_role(arriving(inside="sum join out")),
+        among_roles(arriving(inside="sum join out")),
         "The same role of every CTA, by a barrier of its own.",
         launches=SPLITS,
     ),
@@ -371,7 +349,7 @@ LITMUS: tuple[Litmus, ...] = (
     broken(
         "a_role_comes_by_the_barrier_of_another",
         "H80",
-        in_a_role(arriving(inside="sum join out"), (kir.BlockSync(1, 64),)),
+        among_roles(arriving(inside="sum join out"), (kir.BlockSync(1, 64),)),
         "collective RAW deadlock",
         "a_role_has_a_last_cta",
         "Its threads may pass with those of the other role.",
@@ -380,7 +358,7 @@ LITMUS: tuple[Litmus, ...] = (
     broken(
         "two_roles_come",
         "H80",
-        in_a_role(arriving(inside="sum join out"), (replace(last(), barrier=2),)),
+        among_roles(arriving(inside="sum join out"), (replace(last(), barrier=2),)),
         "collective semaphore RAW",
         "a_role_has_a_last_cta",
         "A CTA counts twice, so that one is elected before all have come.",

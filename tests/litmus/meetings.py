@@ -114,6 +114,9 @@ def among_roles(made: kir.Kernel, beside: Body = (), number: int = 1) -> kir.Ker
         match stmt:
             case kir.GridSync() | kir.BlockSerializeWait():
                 return [replace(stmt, barrier=number)]
+            case kir.ElectLast():
+                inner = kir.rewrite(stmt.body, numbered)
+                return [replace(stmt, body=inner, barrier=number)]
             case kir.BlockSync():
                 return [replace(stmt, barrier=number)]
             case _:
