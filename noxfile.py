@@ -73,7 +73,7 @@ def rules(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def proofs(session: nox.Session) -> None:
     """Time the proofs of the cookbook's kernels: nox -s proofs -- --only split_k."""
-    _python(session, "fuzz.proofs", *session.posargs)
+    _python(session, "fuzz.bench", "proofs", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
@@ -81,14 +81,14 @@ def release(session: nox.Session) -> None:
     """Ask every judge about turns given on too early: nox -s release -- --no-sanitizers."""
     # 3: somebody could not be asked, such as a GPU that is not there; the table says who.
     python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
-    command = (python, "-m", "fuzz.release_gpu", *session.posargs)
+    command = (python, "-m", "fuzz.semaphores", *session.posargs)
     session.run(*command, external=True, success_codes=[0, 3])
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def repro(session: nox.Session) -> None:
     """Replay one failing case: nox -s repro -- reports/out/repros/NAME.py."""
-    _python(session, "fuzz.repro", *session.posargs)
+    _python(session, "fuzz.campaign.repro", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
@@ -100,16 +100,16 @@ def report(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def bench(session: nox.Session) -> None:
     """Time our kernels against torch, torch.compile, Triton and a copy kernel (needs a GPU)."""
-    _python(session, "fuzz.bench")
-    _python(session, "fuzz.bench_matmul", *session.posargs)
-    _python(session, "fuzz.bench_reductions")
+    _python(session, "fuzz.bench", "ladder")
+    _python(session, "fuzz.bench", "matmul", *session.posargs)
+    _python(session, "fuzz.bench", "reductions")
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def gpu(session: nox.Session) -> None:
     """Run the gpu-marked tests, then random cases on the GPU."""
     _python(session, "pytest", "-m", "gpu")
-    _python(session, "fuzz.gpu", *session.posargs)
+    _python(session, "fuzz.campaign.gpu", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

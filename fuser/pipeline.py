@@ -7,38 +7,38 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fuser import codegen
-from fuser import kernel_ir as kir
-from fuser.ampere_params import AmpereParams
 from fuser.arch import SM_90A, Arch
-from fuser.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
-from fuser.circular_buffer import circular_buffer, forget_requests
-from fuser.domain import Domain
+from fuser.codegen import cuda
 from fuser.errors import ScheduleError
-from fuser.free_slots import free_slots
-from fuser.grid_turns import meet_ctas, take_grid_turns
-from fuser.kernel_text import text
-from fuser.lower import lower
-from fuser.lower_ampere import lower_ampere
-from fuser.lower_hopper import lower_hopper
-from fuser.lower_reduction import lower_reduction
-from fuser.matmul_heuristic import default_matmul_params
-from fuser.matmul_params import MatmulParams
-from fuser.matmul_scheduler import MatmulTiling, matmul_tiling, shared
-from fuser.meet_clusters import meet_clusters
-from fuser.params import PointwiseParams, ReductionParams
-from fuser.reduction_heuristic import default_reduction_params
-from fuser.reduction_scheduler import ReductionTiling, reduction_tiling
-from fuser.relay_slots import relay_slots
-from fuser.scheduler import Tiling, default_params, tiling
-from fuser.segment import Segment, intermediates, segments
-from fuser.shape_class import CallClass, Params
-from fuser.sync import init_barriers, sync_threads
-from fuser.take_turns import take_turns
-from fuser.tensor_cores import flush_wgmma, group_wgmma
-from fuser.tensor_view import Fusion, TensorView
-from fuser.validate import validate
-from fuser.warp_specialize import warp_specialize
+from fuser.fusion.ir import Fusion, TensorView
+from fuser.kernel import ir as kir
+from fuser.kernel.text import text
+from fuser.kernel.validate.legal import validate
+from fuser.lower.ampere import lower_ampere
+from fuser.lower.hopper import lower_hopper
+from fuser.lower.reduction import lower_reduction
+from fuser.lower.tiling import lower
+from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
+from fuser.passes.circular_buffer import circular_buffer, forget_requests
+from fuser.passes.cluster_sync import meet_clusters
+from fuser.passes.free_slots import free_slots
+from fuser.passes.relay_slots import relay_slots
+from fuser.passes.split_k import meet_ctas, take_grid_turns
+from fuser.passes.sync import init_barriers, sync_threads
+from fuser.passes.take_turns import take_turns
+from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
+from fuser.passes.warp_specialize import warp_specialize
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Domain
+from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
+from fuser.schedule.matmul_heuristic import default_matmul_params
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuser.schedule.pointwise import Tiling, default_params, tiling
+from fuser.schedule.reduction import ReductionTiling, reduction_tiling
+from fuser.schedule.reduction_heuristic import default_reduction_params
+from fuser.schedule.segment import Segment, intermediates, segments
+from fuser.schedule.shape_class import CallClass, Params
 
 PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     circular_buffer,
@@ -121,7 +121,7 @@ def build(
     params : PointwiseParams, MatmulParams or None
         How; kernels of another kind, and None, take the default heuristics.
     shapes : CallClass
-        The class of the call, from `fuser.classify.classify`.
+        The class of the call, from `fuser.runtime.classify.classify`.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def build(
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
         _check_fits(kernel, schedule, arch)
-        source = codegen.source(kernel)
+        source = cuda.source(kernel)
         _dump("cuda", source)
         accesses = (*domain.reads, *domain.writes)
         arguments = {access.name: access.tv.name for access in accesses}

@@ -1,5 +1,5 @@
 """`python -m fuzz` runs a campaign."""
 
-from fuzz.campaign import main
+from fuzz.campaign.conduct import main
 
 main()

@@ -1,5 +1,5 @@
 """`python -m oracles` judges kernels."""
 
-from oracles.command import main
+from oracles.cli.command import main
 
 main(prog_name="python -m oracles")

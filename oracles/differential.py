@@ -3,7 +3,7 @@
 import torch
 
 from fuser.dtype import DType
-from oracles.expected import TORCH, Expected
+from oracles.reference.expected import TORCH, Expected
 from oracles.verdict import Finding, Status, Verdict
 
 NAME = "differential"

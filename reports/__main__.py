@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fuzz.record import VERSION
-from fuzz.release_record import NAME, Row, load
-from reports import correctness, page, release
+from fuzz.campaign.record import VERSION
+from fuzz.semaphores.record import NAME, Row, load
+from reports import correctness, page, semaphores
 
 DEFAULT = Path("reports", "out", "ledger.sqlite")
 SHIPPED = Path(__file__).with_name(NAME)
@@ -49,12 +49,12 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
             rows, facts = load(beside)
         except ValueError as error:
             raise SystemExit(str(error)) from error
-        family = [release.section(rows, facts)]
+        family = [semaphores.section(rows, facts)]
         if not ledger.is_file():
-            page.write(out, "fuser correctness", release.headline(rows), family)
+            page.write(out, "fuser correctness", semaphores.headline(rows), family)
             return
     elif SHIPPED.is_file():
-        family = [release.section(*load(SHIPPED))]
+        family = [semaphores.section(*load(SHIPPED))]
     records, found, repros = read(ledger, runs)
     sections = [
         correctness.totals(records, found),
@@ -71,7 +71,7 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         *family,
         correctness.environment(found),
     ]
-    head = release.joined(correctness.headline(records, found), rows)
+    head = semaphores.joined(correctness.headline(records, found), rows)
     page.write(out, "fuser correctness", head, sections)
 
 
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     if not options.ledger.is_file() and not (options.ledger.parent / NAME).is_file():
         parser.error(
             f"{options.ledger} does not exist; make one with `python -m fuzz`, or the table of the "
-            "release family with `python -m fuzz.release_gpu`"
+            "release family with `python -m fuzz.semaphores`"
         )
     out = options.out or options.ledger.parent / "index.html"
     report(options.ledger, options.run, out)

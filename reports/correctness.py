@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pandas as pd
 from markupsafe import Markup
 
-from fuzz.record import ORACLES, STATUSES, WORST_FIRST
+from fuzz.campaign.record import ORACLES, STATUSES, WORST_FIRST
 from oracles.witness_json import loads
 from reports.figure import Panel, Spread, spreads
 from reports.lanes import svg

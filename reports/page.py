@@ -11,7 +11,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from fuzz.record import STATUSES
+from fuzz.campaign.record import STATUSES
 
 MAX_ROWS = 300
 """Rows of a table that are shown; 10,000 rows as plain DOM take seconds to open."""
@@ -85,7 +85,7 @@ class Headline:
     Parameters
     ----------
     status : str
-        One of `fuzz.record.STATUSES`; colours the banner.
+        One of `fuzz.campaign.record.STATUSES`; colours the banner.
     says : str
         The result in one sentence.
     numbers : tuple of (str, str)

@@ -9,8 +9,8 @@ from litmus.meetings import WS
 from litmus.parts import Y1, Body, box, fragment, load, s, store, t
 from litmus.turnstiles import XS, grid
 
-from fuser import kernel_ir as kir
 from fuser.expr import eq
+from fuser.kernel import ir as kir
 
 MINE, MORE, TOTAL = (fragment(name, 64) for name in ("x", "more", "total"))
 PUT = store(box(WS, kir.BLOCK), MINE)

@@ -3,7 +3,7 @@
 import os
 import time
 
-from fuzz.record import Record
+from fuzz.campaign.record import Record
 
 
 def behave(word: str) -> str:

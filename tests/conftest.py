@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fuser.runtime import device_present
+from fuser.runtime.executable import device_present
 
 GOLDEN = Path(__file__).parent / "golden"
 

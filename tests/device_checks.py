@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from fuser import codegen
-from fuser import kernel_ir as kir
+from fuser.codegen import cuda
+from fuser.kernel import ir as kir
 
 SECONDS = 20
 """A kernel that takes longer hangs; the session ends then, for the device is lost to it."""
@@ -53,7 +53,7 @@ def finish(kernel: kir.Kernel, what: str) -> None:
     until = time.monotonic() + SECONDS
     while not done.query():
         if time.monotonic() > until:
-            print(codegen.source(kernel))
+            print(cuda.source(kernel))
             pytest.exit(f"{what} hangs: not done after {SECONDS} s", returncode=3)
         time.sleep(0.001)
     torch.cuda.synchronize()
@@ -85,10 +85,10 @@ def compare(what: str, kernel: kir.Kernel, out: Output, want: torch.Tensor) -> N
             "want:",
             str(want[r : r + 16, c : c + 8]),
         ]
-    pytest.fail("\n".join([*lines, codegen.source(kernel)]), pytrace=False)
+    pytest.fail("\n".join([*lines, cuda.source(kernel)]), pytrace=False)
 
 
 def check_counters(what: str, counters: dict[str, torch.Tensor], kernel: kir.Kernel) -> None:
     """Semaphores and tickets are left at 0 for the next launch."""
-    for name in codegen.counters(kernel):
+    for name in cuda.counters(kernel):
         assert not counters[name].any(), f"{what}: {name} left at {counters[name].tolist()}"

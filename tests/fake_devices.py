@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from fuzz.release_record import Cell, Tried
+from fuzz.semaphores.record import Cell, Tried
 
 FINE = Cell("silent", "", 0, 8)
 HANG = Cell("betrayed", "hang", 1, 2)

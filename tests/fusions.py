@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fuser.call import Spec
-from fuser.classify import classify
 from fuser.dtype import DType
-from fuser.fusion_ir import FusionDefinition
-from fuser.params import PointwiseParams
+from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ir import Fusion
 from fuser.pipeline import Program, build
-from fuser.tensor_view import Fusion
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
+from fuser.schedule.params import PointwiseParams
 
 DIRECT = PointwiseParams((4, 128), 8, 2, None, "direct", "direct")
 STORED = PointwiseParams((4, 128), 8, 2, 2, "direct", "tma")

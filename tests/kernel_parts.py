@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, eq
-from fuser.validate import validate
+from fuser.kernel import ir as kir
+from fuser.kernel.validate.legal import validate
 
 M, N, INDEX, J, LOST, POSITION = (Var(name) for name in ("M", "N", "i", "j", "lost", "position"))
 ONE, WARP, GROUP = kir.Per.ROLE, kir.Per.WARP, kir.Per.WARPGROUP

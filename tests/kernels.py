@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Var, ceildiv, fold
+from fuser.kernel import ir as kir
 
 ROWS, COLS = 4, 64
 """Tile of every kernel here; 4 x 64 f32 are 1024 bytes."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuser import kernel_ir as kir
-from fuser.cookbook_ring import BULK, ELECT, PER_WARP, WGMMA, emptied, filled, k, ring, start, trips
+from fuser.cookbook.ring import BULK, ELECT, PER_WARP, WGMMA, emptied, filled, k, ring, start, trips
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.kernel import ir as kir
 
 M, N, K = Var("M"), Var("N"), Var("K")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
-from fuser.cookbook_ring import BULK, CP_ASYNC, ELECT, start
+from fuser.cookbook.ring import BULK, CP_ASYNC, ELECT, start
 from fuser.dtype import DType
 from fuser.expr import Expr, Var
+from fuser.kernel import ir as kir
 
 ROWS, COLS = 64, 128
 THREADS = 128

@@ -1,15 +1,15 @@
-"""Matmuls as the compiler writes them, by hand, beside that of `fuzz.skeletons_product`."""
+"""Matmuls as the compiler writes them, by hand, beside that of `fuzz.kernels.product`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
-from fuser.cookbook_matmul import ACC, wgmma_ring
-from fuser.cookbook_ring import CP_ASYNC, WGMMA, k, q, trips
+from fuser.cookbook.matmul import ACC, wgmma_ring
+from fuser.cookbook.ring import CP_ASYNC, WGMMA, k, q, trips
 from fuser.dtype import DType
 from fuser.expr import Expr, ceildiv, eq
-from fuzz.skeletons_product import K, M, Matmul, N, swizzled
+from fuser.kernel import ir as kir
+from fuzz.kernels.product import K, M, Matmul, N, swizzled
 
 
 def ampere(tile: tuple[int, int, int] = (128, 128, 32), stages: int = 3) -> kir.Kernel:

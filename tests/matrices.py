@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
-from fuser.cookbook_ring import BULK, ELECT, PER_WARP
+from fuser.cookbook.ring import BULK, ELECT, PER_WARP
 from fuser.dtype import DType
-from fuzz.mutate_site import fresh
+from fuser.kernel import ir as kir
+from fuzz.mutation.site import fresh
 
 SLOT = kir.Slot(kir.Buffer("S", DType.BF16, (32, 16), 1, 0, 32), 0)
 """Swizzled, as the compiler has it; that moves addresses and nothing else."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from stores import COLS, LAYOUT, OUT, ROWS, VALUE, K, M, N, P, T, loop, when
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, ceildiv, eq, fold
+from fuser.kernel import ir as kir
 
 BATCH, GROUP = K, P
 """Matrices of a batch, and rows of tiles that are walked together before the next columns."""

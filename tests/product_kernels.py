@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
-from fuser.ampere_params import AmpereParams
-from fuser.call import Spec
-from fuser.classify import classify
-from fuser.fusion_ir import FusionDefinition
-from fuser.matmul_params import MatmulParams
+from fuser.fusion.definition import FusionDefinition
+from fuser.fusion.ir import Fusion, TensorView
+from fuser.kernel import ir as kir
 from fuser.pipeline import Program, build
-from fuser.tensor_view import Fusion, TensorView
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
 
 PIPELINED = MatmulParams((64, 32, 64), 1, "pipelined", 4, 2, persistent=False, columns=32)
 COOPERATIVE = MatmulParams(

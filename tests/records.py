@@ -1,6 +1,6 @@
 """A record for tests, with any of its fields changed."""
 
-from fuzz.record import Record
+from fuzz.campaign.record import Record
 
 
 def record(case: str, **changes: object) -> Record:

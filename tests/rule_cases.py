@@ -6,7 +6,7 @@ from litmus.parts import Litmus
 from litmus.rules_turns import shared
 from litmus.suite import LITMUS, kernels
 
-from fuzz.rules_engines import Case
+from fuzz.rules.engines import Case
 from oracles.verdict import Status
 
 

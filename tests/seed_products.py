@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, eq
+from fuser.kernel import ir as kir
 from fuser.pipeline import run
 
 D, E, V = Var("D"), Var("E"), Var("V")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Var, ceildiv, eq, fold
+from fuser.kernel import ir as kir
 
 M, N, K, P = Var("M"), Var("N"), Var("K"), Var("parts")
 T, J, TILES, MOVED = Var("t"), Var("j"), Var("tiles"), Var("moved")

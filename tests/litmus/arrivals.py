@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.expr import Expr, eq
-from fuser.program import Program
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
 from litmus.meetings import FULL, SENT, WS, YS, among_roles
 from litmus.parts import (
     BULK,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
 from fuser.expr import Expr
+from fuser.kernel import ir as kir
 from litmus.parts import (
     BULK,
     X1,

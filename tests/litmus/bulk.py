@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
+from fuser.kernel import ir as kir
 from litmus.parts import (
     BULK,
     PER_WARP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
+from fuser.kernel import ir as kir
 from litmus.parts import (
     BULK,
     NBYTES,

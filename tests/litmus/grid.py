@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.expr import eq
-from fuser.program import Program
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
 from litmus.parts import (
     Y1,
     Litmus,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, eq
-from fuser.program import Program
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
 from oracles.verdict import Status
 
 k, m, n, p, q, s, t = (Var(name) for name in "kmnpqst")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.expr import eq
+from fuser.kernel import ir as kir
 from litmus.parts import (
     PER_WARP,
     ROLE,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from fuser import kernel_ir as kir
-from fuser.program import Program
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
 from litmus.aliases import OVERLAID, overlaid
 from litmus.cp_async import copies
 from litmus.distributed import shared

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr
+from fuser.kernel import ir as kir
 from litmus.parts import (
     PER_WARP,
     SHARED,

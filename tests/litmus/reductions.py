@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
+from fuser.kernel import ir as kir
 from litmus.parts import Litmus, broken, k, kernel, legal, n, said, trips
 
 ROWS, COLS, THREADS = 2, 64, 64

@@ -5,8 +5,8 @@ All 32 threads of the user arrive on `empty`, so each releases what it has read 
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
 from fuser.expr import Expr
+from fuser.kernel import ir as kir
 from litmus.parts import (
     NBYTES,
     XN,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fuser import kernel_ir as kir
-from fuser.program import Program
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
 from litmus import (
     aliases,
     arrivals,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser import kernel_ir as kir
 from fuser.dtype import DType
 from fuser.expr import Expr, eq
+from fuser.kernel import ir as kir
 from litmus.parts import (
     BULK,
     GLOBAL,

@@ -5,10 +5,10 @@ Such columns were taken for zeros of zeros; but TMA's zeros times inf are NaN.
 
 import sys
 
-from fuser.fusion_ir import FusionDefinition
-from fuser.matmul_params import MatmulParams
-from fuzz.case import Case
-from fuzz.judge import CPU_ORACLES, judge
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.campaign.judge import CPU_ORACLES, judge
+from fuzz.cases.case import Case
 
 fd = FusionDefinition()
 T0 = fd.define_tensor(shape=["i1", "i2", "i0", "i4"], dtype="f16")

@@ -2,10 +2,10 @@
 
 import sys
 
-from fuser.fusion_ir import FusionDefinition
-from fuser.params import PointwiseParams
-from fuzz.case import Case
-from fuzz.judge import CPU_ORACLES, judge
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.params import PointwiseParams
+from fuzz.campaign.judge import CPU_ORACLES, judge
+from fuzz.cases.case import Case
 
 fd = FusionDefinition()
 T0 = fd.define_tensor(shape=["i0", "i1", "i0"], dtype="f32")

@@ -2,13 +2,13 @@
 
 import sys
 
-from fuser.call import Spec
-from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
-from fuser.fusion_ir import FusionDefinition
-from fuser.params import PointwiseParams
+from fuser.fusion.definition import FusionDefinition
 from fuser.pipeline import build
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
+from fuser.schedule.params import PointwiseParams
 
 fd = FusionDefinition()
 T0 = fd.define_tensor(shape=[-1], dtype="f32")

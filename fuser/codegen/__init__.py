@@ -1,0 +1,1 @@
+"""Kernel -> CUDA C++: spells, decides nothing."""

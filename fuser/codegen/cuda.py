@@ -1,0 +1,306 @@
+"""Kernel -> CUDA C++: spells, decides nothing.  One statement, one line, one device function.
+
+The functions are those of `fuser/device/*.cuh`, under the names of the statements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, spell
+from fuser.codegen.mma import instructions, needs_warpgroup, product_line
+from fuser.codegen.registers import Path, Registers, count, plan
+from fuser.codegen.roles import SECOND, merged
+from fuser.codegen.sync import last_to_come, sync_line
+from fuser.codegen.tile import tile_line
+from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var
+from fuser.kernel import ir as kir
+from fuser.kernel.tensor_map import maps_of
+
+INCLUDES = ("tile", "math", "threads", "mbarrier", "tma", "fence", "semaphore")
+"""Device headers of every kernel, in order."""
+
+TICKET = "ticket"
+"""The parameter from which CTAs draw their numbers: one integer, 0 before and after a launch."""
+
+_DRAWN = 4
+"""Bytes of shared memory through which a CTA learns its number."""
+
+
+def source(kernel: kir.Kernel) -> str:
+    """Return the CUDA C++ of a kernel; the same text for the same kernel, always.
+
+    Raises
+    ------
+    ScheduleError
+        If the hardware cannot do what a statement says.
+    """
+    return "\n".join(_lines(kernel)) + "\n"
+
+
+def parameters(kernel: kir.Kernel) -> list[str]:
+    """Names of the kernel's parameters, in order.
+
+    Tensors, integers, scalars, semaphores, the ticket where CTAs draw one, tensor maps.
+    """
+    return [
+        *(t.name for t in kernel.tensors),
+        *(p.name for p in kernel.params),
+        *(s.name for s in kernel.scalars),
+        *counters(kernel),
+        *(m.name for m in maps_of(kernel)),
+    ]
+
+
+def counters(kernel: kir.Kernel) -> list[str]:
+    """Names of the parameters that point to integers in global memory, 0 between launches."""
+    drawn = [TICKET] if kernel.residency == "ticket" else []
+    return [*(s.name for s in kernel.semaphores), *drawn]
+
+
+def shared_bytes(kernel: kir.Kernel) -> int:
+    """Bytes of dynamic shared memory of a launch."""
+    return max(kernel.smem_bytes, _DRAWN if kernel.residency == "ticket" else 0)
+
+
+def is_wide(kernel: kir.Kernel, param: Var) -> bool:
+    """Tell whether a parameter is a stride (64-bit) rather than an extent (32-bit)."""
+    return any(param in t.strides and param not in t.extents for t in kernel.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """What the lines of a body need to know of their kernel, and of their role's threads."""
+
+    kernel: kir.Kernel
+    threads: int
+    registers: Registers
+    changing: frozenset[Var]
+    lets: dict[Var, Expr]
+
+
+def _lines(kernel: kir.Kernel) -> Iterator[str]:
+    for name in (*INCLUDES, *_needed(kernel)):
+        yield f'#include "{name}.cuh"'
+    yield ""
+    shapes = list(instructions(kernel))
+    if shapes:
+        yield from (*shapes, "")
+    yield 'extern "C" __global__ void'
+    if kernel.cluster > 1:
+        yield f"__cluster_dims__({kernel.cluster}, 1, 1)"
+    yield f"__launch_bounds__({kernel.threads}, 1)"
+    yield f"{kernel.name}("
+    yield ",\n".join(f"    {word}" for word in _signature(kernel))
+    yield ") {"
+    writer = _Writer(kernel, kernel.threads, plan(kernel), assigned(kernel), fixed_lets(kernel))
+    body = list(_body(writer, kernel.body, ()))
+    yield from _prologue(kernel, used={*re.findall(r"\w+", "\n".join(body))})
+    yield from body
+    yield "}"
+
+
+def _needed(kernel: kir.Kernel) -> Iterator[str]:
+    """Device headers of some kernels, in order."""
+    found: set[str] = set()
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.AtomicAdd():
+                found.add("atomic")
+            case kir.CpAsync() | kir.AsyncCommit(kir.AsyncKind.CP_ASYNC):
+                found.add("cp_async")
+            case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC):
+                found.add("cp_async")
+            case kir.Mma():
+                found.add("mma")
+            case kir.Reduce():
+                found.add("reduce")
+            case kir.Wgmma() | kir.WgmmaFence() | kir.AsyncCommit(kir.AsyncKind.WGMMA):
+                found.add("wgmma")
+            case kir.AsyncAwait(kir.AsyncKind.WGMMA):
+                found.add("wgmma")
+            case kir.Load() | kir.Store() if stmt.matrix:
+                found.add("matrix")
+            case _:
+                pass
+    yield from sorted(found)
+
+
+def _signature(kernel: kir.Kernel) -> Iterator[str]:
+    read = {
+        stmt.src.tensor.name
+        for stmt in kernel.walk()
+        if isinstance(stmt, kir.Load | kir.CpAsync) and isinstance(stmt.src, kir.Box)
+    }
+    for t in kernel.tensors:
+        written = t.name in (*kernel.outputs, *kernel.workspaces)
+        const = "" if written else "const "
+        # What engines or other CTAs write may look to the compiler like memory that nobody writes:
+        # restricted, it would be loaded through the path that is not coherent.
+        restrict = "" if written and t.name in read else " __restrict__"
+        yield f"{const}{t.dtype.cuda}*{restrict} {t.name}"
+    for p in kernel.params:
+        yield f"const {'int64' if is_wide(kernel, p) else 'int'} {p.name}"
+    for s in kernel.scalars:
+        yield f"const {REGISTER[s.dtype]} {s.name}"
+    for name in counters(kernel):
+        yield f"{'uint32' if name == TICKET else 'int'}* {name}"
+    for m in maps_of(kernel):
+        yield f"const __grid_constant__ TensorMap {m.name}"
+
+
+def _prologue(kernel: kir.Kernel, used: set[str]) -> Iterator[str]:
+    if shared_bytes(kernel):
+        yield "  extern __shared__ __align__(1024) unsigned char smem[];"
+    for b in kernel.buffers:
+        yield f"  {b.dtype.cuda}* const {b.name} = tile::shared<{b.dtype.cuda}>(smem + {b.offset});"
+    for m in kernel.barriers:
+        at = kernel.barrier_at(m)
+        yield f"  uint64* const {m.name} = tile::shared<uint64>(smem + {at});"
+    if kernel.smem_bytes:
+        yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
+    where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
+    for var, value in where.items():
+        if spell(var) in used:
+            yield f"  const int {spell(var)} = {value};"
+    yield "  const int tid = threadIdx.x;"
+    yield from _warpgroup(kernel.body, "  ")
+
+
+def _number(kernel: kir.Kernel) -> str:
+    """Write how a CTA learns its number."""
+    match kernel.residency:
+        case "ticket" if kernel.cluster > 1:
+            raise ScheduleError(
+                f'Kernel({kernel.name}, residency="ticket", cluster={kernel.cluster}): CTAs of a '
+                'cluster cannot draw numbers of their own; use residency="co-resident"'
+            )
+        case "ticket":
+            return f"threads::ticket({TICKET}, smem)"
+        case _:
+            return "blockIdx.x"
+
+
+def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str]:
+    pad = "  " * (1 + len(at) // 2)
+    written = -1
+    for n, stmt in enumerate(body):
+        if n <= written:
+            continue
+        path = (*at, n)
+        for frag in writer.registers.declared.get(path, ()):
+            yield f"{pad}{_declaration(frag, writer.registers)}"
+        match stmt:
+            case kir.ForLoop(index, stop, inner):
+                if stmt.unroll > 1:
+                    yield f"{pad}#pragma unroll {stmt.unroll}"
+                going = less(index, stop, writer.lets)
+                yield f"{pad}for (int {index} = 0; {going}; ++{index}) {{"
+                yield from _body(writer, inner, (*path, 0))
+                yield f"{pad}}}"
+            case kir.IfThenElse(when, then, orelse):
+                yield f"{pad}if ({condition(when, writer.lets)}) {{"
+                yield from _body(writer, then, (*path, 0))
+                if orelse:
+                    yield f"{pad}}} else {{"
+                    yield from _body(writer, orelse, (*path, 1))
+                yield f"{pad}}}"
+            case kir.Role():
+                both = _two_roles(writer, body, path)
+                written = n + bool(both)
+                yield from both or _role(writer, stmt, path)
+            case kir.Elect(per, inner):
+                yield f"{pad}if (threads::elect_per_{per.value}(tid)) {{"
+                yield from _body(writer, inner, (*path, 0))
+                yield f"{pad}}}"
+            case kir.ElectLast():
+                yield f"{pad}if ({last_to_come(stmt, writer.threads)}) {{"
+                yield from _body(writer, stmt.body, (*path, 0))
+                yield f"{pad}}}"
+            case kir.Let(var, value):
+                const = "" if var in writer.changing else "const "
+                yield f"{pad}{const}int {var} = {spell(value)};"
+            case kir.Assign(var, value):
+                yield f"{pad}{var} = {spell(value)};"
+            case kir.Wgmma() | kir.Mma():
+                yield f"{pad}{product_line(stmt, writer.registers)}"
+            case (
+                kir.Copy()
+                | kir.GridSum()
+                | kir.GridShare()
+                | kir.TmaLoad()
+                | kir.TmaStore()
+                | kir.TmaReduce()
+                | kir.CpAsync()
+                | kir.Load()
+                | kir.Store()
+                | kir.AtomicAdd()
+                | kir.Compute()
+                | kir.Slice()
+                | kir.Reduce()
+                | kir.Coordinate()
+            ):
+                yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers)}"
+            case _:
+                names = writer.registers.names
+                pinned = tuple(names[frag] for frag in writer.registers.visible(path))
+                yield f"{pad}{sync_line(stmt, pinned, writer.threads)}"
+
+
+def _role(writer: _Writer, role: kir.Role, path: Path) -> Iterator[str]:
+    pad = "  " * (len(path) // 2 + 1)
+    yield f"{pad}if (threads::in_role<{role.first_warp}, {role.warps}>()) {{  // {role.name}"
+    yield f"{pad}  const int tid = threads::of_role<{role.first_warp}>();"
+    yield from _warpgroup(role.body, pad + "  ")
+    yield from _body(replace(writer, threads=role.warps * kir.WARP), role.body, (*path, 0))
+    yield f"{pad}}}"
+
+
+def _two_roles(writer: _Writer, body: tuple[kir.Stmt, ...], path: Path) -> list[str]:
+    """Write the role at a path and the one behind it as one, if one text does for both."""
+    behind = (*path[:-1], path[-1] + 1)
+    match body[path[-1] : path[-1] + 2]:
+        case (kir.Role(one, first, warps, ours), kir.Role(two, then, others, theirs)):
+            if then != first + warps or warps != others or writer.registers.declared.get(behind):
+                return []
+            pad = "  " * (len(path) // 2 + 1)
+            each = replace(writer, threads=warps * kir.WARP)
+            inner = merged(
+                [*_warpgroup(ours, pad + "  "), *_body(each, ours, (*path, 0))],
+                [*_warpgroup(theirs, pad + "  "), *_body(each, theirs, (*behind, 0))],
+            )
+            if inner is None:
+                return []
+            return [
+                f"{pad}if (threads::in_role<{first}, {2 * warps}>()) {{  // {one}, {two}",
+                f"{pad}  const int {SECOND} = threads::second_role<{first}, {warps}>();",
+                f"{pad}  const int tid = threads::of_role<{first}>() - {32 * warps} * {SECOND};",
+                *inner,
+                f"{pad}}}",
+            ]
+        case _:
+            return []
+
+
+def _warpgroup(body: tuple[kir.Stmt, ...], pad: str) -> Iterator[str]:
+    """Declare the number of the warpgroup in its role, where products of the role need it."""
+    if any(needs_warpgroup(stmt) for stmt in _of_role(body)):
+        yield f"{pad}const int warpgroup = threads::warpgroup(tid);"
+
+
+def _of_role(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Stmt]:
+    for stmt in body:
+        yield stmt
+        if not isinstance(stmt, kir.Role):
+            for inner in kir.bodies(stmt):
+                yield from _of_role(inner)
+
+
+def _declaration(frag: kir.Fragment, registers: Registers) -> str:
+    name, many = registers.names[frag], count(frag.layout)
+    if frag in registers.packed:
+        return f"uint32 {name}[{many * frag.dtype.nbytes // 4}];"
+    return f"{REGISTER[frag.dtype]} {name}[{many}];"

@@ -1,0 +1,222 @@
+"""Where fragments are declared, under which names, and which are held packed.
+
+All of it is a function of the Kernel's text alone.
+
+A fragment is declared in the innermost body that holds all its statements, and whose turns do not
+hand its value on; different roles have registers of their own.
+
+A fragment in strips, or in each warp, of a 16-bit type is held packed, two elements in a 32-bit
+register as tensor cores want them, where nobody can tell: all its values come from loads and
+computes, and go to products or to memory of its type, which round them just so.  Any other 16-bit
+fragment is held in f32.  Sums that tensor cores add up in f16 come packed from them, and whatever
+type operands of `Mma` have, their registers are words of 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuser.dtype import DType
+from fuser.expr import Expr
+from fuser.kernel import ir as kir
+
+Path = tuple[int, ...]
+"""Where a statement stands: its number in the kernel's body, then branch, number, branch, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """The plan of one kernel.
+
+    Parameters
+    ----------
+    declared : dict
+        Path of a statement -> the fragments that are declared before it.
+    names : dict
+        Fragment -> its name in C++: its own, numbered where several share it.
+    packed : frozenset
+        Fragments that hold as many elements in a register as fit into 32 bits.
+    pinned : frozenset
+        Fragments that `Wgmma` reads or writes while other statements run.
+    """
+
+    declared: dict[Path, tuple[kir.Fragment, ...]]
+    names: dict[kir.Fragment, str]
+    packed: frozenset[kir.Fragment]
+    pinned: frozenset[kir.Fragment]
+
+    def visible(self, path: Path) -> tuple[kir.Fragment, ...]:
+        """Return the pinned fragments that are declared where the statement at `path` stands."""
+        found = [
+            frag
+            for at, frags in sorted(self.declared.items())
+            for frag in frags
+            if at[:-1] == path[: len(at) - 1] and at[-1] <= path[len(at) - 1]
+        ]
+        return tuple(f for f in dict.fromkeys(found) if f in self.pinned)
+
+
+def plan(kernel: kir.Kernel) -> Registers:
+    """Return the plan of a kernel's fragments."""
+    fragments = list(dict.fromkeys(f for stmt in kernel.walk() for f in _touched(stmt)))
+    declared: dict[Path, tuple[kir.Fragment, ...]] = {}
+    for frag in fragments:
+        for path in _declarations(kernel.body, (), frag):
+            declared[path] = (*declared.get(path, ()), frag)
+    names: dict[kir.Fragment, str] = {}
+    for frag in fragments:
+        same = sum(1 for other in names if other.name == frag.name)
+        names[frag] = f"{frag.name}_{same + 1}" if same else frag.name
+    statements = list(kernel.walk())
+    sums = _half_sums(statements)
+    packed = frozenset(
+        f for f in fragments if f in sums or _packs(f, statements) or _are_words(f, statements)
+    )
+    pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in _used(stmt))
+    return Registers(declared, names, packed, pinned | {*_accumulators(statements)})
+
+
+def count(layout: kir.Layout) -> int:
+    """Return how many elements a thread has room for."""
+    if layout.deal is kir.Deal.STRIPS and layout.folded == 1:
+        strips = layout.shape[-2] // 16
+        return -(-strips // (layout.threads // kir.WARP)) * layout.shape[-1] // 2
+    return layout.registers
+
+
+def _accumulators(statements: list[kir.Stmt]) -> Iterator[kir.Fragment]:
+    return (stmt.acc for stmt in statements if isinstance(stmt, kir.Wgmma))
+
+
+def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    match stmt:
+        case (
+            kir.Load(dst) | kir.Compute(dst) | kir.Coordinate(dst)
+            | kir.Slice(dst) | kir.Reduce(dst)
+        ):  # fmt: skip
+            return (dst,)
+        case kir.Wgmma(acc) | kir.Mma(acc):
+            return (acc,)
+        case _:
+            return ()
+
+
+def _used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    match stmt:
+        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.Slice(_, src) | kir.Reduce(_, src):
+            return (src,)
+        case kir.Compute(_, _, args):
+            return tuple(arg for arg in args if isinstance(arg, kir.Fragment))
+        case kir.Mma(acc, a, b):
+            return (acc, a, b)
+        case kir.Wgmma(acc, a, _, accumulate):
+            kept = () if _is_zero(accumulate) else (acc,)
+            return (*kept, *((a,) if isinstance(a, kir.Fragment) else ()))
+        case _:
+            return ()
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, int) and expr == 0
+
+
+def _touched(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    return (*_used(stmt), *_made(stmt))
+
+
+def _touches(stmt: kir.Stmt, frag: kir.Fragment) -> bool:
+    return any(frag in _touched(inner) for inner in kir.walk((stmt,)))
+
+
+def _declarations(body: tuple[kir.Stmt, ...], at: Path, frag: kir.Fragment) -> Iterator[Path]:
+    """Before which statements of a body, or inside them, a fragment is declared."""
+    mine = [(n, stmt) for n, stmt in enumerate(body) if _touches(stmt, frag)]
+    if len(mine) == 1 or _are_apart([stmt for _, stmt in mine]):
+        inner = list(_inside(mine, at, frag))
+        if inner:
+            yield from inner
+            return
+    if mine:
+        yield (*at, mine[0][0])
+
+
+def _are_apart(stmts: list[kir.Stmt]) -> bool:
+    """Tell whether all are roles without a common warp, whose registers are different ones."""
+    warps: set[int] = set()
+    for stmt in stmts:
+        if not isinstance(stmt, kir.Role):
+            return False
+        own = set(range(stmt.first_warp, stmt.first_warp + stmt.warps))
+        if warps & own:
+            return False
+        warps |= own
+    return True
+
+
+def _inside(mine: list[tuple[int, kir.Stmt]], at: Path, frag: kir.Fragment) -> Iterator[Path]:
+    for n, stmt in mine:
+        bodies = kir.bodies(stmt)
+        using = [b for b, inner in enumerate(bodies) if any(_touches(s, frag) for s in inner)]
+        if len(using) != 1:
+            continue
+        (branch,) = using
+        if isinstance(stmt, kir.ForLoop) and not _defines_first(stmt.body, frag):
+            continue
+        yield from _declarations(bodies[branch], (*at, n, branch), frag)
+
+
+def _defines_first(body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
+    """Tell whether each run of a body gives a fragment a value before it uses it."""
+    mine = [stmt for stmt in body if _touches(stmt, frag)]
+    first = mine[0]
+    bodies = kir.bodies(first)
+    if not bodies:
+        return frag in _made(first) and frag not in _used(first)
+    using = [inner for inner in bodies if any(_touches(s, frag) for s in inner)]
+    whole = isinstance(first, kir.IfThenElse) and len(using) == 2
+    return (whole or len(mine) == 1) and all(_defines_first(inner, frag) for inner in using)
+
+
+def _half_sums(statements: list[kir.Stmt]) -> frozenset[kir.Fragment]:
+    """Accumulators of f16, their parts, and what has the same registers."""
+    found = {s.acc for s in statements if isinstance(s, kir.Wgmma | kir.Mma)}
+    found = {acc for acc in found if acc.dtype is DType.F16}
+    slices = [stmt for stmt in statements if isinstance(stmt, kir.Slice)]
+    pairs = [(s.src, s.dst) for s in slices]
+    pairs += [(s.dst, s.src) for s in slices if s.relabels]
+    while more := {to for one, to in pairs if one in found} - found:
+        found |= more
+    return frozenset(found)
+
+
+def _are_words(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
+    """Tell whether a fragment only takes operands from shared memory to `Mma`, bits as they are."""
+    if frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * frag.dtype.nbytes != 4:
+        return False
+    for stmt in statements:
+        if frag in _made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
+            return False
+        if frag in _used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
+            return False
+    return True
+
+
+def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
+    if frag.dtype not in (DType.F16, DType.BF16) or frag.layout.deal is kir.Deal.ROUND:
+        return False
+    for stmt in statements:
+        if frag in _made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
+            return False
+        if frag not in _used(stmt):
+            continue
+        match stmt:
+            case kir.Mma() | kir.Wgmma():
+                pass
+            case kir.Store(kir.Slot(buffer)) if buffer.dtype is frag.dtype:
+                pass
+            case kir.Store(kir.Box(tensor)) if tensor.dtype is frag.dtype:
+                pass
+            case _:
+                return False
+    return True

@@ -1,0 +1,107 @@
+"""Synchronising statements in CUDA C++: one line, one device function."""
+
+from __future__ import annotations
+
+from fuser.codegen.expr import spell
+from fuser.kernel import ir as kir
+
+
+def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
+    """Write a synchronising statement.
+
+    Parameters
+    ----------
+    stmt : Sync
+        What to write.
+    pinned : tuple of str
+        Names of the register arrays that tensor cores may be reading or writing here.
+    threads : int
+        Of the role that stands here.
+    """
+    match stmt:
+        case kir.BlockSync(barrier, joined):
+            return f"threads::block_sync({barrier}, {joined});"
+        case kir.NamedArrive(barrier, joined):
+            return f"threads::named_arrive({barrier}, {joined});"
+        case kir.WarpSync():
+            return "threads::warp_sync();"
+        case kir.AsyncCommit(kind):
+            return f"{_GROUPS[kind]}::commit();"
+        case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
+            return f"wgmma::await<{keep}>({', '.join(pinned)});"
+        case kir.AsyncAwait(kind, keep, read_only):
+            return f"{_GROUPS[kind]}::await{'_read' if read_only else ''}<{keep}>();"
+        case kir.FenceAsyncProxy(space):
+            return f"fence::async_proxy_{space.value}();"
+        case kir.FenceMBarrierInit():
+            return "fence::mbarrier_init();"
+        case kir.ThreadFence(scope):
+            return f"fence::thread_{scope.value}();"
+        case kir.WgmmaFence():
+            return f"wgmma::fence({', '.join(pinned)});"
+        case kir.ClusterArrive(relaxed):
+            return f"threads::cluster_arrive{'_relaxed' if relaxed else ''}();"
+        case kir.ClusterWait():
+            return "threads::cluster_wait();"
+        case kir.BlockSerializeWait(semaphore, index, turn, scope, barrier):
+            at = f"{semaphore.name} + {spell(index)}, {spell(turn)}"
+            return f"semaphore::wait_{scope.value}({at}, tid, {barrier}, {threads});"
+        case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
+            at = f"{semaphore.name} + {spell(index)}"
+            verb = f"release_{scope.value}{'_relaxed' if relaxed else ''}"
+            return f"semaphore::{verb}({at}, {spell(turn)});"
+        case kir.GridSync(semaphore, index, ctas, barrier):
+            at = f"{semaphore.name} + {spell(index)}, {spell(ctas)}"
+            return f"semaphore::meet({at}, tid, {barrier}, {threads});"
+        case kir.SetMaxNReg(registers, increase):
+            return f"threads::set_max_nreg_{'inc' if increase else 'dec'}<{registers}>();"
+        case _:
+            return _mbarrier_line(stmt)
+
+
+def last_to_come(stmt: kir.ElectLast, threads: int) -> str:
+    """Spell the question whether this CTA is the last to come, asked by so many threads."""
+    at = f"{stmt.semaphore.name} + {spell(stmt.index)}, {spell(stmt.ctas)}"
+    return f"semaphore::last_to_come({at}, tid, {stmt.barrier}, {threads})"
+
+
+_GROUPS = {
+    kir.AsyncKind.BULK: "tma",
+    kir.AsyncKind.CP_ASYNC: "cp_async",
+    kir.AsyncKind.WGMMA: "wgmma",
+}
+"""Whose namespace has commit and await."""
+
+_OnBarrier = (
+    kir.MBarrierInit
+    | kir.MBarrierInvalidate
+    | kir.MBarrierArrive
+    | kir.MBarrierArriveExpectTx
+    | kir.MBarrierExpectTx
+    | kir.MBarrierWaitParity
+    | kir.CpAsyncMBarrierArrive
+)
+
+
+def _mbarrier_line(stmt: _OnBarrier) -> str:
+    name = stmt.barrier.name
+    match stmt:
+        case kir.MBarrierInit(barrier):
+            return f"mbarrier::init<{barrier.slots}>({name}, {barrier.arrivals});"
+        case kir.MBarrierInvalidate(barrier):
+            return f"mbarrier::invalidate<{barrier.slots}>({name});"
+        case kir.MBarrierArrive(_, slot, scope, cta):
+            if cta is None:
+                return f"mbarrier::arrive_{scope.value}({name} + {spell(slot)});"
+            return f"mbarrier::arrive_remote({name} + {spell(slot)}, {spell(cta)});"
+        case kir.MBarrierArriveExpectTx(_, slot, nbytes):
+            return f"mbarrier::arrive_expect_tx({name} + {spell(slot)}, {nbytes});"
+        case kir.MBarrierExpectTx(_, slot, nbytes):
+            return f"mbarrier::expect_tx({name} + {spell(slot)}, {nbytes});"
+        case kir.MBarrierWaitParity(_, slot, parity, scope, retry):
+            verb = "wait" if retry else "try"
+            at = f"{name} + {spell(slot)}, {spell(parity)}"
+            return f"mbarrier::{verb}_parity_{scope.value}({at});"
+        case kir.CpAsyncMBarrierArrive(_, slot, noinc):
+            suffix = "_noinc" if noinc else ""
+            return f"mbarrier::cp_async_arrive{suffix}({name} + {spell(slot)});"

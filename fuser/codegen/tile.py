@@ -1,0 +1,231 @@
+"""Statements that move or compute tiles in CUDA C++: one line, one device function."""
+
+from __future__ import annotations
+
+from fuser.codegen.expr import REGISTER, literal, spell
+from fuser.codegen.registers import Registers
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.kernel import ir as kir
+from fuser.kernel.swizzle import panels, rows
+from fuser.kernel.tensor_map import map_of
+from fuser.kernel.text import line
+
+HALVES = (DType.F16, DType.BF16)
+"""Types that matrix instructions move and a register holds in f32."""
+
+
+def tile_line(stmt: kir.Data, kernel: kir.Kernel, registers: Registers) -> str:
+    """Write a statement that moves or computes tiles, products excepted.
+
+    Raises
+    ------
+    ScheduleError
+        If no instruction does it.
+    """
+    names, packed = registers.names, registers.packed
+    match stmt:
+        case kir.Load(dst, kir.Slot() as src, _, _, True):
+            where = f"({names[dst]}, {_at(stmt, src, kernel)}, tid);"
+            if dst in packed:
+                return f"tile::load_matrix_packed<{layout(stmt, dst.layout)}>{where}"
+            _same(stmt, dst, src)
+            return f"tile::load_matrix<{dst.dtype.cuda}, {layout(stmt, dst.layout)}>{where}"
+        case kir.Load(dst, src, width, fill):
+            which = f"{layout(stmt, dst.layout)}, {width}, {_varies(dst, src)}"
+            verb = f"load_packed<{dst.dtype.cuda}, {which}>" if dst in packed else f"load<{which}>"
+            none = f"{REGISTER[dst.dtype]}({fill})" if dst.dtype.is_f8 else f"{fill}"
+            return f"tile::{verb}({names[dst]}, {_at(stmt, src, kernel)}, {none}, tid);"
+        case kir.Store(kir.Slot() as dst, src, _, True):
+            where = f"({_at(stmt, dst, kernel)}, {names[src]}, tid);"
+            which = layout(stmt, src.layout)
+            if src in packed:
+                _unchanged(stmt, src, dst.buffer.dtype)
+                return f"tile::store_matrix_packed<{which}>{where}"
+            return f"tile::store_matrix<{dst.buffer.dtype.cuda}, {which}>{where}"
+        case kir.Store(dst, src, width):
+            if src in packed:
+                held = dst.buffer.dtype if isinstance(dst, kir.Slot) else dst.tensor.dtype
+                _unchanged(stmt, src, held)
+            which = f"{layout(stmt, src.layout)}, {width}, {_varies(src, dst)}"
+            verb = (
+                f"store_packed<{src.dtype.cuda}, {which}>" if src in packed else f"store<{which}>"
+            )
+            return f"tile::{verb}({_at(stmt, dst, kernel)}, {names[src]}, tid);"
+        case kir.AtomicAdd(dst, src):
+            if dst.tensor.dtype.nbytes == 1:
+                word = "bools" if dst.tensor.dtype is DType.BOOL else str(dst.tensor.dtype)
+                raise ScheduleError(f"`{line(stmt)}`: no instruction adds {word}; use i32")
+            if src in packed:
+                _unchanged(stmt, src, DType.F32)
+            which = layout(stmt, src.layout)
+            return f"atomic::add<{which}>({_at(stmt, dst, kernel)}, {names[src]}, tid);"
+        case kir.Compute(dst, op, args):
+            words = ", ".join(_operand(arg, registers) for arg in args)
+            verb = f"map_packed<{dst.dtype.cuda}>" if dst in packed else "map"
+            value = f"[&](int i) {{ return {_spelled(stmt, op, packed)}({words}); }}"
+            return f"tile::{verb}({names[dst]}, {value});"
+        case kir.Slice(dst, src) if stmt.relabels:
+            return f"tile::relabel({names[dst]}, {names[src]});"
+        case kir.Slice(dst, src, column):
+            which = f"{layout(stmt, dst.layout)}, {layout(stmt, src.layout)}, {column}"
+            if src in packed:
+                return f"tile::slice_packed<{which}>({names[dst]}, {names[src]});"
+            return f"tile::slice<{which}>({names[dst]}, {names[src]});"
+        case kir.Reduce(dst, src, op):
+            which = layout(stmt, dst.layout)
+            how = "along" if dst.layout.folded > 1 else "down"
+            which += "" if dst.layout.folded > 1 else f", {layout(stmt, src.layout)}"
+            pair = ", ".join(f"{REGISTER[dst.dtype]} {name}" for name in "ab")
+            value = f"[]({pair}) {{ return math::{op}(a, b); }}"
+            return f"reduce::{how}<{which}>({names[dst]}, {names[src]}, {value});"
+        case kir.Coordinate(dst, axis, origin):
+            rank = len(dst.layout.shape)
+            which = f"{layout(stmt, dst.layout)}, {rank - 1 - axis}"
+            return f"tile::coordinate<{which}>({names[dst]}, {spell(origin)}, tid);"
+        case kir.CpAsync(dst, src, dealt, width):
+            which = f"{layout(stmt, dealt)}, {width}"
+            ends = f"{_at(stmt, dst, kernel)}, {_at(stmt, src, kernel)}"
+            return f"cp_async::load<{which}>({ends}, tid);"
+        case kir.TmaLoad(dst, box, barrier, number, multicast):
+            ends = f"{slot(dst)}, {_map(kernel, box, dst)}, {barrier.name} + {spell(number)}"
+            if multicast is None:
+                return f"tma::load{_panels(dst)}({ends}, {_coordinates(kernel, box, dst)});"
+            ends += f", {spell(multicast)}"
+            return f"tma::multicast{_panels(dst)}({ends}, {_coordinates(kernel, box, dst)});"
+        case kir.TmaStore(box, src) | kir.TmaReduce(box, src):
+            verb = "store" if isinstance(stmt, kir.TmaStore) else "reduce"
+            ends = f"{slot(src)}, {_map(kernel, box, src)}, {_coordinates(kernel, box, src)}"
+            return f"tma::{verb}{_panels(src)}({ends});"
+        case kir.Copy() | kir.GridSum() | kir.GridShare():
+            raise AssertionError("a finished kernel has no requests; validate says so")
+        case kir.Wgmma() | kir.Mma():
+            raise AssertionError("codegen_mma writes products")
+
+
+def layout(stmt: kir.Stmt, dealt: kir.Layout) -> str:
+    """Write the type of a layout."""
+    if dealt.folded > 1:
+        return f"reduce::Folded<{layout(stmt, dealt.wide)}, {dealt.folded}>"
+    *outer, down, across = (1, 1, *dealt.shape)
+    if max(outer) > 1:
+        raise ScheduleError(
+            f"`{line(stmt)}`: a layout of {dealt.shape} has more than two axes that are not 1; "
+            "fold the outer ones into the rows"
+        )
+    match dealt.deal:
+        case kir.Deal.ROUND:
+            return f"tile::Layout<{down}, {across}, {dealt.vector}, {dealt.threads}>"
+        case kir.Deal.STRIPS:
+            return f"tile::Strips<{down}, {across}, {dealt.threads}{_vector(dealt)}>"
+        case kir.Deal.EACH_WARP:
+            return f"tile::EachWarp<{down}, {across}{_vector(dealt)}>"
+
+
+def _vector(dealt: kir.Layout) -> str:
+    return "" if dealt.vector == 2 else f", {dealt.vector}"
+
+
+def slot(ref: kir.Slot) -> str:
+    """Write the address of a slot."""
+    elements = ref.buffer.step // ref.buffer.dtype.nbytes
+    at = ref.index * elements if isinstance(ref.index, int) else f"{spell(ref.index)} * {elements}"
+    here = f"{ref.buffer.name} + {at}"
+    return here if ref.cta is None else f"tile::of_cta({here}, {spell(ref.cta)})"
+
+
+def _varies(frag: kir.Fragment, ref: kir.Box | kir.Slot) -> str:
+    """Tell, as template arguments, along which of rows and columns a source varies."""
+    shape = ref.shape if isinstance(ref, kir.Box) else ref.buffer.shape
+    extents = ref.tensor.extents if isinstance(ref, kir.Box) else shape
+    down, across = ((1, 1, *extents))[-2:]
+    tile_down, tile_across = ((1, 1, *frag.layout.shape))[-2:]
+    if isinstance(ref, kir.Box):
+        varies = (down != 1 or len(extents) == 1, across != 1)
+    else:
+        varies = (down == tile_down, across == tile_across)
+    return ", ".join("true" if v else "false" for v in varies)
+
+
+def _at(stmt: kir.Stmt, ref: kir.Box | kir.Slot, kernel: kir.Kernel) -> str:
+    match ref:
+        case kir.Slot(buffer) if buffer.swizzle:
+            kind = f"tile::Swizzled<{buffer.dtype.cuda}, {rows(buffer)}, {buffer.swizzle}>"
+            return f"{kind}{{{slot(ref)}}}"
+        case kir.Slot(buffer):
+            return f"tile::Slot<{buffer.dtype.cuda}, {buffer.shape[-1]}>{{{slot(ref)}}}"
+        case kir.Box(tensor, origin, _, limit):
+            outer = "".join(
+                f" + int64({spell(o)}) * {spell(s)}"
+                for o, s in list(zip(origin, tensor.strides, strict=True))[:-2]
+                if s != 0
+            )
+            if max(ref.shape[:-2], default=1) > 1:
+                raise ScheduleError(
+                    f"`{line(stmt)}`: a box of {ref.shape} has more than two axes that are not 1; "
+                    "move it by TMA, or take one of the outer axes at a time"
+                )
+            two = [(0, 1, 0), *zip(origin, limit, tensor.strides, strict=True)][-2:]
+            (row, row_limit, row_stride), (col, col_limit, col_stride) = two
+            unit = "true" if col_stride == 1 else "false"
+            words = ", ".join(
+                spell(e) for e in (row, col, row_limit, col_limit, row_stride, col_stride)
+            )
+            const = "" if tensor.name in (*kernel.outputs, *kernel.workspaces) else "const "
+            kind = f"tile::Box<{const}{tensor.dtype.cuda}, {unit}>"
+            return f"{kind}{{{tensor.name}{outer}, {words}}}"
+
+
+def _same(stmt: kir.Load, dst: kir.Fragment, src: kir.Slot) -> None:
+    if src.buffer.dtype is not dst.dtype or dst.dtype not in HALVES:
+        raise ScheduleError(
+            f"`{line(stmt)}`: ldmatrix does not convert {src.buffer.dtype} into {dst.dtype}; "
+            f"load into a fragment of {src.buffer.dtype}, or drop matrix"
+        )
+
+
+def _unchanged(stmt: kir.Stmt, src: kir.Fragment, held: DType) -> None:
+    if held is not src.dtype:
+        raise ScheduleError(
+            f"`{line(stmt)}`: registers of {src.name} hold two sums in f16, memory is {held}; "
+            "promote them into a fragment of f32 first"
+        )
+
+
+def _panels(ref: kir.Slot) -> str:
+    made = panels(ref.buffer)
+    return "" if made.count == 1 else f"<{made.count}, {made.nbytes}, {made.cols}>"
+
+
+def _map(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot) -> str:
+    return f"&{map_of(kernel, box, ref).name}"
+
+
+def _coordinates(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot) -> str:
+    return ", ".join(spell(box.origin[axis]) for axis in map_of(kernel, box, ref).axes)
+
+
+def _operand(arg: kir.Fragment | kir.Scalar | kir.Literal, registers: Registers) -> str:
+    match arg:
+        case kir.Fragment() if arg in registers.packed:
+            return f"types::one_of<{arg.dtype.cuda}>({registers.names[arg]}, i)"
+        case kir.Fragment():
+            return f"{registers.names[arg]}[i]"
+        case kir.Scalar(name):
+            return name
+        case kir.Literal(value, dtype):
+            return literal(value, dtype)
+
+
+def _spelled(stmt: kir.Compute, op: str, packed: frozenset[kir.Fragment]) -> str:
+    """`promote` goes to the register's type, `cast` rounds to the type in memory on the way.
+
+    A packed fragment is rounded as it is packed, once: from f32 no other rounding is wanted.
+    """
+    dst = stmt.dst
+    if op not in ("promote", "cast"):
+        return f"math::{op}"
+    narrow = all(REGISTER[arg.dtype] == "float" for arg in stmt.args)
+    if op == "cast" and dst.dtype in HALVES and not (dst in packed and narrow):
+        return f"math::round_to_{dst.dtype.name}"
+    return f"math::to<{REGISTER[dst.dtype]}>"

@@ -1,0 +1,1 @@
+"""Kernels written by hand in the Kernel IR, to read, to copy and to judge."""

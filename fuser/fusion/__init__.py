@@ -1,0 +1,1 @@
+"""What to compute: TensorViews, operations on them, and the definition that records them."""

@@ -1,0 +1,89 @@
+"""Which role has each axis of an `mma`: M, N, K or batch.  The one place that reads its mapping.
+
+Exact and broadcast mapping of axes, tiling, predicates, TMA boxes and epilogue all ask `roles`,
+so that no stage guesses a role from a shape.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.fusion.ir import Extent, TensorView
+
+
+class Role(Enum):
+    """What an axis of the full output does.
+
+    - M: it is an axis of a alone.
+    - N: it is an axis of b alone.
+    - K: both have it, and it is summed away.
+    - BATCH: both have it, and it stays.
+    """
+
+    M = "M"
+    N = "N"
+    K = "K"
+    BATCH = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class MmaAxis:
+    """One axis of the full output of an `mma`, which still has the axes that are summed away.
+
+    Parameters
+    ----------
+    role : Role
+        An axis whose extent is 1 everywhere has a role like any other.
+    a, b, result : int or None
+        Its axis in each of the three tensors; None where it is absent.
+    extent : Extent
+        In elements; 1 where every operand that has it has extent 1.
+    """
+
+    role: Role
+    a: int | None
+    b: int | None
+    result: int | None
+    extent: Extent
+
+
+def roles(tv: TensorView) -> tuple[MmaAxis, ...]:
+    """Return every axis of the full output of an `mma`, in order.
+
+    An operand's axis of extent 1 that stretches along a real axis of the other stands nowhere:
+    the operand does not have that axis.  So a [B, M, K] times [1, K, N] has two axes M.
+
+    Raises
+    ------
+    ValueError
+        If `tv` is not an `mma`.
+    """
+    if tv.op != "mma":
+        raise ValueError(f"roles({tv}): {tv} is defined by {tv.op}; ask only for an mma")
+    a, b = tv.args
+    if not isinstance(a, TensorView) or not isinstance(b, TensorView):
+        raise ValueError(f"roles({tv}): {a} times {b}; both operands of an mma are tensors")
+    attrs = {key: tuple(map(int, value)) for key, value in tv.attrs}
+    out: list[MmaAxis] = []
+    kept = 0
+    pairs = zip(attrs["a_axes"], attrs["b_axes"], strict=True)
+    for axis, (in_a, in_b) in enumerate(pairs):
+        reduced = axis in attrs["reduced"]
+        out.append(
+            MmaAxis(
+                role=_role(in_a, in_b, reduced=reduced),
+                a=in_a if in_a >= 0 else None,
+                b=in_b if in_b >= 0 else None,
+                result=None if reduced else kept,
+                extent=a.shape[in_a] if in_a >= 0 else b.shape[in_b],
+            )
+        )
+        kept += not reduced
+    return tuple(out)
+
+
+def _role(in_a: int, in_b: int, *, reduced: bool) -> Role:
+    if reduced:
+        return Role.K
+    if in_b < 0:
+        return Role.M
+    return Role.N if in_a < 0 else Role.BATCH

@@ -1,0 +1,308 @@
+"""The table of operations: arity, operand types, result type.  Everything else iterates over it.
+
+The numeric contract
+--------------------
+- f64 is computed in f64 and f32 in f32.  f16 and bf16 values are computed in f32 and *kept* in
+  f32 between fused operations: rounding to 16 bits happens only where a tensor is stored to
+  memory (an output) and at an explicit `cast` to a 16-bit type, also from that same type.
+- Operands are converted first (`operand_dtypes`), numbers included: the constant 0.1 met by a
+  bf16 tensor is the f32 number nearest to 0.1.
+- add, sub, mul, div, sqrt and reciprocal round to nearest even; a product may be contracted into
+  the add or sub that uses it (FMA).  Subnormals are kept.  The other float functions obey the
+  error bounds that `oracles/reference/evaluate.py` lists.
+- `mma` multiplies numbers of 16 bits: what was kept in f32 is rounded to the operand's type first.
+  A product of two is exact inside the range of f32.  K products are added in f32, 16 of them (8 of
+  tf32) at once, in any order; a step may lose 2 ulp (tensor cores align addends and cut), so the
+  sum is right to (K / 16 + 8) * 2**-22 times the sum of the magnitudes of the products.  A sum
+  that could not lose a bit in any order is exact; one that could overflow in some order may be
+  anything; inf and NaN are IEEE's.
+- A schedule may ask for partial sums of 16 bits (`partial`): CTAs then round what they hand on, to
+  nearest.  With n CTAs the sum may be off by ((1 + u)**(n - 1) - 1) times the sum of the magnitudes
+  besides, n at least 2, u = 2**-8 for bf16 and 2**-11 for f16, and by n times the least subnormal,
+  which grows alike.  What is said of exact sums, and of those that overflow, is said of that type.
+- f32 operands of `mma` enter as tf32: their low 13 bits are cut or rounded away, so each may be
+  off by 2**-10 of itself; what has at most 10 fraction bits is exact.
+- With ``accumulate="f16"`` each step is rounded or cut to f16, so the sum is right to
+  (K / 8 + 8) * 2**-10 times the sum of the magnitudes.
+- Operands of 8 bits are exact.  Products of i8 are added in i32, which wraps.  Those of f8e4m3 and
+  f8e5m2, 32 at once, are added with about 14 bits: (K / 32 + 8) * 2**-13.
+- i8 is copied, cast and multiplied by `mma`, f8e4m3 and f8e5m2 are copied and multiplied; nothing
+  else is computed in them.
+- `sum` and `mean` add n numbers in f32 (f64 for f64, i64 for integers and bool) in any order, each
+  addition rounded to nearest, so the sum is right to (n - 1) * 2**-24 times the sum of the
+  magnitudes; a sum that could not lose a bit in any order is exact, one that could overflow in
+  some order may be anything.  `mean` then divides by n.  `max` and `min` are exact.
+- i8, i32 and i64 wrap.  Integer division and remainder by zero give an unspecified number, and so
+  does a cast of a NaN or of a float out of range to an integer.
+- bool is exact: add is or, mul is and, maximum is or, minimum is and.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.dtype import DType
+from fuser.fusion.ir import Constant, IterType, TensorView
+from fuser.fusion.mma_axes import roles
+from fuser.fusion.promotion import arithmetic, as_float, promote
+
+
+class Form(Enum):
+    """How an operation treats axes and elements."""
+
+    UNARY = "unary"
+    BINARY = "binary"
+    TERNARY = "ternary"
+    MMA = "mma"
+    REDUCTION = "reduction"
+    SHAPE = "shape"
+    FACTORY = "factory"
+
+
+class Rule(Enum):
+    """How operand and result types follow from the argument types.
+
+    - PROMOTED: operands and result have the promoted type.
+    - FLOAT: the same, but integers and bool become f32 first.
+    - COMPARISON: operands have the promoted type, the result is bool.
+    - TEST: every operand keeps its own type, the result is bool.
+    - SELECT: the first operand is bool, the others and the result have their promoted type.
+    - KEEP: one operand, which keeps its type.
+    - GIVEN: the caller names the result type; numbers are converted to it, tensors are not.
+    """
+
+    PROMOTED = "promoted"
+    FLOAT = "float"
+    COMPARISON = "comparison"
+    TEST = "test"
+    SELECT = "select"
+    KEEP = "keep"
+    GIVEN = "given"
+
+
+FLOATS = frozenset({DType.F64, DType.F32, DType.F16, DType.BF16})
+INTS = frozenset({DType.I32, DType.I64})
+BOOL = frozenset({DType.BOOL})
+NUMBERS = FLOATS | INTS
+ALL = NUMBERS | BOOL
+F8 = frozenset({DType.F8E4M3, DType.F8E5M2})
+MMA = frozenset({DType.F32, DType.F16, DType.BF16, DType.I8}) | F8
+"""Operand types of `mma`; what it gives is said by `product_dtype`."""
+MOVED = ALL | {DType.I8} | F8
+"""Types that operations which only move elements take."""
+CASTS = ALL | {DType.I8}
+"""Types that can be cast to each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name : str
+        As in ``fd.ops.<name>``; but `mma` is what three methods record, see `METHODS`.
+    form : Form
+        Which of its arguments are tensors, and how their axes relate to the result's.
+    arity : int
+        Number of `TensorView.args`.
+    rule : Rule
+        How types follow.
+    allowed : frozenset of DType
+        Legal operand types, after promotion and before FLOAT turns integers into f32.
+        For GIVEN: the legal result types.
+    """
+
+    name: str
+    form: Form
+    arity: int
+    rule: Rule
+    allowed: frozenset[DType]
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether element i of the result needs only elements i of the operands."""
+        return self.form in (Form.UNARY, Form.BINARY, Form.TERNARY)
+
+
+def _rows() -> list[OpSpec]:
+    rows: list[OpSpec] = []
+
+    def add(names: str, form: Form, arity: int, rule: Rule, allowed: frozenset[DType]) -> None:
+        rows.extend(OpSpec(name, form, arity, rule, allowed) for name in names.split())
+
+    add("abs neg relu floor ceil round trunc", Form.UNARY, 1, Rule.PROMOTED, NUMBERS)
+    add("sign", Form.UNARY, 1, Rule.PROMOTED, ALL)
+    add("set", Form.UNARY, 1, Rule.PROMOTED, MOVED)
+    add("exp exp2 log log2 sqrt rsqrt reciprocal", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("sin cos tanh sigmoid silu gelu gelu_tanh erf", Form.UNARY, 1, Rule.FLOAT, ALL)
+    add("isnan isfinite logical_not", Form.UNARY, 1, Rule.TEST, ALL)
+    add("bitwise_not", Form.UNARY, 1, Rule.PROMOTED, INTS | BOOL)
+    add("cast", Form.UNARY, 1, Rule.GIVEN, CASTS)
+
+    add("add mul maximum minimum", Form.BINARY, 2, Rule.PROMOTED, ALL)
+    add("sub floor_div remainder pow", Form.BINARY, 2, Rule.PROMOTED, NUMBERS)
+    add("div", Form.BINARY, 2, Rule.FLOAT, ALL)
+    add("eq ne lt le gt ge", Form.BINARY, 2, Rule.COMPARISON, ALL)
+    add("logical_and logical_or logical_xor", Form.BINARY, 2, Rule.TEST, ALL)
+    add("bitwise_and bitwise_or bitwise_xor", Form.BINARY, 2, Rule.PROMOTED, INTS | BOOL)
+
+    add("where", Form.TERNARY, 3, Rule.SELECT, ALL)
+    add("clamp", Form.TERNARY, 3, Rule.PROMOTED, NUMBERS)
+    add("lerp", Form.TERNARY, 3, Rule.PROMOTED, FLOATS)
+    add("addcmul", Form.TERNARY, 4, Rule.PROMOTED, NUMBERS)
+
+    add("mma", Form.MMA, 2, Rule.GIVEN, MMA)
+    add("sum", Form.REDUCTION, 1, Rule.GIVEN, FLOATS | {DType.I64})
+    add("mean", Form.REDUCTION, 1, Rule.GIVEN, FLOATS)
+    add("max min", Form.REDUCTION, 1, Rule.KEEP, NUMBERS)
+    add("broadcast expand squeeze permute", Form.SHAPE, 1, Rule.KEEP, MOVED)
+    add("full", Form.FACTORY, 1, Rule.GIVEN, ALL)
+    add("iota", Form.FACTORY, 2, Rule.GIVEN, NUMBERS)
+    return rows
+
+
+OPS: dict[str, OpSpec] = {row.name: row for row in _rows()}
+"""Every operation by name; ``"input"`` is not one.  `addcmul` carries `value` as its 4th arg."""
+
+METHODS = (*(op for op in OPS if op != "mma"), "fused_multiply_sum", "matmul", "linear")
+"""What ``fd.ops`` offers."""
+
+
+def result_dtype(spec: OpSpec, common: DType) -> DType:
+    """Return the result type of an operation whose operands have the type `common`."""
+    match spec.rule:
+        case Rule.COMPARISON | Rule.TEST:
+            return DType.BOOL
+        case Rule.FLOAT:
+            return as_float(common)
+        case Rule.PROMOTED | Rule.SELECT | Rule.KEEP | Rule.GIVEN:
+            return common
+
+
+ADDED_BY_TMA = frozenset({DType.F32, DType.I64})
+"""Types of sums to which the TMA engine adds in memory: f32 to nearest, subnormals kept (seen on an
+H200)."""
+
+
+def added_by_tma(tv: TensorView) -> bool:
+    """Tell whether the TMA engine can add up what CTAs have of a reduction."""
+    return tv.op in ("sum", "mean") and operand_dtypes(tv)[0] in ADDED_BY_TMA
+
+
+def operand_dtypes(tv: TensorView) -> tuple[DType, ...]:
+    """Return the type in which each argument of `tv` enters its operation.
+
+    Lowering converts every argument to this type (a tensor of f16 or bf16 is already in f32,
+    see the contract above) and then computes in it; so f16 and bf16 appear here only for `mma`,
+    whose operands are rounded to them.
+    """
+    if tv.op == "input":
+        return ()
+    spec = OPS[tv.op]
+    own = [arg.dtype for arg in tv.args]
+    if spec.form is Form.MMA:
+        return tuple(own)
+    match spec.rule:
+        case Rule.PROMOTED | Rule.FLOAT:
+            types = [tv.dtype] * len(own)
+        case Rule.COMPARISON:
+            types = [_promoted(tv, 0)] * len(own)
+        case Rule.SELECT:
+            types = [DType.BOOL] + [tv.dtype] * (len(own) - 1)
+        case Rule.TEST | Rule.KEEP:
+            types = own
+        case Rule.GIVEN:
+            types = own if spec.form is Form.UNARY else [tv.dtype] * len(own)
+    return tuple(arithmetic(dtype) for dtype in types)
+
+
+def product_dtype(operand: DType) -> DType:
+    """Return the type of a matrix product where none is asked for: that of its operands if any."""
+    if operand in F8:
+        return DType.F32
+    return DType.I32 if operand is DType.I8 else operand
+
+
+def total_dtype(operand: DType) -> DType:
+    """Return the type of a sum of numbers of one type: i64 of integers and bool, else theirs."""
+    return operand if operand.is_float else DType.I64
+
+
+def reduced_axes(tv: TensorView) -> tuple[int, ...]:
+    """Return the axes of its argument that a reduction reduces, those of extent 1 left out.
+
+    Where it reduces none, and for every other operation, there are none.
+    """
+    if tv.op not in OPS or OPS[tv.op].form is not Form.REDUCTION or tv.parts:
+        return ()
+    (arg,) = tv.args
+    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+    dims = [int(axis) for axis in dict(tv.attrs)["dims"]]
+    return tuple(axis for axis in dims if arg.logical[axis].iter_type is IterType.ITERATION)
+
+
+def of_nothing(tv: TensorView) -> Constant:
+    """Return what a product or a reduction of no elements is."""
+    float_ = tv.dtype.is_float
+    least, most = -(2 ** (8 * tv.dtype.nbytes - 1)), 2 ** (8 * tv.dtype.nbytes - 1) - 1
+    match tv.op:
+        case "mean":
+            value: float = float("nan")
+        case "max":
+            value = -float("inf") if float_ else least
+        case "min":
+            value = float("inf") if float_ else most
+        case _:
+            value = 0.0 if float_ else 0
+    return Constant(value, DType.F64 if float_ else DType.I64)
+
+
+def accumulator(tv: TensorView) -> DType:
+    """Return the type in which an `mma` adds up: f32, i32 for i8, f16 where that was asked for."""
+    if tv.args[0].dtype is DType.I8:
+        return DType.I32
+    return DType.F16 if "accumulate" in dict(tv.attrs) else DType.F32
+
+
+def _promoted(tv: TensorView, first: int) -> DType:
+    tensors = [arg.dtype for arg in tv.args[first:] if isinstance(arg, TensorView)]
+    return promote(tensors, [a.dtype for a in tv.args[first:] if not isinstance(a, TensorView)])
+
+
+def producer_axes(tv: TensorView, arg_index: int) -> tuple[int | None, ...]:
+    """Map every axis of `tv` to the axis of an argument that it walks along.
+
+    Returns
+    -------
+    tuple of int or None
+        One entry per axis of `tv`.  None where the argument has no such axis (broadcast), where
+        its axis of extent 1 is stretched by `expand`, and everywhere for numbers and factories.
+        In a pointwise operation the axis of an argument may be BROADCAST where that of `tv` is
+        not: look at ``arg.logical[axis].iter_type``.  The axes that `mma` and reductions sum over
+        are axes of no result: `fuser.fusion.mma_axes.roles` and `reduced_axes` know them.
+    """
+    arg = tv.args[arg_index]
+    nowhere: tuple[int | None, ...] = (None,) * tv.rank
+    if not isinstance(arg, TensorView):
+        return nowhere
+    attrs = dict(tv.attrs)
+    match tv.op:
+        case "broadcast":
+            kept = iter(range(arg.rank))
+            return tuple(None if new else next(kept) for new in attrs["is_broadcast_dim"])
+        case "expand":
+            pairs = zip(tv.logical, arg.logical, strict=True)
+            same = [new.iter_type is old.iter_type for new, old in pairs]
+            return tuple(axis if same[axis] else None for axis in range(tv.rank))
+        case "sum" | "max" | "min" if tv.parts:
+            dims = tuple(map(int, attrs["dims"]))
+            return (*(axis for axis in range(arg.rank) if axis not in dims), *dims)
+        case "squeeze" | "sum" | "mean" | "max" | "min":
+            return tuple(axis for axis in range(arg.rank) if axis not in attrs["dims"])
+        case "permute":
+            return tuple(int(axis) for axis in attrs["dims"])
+        case "mma":
+            left = [axis for axis in roles(tv) if axis.result is not None]
+            return tuple(axis.b if arg_index else axis.a for axis in left)
+        case _:
+            return tuple(range(tv.rank))

@@ -1,0 +1,115 @@
+"""The reductions of ``fd.ops``: `sum`, `mean`, `max` and `min` over some axes.
+
+The numeric contract is in `ops`.
+"""
+
+from collections.abc import Sequence
+
+from fuser.dtype import DType
+from fuser.errors import FusionError
+from fuser.fusion.ir import TensorView
+from fuser.fusion.ops import FLOATS, NUMBERS, OPS, total_dtype
+from fuser.fusion.recorder import Recorder, refuse, show
+from fuser.fusion.shape_ops import ShapeOps
+
+
+class ReductionOps:
+    """sum, mean, max and min."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def sum(
+        self,
+        x: TensorView,
+        dims: Sequence[int],
+        keepdim: bool = False,
+        dtype: str | DType | None = None,
+    ) -> TensorView:
+        """Return the sum over some axes, 0 over none of their elements.
+
+        Parameters
+        ----------
+        x : TensorView
+            Numbers or bool.
+        dims : sequence of int
+            Axes to sum over; negative ones count from the end.
+        keepdim : bool
+            Leave an axis of extent 1 in the place of each.
+        dtype : str or DType, optional
+            Of the sum; left out, that of floats, and i64 of integers and bool.  It may be a wider
+            float, to which x is converted first.
+        """
+        call = f"sum({show(x)}, dims={show(dims)}, dtype={show(dtype)})"
+        source = self._recorder.tensor(call, x)
+        plain = total_dtype(source.dtype) if source.dtype in OPS["add"].allowed else source.dtype
+        element = plain
+        if dtype is not None:
+            try:
+                element = DType.of(dtype)
+            except FusionError as error:
+                raise FusionError(f"{call}: {error}") from None
+        wider = {plain} if plain not in FLOATS else {plain, DType.F64}
+        if plain in FLOATS and plain is not DType.F64:
+            wider.add(DType.F32)
+        if element not in wider and source.dtype in OPS["add"].allowed:
+            known = " or ".join(d.name for d in DType if d in wider)
+            refuse(call, f"sums of {source.dtype} are {known}; cast {source} or the sum")
+        return self._reduce(call, "sum", source, dims, element, keepdim=keepdim)
+
+    def mean(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
+        """Return the sum over some axes divided by how many elements it has; NaN of none.
+
+        Floats only; `dims` and `keepdim` are those of `sum`.
+        """
+        call = f"mean({show(x)}, dims={show(dims)})"
+        source = self._recorder.tensor(call, x)
+        if source.dtype not in FLOATS:
+            refuse(call, f"{source} is {source.dtype}; cast it to f32 first")
+        return self._reduce(call, "mean", source, dims, source.dtype, keepdim=keepdim)
+
+    def max(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
+        """Return the largest element along some axes, NaN if there is one; of none the least value.
+
+        Numbers; `dims` and `keepdim` are those of `sum`.  Of no elements it is -inf, or the least
+        integer.
+        """
+        return self._extreme("max", x, dims, keepdim=keepdim)
+
+    def min(self, x: TensorView, dims: Sequence[int], keepdim: bool = False) -> TensorView:
+        """Return the least element along some axes, NaN if there is one; of none the largest value.
+
+        Numbers; `dims` and `keepdim` are those of `sum`.  Of no elements it is inf, or the largest
+        integer.
+        """
+        return self._extreme("min", x, dims, keepdim=keepdim)
+
+    def _extreme(self, op: str, x: TensorView, dims: Sequence[int], *, keepdim: bool) -> TensorView:
+        call = f"{op}({show(x)}, dims={show(dims)})"
+        source = self._recorder.tensor(call, x)
+        return self._reduce(call, op, source, dims, source.dtype, keepdim=keepdim)
+
+    def _reduce(
+        self,
+        call: str,
+        op: str,
+        source: TensorView,
+        dims: Sequence[int],
+        dtype: DType,
+        *,
+        keepdim: bool,
+    ) -> TensorView:
+        legal = OPS["add"].allowed if op == "sum" else NUMBERS
+        if source.dtype not in legal:
+            known = ", ".join(d.name for d in DType if d in legal)
+            refuse(call, f"{source} is {source.dtype}; cast to one of {known} first")
+        axes = tuple(sorted(self._recorder.axes(call, dims, source.rank)))
+        if not axes:
+            refuse(call, "no axis is named; name one in dims, or use set")
+        logical = tuple(axis for n, axis in enumerate(source.logical) if n not in axes)
+        made = self._recorder.record(op, logical, dtype, args=(source,), attrs=(("dims", axes),))
+        if not keepdim:
+            return made
+        flags = [axis in axes for axis in range(source.rank)]
+        wide = ShapeOps(self._recorder).broadcast(made, flags)
+        return self._recorder.stands_for(wide, made)

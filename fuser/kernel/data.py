@@ -1,0 +1,299 @@
+"""The statements of the Kernel IR that move or compute data, by threads or by engines.
+
+No synchronisation here (`sync`) and no structure (`ir`, which hands these names on).
+
+Source: PTX ISA 9.0, sections "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.async",
+"wgmma.mma_async", "mma", "red".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.expr import Expr
+from fuser.kernel.memory import Box, Buffer, Deal, Fragment, Layout, Literal, Scalar, Slot
+from fuser.kernel.sync import MBarrier, Semaphore
+
+
+class Engine(Enum):
+    """Who moves the bytes of a `Copy`."""
+
+    TMA = "tma"
+    CP_ASYNC = "cp_async"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Move a tile by an asynchronous engine; how its end is observed is not yet derived.
+
+    Only before the sync passes; a finished kernel has none.  By CP_ASYNC `layout` says which
+    elements each thread copies, `width` how many at a time.  A `shared` tile is the same for all
+    CTAs of the cluster, so that one of them may load it for all.  With `reduce` a slot is added to
+    what global memory holds.
+    """
+
+    dst: Slot | Box
+    src: Box | Slot
+    engine: Engine
+    layout: Layout | None = None
+    width: int = 0
+    shared: bool = False
+    reduce: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TmaLoad:
+    """Start copying a box of global memory into a slot, by one thread.
+
+    With `multicast`, into that slot of every CTA of the cluster whose bit is set in it, each copy
+    completing on that CTA's own `barrier[slot]`.
+    Blocks: never.
+    Orders: on finish `dst` is written (async proxy; zeros where the box leaves the tensor), then
+            the *full* box bytes count as complete on the running phase of `barrier[slot]`.
+    Needs:  nobody reads or writes the slot meanwhile; shape <= 256 per axis.
+    """
+
+    dst: Slot
+    src: Box
+    barrier: MBarrier
+    slot: Expr
+    multicast: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TmaStore:
+    """Start copying a slot into a box of global memory, by one thread; clipped at `limit`.
+
+    Blocks: never.
+    Orders: joins the executing thread's open BULK group.
+    Needs:  generic writes of the slot ordered before it through `FenceAsyncProxy`; the slot not
+            written until the group's reads are awaited.  The engine writes whole chunks of 16
+            bytes, so `tensor.aligned` elements must be 16 bytes: a row that ends inside a chunk
+            would be written past its end (seen on an H200; NVIDIA hardware, not a driver bug).
+    """
+
+    dst: Box
+    src: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class TmaReduce:
+    """Start adding a slot to a box of global memory, by one thread; otherwise as `TmaStore`.
+
+    Every element is added atomically among the reductions of TMA engines, in any order; ordinary
+    accesses and `AtomicAdd` of the same bytes at the same time are races.
+    """
+
+    dst: Box
+    src: Slot
+
+
+@dataclass(frozen=True, slots=True)
+class CpAsync:
+    """Start copying a box into a slot by cp.async: each thread the elements it has in `layout`.
+
+    Elements past the box's limit are not read and become 0.
+    Blocks: never.
+    Orders: joins each executing thread's open CP_ASYNC group.  Generic proxy, but asynchronous: a
+            fence between it and its await covers nothing.
+    Needs:  `width` elements of 4, 8 or 16 bytes; nobody reads or writes the slot meanwhile.
+    """
+
+    dst: Slot
+    src: Box
+    layout: Layout
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Ordinary loads of a tile into registers, `width` elements per access.
+
+    Elements past the box's limit are not read and become `fill`.  A buffer whose shape has 1
+    along an axis gives all elements along it the one value.
+
+    With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
+    then holds it, so lanes of a warp are not told apart.
+    """
+
+    dst: Fragment
+    src: Box | Slot
+    width: int
+    fill: int = 0
+    matrix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Ordinary stores of a tile from registers, `width` elements per access.
+
+    Elements past the box's limit are not written.  Values are rounded to the destination's dtype.
+
+    With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
+    holds it, so lanes of a warp are not told apart.
+    """
+
+    dst: Box | Slot
+    src: Fragment
+    width: int
+    matrix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicAdd:
+    """Add a tile of registers to global memory, element by element, relaxed at gpu scope.
+
+    Atomic among ordinary atomics; `Store`, `TmaStore` and `TmaReduce` of the same bytes at the
+    same time are races.  The order of additions, and so the rounding, is open.
+    """
+
+    dst: Box
+    src: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma:
+    """Start `acc = a @ b`, plus `acc` where `accumulate` is not 0, on each warpgroup's tensor core.
+
+    `acc` is an (M, N) fragment in `Deal.STRIPS`, M a multiple of 64 per warpgroup; `a` an (M, K)
+    slot, or (K, M) where `a_transposed`, or a fragment in `Deal.STRIPS`; `b` an (N, K) slot, or
+    (K, N) where `b_transposed`.  Axes of extent 1 before these two do not count.  More columns come
+    from the slots of that number of the buffers `beside`, which lie right behind each other.
+    A warpgroup reads its own rows of `a` (M of its strips) and all of `b`.  Operands of f32 are cut
+    to tf32; only those of 16 bits may be transposed, or `a` a fragment.  `acc` is f32, but i32
+    where operands are i8, which wraps; with f16 operands it may be f16, rounded at each 32 bytes.
+    Blocks: never.
+    Orders: joins the open WGMMA group of each executing warp.  Until the group is awaited, `a` and
+            `b` are being read (slots in the async proxy) and the registers of `acc` written;
+            groups of one warpgroup finish in order, and so do wgmmas on the same accumulator.
+    Needs:  whole warpgroups in uniform control flow; `WgmmaFence` since registers of `acc` or of
+            `a` were last accessed in another way (another wgmma of the same shape on the same
+            `acc` excepted); generic writes of the slots ordered before it through
+            `FenceAsyncProxy`.
+    """
+
+    acc: Fragment
+    a: Slot | Fragment
+    b: Slot
+    accumulate: Expr = 1
+    b_transposed: bool = False
+    a_transposed: bool = False
+    beside: tuple[Buffer, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Slot, ...]:
+        """The slots that hold the columns: `b` and those behind it."""
+        return (self.b, *(Slot(buffer, self.b.index, self.b.cta) for buffer in self.beside))
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """`acc = acc + a @ b` by each warp (`mma.sync`), on registers alone; done when it returns.
+
+    `acc` (M, N) and `a` (M, K) are fragments in `Deal.STRIPS`, `b` (N, K) is in `Deal.EACH_WARP`.
+    Types are those of `Wgmma`, but no 8-bit floats.
+    Needs:  whole warps.
+    """
+
+    acc: Fragment
+    a: Fragment
+    b: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """`dst = op(*args)`, element by element; an op of the fusion's table, `promote` or `cast`.
+
+    `promote` changes the register type without rounding to 16 bits, `cast` rounds.
+    """
+
+    dst: Fragment
+    op: str
+    args: tuple[Fragment | Scalar | Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`dst` = columns `column` to `column` + those of `dst` of `src`, both in `Deal.STRIPS`.
+
+    Every lane holds the elements already, so that nothing moves between threads.
+    Needs:  rows and threads of both equal, `column` a multiple of 8.
+
+    Where one is in `Deal.STRIPS` and the other in `Deal.ROUND` it is a *relabelling*: `dst` has the
+    registers of `src`, in their order, under the positions that its own layout gives them.  A tile
+    that is stored so, and loaded and relabelled back, has its elements where they were.
+    Needs:  shape and threads of both equal, `column` 0, as many elements in every thread.
+    """
+
+    dst: Fragment
+    src: Fragment
+    column: int
+
+    @property
+    def relabels(self) -> bool:
+        """Whether registers keep their order, but get other positions."""
+        return {self.dst.layout.deal, self.src.layout.deal} == {Deal.STRIPS, Deal.ROUND}
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`dst` = elements of `src` put together by `op`: ``add``, ``maximum`` or ``minimum``.
+
+    Where the layout of `dst` is that of `src`, folded: neighbours along its rows, so many at a
+    time, in a fixed order.  Else `dst` has one row and `src` several: down each column.
+    Needs:  whole warps.  Along rows: neighbours that are put together lie in one warp (in
+            `Deal.ROUND` a power of two of vectors, 32 at most; in `Deal.STRIPS` a whole row).
+            Down columns: every thread holds whole columns (`Deal.ROUND`).
+
+    Source: PTX ISA, "shfl.sync".
+    """
+
+    dst: Fragment
+    src: Fragment
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class GridSum:
+    """Add up `acc` of all CTAs that share a tile, in turns; who has the last one goes on with it.
+
+    Only before the passes; a finished kernel has none.  `workspace` holds the sums so far, rounded
+    to its type (that of `staged`, too), and `semaphore[index]` says whose of the `turns` it is;
+    this CTA has number `turn`.  Threads read and write it, or if there is a slot `staged`, TMA
+    stores and reduces what lies there: columns of `acc`, so many at a time as it has.  What threads
+    put together by another `op` (``maximum``, ``minimum``) is a sum in that sense.
+    """
+
+    acc: Fragment
+    workspace: Box
+    semaphore: Semaphore
+    index: Expr
+    turn: Expr
+    turns: Expr
+    staged: Slot | None = None
+    op: str = "add"
+
+
+@dataclass(frozen=True, slots=True)
+class GridShare:
+    """Say that CTAs read what others have stored in a workspace: the `ctas` of `semaphore[index]`.
+
+    With `alone` one of them does, and all that stands behind the first such read, too.  Only before
+    the passes; a finished kernel has none.
+    """
+
+    workspace: str
+    semaphore: Semaphore
+    index: Expr
+    ctas: Expr
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinate:
+    """`dst = origin + position of the element along axis` of the tile (an i64 fragment)."""
+
+    dst: Fragment
+    axis: int
+    origin: Expr

@@ -1,0 +1,370 @@
+"""The Kernel IR: what every thread of a CTA does, with every synchronisation spelled out.
+
+Statements act on tiles: fragments of registers held by a thread set in a named layout, slots of
+shared buffers, boxes of global tensors.  The IR holds physical facts only (which bytes, which
+barrier slot, which parity, how many arrivals); nothing says why a statement is safe.
+
+A kernel can be written by hand: build the frozen dataclasses below and call
+`fuser.kernel.validate.legal.validate`.  `fuser.cookbook.recipes` holds twelve examples.
+
+Who executes.  The statements of `Kernel.body` are executed by all `Kernel.threads` threads, those
+inside a `Role` by the role's warps, those inside an `Elect` by one thread (of the role, or of each
+warp).  Threads run in program order, but not in step with each other.  Every `Copy` by an
+asynchronous engine starts at its issue and finishes at an arbitrary later time.
+
+Where it runs.  A launch has one or more CTAs, numbered by `BLOCK` in `0 <= BLOCK < GRID`; each
+`Kernel.cluster` neighbours are a cluster, whose CTAs run at once and reach each other's shared
+memory.  What else runs at once is `Kernel.residency`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from fuser.expr import Expr, Var
+from fuser.kernel.data import AtomicAdd as AtomicAdd
+from fuser.kernel.data import Compute as Compute
+from fuser.kernel.data import Coordinate as Coordinate
+from fuser.kernel.data import Copy as Copy
+from fuser.kernel.data import CpAsync as CpAsync
+from fuser.kernel.data import Engine as Engine
+from fuser.kernel.data import GridShare as GridShare
+from fuser.kernel.data import GridSum as GridSum
+from fuser.kernel.data import Load as Load
+from fuser.kernel.data import Mma as Mma
+from fuser.kernel.data import Reduce as Reduce
+from fuser.kernel.data import Slice as Slice
+from fuser.kernel.data import Store as Store
+from fuser.kernel.data import TmaLoad as TmaLoad
+from fuser.kernel.data import TmaReduce as TmaReduce
+from fuser.kernel.data import TmaStore as TmaStore
+from fuser.kernel.data import Wgmma as Wgmma
+from fuser.kernel.memory import Box as Box
+from fuser.kernel.memory import Buffer as Buffer
+from fuser.kernel.memory import Deal as Deal
+from fuser.kernel.memory import Fragment as Fragment
+from fuser.kernel.memory import Layout as Layout
+from fuser.kernel.memory import Literal as Literal
+from fuser.kernel.memory import Scalar as Scalar
+from fuser.kernel.memory import Slot as Slot
+from fuser.kernel.memory import Tensor as Tensor
+from fuser.kernel.sync import AsyncAwait as AsyncAwait
+from fuser.kernel.sync import AsyncCommit as AsyncCommit
+from fuser.kernel.sync import AsyncKind as AsyncKind
+from fuser.kernel.sync import BlockSerializeRelease as BlockSerializeRelease
+from fuser.kernel.sync import BlockSerializeWait as BlockSerializeWait
+from fuser.kernel.sync import BlockSync as BlockSync
+from fuser.kernel.sync import ClusterArrive as ClusterArrive
+from fuser.kernel.sync import ClusterWait as ClusterWait
+from fuser.kernel.sync import CpAsyncMBarrierArrive as CpAsyncMBarrierArrive
+from fuser.kernel.sync import FenceAsyncProxy as FenceAsyncProxy
+from fuser.kernel.sync import FenceMBarrierInit as FenceMBarrierInit
+from fuser.kernel.sync import GridSync as GridSync
+from fuser.kernel.sync import MBarrier as MBarrier
+from fuser.kernel.sync import MBarrierArrive as MBarrierArrive
+from fuser.kernel.sync import MBarrierArriveExpectTx as MBarrierArriveExpectTx
+from fuser.kernel.sync import MBarrierExpectTx as MBarrierExpectTx
+from fuser.kernel.sync import MBarrierInit as MBarrierInit
+from fuser.kernel.sync import MBarrierInvalidate as MBarrierInvalidate
+from fuser.kernel.sync import MBarrierWaitParity as MBarrierWaitParity
+from fuser.kernel.sync import NamedArrive as NamedArrive
+from fuser.kernel.sync import Scope as Scope
+from fuser.kernel.sync import Semaphore as Semaphore
+from fuser.kernel.sync import SetMaxNReg as SetMaxNReg
+from fuser.kernel.sync import Space as Space
+from fuser.kernel.sync import Sync as Sync
+from fuser.kernel.sync import ThreadFence as ThreadFence
+from fuser.kernel.sync import WarpSync as WarpSync
+from fuser.kernel.sync import WgmmaFence as WgmmaFence
+
+BLOCK = Var("blockIdx")
+"""Number of the executing CTA, 0 <= BLOCK < GRID."""
+GRID = Var("gridDim")
+"""CTAs of the launch, at least 1."""
+RANK = Var("clusterRank")
+"""Number of the executing CTA within its cluster: BLOCK % Kernel.cluster."""
+WARP = 32
+"""Threads of a warp."""
+WARPGROUP = 128
+"""Threads of a warpgroup: four warps, the first of which has a number divisible by 4."""
+
+
+# --- structure ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WarpSpecialized:
+    """A request of the schedule: a load role beside the computing warps.
+
+    `load_warps` are the warps of the load role.  With `ping_pong` two computing roles take the
+    turns of the loop around in turn.  `registers` of the load role and of the others, if any, are
+    set by `SetMaxNReg`.
+    """
+
+    load_warps: int = 1
+    ping_pong: bool = False
+    registers: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CircularBuffer:
+    """A request of the schedule, on a loop: give the buffers it fills `stages` slots.
+
+    `position` counts the turns over the whole life of the ring, once a pass has chosen it.
+    """
+
+    stages: int
+    prefetch: int
+    specialized: WarpSpecialized | None = None
+    position: Var | None = None
+
+    @property
+    def spare(self) -> int:
+        """Slots that are neither read nor being loaded: reads of so many turns may be unfinished.
+
+        The slot that a load overwrites was last read `stages - prefetch` turns before.
+        """
+        return self.stages - self.prefetch - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """`var = value`, for the statements after it in this body and below.
+
+    Every executing thread has its own.
+    """
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give a `Let` of an enclosing body a new value, such as the next position of a ring.
+
+    Positions count over the whole life of a ring, through nested loops: `p = p + 1` after each
+    use, slot `p % stages`, parity `(p // stages) % 2`.
+    """
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class ForLoop:
+    """`body` for `index` = 0, 1, ..., `stop - 1`; no time at all where `stop` is 0.
+
+    With `unroll` the assembler may have the loads of so many iterations on their way at once, in
+    registers; that changes nothing of what a thread does before what.
+    """
+
+    index: Var
+    stop: Expr
+    body: tuple[Stmt, ...]
+    circular: CircularBuffer | None = None
+    unroll: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class IfThenElse:
+    """`then` where `condition` is not 0, else `orelse`; the same for every executing thread."""
+
+    condition: Expr
+    then: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`body` by warps `first_warp ... first_warp + warps - 1` of the CTA; the others skip it.
+
+    Roles next to each other share no warp.  A role inside a role is a part of its warps; what
+    belongs to "the role" of a statement (layouts, elections) is the innermost one.
+    """
+
+    name: str
+    first_warp: int
+    warps: int
+    body: tuple[Stmt, ...]
+
+
+class Per(Enum):
+    """Of what an `Elect` takes one thread."""
+
+    ROLE = "role"
+    """The first thread of the role (or CTA): always the same one, so bulk groups are its own."""
+    WARP = "warp"
+    """The first lane of every warp of the role (or CTA)."""
+    WARPGROUP = "warpgroup"
+    """The first thread of every warpgroup of the role (or CTA)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elect:
+    """`body` by one thread per role or per warp; the other threads go on without waiting."""
+
+    per: Per
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLast:
+    """`body` by the last of `ctas` CTAs to come to `semaphore[index]`, which leaves that at 0.
+
+    Blocks: until all threads of the role are here; nobody waits for another CTA, and which of them
+            is the last is not known beforehand.
+    Orders: what the threads of these CTAs did, and have observed, before this, before what those of
+            the last one do in `body` and behind it, at gpu scope in the generic proxy; not
+            asynchronous writes still in flight.  TMA accesses of what other CTAs wrote also need
+            `FenceAsyncProxy(GLOBAL)` in `body`.  The other CTAs learn nothing.
+    Needs:  all threads of the role, or of the CTA outside roles, which join by a `BlockSync` of
+            their own number `barrier`; each of these CTAs once a launch, in the same role.
+    """
+
+    semaphore: Semaphore
+    index: Expr
+    ctas: Expr
+    body: tuple[Stmt, ...]
+    barrier: int = 0
+
+
+Data = (
+    Copy
+    | TmaLoad
+    | TmaStore
+    | TmaReduce
+    | CpAsync
+    | Load
+    | Store
+    | AtomicAdd
+    | Wgmma
+    | Mma
+    | Compute
+    | Slice
+    | Reduce
+    | GridSum
+    | GridShare
+    | Coordinate
+)
+Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | ElectLast
+Stmt = Data | Structure | Sync
+SYNCS = Sync
+"""Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All statements of one CTA, with the facts about its launch that judges may rely on.
+
+    Parameters
+    ----------
+    params : tuple of Var
+        Integers given at launch, each >= 0 (extents, strides).
+    threads : int
+        Threads per CTA, a multiple of 32, at most 1024.
+    outputs, workspaces : tuple of str
+        Tensors that are written.  Every element of an output is written in each launch.  A
+        workspace is scratch memory of the launch; what it holds at the start is unspecified.
+    semaphores : tuple of Semaphore
+        All 0 at the start of a launch, and to be left so.
+    requires : tuple of Expr
+        Conditions on the parameters and `GRID` that are not 0 in any launch; the launch checks
+        them, judges rely on them.
+    cluster : int
+        CTAs of a cluster, 1 to 16; `GRID` is a multiple of it.
+    residency : str
+        What is known about CTAs running at once: "any" (nothing, not even that CTA 0 starts
+        first), "ticket" (BLOCK is drawn from an atomic counter by each CTA as it starts, so all
+        smaller numbers have started), "co-resident" (all CTAs run at once, checked at launch).
+    together : Expr
+        With tickets, how many CTAs of one number after the other run at once before any of them has
+        to end; checked at launch.
+    determinism : str
+        "bitwise": every interleaving gives the same bits; "unordered": sums may be rounded in any
+        order.
+    registers : int
+        Registers per thread at launch, which `SetMaxNReg` redistributes; 0 if it is never used.
+    """
+
+    name: str
+    params: tuple[Var, ...]
+    tensors: tuple[Tensor, ...]
+    scalars: tuple[Scalar, ...]
+    buffers: tuple[Buffer, ...]
+    barriers: tuple[MBarrier, ...]
+    threads: int
+    body: tuple[Stmt, ...]
+    outputs: tuple[str, ...] = ()
+    workspaces: tuple[str, ...] = ()
+    semaphores: tuple[Semaphore, ...] = ()
+    requires: tuple[Expr, ...] = ()
+    cluster: int = 1
+    residency: str = "any"
+    together: Expr = 1
+    determinism: str = "bitwise"
+    registers: int = 0
+
+    @property
+    def smem_bytes(self) -> int:
+        """Dynamic shared memory: buffers, then the mbarriers (8 bytes a slot) after the last."""
+        return self.barrier_offset + 8 * sum(b.slots for b in self.barriers if b.offset is None)
+
+    def barrier_at(self, barrier: MBarrier) -> int:
+        """First byte of an mbarrier: where it says, or after the buffers in order."""
+        if barrier.offset is not None:
+            return barrier.offset
+        behind = self.barriers[: self.barriers.index(barrier)]
+        return self.barrier_offset + 8 * sum(b.slots for b in behind if b.offset is None)
+
+    @property
+    def barrier_offset(self) -> int:
+        """First byte of the mbarriers: past every buffer, a multiple of 8."""
+        return -(-max((b.end for b in self.buffers), default=0) // 8) * 8
+
+    def walk(self) -> Iterator[Stmt]:
+        """Every statement, parents before children, in program order."""
+        return walk(self.body)
+
+    def rewrite(self, rule: Callable[[Stmt], list[Stmt] | None]) -> Kernel:
+        """Return a kernel in which `rule` replaced statements; None keeps one, and goes inside."""
+        return replace(self, body=rewrite(self.body, rule))
+
+
+def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """Return the bodies of a structured statement, none for any other."""
+    match stmt:
+        case ForLoop() | Role() | Elect() | ElectLast():
+            return (stmt.body,)
+        case IfThenElse(_, then, orelse):
+            return (then, orelse)
+        case _:
+            return ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement of a body, parents before children, in program order."""
+    for stmt in body:
+        yield stmt
+        for inner in bodies(stmt):
+            yield from walk(inner)
+
+
+def rewrite(body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]) -> tuple[Stmt, ...]:
+    """Replace statements of a body by `rule`; where it returns None, keep one and go inside."""
+    out: list[Stmt] = []
+    for stmt in body:
+        new = rule(stmt)
+        if new is not None:
+            out.extend(new)
+            continue
+        match stmt:
+            case ForLoop() | Role() | Elect() | ElectLast():
+                inner = rewrite(stmt.body, rule)
+                out.append(stmt if inner == stmt.body else replace(stmt, body=inner))
+            case IfThenElse(_, then, orelse):
+                out.append(replace(stmt, then=rewrite(then, rule), orelse=rewrite(orelse, rule)))
+            case _:
+                out.append(stmt)
+    return tuple(out)

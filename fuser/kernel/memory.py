@@ -1,0 +1,201 @@
+"""Where data lives in the Kernel IR: tensors, shared buffers, registers, and tiles of them.
+
+No statement here; `ir` hands these names on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import prod
+
+from fuser.dtype import DType
+from fuser.expr import Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A global tensor, seen as a strided view of the loop domain.
+
+    `extents[d]` is a parameter of the kernel, or 1 where the tensor does not vary along `d`.
+    `strides[d]` is in elements, 0 where the extent is the literal 1.  `aligned` is a launch
+    precondition in elements: the address, every stride but a literal 1, and the last extent are
+    multiples of it.  Different tensors share no bytes, and an output does not overlap itself.
+    """
+
+    name: str
+    dtype: DType
+    extents: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    aligned: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number given at launch."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number known when the kernel was built."""
+
+    value: float
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Shared memory of one CTA: `slots` tiles of `shape`, each row-major, one after the other.
+
+    `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.  `pitch` is
+    the bytes from one slot to the next where slots of other buffers lie between; 0 where none do.
+    Buffers may share bytes; what then follows what is for the syncs to order.
+
+    With a `swizzle` of 32, 64 or 128 bytes (0: none) a tile is cut into panels of so many bytes
+    along its last axis, all rows of the first panel before those of the second.  Within a panel
+    the 16-byte chunk that would lie at byte x of the slot lies at the byte that has bits 4, 5 and 6
+    of x (of them as many as count chunks of a row) exchanged for their xor with bits 7, 8 and 9.
+    `offset` is then a multiple of 8 rows, and the bytes are shared with no other buffer: for
+    everything but addresses such a tile is as good as a row-major one.
+
+    Source: PTX ISA, "tensor swizzling modes"; "wgmma, shared memory matrix layout".
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    slots: int
+    offset: int
+    swizzle: int = 0
+    pitch: int = 0
+
+    @property
+    def slot_nbytes(self) -> int:
+        """Bytes of one slot."""
+        return prod(self.shape) * self.dtype.nbytes
+
+    @property
+    def step(self) -> int:
+        """Bytes from one slot to the next."""
+        return self.pitch or self.slot_nbytes
+
+    @property
+    def end(self) -> int:
+        """First byte behind the last slot."""
+        return self.start(self.slots - 1) + self.slot_nbytes
+
+    def start(self, slot: int) -> int:
+        """First byte of a slot."""
+        return self.offset + slot * self.step
+
+    def holds(self, first: int, end: int) -> bool:
+        """Whether one of the bytes `first` to `end - 1` is of a slot."""
+        return any(
+            self.start(slot) < end and first < self.start(slot) + self.slot_nbytes
+            for slot in range(self.slots)
+        )
+
+    def shares(self, other: Buffer) -> bool:
+        """Whether a byte is of a slot of either."""
+        return any(
+            other.holds(self.start(slot), self.start(slot) + self.slot_nbytes)
+            for slot in range(self.slots)
+        )
+
+
+class Deal(Enum):
+    """How the elements of a tile are dealt out to threads; see `Layout`."""
+
+    ROUND = "round"
+    STRIPS = "strips"
+    EACH_WARP = "each_warp"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How `threads` threads hold a tile of `shape`; threads and warps are counted in their role.
+
+    `Deal.ROUND`: vectors of neighbours, dealt out in turn.  Row-major element `e` lies in vector
+    `v = e // vector`, held by thread `v % threads` as register `(v // threads) * vector + e %
+    vector`.  The last extent is a multiple of `vector`.
+
+    `Deal.STRIPS`: as tensor cores hold accumulators and A operands.  The tile has two axes (others
+    before them have extent 1), a multiple of 16 x 4 `vector`.  Strip `r // 16` of rows is held by
+    warp `(r // 16) % warps`, element (r, c) by its lane `(r % 8) * 4 + c // vector % 4`.  A lane
+    counts the vectors that it has down two blocks of 8 rows, then to the right, then in its next
+    strip.  `vector` is 2, and the elements in 4 bytes for an operand of `Mma`.
+
+    `Deal.EACH_WARP`: as `Mma` holds B operands.  Every warp holds the whole tile of two axes, a
+    multiple of 8 x 4 `vector`, element (r, c) in lane `(r % 8) * 4 + c // vector % 4`; `vector` is
+    the elements in 4 bytes.
+
+    A `folded` tile has an element for so many neighbours along the rows of a wider one, which is
+    dealt in this way, and each lies where the first of them does.  Every vector holds the first of
+    one such group at most.
+
+    Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k8", "mma.m16n8k16",
+    "mma.m16n8k32".
+    """
+
+    shape: tuple[int, ...]
+    vector: int
+    threads: int
+    deal: Deal = Deal.ROUND
+    folded: int = 1
+
+    @property
+    def wide(self) -> Layout:
+        """The layout of the wider tile."""
+        return replace(self, shape=(*self.shape[:-1], self.shape[-1] * self.folded), folded=1)
+
+    @property
+    def registers(self) -> int:
+        """Elements that each thread holds (some threads may hold fewer valid ones)."""
+        if self.folded > 1:
+            wide = self.wide
+            share = self.folded // 4 if self.deal is Deal.STRIPS else self.vector
+            return wide.registers // share
+        if self.deal is Deal.EACH_WARP:
+            return prod(self.shape) // 32
+        if self.deal is Deal.STRIPS:
+            strips = -(-(prod(self.shape[:-1]) // 16) // (self.threads // 32))
+            return strips * self.shape[-1] // 2
+        return -(-prod(self.shape) // (self.vector * self.threads)) * self.vector
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A tile in registers.  16-bit floats are held as f32, unrounded, until stored or cast."""
+
+    name: str
+    dtype: DType
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The elements `origin <= x < origin + shape` of a global tensor, without those past `limit`.
+
+    Coordinates are those of the loop domain.  Along an axis where the tensor's extent is the
+    literal 1, origin is 0, shape and limit are 1, and a fragment's elements share the one value.
+    """
+
+    tensor: Tensor
+    origin: tuple[Expr, ...]
+    shape: tuple[int, ...]
+    limit: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot of a shared buffer; `0 <= index < buffer.slots`.
+
+    With `cta`, that of another CTA of the cluster (distributed shared memory), by its rank.
+    """
+
+    buffer: Buffer
+    index: Expr
+    cta: Expr | None = None

@@ -1,0 +1,146 @@
+"""Tensor maps: what the TMA engine is told about a tensor, and the rules that a map must obey.
+
+The rules are checked here, where no driver is needed; a GPU test compares them with what the
+driver accepts.
+
+Source: CUDA driver API, cuTensorMapEncodeTiled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.kernel import ir as kir
+from fuser.kernel.swizzle import panels
+
+MAX_STRIDE = 2**40
+MAX_EXTENT = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A parameter of a kernel: boxes of `box` elements of one tensor.
+
+    `axes` are the axes of the kernel along which the tensor varies, innermost first; `box` has one
+    extent for each of them.  With a `swizzle` a box is one panel of a slot.
+    """
+
+    name: str
+    tensor: kir.Tensor
+    axes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+def map_of(kernel: kir.Kernel, box: kir.Box, slot: kir.Slot) -> TensorMap:
+    """Return the map through which a box of global memory is copied into or out of a slot.
+
+    Raises
+    ------
+    ScheduleError
+        If the slot is swizzled along an axis that the tensor does not have.
+    """
+    wanted = _unnamed(box, slot)
+    return next(m for m in maps_of(kernel) if replace(m, name="") == wanted)
+
+
+def maps_of(kernel: kir.Kernel) -> tuple[TensorMap, ...]:
+    """Return the maps of a kernel, in the order of its parameters.
+
+    A tensor that is copied by boxes of several shapes, or into different swizzles, has a map for
+    each: `T_map`, `T_map2`, ... in program order.
+    """
+    found: dict[TensorMap, TensorMap] = {}
+    count: dict[str, int] = {}
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.TmaLoad(kir.Slot() as slot, box):
+                made = _unnamed(box, slot)
+            case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
+                made = _unnamed(box, slot)
+            case _:
+                continue
+        if made not in found:
+            tensor = made.tensor.name
+            count[tensor] = count.get(tensor, 0) + 1
+            number = str(count[tensor]) if count[tensor] > 1 else ""
+            found[made] = replace(made, name=f"{tensor}_map{number}")
+    return tuple(sorted(found.values(), key=lambda m: m.name))
+
+
+def _unnamed(box: kir.Box, slot: kir.Slot) -> TensorMap:
+    extents, buffer = box.tensor.extents, slot.buffer
+    axes = tuple(axis for axis in reversed(range(len(extents))) if extents[axis] != 1)
+    sizes = tuple(box.shape[axis] for axis in axes)
+    if buffer.swizzle:
+        if not axes or axes[0] != len(extents) - 1:
+            raise ScheduleError(
+                f"Buffer({buffer.name}, swizzle={buffer.swizzle}): {box.tensor.name} has one "
+                "element along the last axis, which a swizzle cuts into panels; use swizzle=0"
+            )
+        sizes = (panels(buffer).cols, *sizes[1:])
+    return TensorMap("", box.tensor, axes, sizes, buffer.swizzle)
+
+
+def check(
+    what: str,
+    dtype: DType,
+    address: int,
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    *,
+    swizzle_bytes: int = 0,
+) -> None:
+    """Raise unless the driver would accept this map.
+
+    Parameters
+    ----------
+    what : str
+        The call as the user wrote it; begins the message.
+    dtype : DType
+        Element type.
+    address : int
+        Byte address of element 0.
+    dims, box : tuple of int
+        Extents in elements, innermost first.
+    strides : tuple of int
+        Bytes from one element to the next along dims 1, 2, ...; one fewer than `dims`.
+    swizzle_bytes : int
+        Span of the swizzle, 0 for none; the box's row must not be longer.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the number that breaks a rule, and the rule.
+    """
+    row = box[0] * dtype.nbytes if box else 0
+    if not 1 <= len(dims) <= 5:
+        raise ScheduleError(f"{what}: a tensor map has 1..5 axes, not {len(dims)}; use load=direct")
+    if address % 16:
+        raise ScheduleError(
+            f"{what}: address {address:#x} is no multiple of 16 bytes; "
+            'pass an aligned tensor or use load="direct"'
+        )
+    for axis, n in enumerate(dims):
+        if not 1 <= n <= MAX_EXTENT:
+            raise ScheduleError(f"{what}: axis {axis} has {n} elements; a map takes 1..2**32")
+    for axis, stride in enumerate(strides, start=1):
+        if stride % 16 or not 0 < stride < MAX_STRIDE:
+            raise ScheduleError(
+                f"{what}: axis {axis} has a stride of {stride} bytes; TMA needs a positive "
+                'multiple of 16 below 2**40; pad the rows or use load="direct"'
+            )
+    for axis, n in enumerate(box):
+        if not 1 <= n <= 256:
+            raise ScheduleError(
+                f"{what}: the box has {n} elements along axis {axis}; a box has 1..256"
+            )
+    if row % 16:
+        raise ScheduleError(f"{what}: a row of the box is {row} bytes; TMA needs a multiple of 16")
+    if swizzle_bytes and row > swizzle_bytes:
+        raise ScheduleError(
+            f"{what}: a row of the box is {row} bytes, longer than the {swizzle_bytes}-byte swizzle"
+        )

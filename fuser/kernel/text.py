@@ -1,0 +1,229 @@
+"""How a Kernel looks: one line per statement, in dumps, golden texts and witnesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fuser.kernel import ir as kir
+
+
+def text(kernel: kir.Kernel) -> str:
+    """Return the whole kernel, declarations first, one line per statement."""
+    return "\n".join(_lines(kernel)) + "\n"
+
+
+def numbered(kernel: kir.Kernel) -> list[tuple[int, kir.Stmt]]:
+    """Every statement with the line number (from 1) that it has in `text(kernel)`."""
+    out = []
+    first = sum(1 for _ in _header(kernel)) + 1
+    for number, (_, stmt) in enumerate(_flat(kernel.body, 1), first):
+        if stmt is not None:
+            out.append((number, stmt))
+    return out
+
+
+def _lines(kernel: kir.Kernel) -> Iterator[str]:
+    yield from _header(kernel)
+    for depth, stmt in _flat(kernel.body, 1):
+        yield "  " * depth + (line(stmt) if stmt is not None else "else")
+
+
+def _header(kernel: kir.Kernel) -> Iterator[str]:
+    params = ", ".join(p.name for p in kernel.params)
+    head = f"kernel {kernel.name}({params}) threads={kernel.threads} smem={kernel.smem_bytes}"
+    plain = {
+        "cluster": 1,
+        "residency": "any",
+        "together": 1,
+        "determinism": "bitwise",
+        "registers": 0,
+    }
+    facts = {name: getattr(kernel, name) for name in plain}
+    yield head + "".join(f" {n}={facts[n]}" for n in plain if facts[n] != plain[n])
+    for condition in kernel.requires:
+        yield f"  requires {condition}"
+    for t in kernel.tensors:
+        role = "output" if t.name in kernel.outputs else "input"
+        role = "workspace" if t.name in kernel.workspaces else role
+        shape = ", ".join(f"{e}:{s}" for e, s in zip(t.extents, t.strides, strict=True))
+        yield f"  {role} {t.name}: {t.dtype.name}[{shape}] aligned={t.aligned}"
+    for s in kernel.scalars:
+        yield f"  scalar {s.name}: {s.dtype.name}"
+    for b in kernel.buffers:
+        shape = ", ".join(str(n) for n in b.shape)
+        note = f" swizzle={b.swizzle}" if b.swizzle else ""
+        note += f" pitch={b.pitch}" if b.pitch else ""
+        yield f"  shared {b.name}: {b.dtype.name}[{shape}] slots={b.slots} at={b.offset}{note}"
+    for m in kernel.barriers:
+        where = "" if m.offset is None else f" at={m.offset}"
+        yield f"  mbarrier {m.name}: arrivals={m.arrivals} slots={m.slots}{where}"
+    for semaphore in kernel.semaphores:
+        yield f"  semaphore {semaphore.name}: count={semaphore.count}"
+
+
+def _flat(body: tuple[kir.Stmt, ...], depth: int) -> Iterator[tuple[int, kir.Stmt | None]]:
+    for stmt in body:
+        yield depth, stmt
+        if isinstance(stmt, kir.IfThenElse):
+            yield from _flat(stmt.then, depth + 1)
+            if stmt.orelse:
+                yield depth, None
+                yield from _flat(stmt.orelse, depth + 1)
+        else:
+            for inner in kir.bodies(stmt):
+                yield from _flat(inner, depth + 1)
+
+
+def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
+    """Write a tile: `T0[r0+16, c0+256]`, `S0[k % 3]` or `r0`."""
+    match ref:
+        case kir.Box(tensor, origin, shape):
+            spans = ", ".join(f"{o}+{n}" for o, n in zip(origin, shape, strict=True))
+            return f"{tensor.name}[{spans}]"
+        case kir.Slot(buffer, index, cta):
+            return f"{buffer.name}[{index}]" + ("" if cta is None else f"@cta {cta}")
+        case kir.Fragment(name):
+            return name
+
+
+def operand(arg: kir.Fragment | kir.Scalar | kir.Literal) -> str:
+    """Write an argument of a Compute."""
+    return str(arg.value) if isinstance(arg, kir.Literal) else arg.name
+
+
+def line(stmt: kir.Stmt) -> str:
+    """Write a statement on one line, without the statements inside it."""
+    match stmt:
+        case kir.Let(var, value):
+            return f"let {var} = {value}"
+        case kir.Assign(var, value):
+            return f"{var} = {value}"
+        case kir.ForLoop(index, stop, _, circular):
+            note = f"  # {_request(circular)}" if circular else ""
+            note += f"  # unrolled {stmt.unroll} times" if stmt.unroll > 1 else ""
+            return f"for {index} in 0..{stop}{note}"
+        case kir.IfThenElse(condition):
+            return f"if {condition}"
+        case kir.Role(name, first_warp, warps):
+            return f"role {name} warps {first_warp}..{first_warp + warps - 1}"
+        case kir.Elect(per):
+            return f"elect one thread per {per.value}"
+        case kir.ElectLast(semaphore, index, ctas, _, barrier):
+            note = f", barrier {barrier}" if barrier else ""
+            return f"elect the last at {semaphore.name}[{index}] of {ctas} ctas{note}"
+        case kir.Copy(dst, src, engine):
+            plus = "+" if stmt.reduce else ""
+            return f"{place(dst)} <~{plus} copy({place(src)}) by {engine.value}"
+        case kir.TmaLoad(dst, src, barrier, slot, multicast):
+            note = "" if multicast is None else f" multicast={multicast}"
+            return f"{place(dst)} <~ tma_load({place(src)}) on {barrier.name}[{slot}]{note}"
+        case kir.TmaStore(dst, src):
+            return f"{place(dst)} <~ tma_store({place(src)})"
+        case kir.TmaReduce(dst, src):
+            return f"{place(dst)} <~+ tma_reduce({place(src)})"
+        case kir.CpAsync(dst, src, _, width):
+            return f"{place(dst)} <~ cp_async({place(src)}, width={width})"
+        case kir.AtomicAdd(dst, src):
+            return f"{place(dst)} += atomic_add({src.name})"
+        case kir.Wgmma(acc, a, _, accumulate, b_transposed, a_transposed):
+            note = ", a_transposed" if a_transposed else ""
+            note += ", b_transposed" if b_transposed else ""
+            plus = "" if accumulate == 0 else f" + {acc.name}"
+            plus += "" if isinstance(accumulate, int) else f" if {accumulate}"
+            right = " | ".join(map(place, stmt.columns))
+            return f"{acc.name} <~ wgmma({place(a)}, {right}{note}){plus}"
+        case kir.Mma(acc, a, b):
+            return f"{acc.name} = mma({a.name}, {b.name}) + {acc.name}"
+        case kir.Load(dst, src, width, fill, matrix):
+            note = f", fill={fill}" if fill else ""
+            note += ", matrix" if matrix else ""
+            return f"{dst.name} = load({place(src)}, width={width}{note})"
+        case kir.Store(dst, src, width, matrix):
+            note = ", matrix" if matrix else ""
+            return f"{place(dst)} = store({src.name}, width={width}{note})"
+        case kir.Compute(dst, op, args):
+            return f"{dst.name} = {op}({', '.join(operand(a) for a in args)})"
+        case kir.Slice(dst, src, 0) if stmt.relabels:
+            return f"{dst.name} = relabel({src.name})"
+        case kir.Slice(dst, src, column):
+            return f"{dst.name} = slice({src.name}, column={column})"
+        case kir.Reduce(dst, src, op):
+            return f"{dst.name} = reduce({src.name}, {op})"
+        case kir.GridSum(acc, workspace, semaphore, index, turn, turns):
+            at = f"{semaphore.name}[{index}], turn {turn} of {turns}"
+            at += "" if stmt.op == "add" else f", {stmt.op}"
+            at += "" if stmt.staged is None else f", by tma from {place(stmt.staged)}"
+            return f"{acc.name} = grid_sum({acc.name}, {place(workspace)}, {at})"
+        case kir.GridShare(workspace, semaphore, index, ctas, alone):
+            note = ", read by the last" if alone else ""
+            return f"grid_share({workspace}, {semaphore.name}[{index}], {ctas} ctas{note})"
+        case kir.Coordinate(dst, axis, origin):
+            return f"{dst.name} = coordinate(axis={axis}, origin={origin})"
+        case _:
+            return _sync_line(stmt)
+
+
+def _request(asked: kir.CircularBuffer) -> str:
+    words = [f"ring of {asked.stages}, prefetch {asked.prefetch}"]
+    if asked.specialized is not None:
+        words.append("two computing roles in turn" if asked.specialized.ping_pong else "load role")
+    if asked.position is not None:
+        words.append(f"position {asked.position}")
+    return ", ".join(words)
+
+
+def _sync_line(stmt: kir.Sync) -> str:
+    match stmt:
+        case kir.BlockSync(barrier, threads):
+            return f"block_sync({barrier}, {threads})"
+        case kir.NamedArrive(barrier, threads):
+            return f"named_arrive({barrier}, {threads})"
+        case kir.WarpSync():
+            return "warp_sync()"
+        case kir.MBarrierInit(barrier):
+            return f"mbarrier_init({barrier.name}, {barrier.arrivals})"
+        case kir.MBarrierInvalidate(barrier):
+            return f"mbarrier_invalidate({barrier.name})"
+        case kir.MBarrierArrive(barrier, slot, scope, cta):
+            where = "" if cta is None else f", cta={cta}"
+            return f"mbarrier_arrive({barrier.name}[{slot}], {scope.value}{where})"
+        case kir.MBarrierArriveExpectTx(barrier, slot, nbytes):
+            return f"mbarrier_arrive_expect_tx({barrier.name}[{slot}], {nbytes})"
+        case kir.MBarrierExpectTx(barrier, slot, nbytes):
+            return f"mbarrier_expect_tx({barrier.name}[{slot}], {nbytes})"
+        case kir.MBarrierWaitParity(barrier, slot, parity, scope, retry):
+            note = "" if retry else ", no retry"
+            return f"mbarrier_wait_parity({barrier.name}[{slot}], {parity}, {scope.value}{note})"
+        case kir.AsyncCommit(kind):
+            return f"async_commit({kind.value})"
+        case kir.AsyncAwait(kind, keep, read_only):
+            note = ", read_only" if read_only else ""
+            return f"async_await({kind.value}, keep={keep}{note})"
+        case kir.CpAsyncMBarrierArrive(barrier, slot, noinc):
+            note = ", noinc" if noinc else ""
+            return f"cp_async_mbarrier_arrive({barrier.name}[{slot}]{note})"
+        case kir.FenceAsyncProxy(space):
+            return f"fence_async_proxy({space.value})"
+        case kir.FenceMBarrierInit():
+            return "fence_mbarrier_init()"
+        case kir.ThreadFence(scope):
+            return f"thread_fence({scope.value})"
+        case kir.WgmmaFence():
+            return "wgmma_fence()"
+        case kir.ClusterArrive(relaxed):
+            return f"cluster_arrive({'relaxed' if relaxed else 'release'})"
+        case kir.ClusterWait():
+            return "cluster_wait()"
+        case kir.BlockSerializeWait(semaphore, index, turn, scope, barrier):
+            note = "" if scope is kir.Scope.GPU else f", {scope.value}"
+            note += f", barrier {barrier}" if barrier else ""
+            return f"block_serialize_wait({semaphore.name}[{index}], turn={turn}{note})"
+        case kir.GridSync(semaphore, index, ctas, barrier):
+            note = f", barrier {barrier}" if barrier else ""
+            return f"grid_sync({semaphore.name}[{index}], {ctas} ctas{note})"
+        case kir.BlockSerializeRelease(semaphore, index, turn, scope, relaxed):
+            note = "" if scope is kir.Scope.GPU else f", {scope.value}"
+            note += ", relaxed" if relaxed else ""
+            return f"block_serialize_release({semaphore.name}[{index}], turn={turn}{note})"
+        case kir.SetMaxNReg(registers, increase):
+            return f"set_max_nreg({registers}, {'increase' if increase else 'decrease'})"

@@ -1,0 +1,89 @@
+"""What a legal Kernel is; runs after every pass and on kernels written by hand.
+
+Every message names the line of the kernel's text, says what is wrong with numbers, and shows the
+way out.  Whether the syncs are enough is not asked here: a missing wait or a wrong parity is a
+legal kernel that the judges refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuser.errors import ScheduleError
+from fuser.kernel import ir as kir
+from fuser.kernel.text import line
+from fuser.kernel.validate.declarations import declarations, limits
+from fuser.kernel.validate.mma import mma
+from fuser.kernel.validate.place import neighbours, places, structure, undefined
+from fuser.kernel.validate.reduce import reduce
+from fuser.kernel.validate.registers import registers
+from fuser.kernel.validate.sync import sync
+from fuser.kernel.validate.tile import ranks, tile
+
+BY_HAND = "kernel"
+"""What validate names as the origin of a kernel that no pass produced."""
+
+
+def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -> None:
+    """Raise unless `kernel` is well formed.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel to check.
+    after : str
+        What produced it; begins the message.  What no pass produced is also held against the GPU's
+        shared memory: for the rest the pipeline does that, and names the params to change.
+    final : bool
+        Whether all passes have run: no `Copy` and no schedule request may be left.
+
+    Raises
+    ------
+    ScheduleError
+        With the offending line of the kernel's text.
+    """
+    by_hand = after == BY_HAND
+    for wrong in problems(kernel, final=final, by_hand=by_hand):
+        raise ScheduleError(f"after {after}: {wrong}")
+
+
+def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -> Iterable[str]:
+    """Yield everything that is wrong with a kernel, declarations first."""
+    yield from declarations(kernel)
+    if by_hand:
+        yield from limits(kernel)
+    unequal = list(ranks(kernel))
+    if unequal:
+        yield from unequal
+        return
+    seen: set[int] = set()
+    for stmt in kernel.walk():
+        if id(stmt) in seen:
+            yield f"`{line(stmt)}` is the same object twice; build it anew"
+        seen.add(id(stmt))
+    yield from neighbours(kernel.body)
+    for stmt, place in places(kernel):
+        yield from undefined(stmt, place)
+        yield from structure(stmt, place)
+        yield from sync(stmt, place)
+        yield from tile(stmt, place)
+        yield from mma(stmt, place)
+        yield from reduce(stmt, place)
+    yield from registers(kernel)
+    if final:
+        for stmt in kernel.walk():
+            if isinstance(stmt, kir.Copy):
+                yield (
+                    f"`{line(stmt)}` is asynchronous and no pass said how its end is observed; "
+                    "use TmaLoad or TmaStore with syncs of your own"
+                )
+            if isinstance(stmt, kir.GridSum | kir.GridShare):
+                yield (
+                    f"`{line(stmt)}` adds up the sums of several CTAs and no pass said in which "
+                    "turns; use BlockSerializeWait and BlockSerializeRelease"
+                )
+            if isinstance(stmt, kir.ForLoop) and stmt.circular is not None:
+                yield (
+                    f"`{line(stmt)}` still asks for circular buffering; "
+                    "write the ring out, and leave `circular` None"
+                )

@@ -1,0 +1,268 @@
+"""Where a statement stands: who executes it, and which variables it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from fuser.expr import Expr, Var, variables
+from fuser.kernel import ir as kir
+from fuser.kernel.text import line
+
+
+class Origin(Enum):
+    """What gave a variable its value."""
+
+    LAUNCH = "the launch"
+    LET = "a let"
+    LOOP = "a loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The threads that reach a statement, and the variables that it sees.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    role : str
+        Name of the innermost role, empty outside all roles.
+    first_warp, warps : int
+        Warps of the innermost role, or of the CTA.
+    threads : frozenset of int
+        Threads of the CTA that execute it.
+    elected : bool
+        Whether it stands in an `Elect`.
+    known : mapping of Var to Origin, as pairs
+        Variables that have a value here.
+    """
+
+    kernel: kir.Kernel
+    role: str
+    first_warp: int
+    warps: int
+    threads: frozenset[int]
+    elected: bool
+    known: tuple[tuple[Var, Origin], ...]
+
+    @property
+    def who(self) -> str:
+        """The threads in words, for messages."""
+        many = len(self.threads)
+        executed = f"{many} thread{'s' if many != 1 else ''}"
+        return f"{executed} of role {self.role}" if self.role else executed
+
+    @property
+    def whole_warpgroups(self) -> bool:
+        """Whether the role consists of whole warpgroups."""
+        return self.first_warp % 4 == 0 and self.warps % 4 == 0
+
+    def origin(self, var: Var) -> Origin | None:
+        """Say what gave a variable its value here."""
+        return dict(self.known).get(var)
+
+    def knowing(self, var: Var, origin: Origin) -> Place:
+        """Add a variable."""
+        return replace(self, known=(*self.known, (var, origin)))
+
+
+def outermost(kernel: kir.Kernel) -> Place:
+    """Return the place of the statements of `Kernel.body`."""
+    launched = (kir.BLOCK, kir.GRID, kir.RANK, *kernel.params)
+    known = tuple((var, Origin.LAUNCH) for var in launched)
+    warps = kernel.threads // kir.WARP
+    everyone = frozenset(range(kernel.threads))
+    return Place(kernel, "", 0, warps, everyone, elected=False, known=known)
+
+
+def places(kernel: kir.Kernel) -> Iterator[tuple[kir.Stmt, Place]]:
+    """Yield every statement with its place, parents before children."""
+    yield from _body(kernel.body, outermost(kernel))
+
+
+def _body(body: tuple[kir.Stmt, ...], place: Place) -> Iterator[tuple[kir.Stmt, Place]]:
+    for stmt in body:
+        yield stmt, place
+        match stmt:
+            case kir.Let(var):
+                place = place.knowing(var, Origin.LET)
+            case kir.ForLoop(index, _, inner):
+                yield from _body(inner, place.knowing(index, Origin.LOOP))
+            case kir.IfThenElse(_, then, orelse):
+                yield from _body(then, place)
+                yield from _body(orelse, place)
+            case kir.Role(name, first, warps, inner):
+                mine = frozenset(range(first * kir.WARP, (first + warps) * kir.WARP))
+                yield from _body(
+                    inner,
+                    replace(
+                        place,
+                        role=name,
+                        first_warp=first,
+                        warps=warps,
+                        threads=place.threads & mine,
+                    ),
+                )
+            case kir.Elect(per, inner):
+                threads = _elected(place, per)
+                yield from _body(inner, replace(place, threads=threads, elected=True))
+            case kir.ElectLast():
+                yield from _body(stmt.body, place)
+            case _:
+                pass
+
+
+def _elected(place: Place, per: kir.Per) -> frozenset[int]:
+    base = place.first_warp * kir.WARP
+    match per:
+        case kir.Per.ROLE:
+            return place.threads & {base}
+        case kir.Per.WARP:
+            return frozenset(t for t in place.threads if t % kir.WARP == 0)
+        case kir.Per.WARPGROUP:
+            return frozenset(t for t in place.threads if (t - base) % kir.WARPGROUP == 0)
+
+
+def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
+    """Say what is wrong with a role, an election, a loop, or a variable's definition."""
+    warps = place.kernel.threads // kir.WARP
+    match stmt:
+        case kir.Role(_, first, count, inner):
+            yield from _role(stmt, place, warps)
+            if first < 0 or count < 1:
+                return
+            yield from neighbours(inner)
+        case kir.Elect(kir.Per.WARPGROUP) if not place.whole_warpgroups:
+            yield (
+                f"`{line(stmt)}`: warps {place.first_warp}..{place.first_warp + place.warps - 1} "
+                "are no whole warpgroups; begin at a multiple of 4, with a multiple of 4 warps"
+            )
+        case kir.ForLoop(index, stop, inner):
+            if isinstance(stop, int) and stop < 0:
+                yield f"`{line(stmt)}` ends at {stop}; count from 0"
+            if place.origin(index) is not None:
+                yield f"`{line(stmt)}`: {index} has a value here already; rename the index"
+            yield from neighbours(inner)
+        case kir.IfThenElse(_, then, orelse):
+            yield from neighbours(then)
+            yield from neighbours(orelse)
+        case kir.Elect() | kir.ElectLast():
+            yield from neighbours(stmt.body)
+        case kir.Let(var):
+            if place.origin(var) is not None:
+                yield f"`{line(stmt)}`: {var} has a value here already; rename it, or assign to it"
+        case kir.Assign(var):
+            match place.origin(var):
+                case Origin.LET:
+                    pass
+                case None:
+                    yield f"`{line(stmt)}`: no let above defines {var}; write Let({var}, ...) first"
+                case Origin.LOOP:
+                    yield f"`{line(stmt)}`: {var} is the index of a loop; count in a Let of its own"
+                case Origin.LAUNCH:
+                    yield f"`{line(stmt)}`: {var} is fixed by the launch; copy it into a Let first"
+        case _:
+            pass
+
+
+def _role(stmt: kir.Role, place: Place, warps: int) -> Iterable[str]:
+    if stmt.first_warp < 0 or stmt.warps < 1 or stmt.first_warp + stmt.warps > warps:
+        yield (
+            f"`{line(stmt)}` leaves the {warps} warps of the CTA; "
+            f"give it warps within 0..{warps - 1}"
+        )
+    elif place.elected:
+        yield f"`{line(stmt)}` stands inside an elect; put the elect into the role"
+    elif place.role:
+        end = place.first_warp + place.warps
+        if stmt.first_warp < place.first_warp or stmt.first_warp + stmt.warps > end:
+            yield (
+                f"`{line(stmt)}` leaves warps {place.first_warp}..{end - 1} of role {place.role} "
+                "around it; take a part of those"
+            )
+
+
+def neighbours(body: tuple[kir.Stmt, ...]) -> Iterable[str]:
+    """Say which roles, one directly after the other, share warps."""
+    row: list[kir.Role] = []
+    for stmt in body:
+        if not isinstance(stmt, kir.Role):
+            row = []
+            continue
+        mine = set(range(stmt.first_warp, stmt.first_warp + stmt.warps))
+        for other in row:
+            both = mine & set(range(other.first_warp, other.first_warp + other.warps))
+            if both:
+                yield (
+                    f"`{line(stmt)}` shares warp {min(both)} with role {other.name} beside it; "
+                    "give each role warps of its own"
+                )
+        row.append(stmt)
+
+
+def expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
+    """Return the expressions that a statement itself evaluates (not those of its body)."""
+    match stmt:
+        case kir.Let(_, value) | kir.Assign(_, value):
+            return (value,)
+        case kir.ForLoop(_, stop):
+            return (stop,)
+        case kir.IfThenElse(condition):
+            return (condition,)
+        case kir.MBarrierArrive(_, slot, _, cta):
+            return (slot,) if cta is None else (slot, cta)
+        case (
+            kir.MBarrierArriveExpectTx(_, slot)
+            | kir.MBarrierExpectTx(_, slot)
+            | kir.CpAsyncMBarrierArrive(_, slot)
+        ):
+            return (slot,)
+        case kir.CpAsync(dst, src):
+            return (*_of(dst), *_of(src))
+        case kir.AtomicAdd(dst):
+            return _of(dst)
+        case kir.Wgmma(_, a, b, accumulate):
+            return (accumulate, *_of(b), *(_of(a) if isinstance(a, kir.Slot) else ()))
+        case kir.MBarrierWaitParity(_, slot, parity):
+            return (slot, parity)
+        case kir.BlockSerializeWait(_, index, turn) | kir.BlockSerializeRelease(_, index, turn):
+            return (index, turn)
+        case kir.GridSync() | kir.ElectLast() | kir.GridShare():
+            return (stmt.index, stmt.ctas)
+        case kir.GridSum(_, workspace, _, index, turn, turns):
+            return (*_of(workspace), index, turn, turns)
+        case kir.TmaLoad(dst, src, _, slot, multicast):
+            mask = () if multicast is None else (multicast,)
+            return (*_of(dst), *_of(src), slot, *mask)
+        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
+            return (*_of(dst), *_of(src))
+        case kir.Load(_, ref) | kir.Store(ref):
+            return _of(ref)
+        case kir.Coordinate(_, _, origin):
+            return (origin,)
+        case _:
+            return ()
+
+
+def _of(ref: kir.Box | kir.Slot) -> tuple[Expr, ...]:
+    if isinstance(ref, kir.Box):
+        return (*ref.origin, *ref.limit)
+    return (ref.index,) if ref.cta is None else (ref.index, ref.cta)
+
+
+def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
+    """Say which variables a statement uses that have no value there."""
+    for expr in expressions(stmt):
+        for var in sorted(variables(expr), key=str):
+            if place.origin(var) is None:
+                yield (
+                    f"`{line(stmt)}` uses {var}, which nothing defines before it; "
+                    "make it a parameter, or put a Let above"
+                )
+            if var == kir.RANK and place.kernel.cluster == 1:
+                yield (
+                    f"`{line(stmt)}` uses {var}, but the kernel has no clusters; "
+                    "set Kernel.cluster to the CTAs of one"
+                )

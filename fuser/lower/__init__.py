@@ -1,0 +1,1 @@
+"""From a scheduled Fusion to a Kernel without a single sync."""

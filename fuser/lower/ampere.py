@@ -1,0 +1,145 @@
+"""Products by mma.sync from tiles that cp.async brings, without a single sync."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Var
+from fuser.kernel import ir as kir
+from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
+from fuser.lower.operand import compute_operand
+from fuser.lower.product import ProductLowering
+from fuser.lower.tiles import Pairs
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Product
+from fuser.schedule.matmul import MatmulTiling, Operand
+from fuser.schedule.shape_class import ShapeClass
+
+LOAD_WARPS = 2
+"""Warps of a load role, which copy by all their threads."""
+
+
+def lower_ampere(
+    name: str, tiling: MatmulTiling, params: AmpereParams, shapes: ShapeClass
+) -> kir.Kernel:
+    """Return the kernel of one domain with products, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : MatmulTiling
+        Axes and tile.
+    params : AmpereParams
+        Threads and rings.
+    shapes : ShapeClass
+        Alignments; operands whose rows are not aligned to 4 bytes are refused.
+
+    Raises
+    ------
+    ScheduleError
+        If cp.async or ldmatrix cannot move an operand.
+    """
+    lowering = _Ampere(name, tiling, params, shapes, kir.WARP * params.warps, by_tma=False)
+    lowering.schedule = params
+    return lowering.kernel()
+
+
+class _Ampere(ProductLowering):
+    schedule: AmpereParams
+
+    def request(self) -> kir.CircularBuffer:
+        params = self.schedule
+        roles = kir.WarpSpecialized(LOAD_WARPS) if params.observe == "mbarriers" else None
+        return kir.CircularBuffer(params.stages, params.prefetch, roles)
+
+    def before(self, product: Product) -> list[kir.Stmt]:
+        """Clear the sums, to which every step adds."""
+        acc = self.accumulator(product)
+        zero = kir.Literal(0.0, DType.I32 if acc.dtype is DType.I32 else DType.F32)
+        return [kir.Compute(acc, "promote", (zero,))]
+
+    def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
+        """Load each operand's fragment once, then multiply."""
+        loads: list[kir.Stmt] = []
+        products: list[kir.Stmt] = []
+        made: dict[str, kir.Fragment] = {}
+        copied = partial(self._slot, copies=copies, step=step)
+        for product, (a, b) in pairs:
+            for operand, deal in ((a, kir.Deal.STRIPS), (b, kir.Deal.EACH_WARP)):
+                name = operand.access.name
+                if name in made:
+                    continue
+                self._check_type(operand)
+                if operand.leaves:
+                    some, made[name] = compute_operand(self, product, operand, step, copied)
+                    loads += some
+                    continue
+                made[name] = self._fragment(operand, deal)
+                width = made[name].layout.vector
+                loads.append(kir.Load(made[name], copied(operand), width, matrix=True))
+            parts = (made[a.access.name], made[b.access.name])
+            products.append(kir.Mma(self.accumulator(product), *parts))
+        return [*loads, *products]
+
+    def _fragment(self, operand: Operand, deal: kir.Deal) -> kir.Fragment:
+        access = operand.access
+        vector = VECTOR_NBYTES // access.tv.dtype.nbytes
+        layout = kir.Layout(self.tiling.shape(access), vector, self.threads, deal)
+        return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
+
+    def _slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
+        """Return the slot of an operand; the first that asks for it adds its copy."""
+        name = f"S_{operand.access.name}"
+        if name not in self.buffers:
+            copies.append(self._copy(operand, step))
+        return kir.Slot(self.buffers[name], 0)
+
+    def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
+        access = operand.access
+        shape = self.tiling.shape(access)
+        reason = copy_refusal(self.tiling, operand, self.shapes)
+        if reason is not None:
+            raise ScheduleError(
+                f"AmpereParams({self.params.family}): cp.async cannot move an operand of "
+                f"{self.name}: {reason}; pad the axis that is summed over to a multiple of 4 "
+                f"bytes, or take MatmulParams"
+            )
+        nbytes = access.tv.dtype.nbytes
+        buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+        width = min(self.shapes.elements(access.name), 16 // nbytes)
+        threads = self.threads
+        if self.schedule.observe == "mbarriers":
+            threads = kir.WARP * LOAD_WARPS
+        layout = kir.Layout(shape, 16 // nbytes, threads)
+        box = self.box(access, self.at_step(operand.summed, step), shape)
+        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.CP_ASYNC, layout, width)
+
+    def _check_type(self, operand: Operand) -> None:
+        tv, depth = operand.access.tv, self.tiling.shape(operand.access)[-1]
+        if tv.dtype.is_f8:
+            raise ScheduleError(
+                f"AmpereParams({self.schedule.family}): sm_80 multiplies no {tv.dtype} ({tv} of "
+                f"{self.name}); use MatmulParams"
+            )
+        step = STEP_NBYTES // tv.dtype.nbytes
+        if depth % step:
+            raise ScheduleError(
+                f"AmpereParams(tile={self.schedule.tile}): K steps of {depth}, mma takes {step} "
+                f"elements of {tv.dtype} at a time; use a K step of {-(-depth // step) * step}"
+            )
+
+
+def copy_refusal(tiling: MatmulTiling, operand: Operand, shapes: ShapeClass) -> str | None:
+    """Say why cp.async cannot move an operand's tiles, if it cannot.
+
+    Source: PTX ISA, "cp.async" (4, 8 or 16 bytes, aligned).
+    """
+    tv = operand.access.tv
+    if operand.transposed or not tiling.unit(operand.access, operand.summed):
+        return f"{tv} is not contiguous along the axis that is summed over"
+    if shapes.elements(operand.access.name) * tv.dtype.nbytes < 4:
+        return f"address, strides or rows of {tv} are not multiples of 4 bytes"
+    return None

@@ -1,0 +1,212 @@
+"""Products by wgmma from tiles that TMA brings, without a single sync."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import gcd
+
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var
+from fuser.fusion.ops import accumulator
+from fuser.kernel import ir as kir
+from fuser.lower.operand import compute_operand
+from fuser.lower.product import ProductLowering
+from fuser.lower.tiles import SPAN, Pairs
+from fuser.schedule.domain import Access, Product
+from fuser.schedule.matmul import MatmulTiling, Operand
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.shape_class import ShapeClass
+
+
+def lower_hopper(
+    name: str, tiling: MatmulTiling, params: MatmulParams, shapes: ShapeClass
+) -> kir.Kernel:
+    """Return the kernel of one domain with products, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : MatmulTiling
+        Axes and tile.
+    params : MatmulParams
+        Mechanisms, threads and rings.
+    shapes : ShapeClass
+        Alignments; operands outside `shapes.tma` are refused.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA cannot move an operand, or the tile suits no swizzle.
+    """
+    by_tma = params.store == "tma"
+    lowering = _Hopper(name, tiling, params, shapes, params.sharing, by_tma, params.cluster)
+    lowering.schedule = params
+    if params.split == "ping_pong" and params.inputs == "tma":
+        # A slot for each of the warpgroups: a wait tells a phase from the next one only.
+        lowering.tiles = kir.CircularBuffer(2, 0)
+    return lowering.kernel()
+
+
+class _Hopper(ProductLowering):
+    schedule: MatmulParams
+
+    def request(self) -> kir.CircularBuffer:
+        params = self.schedule
+        roles = None
+        if params.split != "pipelined":
+            roles = kir.WarpSpecialized(4, params.split == "ping_pong", params.registers)
+        prefetch = params.prefetch
+        if not all(self.written_by_tma(access) for access in self.tiling.domain.writes):
+            # Behind a loop that leaves groups in flight the assembler (NVRTC 13.0) moves work of
+            # stores by threads above the flush in some kernels, and then serialises the loop
+            # because of it (C7514).
+            prefetch = params.stages - 1
+        return kir.CircularBuffer(params.stages, prefetch, roles)
+
+    def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
+        """Put copies of what the epilogue reads behind the loops of a load role, or before."""
+        copies: list[kir.Stmt] = []
+        for access in self.tiling.domain.inputs if self.schedule.inputs == "tma" else ():
+            whole = all(self.tiling.walks(access, a) for a in (self.tiling.rows, self.tiling.cols))
+            if not whole or not self.suits_tma(access):
+                continue
+            for first in range(0, self.params.tile[1], self.params.columns):
+                box = self.part(access, first)
+                buffer = self.buffer(f"S_{access.name}_{first}", access.tv.dtype, box.shape)
+                copies.append(kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA))
+        return [*copies, *loops] if self.schedule.split == "pipelined" else [*loops, *copies]
+
+    def copied(self, access: Access, first: Expr) -> kir.Slot | None:
+        """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
+        buffer = self.buffers.get(f"S_{access.name}_{first}")
+        return None if buffer is None else kir.Slot(buffer, 0)
+
+    def before(self, product: Product) -> list[kir.Stmt]:
+        return []
+
+    def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
+        """Issue the wgmmas of a step; the first one of a loop forgets what was summed before."""
+        made: dict[Operand, kir.Fragment] = {}
+        math: list[kir.Stmt] = []
+        out: list[kir.Stmt] = []
+        for group in self._stacks(pairs):
+            down, across = self.cluster
+            copied = partial(self._slot, copies=copies, step=step, shared=across > 1)
+            product, (a, _) = group[0]
+            if a.leaves and a not in made:
+                leaf = partial(copied, multiplied=False)
+                some, made[a] = compute_operand(self, product, a, step, leaf)
+                math += some
+            left = made[a] if a.leaves else copied(a)
+            slots = [self._slot(b, copies, step, shared=down > 1) for _, (_, b) in group]
+            out.append(
+                kir.Wgmma(
+                    self.accumulator(product, many=len(group)),
+                    left,
+                    slots[0],
+                    accumulate=step >= 1,
+                    a_transposed=a.transposed and not a.leaves,
+                    b_transposed=group[0][1][1].transposed,
+                    beside=tuple(slot.buffer for slot in slots[1:]),
+                )
+            )
+        return [*math, *out]
+
+    def sums(self, product: Product) -> tuple[kir.Fragment, int]:
+        """Return the fragment that holds the sums of a product, and their first column there."""
+        pairs = list(zip(self.tiling.domain.products, self.tiling.operands, strict=True))
+        groups = [[one for one, _ in group] for group in self._stacks(pairs)]
+        (mine,) = (group for group in groups if product in group)
+        whole = self.accumulator(mine[0], many=len(mine))
+        return whole, mine.index(product) * self.params.tile[1]
+
+    def _stacks(self, pairs: Pairs) -> list[Pairs]:
+        """Return the products of each wgmma."""
+        if not self.schedule.stacked:
+            return [[pair] for pair in pairs]
+        groups = stacks(pairs, self.params.tile[2])
+        for group in groups:
+            self._check_width(len(group), group[0][0].b.tv.dtype)
+        return groups
+
+    def _check_width(self, many: int, dtype: DType) -> None:
+        params = self.schedule
+        columns = params.tile[1] * many
+        fit = params.widest // many // 16 * 16
+        if columns > params.widest:
+            why = f"{params.threads} threads have room for {params.widest}"
+        elif many > 1 and dtype is DType.I8 and columns % 16 and columns != 24:
+            why, fit = "of i8 it takes 8, 24 or a multiple of 16", params.tile[1] // 16 * 16
+        else:
+            return
+        raise ScheduleError(
+            f"MatmulParams(tile={params.tile}, stacked=True): one wgmma for {many} products has "
+            f"{columns} columns, {why}; use {fit} columns, or stacked=False"
+        )
+
+    def _slot(
+        self,
+        operand: Operand,
+        copies: list[kir.Stmt],
+        step: Var,
+        *,
+        shared: bool,
+        multiplied: bool = True,
+    ) -> kir.Slot:
+        """Return the slot of an operand; the first that asks for it adds its copy."""
+        name = f"S_{operand.access.name}"
+        if name not in self.buffers:
+            copies.append(self._copy(operand, step, shared=shared))
+        buffer = self.buffers[name]
+        if multiplied and not buffer.swizzle:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.params.tile}): rows of {buffer.shape[-1]} elements of "
+                f"{operand.access.tv} suit no swizzle; use multiples of {32 // buffer.dtype.nbytes}"
+            )
+        return kir.Slot(buffer, 0)
+
+    def _copy(self, operand: Operand, step: Var, *, shared: bool) -> kir.Stmt:
+        access = operand.access
+        reason = type_refusal(operand) or self.tiling.tma_refusal(access)
+        if reason is None and access.name not in self.shapes.tma:
+            reason = f"address or strides of {access.tv} are not multiples of 16 bytes"
+        if reason is not None:
+            raise ScheduleError(
+                f"MatmulParams({self.params.family}): TMA cannot move an operand of {self.name}: "
+                f"{reason}; pass a contiguous, padded tensor"
+            )
+        shape = self.tiling.shape(access)
+        buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+        box = self.box(access, self.at_step(operand.summed, step), shape)
+        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA, shared=shared)
+
+
+def stacks(pairs: Pairs, depth: int) -> list[Pairs]:
+    """Group products that one wgmma can compute: of one A, with B of one kind, each another.
+
+    Tiles of B behind each other are one operand where their rows of `depth` elements are one panel
+    of a swizzle, or where their panels run along N.
+    """
+    found: dict[tuple[object, ...], Pairs] = {}
+    for product, (a, b) in pairs:
+        dtype = b.access.tv.dtype
+        key: tuple[object, ...] = (a, b.transposed, dtype, accumulator(product.tv))
+        taken = any(b.access == other.access for _, (_, other) in found.get(key, ()))
+        row = depth * dtype.nbytes
+        if taken or not (b.transposed or row == gcd(row, SPAN)):
+            key = (*key, product)
+        found.setdefault(key, []).append((product, (a, b)))
+    return list(found.values())
+
+
+def type_refusal(operand: Operand) -> str | None:
+    """Say why wgmma cannot read an operand as it lies in memory, whatever its shape, if it cannot.
+
+    Source: PTX ISA, "wgmma.mma_async" (only 16-bit operands may be MN-major).
+    """
+    tv = operand.access.tv
+    if operand.transposed and tv.dtype.nbytes != 2:
+        return f"{tv} is {tv.dtype}, and not contiguous along the axis that is summed over"
+    return None

@@ -1,0 +1,175 @@
+"""From the operations of a fusion to Compute statements, on tiles that are dealt to threads alike.
+
+For lowerings, which say how tiles are dealt, where they begin and what is known already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from fuser.dtype import DType
+from fuser.expr import Expr
+from fuser.fusion.ir import Constant, Scalar, TensorView, ancestry
+from fuser.fusion.ops import OPS, Form, of_nothing, operand_dtypes
+from fuser.kernel import ir as kir
+from fuser.schedule.domain import Coords, arguments
+
+Operand = kir.Fragment | kir.Scalar | kir.Literal
+
+COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
+"""What puts two elements together, by reduction."""
+_ROUNDING = frozenset({"floor", "ceil", "round", "trunc", "cast", "set"})
+_KEEP_ZERO = _ROUNDING | {
+    "abs", "neg", "sign", "relu", "sqrt", "sin", "tanh", "erf", "silu", "gelu", "gelu_tanh"
+}  # fmt: skip
+_OF_ZEROS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
+
+
+@dataclass
+class Arithmetic:
+    """Computes tensors of a fusion on one tile, each once.
+
+    Parameters
+    ----------
+    layout : Layout
+        How every tile is dealt.
+    position : callable
+        Axis of a tile and its first coordinate, for a loop axis; raises if it has none.
+    done : dict
+        What is known: a tensor as walked, and the fragment that holds it.
+    math : list of Stmt
+        The statements so far.
+    scalars : dict
+        Scalars used, by name.
+    prefix : str
+        Of the names of tensors in registers.
+    """
+
+    layout: kir.Layout
+    position: Callable[[TensorView, int], tuple[int, Expr] | None]
+    done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
+    math: list[kir.Stmt] = field(default_factory=list)
+    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    prefix: str = "r"
+
+    def fragment(self, name: str, dtype: DType) -> kir.Fragment:
+        """Return a tile in registers."""
+        return kir.Fragment(name, dtype, self.layout)
+
+    def value(self, tv: TensorView, coords: Coords) -> kir.Fragment:
+        """Compute `tv` where its axes walk the loop axes `coords`; once."""
+        for key in self._pending(tv, coords):
+            self.done[key] = self._define(*key)
+        return self.done[(tv, coords)]
+
+    def _pending(self, tv: TensorView, coords: Coords) -> list[tuple[TensorView, Coords]]:
+        """Return what must be computed first, arguments before users."""
+        found: set[tuple[TensorView, Coords]] = set()
+        stack = [(tv, coords)]
+        while stack:
+            key = stack.pop()
+            if key in self.done or key in found:
+                continue
+            found.add(key)
+            stack.extend((arg, walked) for _, arg, walked in arguments(*key))
+        # An intermediate has the number of what it holds, and a name that is longer.
+        return sorted(found, key=lambda key: (key[0].number, key[0].name, str(key[1])))
+
+    def _define(self, tv: TensorView, coords: Coords) -> kir.Fragment:
+        spec = OPS[tv.op]
+        args = self._operands(tv, coords)
+        if spec.form in (Form.SHAPE, Form.REDUCTION):  # of axes of extent 1: nothing to reduce
+            (moved,) = args
+            assert isinstance(moved, kir.Fragment), "a shape op moves a tensor"
+            return moved
+        name = f"{self.prefix}_{tv.name}"
+        taken = sum(1 for other, _ in self.done if other is tv)
+        frag = self.fragment(f"{name}_{taken}" if taken else name, tv.dtype)
+        if tv.op == "iota":
+            return self._iota(frag, tv, coords, args)
+        op = "promote" if tv.op == "full" else tv.op
+        self.math.append(kir.Compute(frag, op, tuple(args)))
+        return frag
+
+    def _iota(
+        self, frag: kir.Fragment, tv: TensorView, coords: Coords, args: list[Operand]
+    ) -> kir.Fragment:
+        """Start + step * coordinate, in i64 for integers, else in the type of the result."""
+        (axis,) = coords
+        where_ = None if axis is None else self.position(tv, axis)
+        if where_ is None:  # one element
+            self.math.append(kir.Compute(frag, "promote", (args[0],)))
+            return frag
+        kernel_axis, origin = where_
+        index = self.fragment(f"{frag.name}_i", DType.I64)
+        where = self.fragment(f"{frag.name}_x", tv.dtype)
+        step = self.fragment(f"{frag.name}_d", tv.dtype)
+        self.math += [
+            kir.Coordinate(index, kernel_axis, origin),
+            kir.Compute(where, "promote", (index,)),
+            kir.Compute(step, "mul", (where, args[1])),
+            kir.Compute(frag, "add", (step, args[0])),
+        ]
+        return frag
+
+    def _operands(self, tv: TensorView, coords: Coords) -> list[Operand]:
+        walked = {n: (arg, axes) for n, arg, axes in arguments(tv, coords)}
+        out: list[Operand] = []
+        for n, (arg, dtype) in enumerate(zip(tv.args, operand_dtypes(tv), strict=True)):
+            match arg:
+                case Constant(value):
+                    out.append(kir.Literal(value, dtype))
+                case Scalar(name, own):
+                    scalar = self.scalars.setdefault(name, kir.Scalar(name, own))
+                    out.append(scalar if own is dtype else self.promoted(scalar, dtype))
+                case TensorView():
+                    frag = self.done[walked[n]]
+                    shape_op = OPS[tv.op].form is Form.SHAPE
+                    same = shape_op or _register(frag.dtype) is _register(dtype)
+                    out.append(frag if same else self.promoted(frag, dtype))
+        return out
+
+    def converted(self, arg: kir.Fragment, dtype: DType) -> kir.Fragment:
+        """Return a fragment in the registers of a type; it is not rounded to 16 bits."""
+        same = _register(arg.dtype) is _register(dtype)
+        return arg if same else self.promoted(arg, dtype)
+
+    def promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
+        """Return a fragment of a type, in its registers; it is not rounded to 16 bits."""
+        count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
+        frag = self.fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)
+        self.math.append(kir.Compute(frag, "promote", (arg,)))
+        return frag
+
+
+def _register(dtype: DType) -> DType:
+    """Return the type in which a fragment of `dtype` holds its elements."""
+    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+
+
+def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:
+    """Tell whether a tensor is surely 0 where all those are."""
+    found = set(zeros)
+    for one in ancestry(tv):
+        if one not in found and one.op != "input" and _keeps_zero(one, found):
+            found.add(one)
+    return tv in found
+
+
+def _keeps_zero(tv: TensorView, zeros: set[TensorView]) -> bool:
+    """Tell whether an operation of zeros, and of what else it takes, is 0."""
+    scaled = tv.op == "mul" and any(arg in zeros for arg in tv.args)
+    if OPS[tv.op].form is Form.SHAPE or tv.op in _KEEP_ZERO or tv.op in _OF_ZEROS:
+        return all(arg in zeros or (scaled and _is_finite(arg)) for arg in tv.args)
+    return False
+
+
+def _is_finite(arg: object) -> bool:
+    return isinstance(arg, Constant) and abs(arg.value) < float("inf")
+
+
+def identity(reduction: TensorView, dtype: DType) -> kir.Literal:
+    """Return what changes nothing when it is put to anything else, in the type of the sums."""
+    op = "sum" if reduction.op == "mean" else reduction.op
+    return kir.Literal(of_nothing(replace(reduction, op=op, dtype=dtype)).value, dtype)

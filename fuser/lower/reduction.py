@@ -1,0 +1,375 @@
+"""Kernels that reduce: tiles are put together element by element, then within the CTA.
+
+A CTA walks the reduced axes of its rows (or columns) tile by tile into one tile of partial results.
+Threads then put together what they hold of a row, warps what their lanes hold, and the parts of
+several warps meet in shared memory.  Where CTAs share a tile, each walks a part of these axes, and
+their results meet in global memory.  Nothing here waits; the passes see who reads what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from fuser.dtype import DType
+from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.fusion.ops import operand_dtypes
+from fuser.kernel import ir as kir
+from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
+from fuser.lower.split_k import SPLIT, SPLITS
+from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowering, seen
+from fuser.schedule.domain import Reduction
+from fuser.schedule.params import Meet, PointwiseParams
+from fuser.schedule.reduction import ReductionTiling, how_met, lanes_together, suited
+from fuser.schedule.shape_class import ShapeClass
+
+STEP = Var("r")
+AT_ONCE = 16
+"""Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
+
+
+def lower_reduction(
+    name: str, tiling: ReductionTiling, params: PointwiseParams, shapes: ShapeClass
+) -> kir.Kernel:
+    """Return the kernel of one domain with reductions, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : ReductionTiling
+        Axes and tile.
+    params : PointwiseParams
+        Mechanism of the loads, threads and ring; results are stored directly.
+    shapes : ShapeClass
+        Alignments.
+
+    Raises
+    ------
+    ScheduleError
+        If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
+    """
+    lowering = _Reducing(name, tiling, suited(tiling, params), shapes)
+    lowering.axes, lowering.counts, lowering.workspaces = tiling, [], []
+    lowering.meet = how_met(params)
+    return lowering.kernel()
+
+
+def count_of(reduction: Reduction, number: int) -> Var:
+    """Return the parameter of a kernel for one extent that a mean of parts was of."""
+    return Var(f"{reduction.tv.name}_n{number}")
+
+
+class _Reducing(Lowering):
+    axes: ReductionTiling
+    counts: list[Var]
+    workspaces: list[kir.Tensor]
+    meet: Meet | None
+
+    def kernel(self) -> kir.Kernel:
+        """Return the kernel, without any sync."""
+        domain = self.axes.domain
+        self.extents = tuple(Var(f"n{axis}") for axis in range(self.axes.rank))
+        for access in (*domain.reads, *domain.writes):
+            self.tensors[access.name] = seen(access, self.axes, self.extents, self.shapes)
+        leaves = tuple(dict.fromkeys(a for r in domain.reductions for a in r.leaves))
+        by_tma = self._moved_by_tma(leaves, self.params.load, "load")
+        for access in leaves:
+            self._load(access, tma=access.name in by_tma)
+        sums = [self._sum(reduction) for reduction in domain.reductions]
+        puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
+        steps = self._steps()
+        loop = kir.ForLoop(
+            STEP,
+            # CTAs of a tile take steps in turn, so that none has nothing to do.
+            ceildiv(steps - SPLIT, SPLITS) if self.meet else steps,
+            (*self._reduced_origins(), *self.copies, *self.math.math, *puts),
+            self._request(),
+        )
+        starts = [
+            kir.Compute(acc, "promote", (identity(reduction.tv, acc.dtype),))
+            for reduction, acc in zip(domain.reductions, sums, strict=True)
+        ]
+        tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
+        some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
+        made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
+        made = replace(made, params=(*made.params, *self.counts), requires=some)
+        return self._shared(made, tile) if self.meet else made
+
+    def _shared(self, alone: kir.Kernel, tile: tuple[kir.Stmt, ...]) -> kir.Kernel:
+        """Return the kernel in which several CTAs have each tile, and no CTA several."""
+        return replace(
+            alone,
+            params=(*alone.params, SPLITS),
+            tensors=(*alone.tensors, *self.workspaces),
+            body=(kir.Let(SPLIT, kir.BLOCK % SPLITS), *tile),
+            requires=(
+                *alone.requires,
+                SPLITS >= 1,
+                eq(kir.GRID, self._tiles() * SPLITS),
+                self._steps() >= SPLITS,
+            ),
+            workspaces=tuple(tensor.name for tensor in self.workspaces),
+            semaphores=(self._turns(),),
+            residency="any" if self.meet == "last" else "ticket",
+        )
+
+    def _request(self) -> kir.CircularBuffer | None:
+        if self.params.load != "tma":
+            return None
+        roles = kir.WarpSpecialized() if self.params.warp_specialized else None
+        return kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
+
+    # --- where tiles lie --------------------------------------------------------------------
+
+    def _tiles(self) -> Expr:
+        """Tiles of the result."""
+        total: Expr = 1
+        for axis in self.axes.walked:
+            total = total * self._tiles_along(axis)
+        return total
+
+    def _steps(self) -> Expr:
+        total: Expr = 1
+        for axis in self.axes.reduced:
+            total = total * self._tiles_along(axis)
+        return total
+
+    def _kept_origins(self) -> list[kir.Stmt]:
+        number = kir.BLOCK // SPLITS if self.meet else kir.BLOCK + TRIP * kir.GRID
+        return self._numbered(TILE, number, self.axes.walked)
+
+    def _reduced_origins(self) -> list[kir.Stmt]:
+        step: Expr = SPLIT + STEP * SPLITS if self.meet else STEP
+        if len(self.axes.reduced) == 1:
+            (axis,) = self.axes.reduced
+            return [kir.Let(self._origin(axis), step * self.axes.tile[axis])]
+        return self._numbered(Var("step"), step, self.axes.reduced)
+
+    def _numbered(self, number: Var, value: Expr, axes: tuple[int, ...]) -> list[kir.Stmt]:
+        """Give tiles along some axes their numbers: the last axis changes fastest."""
+        lets: list[kir.Stmt] = [kir.Let(number, value)]
+        rest: Expr = number
+        for axis in reversed(axes):
+            count = self._tiles_along(axis)
+            along = rest if axis == axes[0] else rest % count
+            lets.append(kir.Let(self._origin(axis), along * self.axes.tile[axis]))
+            if axis != axes[0]:
+                rest = rest // count
+        return lets
+
+    # --- a tile of partial results ----------------------------------------------------------
+
+    def _name(self, reduction: Reduction) -> str:
+        """Name a reduction: one tensor may be walked in several ways, each a sum of its own."""
+        alike = [one for one in self.axes.domain.reductions if one.tv is reduction.tv]
+        number = alike.index(reduction)
+        return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
+
+    def _sum(self, reduction: Reduction) -> kir.Fragment:
+        (dtype,) = operand_dtypes(reduction.tv)
+        return self.math.fragment(f"sum_{self._name(reduction)}", dtype)
+
+    def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
+        """Put the next tile to those before it."""
+        value = self.math.value(reduction.source, reduction.walked)
+        value = self.math.converted(value, acc.dtype)
+        axis = self.axes.reduced[-1]
+        zeros = {leaf.tv for leaf in reduction.leaves if self.axes.varies(leaf, axis)}
+        adds = COMBINE[reduction.tv.op] == "add"
+        if not (adds and is_zero_of_zeros(reduction.source, zeros)):
+            value = self._within(reduction, value)
+        return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
+
+    def _within(self, reduction: Reduction, value: kir.Fragment) -> kir.Fragment:
+        """Replace what lies beyond the end of the reduced axis by what changes nothing."""
+        axis = self.axes.reduced[-1]
+        index = self.math.fragment("left", DType.I64)
+        inside = self.math.fragment("inside", DType.BOOL)
+        out = self.math.fragment(f"within_{self._name(reduction)}", value.dtype)
+        nothing = identity(reduction.tv, value.dtype)
+        if inside not in self.guards:
+            left = self._origin(axis) - self.extents[axis]
+            zero = kir.Literal(0, DType.I64)
+            self.math.math += [
+                kir.Coordinate(index, axis, left),
+                kir.Compute(inside, "lt", (index, zero)),
+            ]
+            self.guards.append(inside)
+        self.math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
+        return out
+
+    # --- results ----------------------------------------------------------------------------
+
+    def _results(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+        """Put the tile of each reduction together, compute the rest of the fusion, and store it."""
+        domain = self.axes.domain
+        out: list[kir.Stmt] = []
+        if self.meet == "tma":
+            made = self._added_by_tma(out, sums)
+        else:
+            made = [
+                self._together(out, reduction, self._within_warps(out, reduction, acc))
+                for reduction, acc in zip(domain.reductions, sums, strict=True)
+            ]
+        if self.meet == "last":
+            made = self._pooled(out, made)
+        elif self.meet == "vectorized":
+            out += [
+                self._meeting(reduction, whole)
+                for reduction, whole in zip(domain.reductions, made, strict=True)
+            ]
+        math = Arithmetic(made[0].layout, self._position, scalars=self.scalars, prefix="o")
+        for access in domain.inputs:
+            frag = math.fragment(f"o_{access.name}", access.tv.dtype)
+            width = 1 if self.axes.along else self._width(access)
+            math.math.append(kir.Load(frag, self._box(access), width))
+            math.done[access.tv, access.coords] = frag
+        for reduction, whole in zip(domain.reductions, made, strict=True):
+            key = reduction.tv, reduction.coords
+            math.done[key] = (
+                self._mean(math, reduction, whole) if reduction.tv.op == "mean" else whole
+            )
+        for access in domain.writes:
+            result = math.value(access.tv, access.coords)
+            width = 1 if self.axes.along else self._width(access)
+            math.math.append(kir.Store(self._box(access), result, width))
+        return [*out, *math.math]
+
+    def _within_warps(
+        self, out: list[kir.Stmt], reduction: Reduction, acc: kir.Fragment
+    ) -> kir.Fragment:
+        """Append what puts together what threads hold of a column, or warps of a row."""
+        op, name = COMBINE[reduction.tv.op], self._name(reduction)
+        *outer, rows, cols = acc.layout.shape
+        vector = acc.layout.vector
+        if not self.axes.along:
+            if rows == 1:
+                return acc
+            layout = replace(acc.layout, shape=(*outer, 1, cols))
+            made = kir.Fragment(f"all_{name}", acc.dtype, layout)
+            out.append(kir.Reduce(made, acc, op))
+            return made
+        folded = vector * lanes_together(cols // vector, self.params)
+        if folded == 1:
+            return acc
+        layout = replace(acc.layout, shape=(*outer, rows, cols // folded), folded=folded)
+        part = kir.Fragment(f"part_{name}", acc.dtype, layout)
+        out.append(kir.Reduce(part, acc, op))
+        return part
+
+    def _together(
+        self, out: list[kir.Stmt], reduction: Reduction, part: kir.Fragment
+    ) -> kir.Fragment:
+        """Append what puts the parts of rows together; return the fragment with the results."""
+        op, name = COMBINE[reduction.tv.op], self._name(reduction)
+        *outer, rows, parts = part.layout.shape
+        if not self.axes.along or (parts == 1 and part.layout.folded > 1):
+            return part
+        slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+        row = kir.Layout(part.layout.shape, parts, part.layout.threads)
+        every = kir.Fragment(f"parts_{name}", part.dtype, row)
+        out += [
+            kir.Store(slot, part, 1),
+            kir.Load(every, slot, gcd(parts, 16 // part.dtype.nbytes)),
+        ]
+        if parts == 1:
+            return every
+        layout = replace(row, shape=(*outer, rows, 1), folded=parts)
+        made = kir.Fragment(f"all_{name}", part.dtype, layout)
+        out.append(kir.Reduce(made, every, op))
+        return made
+
+    def _turns(self) -> kir.Semaphore:
+        return kir.Semaphore("turns", self._tiles())
+
+    def _meeting(self, reduction: Reduction, whole: kir.Fragment) -> kir.GridSum:
+        """Put the results of the CTAs that share a tile together, in turns."""
+        box = self._workspace(reduction, whole, 1, TILE)
+        op = COMBINE[reduction.tv.op]
+        return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op=op)
+
+    def _added_by_tma(self, out: list[kir.Stmt], sums: list[kir.Fragment]) -> list[kir.Fragment]:
+        """Let TMA add up what CTAs have of a tile: columns, or parts of rows, whole chunks of them.
+
+        The last CTA alone puts the parts of a row together.
+        """
+        reductions = self.axes.domain.reductions
+        parts = [self._within_warps(out, *pair) for pair in zip(reductions, sums, strict=True)]
+        for reduction, part in zip(reductions, parts, strict=True):
+            name = f"{self._name(reduction)}_staged"
+            slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+            out.append(replace(self._meeting(reduction, part), staged=slot))
+        return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
+
+    def _pooled(self, out: list[kir.Stmt], made: list[kir.Fragment]) -> list[kir.Fragment]:
+        """Append what stores the results of each CTA, and puts all of them together in the last."""
+        pairs = list(zip(self.axes.domain.reductions, made, strict=True))
+
+        def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> kir.Box:
+            return self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
+
+        for reduction, mine in pairs:
+            width = min(mine.layout.vector, self._aligned(mine))
+            out.append(kir.Store(box(reduction, mine, SPLIT), mine, width))
+        for reduction, _ in pairs:
+            name = f"W_{self._name(reduction)}"
+            out.append(kir.GridShare(name, self._turns(), TILE, SPLITS, alone=True))
+        sums = []
+        for reduction, mine in pairs:
+            whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
+            width, other = min(mine.layout.vector, self._aligned(mine)), Var("s")
+            add = (
+                kir.Load(more, box(reduction, mine, other + 1), width),
+                kir.Compute(whole, COMBINE[reduction.tv.op], (whole, more)),
+            )
+            out.append(kir.Load(whole, box(reduction, mine, 0), width))
+            out.append(kir.ForLoop(other, SPLITS - 1, add, unroll=AT_ONCE))
+            sums.append(whole)
+        return sums
+
+    def _workspace(
+        self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr
+    ) -> kir.Box:
+        """Return a place for results: one part of so many that each tile has."""
+        *outer, rows, cols = whole.layout.shape
+        extents: tuple[Expr, ...] = (*outer, self._tiles() * parts * rows, cols)
+        strides = (*(0 for _ in outer), cols, 1 if cols > 1 else 0)
+        name, aligned = f"W_{self._name(reduction)}", self._aligned(whole)
+        made = kir.Tensor(name, whole.dtype, extents, strides, aligned)
+        if made not in self.workspaces:
+            self.workspaces.append(made)
+        return kir.Box(made, (*(0 for _ in outer), part * rows, 0), whole.layout.shape, extents)
+
+    @staticmethod
+    def _aligned(whole: kir.Fragment) -> int:
+        """Return of how many elements the address of a row of a workspace is a multiple."""
+        return gcd(16 // whole.dtype.nbytes, whole.layout.shape[-1])
+
+    def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
+        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
+        buffer = kir.Buffer(f"S_{name}", dtype, shape, 1, offset)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _mean(self, math: Arithmetic, reduction: Reduction, total: kir.Fragment) -> kir.Fragment:
+        """Divide by how many elements were added up."""
+        count: kir.Fragment | None = None
+        extents: list[Expr] = [self.extents[axis] for axis in self.axes.reduced]
+        if reduction.tv.count:  # of parts: what they were parts of
+            own = [count_of(reduction, n) for n in range(len(reduction.tv.count))]
+            self.counts += [count for count in own if count not in self.counts]
+            extents = [*own]
+        for axis, many in enumerate(extents):
+            one = math.fragment(f"count{axis}", DType.I64)
+            math.math.append(kir.Coordinate(one, self.axes.reduced[-1], many))
+            if count is not None:
+                both = math.fragment(f"counts{axis}", DType.I64)
+                math.math.append(kir.Compute(both, "mul", (count, one)))
+                one = both
+            count = one
+        assert count is not None, "a reduction reduces some axis"
+        divisor = math.converted(count, total.dtype)
+        out = math.fragment(f"mean_{total.name}", total.dtype)
+        math.math.append(kir.Compute(out, "div", (total, divisor)))
+        return out

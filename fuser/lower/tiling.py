@@ -1,0 +1,247 @@
+"""From a tiling to a Kernel without a single sync.
+
+The kernel says what is loaded, computed and stored, tile by tile, and which engine copies what.
+Nothing here waits, fences or signals: the passes derive all of that from the statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from fuser.errors import ScheduleError
+from fuser.expr import Expr, Var, ceildiv
+from fuser.fusion.ir import TensorView
+from fuser.kernel import ir as kir
+from fuser.lower.math import Arithmetic
+from fuser.schedule.domain import Access
+from fuser.schedule.matmul import MatmulTiling
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.pointwise import Tiling
+from fuser.schedule.shape_class import ShapeClass
+
+TRIP, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
+
+
+def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> kir.Kernel:
+    """Return the kernel of one domain, without any sync.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : Tiling
+        Axes and tile.
+    params : PointwiseParams
+        Mechanisms, threads and ring.
+    shapes : ShapeClass
+        Alignments; a tensor outside `shapes.tma` is moved by ordinary accesses.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA is asked for and no tensor can use it.
+    """
+    return Lowering(name, tiling, params, shapes).kernel()
+
+
+def seen(
+    access: Access, tiling: Tiling | MatmulTiling, extents: tuple[Var, ...], shapes: ShapeClass
+) -> kir.Tensor:
+    """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter.
+
+    Parameters
+    ----------
+    access : Access
+        Which tensor, by which axes.
+    tiling : Tiling or MatmulTiling
+        Axes of the kernel.
+    extents : tuple of Var
+        The extent of each.
+    shapes : ShapeClass
+        Alignments.
+    """
+    own: list[Expr] = []
+    strides: list[Expr] = []
+    for axis in tiling.axes(access):
+        varies = tiling.varies(access, axis)
+        own.append(extents[axis] if varies else 1)
+        if not varies:
+            strides.append(0)
+        elif tiling.unit(access, axis):
+            strides.append(1)
+        else:
+            strides.append(Var(f"{access.name}_s{axis}"))
+    aligned = shapes.elements(access.name)
+    return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
+
+
+def unknown_strides(tensors: Iterable[kir.Tensor], extents: tuple[Var, ...]) -> list[Var]:
+    """Return the strides that are parameters of a kernel beside its extents."""
+    strides = (stride for tensor in tensors for stride in tensor.strides)
+    return [s for s in strides if isinstance(s, Var) and s not in extents]
+
+
+@dataclass
+class Lowering:
+    """The lowering of one domain; that of reductions adds a loop of its own.
+
+    Parameters are those of `lower`; the rest is what was lowered so far.
+    """
+
+    name: str
+    tiling: Tiling
+    params: PointwiseParams
+    shapes: ShapeClass
+    extents: tuple[Var, ...] = ()
+    tensors: dict[str, kir.Tensor] = field(default_factory=dict)
+    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    buffers: list[kir.Buffer] = field(default_factory=list)
+    copies: list[kir.Stmt] = field(default_factory=list)
+    guards: list[kir.Fragment] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
+        self.math = Arithmetic(layout, self._position, scalars=self.scalars)
+
+    def kernel(self) -> kir.Kernel:
+        """Return the kernel, without any sync."""
+        tiling = self.tiling
+        self.extents = tuple(Var(f"n{axis}") for axis in range(tiling.rank))
+        for access in (*tiling.domain.reads, *tiling.domain.writes):
+            self.tensors[access.name] = seen(access, tiling, self.extents, self.shapes)
+        by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
+        for access in tiling.domain.reads:
+            self._load(access, tma=access.name in by_tma)
+        results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
+        stores = self._stores(results)
+        circular = None
+        if self.params.load == "tma":
+            roles = kir.WarpSpecialized() if self.params.warp_specialized else None
+            circular = kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
+        body = (*self._origins(), *self.copies, *self.math.math, *stores)
+        return self._kernel((kir.ForLoop(TRIP, TRIPS, body, circular),))
+
+    def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
+        tiling = self.tiling
+        strides = unknown_strides(self.tensors.values(), self.extents)
+        return kir.Kernel(
+            name=self.name,
+            params=(*self.extents, *strides),
+            tensors=tuple(self.tensors.values()),
+            scalars=tuple(self.scalars.values()),
+            buffers=tuple(self.buffers),
+            barriers=(),
+            threads=kir.WARP * self.params.warps,
+            body=(kir.Let(TRIPS, ceildiv(self._tiles() - kir.BLOCK, kir.GRID)), *body),
+            outputs=tuple(access.name for access in tiling.domain.writes),
+        )
+
+    # --- tensors and tiles ------------------------------------------------------------------
+
+    def _tiles_along(self, axis: int) -> Expr:
+        return ceildiv(self.extents[axis], self.tiling.tile[axis])
+
+    def _tiles(self) -> Expr:
+        total: Expr = 1
+        for axis in range(self.tiling.rank):
+            total = total * self._tiles_along(axis)
+        return total
+
+    def _origins(self) -> list[kir.Stmt]:
+        """Give tiles their numbers, row-major: the last axis changes fastest."""
+        lets: list[kir.Stmt] = [kir.Let(TILE, kir.BLOCK + TRIP * kir.GRID)]
+        rest: Expr = TILE
+        for axis in reversed(range(self.tiling.rank)):
+            count = self._tiles_along(axis)
+            along = rest if axis == 0 else rest % count
+            lets.append(kir.Let(self._origin(axis), along * self.tiling.tile[axis]))
+            if axis:
+                rest = rest // count
+        return lets
+
+    @staticmethod
+    def _origin(axis: int) -> Var:
+        return Var(f"c{axis}")
+
+    def _box(self, access: Access) -> kir.Box:
+        varies = [self.tiling.varies(access, axis) for axis in range(self.tiling.rank)]
+        return kir.Box(
+            self.tensors[access.name],
+            tuple(self._origin(axis) if v else 0 for axis, v in enumerate(varies)),
+            self.tiling.tma_shape(access),
+            tuple(self.extents[axis] if v else 1 for axis, v in enumerate(varies)),
+        )
+
+    def _position(self, tv: TensorView, axis: int) -> tuple[int, Expr] | None:
+        """Return the kernel's axis and first coordinate of a loop axis, for `iota`."""
+        found = next((n for n, g in enumerate(self.tiling.groups) if axis in g), None)
+        if found is not None and self.tiling.split:
+            raise ScheduleError(
+                f"PointwiseParams(tile={self.params.tile}): {tv} = iota needs its axis unsplit; "
+                f"use tile=(1, {self.params.tile[1]})"
+            )
+        return None if found is None else (found, self._origin(found))
+
+    def _width(self, access: Access) -> int:
+        """Elements per access: neighbours in memory, aligned, 16 bytes at most."""
+        if not self.tiling.unit(access, self.tiling.rank - 1):
+            return 1
+        aligned = self.tensors[access.name].aligned
+        return min(self.params.vector, aligned, 16 // access.tv.dtype.nbytes)
+
+    def _moved_by_tma(
+        self, accesses: tuple[Access, ...], mechanism: str, option: str
+    ) -> frozenset[str]:
+        if mechanism != "tma" or not accesses:
+            return frozenset()
+        why: dict[str, str] = {}
+        for access in accesses:
+            reason = self.tiling.tma_refusal(access)
+            if reason is None and access.name not in self.shapes.tma:
+                rows = "address or strides" if option == "load" else "address, strides or rows"
+                reason = f"{rows} of {access.tv} are not multiples of 16 bytes"
+            if reason is not None:
+                why[access.name] = reason
+        able = frozenset(access.name for access in accesses) - why.keys()
+        if not able:
+            raise ScheduleError(
+                f'PointwiseParams({option}="tma"): TMA can move no tensor of {self.name}: '
+                f'{"; ".join(why.values())}; use {option}="direct"'
+            )
+        full = {a.name for a in accesses if self.tiling.tma_shape(a) == self.tiling.tile}
+        return able & full if able & full else able
+
+    def _buffer(self, access: Access) -> kir.Buffer:
+        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
+        shape = self.tiling.tma_shape(access)
+        buffer = kir.Buffer(f"S_{access.name}", access.tv.dtype, shape, 1, offset)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _load(self, access: Access, *, tma: bool) -> None:
+        frag = self.math.fragment(f"r_{access.name}", access.tv.dtype)
+        width = self._width(access)
+        if tma:
+            slot = kir.Slot(self._buffer(access), 0)
+            self.copies.append(kir.Copy(slot, self._box(access), kir.Engine.TMA))
+            width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
+            self.math.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
+        else:
+            self.math.math.append(kir.Load(frag, self._box(access), width))
+        self.math.done[(access.tv, access.coords)] = frag
+
+    def _stores(self, results: list[kir.Fragment]) -> list[kir.Stmt]:
+        writes = self.tiling.domain.writes
+        by_tma = self._moved_by_tma(writes, self.params.store, "store")
+        stores: list[kir.Stmt] = []
+        copies: list[kir.Stmt] = []
+        for access, frag in zip(writes, results, strict=True):
+            if access.name not in by_tma:
+                stores.append(kir.Store(self._box(access), frag, self._width(access)))
+                continue
+            slot = kir.Slot(self._buffer(access), 0)
+            width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
+            stores.append(kir.Store(slot, frag, width))
+            copies.append(kir.Copy(self._box(access), replace(slot), kir.Engine.TMA))
+        return stores + copies

@@ -1,0 +1,1 @@
+"""Kernel -> Kernel: every sync is derived here, from what the statements read and write."""

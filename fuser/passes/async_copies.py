@@ -1,0 +1,306 @@
+"""Passes: how the end of every asynchronous copy is observed, by what the statements touch.
+
+`observe_copies` (RAW of loads), `drain_stores` (groups of stores), `fence_proxies` (ordinary writes
+that an engine reads).  Handing slots back is left to `free_slots`, joining to `sync`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from math import prod
+
+from fuser.expr import Expr, eq
+from fuser.kernel import ir as kir
+from fuser.passes.effects import by_engine, drains, fills, reads, writes
+from fuser.passes.rings import Body, Place, each_body, each_loop, wait_turn
+
+
+def _grouped(
+    body: Body, member: Callable[[kir.Stmt], kir.Slot | None]
+) -> Iterator[tuple[bool, Body]]:
+    """Split a body into runs of neighbours for which `member` answers, and what lies between."""
+    for inside, run in groupby(body, key=lambda stmt: member(stmt) is not None):
+        yield inside, tuple(run)
+
+
+def _names(run: Body, member: Callable[[kir.Stmt], kir.Slot | None]) -> frozenset[str]:
+    return frozenset(slot.buffer.name for stmt in run if (slot := member(stmt)))
+
+
+def _one_thread(body: Body, place: Place) -> Body:
+    return body if place.elected else (kir.Elect(kir.Per.ROLE, body),)
+
+
+# --- RAW of loads -------------------------------------------------------------------------------
+
+
+def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
+    """Give every copy from global memory a barrier, and its readers a wait.
+
+    Copies issued together share one barrier per slot.  By TMA: one arrival that expects the summed
+    bytes, then the loads, by one thread; CTA 0 of a cluster loads what is shared for all, and the
+    bytes count on each one's own barrier.  By cp.async, in a role of its own: the copies, then an
+    arrival of each thread that counts when its copies have landed; without roles there is no
+    barrier, and groups tell the end (`group_copies`).  Readers wait before their first read:
+    iteration `i` fills its slot for the `i // slots`-th time, so its phase has parity
+    `(i // slots) % 2`.
+
+    Source: PTX ISA, "mbarrier", phase completion; boxes count in full even out of bounds;
+    "cp.async.mbarrier.arrive.noinc".
+    """
+    slots = {b.name: b.slots for b in kernel.buffers}
+    full: dict[str, kir.MBarrier] = {}
+    numbers = iter(range(len(slots)))
+    for names, arrivals in sorted(_runs(kernel), key=lambda run: sorted(run[0])):
+        n = next(numbers)
+        barrier = kir.MBarrier(f"full{n}" if n else "full", arrivals, slots[min(names)])
+        full.update(dict.fromkeys(names, barrier))
+
+    def rule(body: Body, place: Place) -> Body:
+        out: list[kir.Stmt] = []
+        waited: set[kir.MBarrier] = set()
+        for copies, run in _grouped(body, fills):
+            if copies:
+                out.extend(_issued(run, full, place, kernel.cluster))
+                continue
+            for stmt in run:
+                out.extend(_waits(stmt, full, waited, place.position))
+                out.append(stmt)
+        return tuple(out)
+
+    body = each_body(kernel.body, rule, Place())
+    return replace(kernel, body=body, barriers=tuple(dict.fromkeys(full.values())))
+
+
+def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
+    """Return the buffers that are filled together through a barrier, and its arrivals."""
+    found: set[tuple[frozenset[str], int]] = set()
+
+    def rule(body: Body, place: Place) -> Body:
+        for copies, run in _grouped(body, fills):
+            names = _names(run, fills)
+            if copies and not _by_cp_async(run):
+                found.add((names, 1))
+            elif copies and place.role is not None:
+                found.add((names, place.role.warps * kir.WARP))
+        return body
+
+    each_body(kernel.body, rule, Place())
+    return found
+
+
+def _by_cp_async(run: Body) -> bool:
+    return all(isinstance(s, kir.Copy) and s.engine is kir.Engine.CP_ASYNC for s in run)
+
+
+def _issued(run: Body, full: dict[str, kir.MBarrier], place: Place, ctas: int) -> Body:
+    if _by_cp_async(run):
+        return _by_threads(run, full)
+    loads: list[kir.Stmt] = []
+    for_all: list[kir.Stmt] = []
+    nbytes = 0
+    for stmt in run:
+        match stmt:
+            case kir.Copy(kir.Slot(buffer, index) as dst, kir.Box(shape=shape) as src):
+                barrier, slot = full[buffer.name], index
+                load = kir.TmaLoad(dst, src, barrier, index)
+                if stmt.shared:
+                    for_all.append(replace(load, multicast=(1 << ctas) - 1))
+                else:
+                    loads.append(load)
+                nbytes += prod(shape) * buffer.dtype.nbytes
+            case _:
+                raise AssertionError("a run holds copies into slots only")
+    if for_all:
+        loads.append(kir.IfThenElse(eq(kir.RANK, 0), tuple(for_all)))
+    expect = kir.MBarrierArriveExpectTx(barrier, slot, nbytes)
+    return _one_thread((expect, *loads), place)
+
+
+def _by_threads(run: Body, full: dict[str, kir.MBarrier]) -> Body:
+    copies: list[kir.Stmt] = []
+    arrive: Body = ()
+    for stmt in run:
+        match stmt:
+            case kir.Copy(kir.Slot() as dst, kir.Box() as src, _, kir.Layout() as layout, width):
+                copies.append(kir.CpAsync(dst, src, layout, width))
+                if dst.buffer.name in full:
+                    barrier = full[dst.buffer.name]
+                    arrive = (kir.CpAsyncMBarrierArrive(barrier, dst.index, noinc=True),)
+            case _:
+                raise AssertionError("a copy by threads says who copies what")
+    return (*copies, *arrive)
+
+
+def group_copies(kernel: kir.Kernel) -> kir.Kernel:
+    """Commit copies by cp.async that no barrier tells of, and await what is to be read.
+
+    Every turn commits a group, with or without copies in it, so that counting groups is counting
+    turns.  Where copies run `prefetch` turns ahead, all but the latest `prefetch - 1` groups are
+    awaited before the next copies are issued; else all are, behind the copies.
+    """
+    observed = any(isinstance(stmt, kir.CpAsyncMBarrierArrive) for stmt in kernel.walk())
+    if observed or not any(isinstance(stmt, kir.CpAsync) for stmt in kernel.walk()):
+        return kernel
+
+    def rule(body: Body, loop: kir.ForLoop) -> Body:
+        last = max((n for n, stmt in enumerate(body) if _copies(stmt)), default=None)
+        if last is None or any(_commits_copies(stmt) for stmt in body):
+            return body
+        commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
+        issued = (*body[: last + 1], commit)
+        if loop.circular is None:  # the loop that runs ahead
+            return (*issued, *body[last + 1 :])
+        ahead = loop.circular.prefetch
+        wait = kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, max(ahead - 1, 0))
+        if ahead:
+            return (wait, *issued, *body[last + 1 :])
+        return (*issued, wait, *body[last + 1 :])
+
+    return replace(kernel, body=each_loop(kernel.body, rule))
+
+
+def _copies(stmt: kir.Stmt) -> bool:
+    return any(isinstance(inner, kir.CpAsync) for inner in kir.walk((stmt,)))
+
+
+def _commits_copies(stmt: kir.Stmt) -> bool:
+    commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
+    return any(inner == commit for inner in kir.walk((stmt,)))
+
+
+def _waits(
+    stmt: kir.Stmt, full: dict[str, kir.MBarrier], waited: set[kir.MBarrier], position: Expr
+) -> Iterator[kir.Stmt]:
+    """Yield a wait for every barrier whose slots `stmt` is the first to read in its body."""
+    for slot in reads(stmt):
+        barrier = full.get(slot.buffer.name)
+        if barrier is not None and barrier not in waited:
+            waited.add(barrier)
+            yield wait_turn(barrier, slot.index, position, turn=0)
+
+
+# --- groups of stores ---------------------------------------------------------------------------
+
+
+def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
+    """Put copies to global memory into groups, and await their reads where slots are reused.
+
+    One thread issues neighbouring copies and commits them as one group.  The same thread awaits,
+    before slots are written again (not for the first time), that all but the latest `slots - 1`
+    groups have read their sources, and at the end that all have.  A kernel boundary orders the
+    writes; what another CTA reads in its turn is awaited in full before that turn is released.
+    """
+    released = {s.semaphore for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)}
+    handed_on = frozenset(kernel.workspaces if released else ())
+
+    def rule(body: Body, place: Place) -> Body:
+        staged = _names(body, drains)
+        out: list[kir.Stmt] = []
+        awaited = in_flight = False
+        groups = 0
+        for copies, run in _grouped(body, drains):
+            if copies:
+                groups += 1
+                group = (*map(_store, run), kir.AsyncCommit(kir.AsyncKind.BULK))
+                out.extend(_one_thread(group, place))
+                awaited = False
+                in_flight |= any(_written(stmt) in handed_on for stmt in run)
+                continue
+            for stmt in run:
+                if in_flight and _releases(stmt):
+                    out.extend(_one_thread((kir.AsyncAwait(kir.AsyncKind.BULK, 0),), place))
+                    in_flight = False
+                for slot in writes(stmt):
+                    if slot.buffer.name not in staged or awaited or by_engine(stmt):
+                        continue
+                    awaited = True
+                    if place.loop is not None or groups >= slot.buffer.slots:
+                        out.extend(_one_thread((_await(slot.buffer.slots - 1),), place))
+                out.append(stmt)
+        if in_flight:
+            out.extend(_one_thread((kir.AsyncAwait(kir.AsyncKind.BULK, 0),), place))
+        return tuple(out)
+
+    def ended(body: Body) -> Body:
+        if not any(_commits(stmt) for stmt in body if not isinstance(stmt, kir.Role)):
+            return body
+        return (*body, *_one_thread((_await(0),), Place()))
+
+    body = tuple(
+        replace(stmt, body=ended(stmt.body)) if isinstance(stmt, kir.Role) else stmt
+        for stmt in each_body(kernel.body, rule, Place())
+    )
+    return replace(kernel, body=ended(body))
+
+
+def _store(stmt: kir.Stmt) -> kir.Stmt:
+    match stmt:
+        case kir.Copy(kir.Box() as dst, kir.Slot() as src):
+            return kir.TmaReduce(dst, src) if stmt.reduce else kir.TmaStore(dst, src)
+        case _:
+            raise AssertionError("a run holds copies out of slots only")
+
+
+def _written(stmt: kir.Stmt) -> str:
+    """Name of the tensor that a copy out of a slot writes, else nothing."""
+    match stmt:
+        case kir.Copy(kir.Box() as box) | kir.TmaStore(box) | kir.TmaReduce(box):
+            return box.tensor.name
+        case _:
+            return ""
+
+
+def _releases(stmt: kir.Stmt) -> bool:
+    return any(isinstance(inner, kir.BlockSerializeRelease) for inner in kir.walk((stmt,)))
+
+
+def _await(keep: int) -> kir.AsyncAwait:
+    return kir.AsyncAwait(kir.AsyncKind.BULK, keep, read_only=True)
+
+
+def _commits(stmt: kir.Stmt) -> bool:
+    bulk = kir.AsyncCommit(kir.AsyncKind.BULK)
+    return any(inner == bulk for inner in kir.walk((stmt,)))
+
+
+# --- proxies ------------------------------------------------------------------------------------
+
+
+def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
+    """Fence what crosses proxies.
+
+    Ordinary writes of slots that an engine reads: by every writer, before that read.  What CTAs
+    did before in their turns with a workspace that an engine now reads or adds to: by the thread
+    that issues it, behind its wait.  (The first to write reads nothing, and none was before it.)
+
+    Source: PTX ISA, "Async proxy"; the writer fences before it signals.
+    """
+    turns = any(isinstance(stmt, kir.BlockSerializeWait) for stmt in kernel.walk())
+    handed_on = frozenset(kernel.workspaces if turns else ())
+    read_by_engine = {slot.buffer.name for s in kernel.walk() if by_engine(s) for slot in reads(s)}
+
+    def writing(stmt: kir.Stmt) -> bool:
+        return not by_engine(stmt) and any(w.buffer.name in read_by_engine for w in writes(stmt))
+
+    def reading(stmt: kir.Stmt) -> bool:
+        return any(by_engine(inner) and bool(reads(inner)) for inner in kir.walk((stmt,)))
+
+    def rule(body: Body, place: Place) -> Body:
+        del place
+        out: list[kir.Stmt] = []
+        fenced = False
+        for n, stmt in enumerate(body):
+            if isinstance(stmt, kir.TmaReduce) and _written(stmt) in handed_on and not fenced:
+                out.append(kir.FenceAsyncProxy(kir.Space.GLOBAL))
+                fenced = True
+            out.append(stmt)
+            if writing(stmt):
+                after = next((s for s in body[n + 1 :] if writing(s) or reading(s)), None)
+                if after is None or not writing(after):
+                    out.append(kir.FenceAsyncProxy(kir.Space.SHARED))
+        return tuple(out)
+
+    return replace(kernel, body=each_body(kernel.body, rule, Place()))

@@ -1,0 +1,189 @@
+"""Pass: rings of slots, so that copies of later tiles run while earlier ones are computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fuser.expr import Expr, Op, Var, substitute
+from fuser.kernel import ir as kir
+from fuser.passes.effects import drains, fills, reslot
+from fuser.passes.rings import placed
+
+STORE_SLOTS = 2
+"""Slots of a staging ring: one is filled while the copy engine reads the other."""
+
+Body = tuple[kir.Stmt, ...]
+
+
+def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
+    """Give the buffers of a requesting loop their slots, and load `prefetch` tiles ahead.
+
+    Turn `i` of a ring uses slot `i % slots`.  Turns are those of the loop, or, where it stands
+    inside another one (or CTAs that fill slots of others must know where it ended), counted by a
+    variable.
+    Without warp specialisation a first loop issues the copies of turns 0 .. prefetch-1 and turn `i`
+    issues those of turn `i + prefetch`.
+
+    Buffers that copies write out (staging) get two slots wherever a ring has more than one; where
+    one body writes several tiles out through one buffer, these take the slots in turn.
+    """
+    rings = _Rings(kernel)
+    body = rings.body(kernel.body, outer=None)
+    buffers = tuple(replace(b, slots=rings.slots.get(b.name, b.slots)) for b in kernel.buffers)
+    counters = tuple(kir.Let(position, 0) for position in rings.counters)
+    return placed(replace(kernel, body=(*counters, *body), buffers=buffers))
+
+
+@dataclass
+class _Rings:
+    """The walk over a kernel; collects slots of buffers and the counters of nested rings."""
+
+    kernel: kir.Kernel
+
+    def __post_init__(self) -> None:
+        self.slots: dict[str, int] = {}
+        self.shared = any(isinstance(s, kir.Copy) and s.shared for s in self.kernel.walk())
+        self.counters: list[Var] = []
+
+    def body(self, body: Body, outer: kir.ForLoop | None) -> Body:
+        """Return a body with the rings of its loops; `outer` is the loop that it is of."""
+        out: list[kir.Stmt] = []
+        for stmt in self._staged(body, outer):
+            if isinstance(stmt, kir.ForLoop):
+                out += self._loop(stmt, nested=outer is not None)
+            else:
+                out.append(stmt)
+        return tuple(out)
+
+    def _loop(self, loop: kir.ForLoop, *, nested: bool) -> list[kir.Stmt]:
+        loop = replace(loop, body=self.body(loop.body, loop))
+        filled = {slot.buffer.name for stmt in loop.body if (slot := fills(stmt))}
+        request = loop.circular
+        if request is None or not filled:
+            return [replace(loop, circular=None)]
+        position = self._position(loop, nested=nested)
+        by_name = {b.name: b for b in self.kernel.buffers if b.name in filled}
+        self.slots |= dict.fromkeys(filled, request.stages)
+        at = {n: kir.Slot(b, _mod(position, request.stages)) for n, b in by_name.items()}
+        body = tuple(reslot(stmt, at) for stmt in loop.body)
+        loop = replace(loop, body=body, circular=replace(request, position=position))
+        ahead = 0 if request.specialized else request.prefetch
+        out = _prefetched(loop, position, ahead)
+        if position == loop.index:
+            return out
+        return [*out[:-1], _counting(out[-1], position)]
+
+    def _position(self, loop: kir.ForLoop, *, nested: bool) -> Var:
+        if not nested and not self.shared:
+            return loop.index
+        position = Var(f"p{len(self.counters)}" if self.counters else "p")
+        self.counters.append(position)
+        return position
+
+    def _staged(self, body: Body, outer: kir.ForLoop | None) -> Body:
+        """Give the staging buffers of a body their slots."""
+        written: dict[str, list[kir.Buffer]] = {}
+        for stmt in body:
+            slot = drains(stmt)
+            if slot is not None:
+                written.setdefault(slot.buffer.name, []).append(slot.buffer)
+        if not written:
+            return body
+        turns = {name: len(buffers) for name, buffers in written.items()}
+        request = outer.circular if outer is not None else None
+        for name, many in turns.items():
+            slots = min(request.stages, STORE_SLOTS) if request else STORE_SLOTS
+            if many > 1 or outer is None:
+                slots = STORE_SLOTS if many % STORE_SLOTS == 0 else 1
+            self.slots[name] = slots
+        out = []
+        done = dict.fromkeys(turns, 0)
+        for stmt in body:
+            at = {
+                name: kir.Slot(
+                    written[name][0],
+                    done[name] % self.slots[name]
+                    if turns[name] > 1 or outer is None
+                    else _mod(outer.index, self.slots[name]),
+                )
+                for name in turns
+            }
+            out.append(reslot(stmt, at))
+            slot = drains(stmt)
+            if slot is not None:
+                done[slot.buffer.name] += 1
+        return tuple(out)
+
+
+def _mod(position: Expr, slots: int) -> Expr:
+    return position % slots if isinstance(position, Var | Op) else 0
+
+
+def _counting(loop: kir.Stmt, position: Var) -> kir.Stmt:
+    assert isinstance(loop, kir.ForLoop), "the last of a ring's loops is the main one"
+    return replace(loop, body=(*loop.body, kir.Assign(position, position + 1)))
+
+
+def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
+    """Split the copies off: some before the loop, the rest `ahead` turns early."""
+    if ahead == 0:
+        return [loop]
+    early = Var("j")
+    copies = [stmt for stmt in loop.body if fills(stmt)]
+    rest = tuple(stmt for stmt in loop.body if not fills(stmt))
+    lets = [stmt for stmt in loop.body if isinstance(stmt, kir.Let)]
+    index = loop.index
+    shifts = [
+        (early, "_j", {index: early} | ({position: position + early} if position != index else {})),
+        (index + ahead, "_next", {index: index + ahead, position: position + ahead}),
+    ]
+    parts = [
+        kir.IfThenElse(turn < loop.stop, _shifted(lets, copies, values, suffix))
+        for turn, suffix, values in shifts
+    ]
+    return [kir.ForLoop(early, ahead, (parts[0],)), replace(loop, body=(parts[1], *rest))]
+
+
+def _shifted(
+    lets: list[kir.Let], copies: list[kir.Stmt], values: dict[Var, Expr], suffix: str
+) -> Body:
+    """Return the copies of another turn, with names of their own for what they use."""
+    out: list[kir.Stmt] = []
+    for let in lets:
+        renamed = Var(let.var.name + suffix)
+        out.append(kir.Let(renamed, substitute(let.value, values)))
+        values = values | {let.var: renamed}
+    out.extend(_substituted(copy, values) for copy in copies)
+    return tuple(out)
+
+
+def _substituted(stmt: kir.Stmt, values: dict[Var, Expr]) -> kir.Stmt:
+    match stmt:
+        case kir.Copy(kir.Slot(buffer, index), kir.Box(_, origin) as box):
+            return replace(
+                stmt,
+                dst=kir.Slot(buffer, substitute(index, values)),
+                src=replace(box, origin=tuple(substitute(o, values) for o in origin)),
+            )
+        case _:
+            return stmt
+
+
+def forget_requests(kernel: kir.Kernel) -> kir.Kernel:
+    """Drop what the schedule asked for: a finished kernel states facts only."""
+
+    def rule(body: Body) -> Body:
+        out: list[kir.Stmt] = []
+        for stmt in body:
+            match stmt:
+                case kir.ForLoop(_, _, inner):
+                    out.append(replace(stmt, body=rule(inner), circular=None))
+                case kir.Role() | kir.Elect() | kir.ElectLast():
+                    out.append(replace(stmt, body=rule(stmt.body)))
+                case kir.IfThenElse(_, then, orelse):
+                    out.append(replace(stmt, then=rule(then), orelse=rule(orelse)))
+                case _:
+                    out.append(stmt)
+        return tuple(out)
+
+    return replace(kernel, body=rule(kernel.body))

@@ -1,0 +1,133 @@
+"""What a statement does to shared memory, as the passes see it (judges have eyes of their own)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuser.kernel import ir as kir
+
+
+def reads(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
+    """Slots that a statement itself reads: by ordinary loads or by the copy engine."""
+    match stmt:
+        case kir.Load(_, kir.Slot() as slot):
+            return (slot,)
+        case kir.Copy(kir.Box(), kir.Slot() as slot):
+            return (slot,)
+        case kir.TmaStore(_, slot) | kir.TmaReduce(_, slot):
+            return (slot,)
+        case kir.Wgmma(_, a):
+            return (a, *stmt.columns) if isinstance(a, kir.Slot) else stmt.columns
+        case _:
+            return ()
+
+
+def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
+    """Slots that a statement itself writes: by ordinary stores or by the copy engine."""
+    match stmt:
+        case kir.Store(kir.Slot() as slot):
+            return (slot,)
+        case kir.Copy(kir.Slot() as slot) | kir.TmaLoad(slot) | kir.CpAsync(slot):
+            return (slot,)
+        case _:
+            return ()
+
+
+def touches(stmt: kir.Stmt) -> frozenset[str]:
+    """Names of global tensors that threads themselves read or write."""
+    match stmt:
+        case (
+            kir.Load(_, kir.Box() as box)
+            | kir.Store(kir.Box() as box)
+            | kir.AtomicAdd(kir.Box() as box)
+        ):
+            return frozenset({box.tensor.name})
+        case _:
+            return frozenset()
+
+
+def by_engine(stmt: kir.Stmt) -> bool:
+    """Tell whether an asynchronous engine moves the bytes, at some later time."""
+    engines = kir.Copy | kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync | kir.Wgmma
+    return isinstance(stmt, engines)
+
+
+def fills(stmt: kir.Stmt) -> kir.Slot | None:
+    """Return the slot that a copy not yet synchronised fills from global memory."""
+    match stmt:
+        case kir.Copy(kir.Slot() as slot):
+            return slot
+        case _:
+            return None
+
+
+def drains(stmt: kir.Stmt) -> kir.Slot | None:
+    """Return the slot that a copy not yet synchronised writes out to global memory."""
+    match stmt:
+        case kir.Copy(kir.Box(), kir.Slot() as slot):
+            return slot
+        case _:
+            return None
+
+
+def accumulates(stmt: kir.Stmt) -> str:
+    """Name of the fragment that tensor cores will write at some later time, else nothing."""
+    return stmt.acc.name if isinstance(stmt, kir.Wgmma) else ""
+
+
+def fragments(stmt: kir.Stmt) -> frozenset[str]:
+    """Names of the fragments that a statement reads or writes at once, by its threads."""
+    match stmt:
+        case kir.Load(dst) | kir.Coordinate(dst):
+            return frozenset({dst.name})
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            return frozenset({src.name})
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+            return frozenset({dst.name, src.name})
+        case kir.GridSum(acc):
+            return frozenset({acc.name})
+        case kir.Compute(dst, _, args):
+            return frozenset({dst.name, *(a.name for a in args if isinstance(a, kir.Fragment))})
+        case kir.Mma(acc, a, b):
+            return frozenset({acc.name, a.name, b.name})
+        case _:
+            return frozenset()
+
+
+def reslot(stmt: kir.Stmt, new: dict[str, kir.Slot]) -> kir.Stmt:
+    """Return the statement with the slots of the named buffers replaced."""
+    return moved(stmt, lambda slot: new.get(slot.buffer.name, slot))
+
+
+def rebuffer(stmt: kir.Stmt, new: dict[str, kir.Buffer]) -> kir.Stmt:
+    """Return the statement with the named buffers replaced by others; slots keep their index."""
+
+    def named(slot: kir.Slot) -> kir.Slot:
+        buffer = new.get(slot.buffer.name, slot.buffer)
+        return slot if buffer == slot.buffer else replace(slot, buffer=buffer)
+
+    return moved(stmt, named)
+
+
+def moved(stmt: kir.Stmt, move: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
+    """Return the statement with each of its slots replaced by what `move` makes of it."""
+
+    def ref(it: kir.Box | kir.Slot) -> kir.Box | kir.Slot:
+        return move(it) if isinstance(it, kir.Slot) else it
+
+    match stmt:
+        case kir.Copy(dst, src):
+            return replace(stmt, dst=ref(dst), src=ref(src))
+        case kir.Load(_, src):
+            return replace(stmt, src=ref(src))
+        case kir.Store(dst):
+            return replace(stmt, dst=ref(dst))
+        case kir.GridSum() if stmt.staged is not None:
+            return replace(stmt, staged=move(stmt.staged))
+        case kir.Wgmma(_, a):
+            first = move(a) if isinstance(a, kir.Slot) else a
+            b, *beside = map(move, stmt.columns)
+            return replace(stmt, a=first, b=b, beside=tuple(slot.buffer for slot in beside))
+        case _:
+            return stmt

@@ -1,0 +1,192 @@
+"""Passes: CTAs that share a tile of a result add up their sums, in turns or each some of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from fuser.expr import Expr, eq
+from fuser.kernel import ir as kir
+from fuser.lower.split_k import loaded
+from fuser.passes.rings import Body, Place, each_body
+
+STRIP = 16
+"""Rows of an accumulator that a warp holds together; see `Layout`."""
+
+
+def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
+    """Write out what CTAs do that meet: whose turn it is adds its sums to those before it.
+
+    The first CTA of a tile reads nothing.  The last one writes no sums, but does all that stands
+    behind the meeting; the others do none of it.  Nobody waits for a turn behind the last one, so
+    it leaves the semaphore at 0 for the next launch at once.
+    """
+    return replace(kernel, body=each_body(kernel.body, _taken, Place()))
+
+
+def _taken(body: Body, place: Place) -> Body:
+    del place
+    first = next((n for n, s in enumerate(body) if isinstance(s, kir.GridSum)), None)
+    if first is None:
+        return body
+    meeting = [stmt for stmt in body if isinstance(stmt, kir.GridSum)]
+    rest = tuple(stmt for stmt in body[first:] if not isinstance(stmt, kir.GridSum))
+    slots = [slot for one in meeting if (slot := one.staged) is not None]
+    turns = _by_tma(meeting, slots, rest) if slots else _by_threads(meeting, rest)
+    return *body[:first], *turns
+
+
+def _by_threads(meeting: list[kir.GridSum], rest: Body) -> Body:
+    """Load the sums so far, add, and store them again: registers of accumulators as they are."""
+    last, wait, reset, release = _turn(meeting[0])
+    held = [_in_rounds(one) for one in meeting]
+    pairs = [(one, other) for one, other in zip(meeting, held, strict=True) if one != other]
+    there = tuple(kir.Slice(other.acc, one.acc, 0) for one, other in pairs)
+    back = tuple(kir.Slice(one.acc, other.acc, 0) for one, other in pairs)
+    stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in held)
+    ends = kir.IfThenElse(last, (*back, *rest), (*stored, release))
+    return wait, reset, *there, _added(held), ends
+
+
+def _in_rounds(one: kir.GridSum) -> kir.GridSum:
+    """Return the same with accumulators under the positions of vectors of 16 bytes, where it goes.
+
+    A lane has neighbours of 8 bytes, next to those of 3 others; so it has 16 bytes, next to those
+    of all its warp.  Sums are added up element by element, wherever they lie in a workspace.
+    """
+    layout, dtype = one.acc.layout, one.workspace.tensor.dtype
+    strip = STRIP * (layout.threads // kir.WARP)
+    if layout.deal is not kir.Deal.STRIPS or layout.shape[-2] % strip:
+        return one
+    each = prod(layout.shape) // layout.threads
+    # Strips have 4 registers for every 8 columns: 8 of 16 bits are 16 bytes, but may not divide.
+    vector = min(16 // dtype.nbytes, each & -each)
+    rounds = kir.Layout(layout.shape, vector, layout.threads)
+    return replace(one, acc=kir.Fragment(f"{one.acc.name}_rounds", one.acc.dtype, rounds))
+
+
+def _by_tma(meeting: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Body:
+    """Stage sums in shared memory; the first CTA stores them, the others add to what there is.
+
+    Where all columns of a tile have a slot, they are staged before the turn has come, so that the
+    engine is all that those wait for who come after.
+    """
+    one = meeting[0]
+    last, wait, reset, release = _turn(one)
+
+    def parts() -> list[tuple[Body, kir.Copy]]:
+        both = zip(meeting, slots, strict=True)
+        return [part for asked, slot in both for part in _parts(asked, slot)]
+
+    ahead = all(
+        asked.acc.layout.shape[-1] <= slot.buffer.slots * slot.buffer.shape[-1]
+        for asked, slot in zip(meeting, slots, strict=True)
+    )
+
+    def copied(*, reduce: bool) -> Body:
+        return tuple(
+            stmt
+            for stores, copy in parts()
+            for stmt in (*(() if ahead else stores), replace(copy, reduce=reduce))
+        )
+
+    begun = kir.IfThenElse(eq(one.turn, 0), copied(reduce=False), copied(reduce=True))
+    before: Body = ()
+    if ahead:
+        staged = tuple(stmt for stores, _ in parts() for stmt in stores)
+        before = (kir.IfThenElse(one.turn + 1 < one.turns, staged),)
+    return (
+        *before,
+        wait,
+        reset,
+        kir.IfThenElse(last, (_added(meeting), *rest), (begun, release)),
+    )
+
+
+def _turn(one: kir.GridSum) -> tuple[Expr, kir.Stmt, kir.Stmt, kir.Stmt]:
+    """Return whether it is the last turn, the wait for one's own, the reset, and the release."""
+    last = eq(one.turn + 1, one.turns)
+    reset, following = (
+        kir.BlockSerializeRelease(one.semaphore, one.index, turn) for turn in (0, one.turn + 1)
+    )
+    return (
+        last,
+        kir.BlockSerializeWait(one.semaphore, one.index, one.turn),
+        kir.IfThenElse(last, (kir.Elect(kir.Per.ROLE, (reset,)),)),
+        kir.Elect(kir.Per.ROLE, (following,)),
+    )
+
+
+def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
+    """Return what puts columns into a slot, and the copy out of it, for all columns in turn."""
+    acc, box = asked.acc, asked.workspace
+    buffer, columns = staged.buffer, staged.buffer.shape[-1]
+    out: list[tuple[Body, kir.Copy]] = []
+    for n, column in enumerate(range(0, acc.layout.shape[-1], columns)):
+        slot = kir.Slot(buffer, n % buffer.slots)
+        part = acc
+        cut: Body = ()
+        if columns != acc.layout.shape[-1]:
+            layout = replace(acc.layout, shape=buffer.shape)
+            part = kir.Fragment(f"{acc.name}_staged", acc.dtype, layout)
+            cut = (kir.Slice(part, acc, column),)
+        *origin, left = box.origin
+        target = replace(box, origin=(*origin, left + column), shape=buffer.shape)
+        matrix = buffer.dtype.nbytes == 2
+        width = 2 if part.layout.deal is kir.Deal.STRIPS else _width(asked)
+        staging = kir.Store(slot, part, width, matrix=matrix)
+        out.append(((*cut, staging), kir.Copy(target, slot, kir.Engine.TMA)))
+    return out
+
+
+def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
+    """Add the sums of the CTAs before, if there are any."""
+    out: list[kir.Stmt] = []
+    for one in meeting:
+        sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)
+        out += loaded(sofar, one.workspace, _width(one))
+        out.append(kir.Compute(one.acc, one.op, (one.acc, sofar)))
+    return kir.IfThenElse(meeting[0].turn >= 1, tuple(out))
+
+
+def _width(asked: kir.GridSum) -> int:
+    """Elements per access: what a thread has of them next to each other, aligned."""
+    layout = asked.acc.layout
+    return 1 if layout.folded > 1 else min(layout.vector, asked.workspace.tensor.aligned)
+
+
+def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
+    """Let CTAs meet that read what others have stored in a workspace, before the first such read.
+
+    Where one of them is to read alone, that is the last to come; it does all the rest.  One meeting
+    does for all workspaces that are stored before it.
+    """
+    return replace(kernel, body=each_body(kernel.body, _met, Place()))
+
+
+def _met(body: Body, place: Place) -> Body:
+    del place
+    asked = [stmt for stmt in body if isinstance(stmt, kir.GridShare)]
+    open_: set[str] = set()
+    out: list[kir.Stmt] = []
+    for at, stmt in enumerate(body):
+        if isinstance(stmt, kir.GridShare):
+            open_.add(stmt.workspace)
+            continue
+        if any(_reads(inner) in open_ for inner in kir.walk((stmt,))):
+            where = asked[0].semaphore, asked[0].index, asked[0].ctas
+            if asked[0].alone:
+                return *out, kir.ElectLast(*where, body[at:])
+            out.append(kir.GridSync(*where))
+            open_ = set()
+        out.append(stmt)
+    return tuple(out)
+
+
+def _reads(stmt: kir.Stmt) -> str:
+    """Name of the tensor that threads read by a statement, else nothing."""
+    match stmt:
+        case kir.Load(_, kir.Box() as box):
+            return box.tensor.name
+        case _:
+            return ""

@@ -1,0 +1,237 @@
+"""Passes: barriers come to life, and threads are joined where one relies on what another did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fuser.kernel import ir as kir
+from fuser.passes.effects import by_engine, reads, touches, writes
+
+Body = tuple[kir.Stmt, ...]
+
+
+def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
+    """Initialise every mbarrier at the start, by one thread, and fence the initialisation.
+
+    CTAs of a cluster meet after it where they arrive at each other's barriers; and they meet at the
+    end: none may leave while another still reaches into its shared memory.
+    """
+    begin: Body = ()
+    end: Body = ()
+    if kernel.barriers:
+        inits: list[kir.Stmt] = [kir.MBarrierInit(b) for b in kernel.barriers]
+        inits.append(kir.FenceMBarrierInit())
+        begin = (kir.Elect(kir.Per.ROLE, tuple(inits)),)
+    signalled = any(_signals_peers(stmt) for stmt in kernel.walk())
+    if signalled:
+        begin = (*begin, *_meeting())
+    if signalled or any(slot.cta is not None for s in kernel.walk() for slot in reads(s)):
+        end = _meeting()
+    return replace(kernel, body=(*begin, *kernel.body, *end))
+
+
+def _meeting() -> Body:
+    """Join all threads of the cluster; every statement is an object of its own."""
+    return kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait()
+
+
+def _signals_peers(stmt: kir.Stmt) -> bool:
+    """Tell whether a statement reaches the barriers of other CTAs."""
+    match stmt:
+        case kir.TmaLoad():
+            return stmt.multicast is not None
+        case kir.MBarrierArrive():
+            return stmt.cta is not None
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What threads have done since they last joined, that another thread may have to know.
+
+    Attributes
+    ----------
+    fresh : names of barriers that one thread initialised
+    written : buffers written by ordinary stores of many threads
+    read : buffers read by ordinary loads of many threads
+    awaited : buffers that the engine has finished reading, as one thread knows
+    copied : buffers that cp.async of many threads may still be filling; joining changes nothing
+    met : workspaces, which other CTAs use in their turns, that many threads read or wrote
+    """
+
+    fresh: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    awaited: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
+    met: frozenset[str] = frozenset()
+
+    def joined(self) -> Open:
+        """Return what is still open after the threads have joined."""
+        return Open(copied=self.copied)
+
+    def __or__(self, other: Open) -> Open:
+        return Open(
+            self.fresh | other.fresh,
+            self.written | other.written,
+            self.read | other.read,
+            self.awaited | other.awaited,
+            self.copied | other.copied,
+            self.met | other.met,
+        )
+
+
+def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
+    """Join the threads of a role wherever one relies on what others did since they last joined.
+
+    - a use of a barrier after its initialisation by one thread;
+    - a read of a slot (by an engine too) after ordinary writes by many threads;
+    - a refill of a slot, issued in the same role, after ordinary reads by many threads;
+    - ordinary writes of a slot by many threads after one thread has awaited the engine's reads, or
+      after ordinary reads by many;
+    - a read of a slot that cp.async of many threads filled, after each has awaited its own;
+    - the release of a turn, after ordinary reads and writes of workspaces by many threads.
+
+    Waits for turns and meetings of CTAs join the threads themselves, by the barrier of their role.
+
+    Loops are walked until the state at their entry is stable, so what the previous iteration left
+    open counts.  The join stands before the statement that needs it, outside of any `Elect`.
+    """
+    drained = frozenset(
+        slot.buffer.name for s in kernel.walk() if isinstance(s, kir.TmaStore) for slot in reads(s)
+    )
+    out: list[kir.Stmt] = []
+    state = Open()
+    number = 0
+    workspaces = frozenset(kernel.workspaces)
+    everyone = _Joiner(drained, workspaces, 0, kernel.threads)
+    for stmt in kernel.body:
+        if not isinstance(stmt, kir.Role):
+            body, state = everyone.walk((stmt,), state)
+            out.extend(body)
+            continue
+        if state != Open():
+            out.append(kir.BlockSync(0, kernel.threads))
+            state = Open()
+        number += 1
+        role = _Joiner(drained, workspaces, number, stmt.warps * kir.WARP)
+        inner, _ = role.walk(stmt.body, Open())
+        out.append(replace(stmt, body=inner))
+    return replace(kernel, body=tuple(out))
+
+
+@dataclass(frozen=True, slots=True)
+class _Joiner:
+    drained: frozenset[str]
+    workspaces: frozenset[str]
+    barrier: int
+    threads: int
+
+    def walk(self, body: Body, state: Open) -> tuple[Body, Open]:
+        out: list[kir.Stmt] = []
+        for stmt in body:
+            match stmt:
+                case kir.BlockSerializeWait() | kir.GridSync():
+                    state = self._after(stmt, state, alone=False)
+                    out.append(replace(stmt, barrier=self.barrier))
+                case kir.ElectLast():
+                    inner, after = self.walk(stmt.body, state.joined())
+                    out.append(replace(stmt, body=inner, barrier=self.barrier))
+                    state = state.joined() | after
+                case kir.ForLoop(_, _, inner):
+                    new, after = self._loop(inner, state)
+                    alone, after_alone = self._loop(inner, state.joined())
+                    if _joins(new) > _joins(alone):
+                        out.append(kir.BlockSync(self.barrier, self.threads))  # once, not per turn
+                        new, after = alone, after_alone
+                    state = after
+                    out.append(replace(stmt, body=new))
+                case kir.IfThenElse(_, then, orelse):
+                    if state.written and any(self._needs(s, state) for s in kir.walk((stmt,))):
+                        out.append(
+                            kir.BlockSync(self.barrier, self.threads)
+                        )  # for what follows too
+                        state = state.joined()
+                    then, after_then = self.walk(then, state)
+                    orelse, after_else = self.walk(orelse, state)
+                    out.append(replace(stmt, then=then, orelse=orelse))
+                    state = after_then | after_else
+                case kir.Elect(_, inner):
+                    if any(self._needs(s, state) for s in kir.walk(inner)):
+                        out.append(kir.BlockSync(self.barrier, self.threads))
+                        state = state.joined()
+                    for s in kir.walk(inner):
+                        state = self._after(s, state, alone=True)
+                    out.append(stmt)
+                case _:
+                    if self._needs(stmt, state):
+                        out.append(kir.BlockSync(self.barrier, self.threads))
+                        state = state.joined()
+                    state = self._after(stmt, state, alone=False)
+                    out.append(stmt)
+        return tuple(out), state
+
+    def _loop(self, inner: Body, entry: Open) -> tuple[Body, Open]:
+        while True:
+            new, leave = self.walk(inner, entry)
+            if entry | leave == entry:
+                return new, entry
+            entry = entry | leave
+
+    @staticmethod
+    def _needs(stmt: kir.Stmt, state: Open) -> bool:
+        if _uses(stmt) in state.fresh or _touch(reads, stmt) & state.written:
+            return True
+        if isinstance(stmt, kir.BlockSerializeRelease):
+            return bool(state.met)
+        if by_engine(stmt):
+            return bool(_touch(writes, stmt) & (state.read | state.written))
+        return bool(_touch(writes, stmt) & (state.awaited | state.read))
+
+    def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
+        match stmt:
+            case kir.BlockSync() | kir.ClusterWait() | kir.BlockSerializeWait() | kir.GridSync():
+                return state.joined()
+            case kir.CpAsync():
+                return replace(state, copied=state.copied | _touch(writes, stmt))
+            case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, keep):
+                left = state.copied if keep else frozenset[str]()
+                return replace(state, written=state.written | state.copied, copied=left)
+            case kir.MBarrierInit(barrier):
+                return replace(state, fresh=state.fresh | {barrier.name})
+            case kir.AsyncAwait(kir.AsyncKind.BULK) if alone:
+                return replace(state, awaited=state.awaited | self.drained)
+            case kir.Wgmma():
+                return replace(state, read=state.read | _touch(reads, stmt))
+            case _ if by_engine(stmt):
+                return state
+            case _:
+                return replace(
+                    state,
+                    written=state.written | _touch(writes, stmt),
+                    read=state.read | _touch(reads, stmt),
+                    met=state.met | (touches(stmt) & self.workspaces),
+                )
+
+
+def _joins(body: Body) -> int:
+    return sum(isinstance(stmt, kir.BlockSync) for stmt in kir.walk(body))
+
+
+def _uses(stmt: kir.Stmt) -> str:
+    """Name of the barrier that a statement arrives at or waits for, else nothing."""
+    match stmt:
+        case (
+            kir.MBarrierArrive(barrier)
+            | kir.MBarrierArriveExpectTx(barrier)
+            | kir.MBarrierWaitParity(barrier)
+        ):
+            return barrier.name
+        case _:
+            return ""
+
+
+def _touch(slots: Callable[[kir.Stmt], tuple[kir.Slot, ...]], stmt: kir.Stmt) -> frozenset[str]:
+    return frozenset(slot.buffer.name for slot in slots(stmt))

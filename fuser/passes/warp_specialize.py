@@ -1,0 +1,164 @@
+"""Pass: a load role beside the computing warps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.arch import launch_registers
+from fuser.expr import Expr, Var, eq, substitute
+from fuser.kernel import ir as kir
+from fuser.passes.effects import drains, fills, moved
+from fuser.passes.rings import placed
+
+Body = tuple[kir.Stmt, ...]
+
+
+def warp_specialize(kernel: kir.Kernel) -> kir.Kernel:
+    """Split a kernel whose loops ask for it into a load role and one or two computing ones.
+
+    The load role issues the copies into rings, by one elected thread where TMA moves them;
+    everything else is done by the computing roles.  All walk the same turns, compute their own
+    tile numbers and count the positions of rings for themselves.  The split begins with the first
+    statement that holds an asking loop; what stands before it is done by all threads.
+    """
+    asked = [_request(stmt) for stmt in kernel.body]
+    first = next((n for n, request in enumerate(asked) if request is not None), None)
+    if first is None:
+        return kernel
+    request = next(r for r in asked if r is not None)
+    shared, split = kernel.body[:first], kernel.body[first:]
+    warps = kernel.threads // kir.WARP
+    roles = 2 if request.ping_pong else 1
+    loads = _loading(split)
+    if all(copy.engine is kir.Engine.TMA for copy in kir.walk(loads) if isinstance(copy, kir.Copy)):
+        loads = (kir.Elect(kir.Per.ROLE, loads),)
+    computing = _computing(split)
+    load = kir.Role("load", warps * roles, request.load_warps, loads)
+    if not request.ping_pong:
+        computes = [kir.Role("compute", 0, warps, computing)]
+        buffers = kernel.buffers
+    else:
+        computes, buffers = _ping_pong(kernel, computing)
+    threads = (warps * roles + request.load_warps) * kir.WARP
+    registers = 0
+    if request.registers is not None:
+        registers = launch_registers(threads)
+        few, many = request.registers
+        load = _with_registers(load, few, registers)
+        computes = [_with_registers(role, many, registers) for role in computes]
+    body = (*shared, load, *computes)
+    made = replace(kernel, body=body, buffers=buffers, threads=threads, registers=registers)
+    return placed(made)
+
+
+def _request(stmt: kir.Stmt) -> kir.WarpSpecialized | None:
+    """Return what a loop in `stmt` asks for, if one does."""
+    for inner in kir.walk((stmt,)):
+        request = inner.circular if isinstance(inner, kir.ForLoop) else None
+        if request is not None and request.specialized is not None:
+            return request.specialized
+    return None
+
+
+def _loading(body: Body) -> Body:
+    """Keep the copies into rings, and what their places depend on."""
+    out: list[kir.Stmt] = []
+    for stmt in body:
+        match stmt:
+            case kir.Let(var, value):
+                out.append(kir.Let(var, value))
+            case kir.Assign(var, value):
+                out.append(kir.Assign(var, value))
+            case kir.ForLoop(_, _, inner) if _fills(inner):
+                out.append(replace(stmt, body=_loading(inner)))
+            case kir.IfThenElse(_, then, orelse) if _fills((*then, *orelse)):
+                out.append(replace(stmt, then=_loading(then), orelse=_loading(orelse)))
+            case _ if fills(stmt):
+                out.append(stmt)
+            case _:
+                pass
+    return tuple(out)
+
+
+def _computing(body: Body) -> Body:
+    """Leave the copies into rings out."""
+    return kir.rewrite(body, lambda stmt: [] if fills(stmt) else None)
+
+
+def _fills(body: Body) -> bool:
+    return any(fills(stmt) for stmt in kir.walk(body))
+
+
+# --- two roles in turn --------------------------------------------------------------------------
+
+
+def _ping_pong(kernel: kir.Kernel, body: Body) -> tuple[list[kir.Role], tuple[kir.Buffer, ...]]:
+    """Let two roles take the turns of the outermost loop in turn; staging is each one's own."""
+    staging = {slot.buffer.name for stmt in kir.walk(body) if (slot := drains(stmt))}
+    warps = kernel.threads // kir.WARP
+    buffers = [b for b in kernel.buffers if b.name not in staging]
+    roles = []
+    for me in range(2):
+        own = {
+            b.name: replace(b, name=f"{b.name}_{me}") for b in kernel.buffers if b.name in staging
+        }
+        buffers += own.values()
+        mine = tuple(_turns(stmt, me, own) for stmt in body)
+        roles.append(kir.Role(f"compute{me}", me * warps, warps, mine))
+    return roles, tuple(buffers)
+
+
+def _turns(stmt: kir.Stmt, me: int, own: dict[str, kir.Buffer]) -> kir.Stmt:
+    """Guard the body of the outermost loop by whose turn it is; count on through the others'."""
+    if not isinstance(stmt, kir.ForLoop):
+        return _anew(stmt, own, None)
+    body = tuple(_anew(inner, own, stmt.index) for inner in stmt.body)
+    counted = [*_counted(stmt.body), *((at, 1) for at in _own_position(stmt))]
+    skipped = tuple(kir.Assign(place, place + turns) for place, turns in counted)
+    return replace(stmt, body=(kir.IfThenElse(eq(stmt.index % 2, me), body, skipped),))
+
+
+def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer], turn: Var | None) -> kir.Stmt:
+    """Return a statement of its own for each role, on buffers of its own.
+
+    Where these have several slots, a role takes them in its own turns: every other one.
+    """
+
+    def mine(slot: kir.Slot) -> kir.Slot:
+        if slot.buffer.name not in own:
+            return slot
+        index = slot.index if turn is None else substitute(slot.index, {turn: turn // 2})
+        return replace(slot, buffer=own[slot.buffer.name], index=index)
+
+    def each(body: Body) -> Body:
+        return tuple(_anew(inner, own, turn) for inner in body)
+
+    match stmt:
+        case kir.ForLoop(_, _, body) | kir.Role(_, _, _, body) | kir.Elect(_, body):
+            return replace(stmt, body=each(body))
+        case kir.IfThenElse(_, then, orelse):
+            return replace(stmt, then=each(then), orelse=each(orelse))
+        case _:
+            return replace(moved(stmt, mine))
+
+
+def _counted(body: Body) -> list[tuple[Var, Expr]]:
+    """Return the positions that loops in `body` count, and by how much in all."""
+    loops = (stmt for stmt in body if isinstance(stmt, kir.ForLoop))
+    return [(position, loop.stop) for loop in loops for position in _own_position(loop)]
+
+
+def _own_position(loop: kir.ForLoop) -> list[Var]:
+    """Return the position that a loop counts beside its index, if it does."""
+    position = loop.circular.position if loop.circular is not None else None
+    return [] if position is None or position == loop.index else [position]
+
+
+# --- registers ----------------------------------------------------------------------------------
+
+
+def _with_registers(role: kir.Role, registers: int, have: int) -> kir.Role:
+    if registers == have:
+        return role
+    change = kir.SetMaxNReg(registers, registers > have)
+    return replace(role, body=(change, *role.body))

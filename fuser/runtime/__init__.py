@@ -1,0 +1,1 @@
+"""From a call with tensors to a launch: classify, bind, compile, launch."""

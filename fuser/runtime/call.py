@@ -1,0 +1,215 @@
+"""What a call says about its tensors, and what a kernel sees of that: extents and strides.
+
+Needs neither torch nor a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from fuser.dtype import DType
+from fuser.errors import FusionError
+from fuser.fusion.ir import Fusion, Symbol, TensorView
+from fuser.pipeline import Loops
+from fuser.schedule.domain import Access, Domain
+from fuser.schedule.shape_class import Params
+
+ONE_ELEMENT = 16
+"""Stride of an axis of one element that no axis of the tensor is: any that suits TMA."""
+NO_ADDRESS = 0
+"""Address of a tensor that does not exist yet; allocators give multiples of 256 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a call says about one tensor; strides in elements, address in bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from the first element to the last, gaps between them included."""
+        if 0 in self.shape:
+            return 0
+        reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        return (reach + 1) * self.dtype.nbytes
+
+
+def extents_of(
+    fusion: Fusion, specs: Mapping[str, Spec], free: Mapping[str, int] | None = None
+) -> dict[Symbol, int]:
+    """Return the value of every symbol, after checking ranks, dtypes and equal extents.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What is called.
+    specs : mapping
+        Name of each input tensor -> what the call gives.
+    free : mapping, optional
+        Values of symbols that no input has (of `full`, `iota`, `expand`), by name.
+
+    Raises
+    ------
+    FusionError
+        Naming the tensor, the axis and both numbers.
+    """
+    values: dict[Symbol, int] = {Symbol(name): n for name, n in (free or {}).items()}
+    source: dict[Symbol, str] = dict.fromkeys(values, "the call")
+    for tv in fusion.inputs:
+        if not isinstance(tv, TensorView):
+            continue
+        spec = specs[tv.name]
+        if spec.dtype is not tv.dtype:
+            raise FusionError(
+                f"call({tv.name}): got {spec.dtype}, the fusion says {tv.dtype}; cast the tensor, "
+                f'or define it with dtype="{spec.dtype}"'
+            )
+        if len(spec.shape) != tv.rank:
+            raise FusionError(
+                f"call({tv.name}): got {len(spec.shape)} axes {spec.shape}, the fusion says "
+                f"{tv.rank}; reshape the tensor"
+            )
+        for axis, (domain, n) in enumerate(zip(tv.logical, spec.shape, strict=True)):
+            want = domain.extent
+            if isinstance(want, Symbol):
+                if values.setdefault(want, n) != n:
+                    raise FusionError(
+                        f"call({tv.name}): axis {axis} has {n} elements, but {want} is "
+                        f"{values[want]} as given by {source[want]}; make them equal"
+                    )
+                source.setdefault(want, f"{tv.name}")
+            elif want != n:
+                raise FusionError(
+                    f"call({tv.name}): axis {axis} has {n} elements, the fusion says {want}; "
+                    "define it with -1 to take any extent"
+                )
+    for tv in fusion.tensors:
+        for domain in tv.logical:
+            if isinstance(domain.extent, Symbol) and domain.extent not in values:
+                raise FusionError(
+                    f"call: no input has the extent {domain.extent} of {tv.name}; give it as "
+                    f"extents={{'{domain.extent}': ...}}"
+                )
+    return values
+
+
+def shape_of(tv: TensorView, values: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """Return the numbers of a tensor's shape."""
+    return tuple(
+        values[axis.extent] if isinstance(axis.extent, Symbol) else axis.extent
+        for axis in tv.logical
+    )
+
+
+def output_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
+    """Return the row-major spec in which an output is allocated."""
+    shape = shape_of(tv, values)
+    strides = tuple(prod(max(n, 1) for n in shape[axis + 1 :]) for axis in range(tv.rank))
+    return Spec(shape, strides, NO_ADDRESS, tv.dtype)
+
+
+def intermediate_spec(tv: TensorView, values: Mapping[Symbol, int]) -> Spec:
+    """Return the spec of an intermediate: without gaps, but rows in whole chunks of 16 bytes."""
+    shape = shape_of(tv, values)
+    chunk = 16 // tv.dtype.nbytes
+    strides = [0] * tv.rank
+    span = 1
+    for axis in sorted(range(tv.rank), key=lambda a: tv.stride_order[a]):
+        if not tv.contiguity[axis]:
+            span = -(-span // chunk) * chunk
+        strides[axis] = span
+        span *= max(shape[axis], 1)
+    return Spec(shape, tuple(strides), NO_ADDRESS, tv.dtype)
+
+
+def loops_of(domain: Domain, values: Mapping[Symbol, int]) -> list[int]:
+    """Return the extents of the loop axes of a domain."""
+    return [values[e] if isinstance(e, Symbol) else e for e in domain.extents]
+
+
+def with_parts(
+    kernels: Iterable[tuple[Domain, Params]], values: Mapping[Symbol, int]
+) -> dict[Symbol, int]:
+    """Return values of symbols, with those of the tiles by which kernels leave parts of results."""
+    out = dict(values)
+    for domain, schedule in kernels:
+        for access in domain.writes:
+            if access.tv.parts:
+                extent, walked = access.tv.logical[-1].extent, access.coords[-1]
+                assert isinstance(extent, Symbol), "parts have a symbol of their own"
+                assert walked is not None, "their axis is one of several elements"
+                out[extent] = -(-loops_of(domain, out)[walked] // schedule.tile[1])
+    return out
+
+
+def kernel_extents(tiles: Loops, schedule: Params, values: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """Return the extents of the axes of a kernel; a split axis has whole rows, or one."""
+    loops = loops_of(tiles.domain, values)
+    merged = [prod(loops[axis] for axis in group) for group in tiles.groups]
+    if not tiles.split:
+        return tuple(merged)
+    (total,) = merged
+    cols = schedule.tile[1]
+    if total % cols == 0:
+        return (total // cols, cols)
+    return (1, total)
+
+
+def strides_of(
+    tiles: Loops, access: Access, spec: Spec, extents: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return strides along the axes along which a tensor is seen; 0 where it does not vary."""
+    own = normalised(access.tv, spec)
+    if tiles.split:
+        if not tiles.varies(access, 1):
+            return (0, 0)
+        walked = access.axis_of(tiles.groups[0][-1])
+        inner = 1 if walked is None else own[walked]
+        return (_harmless(extents[0], inner * extents[1]), inner)
+    out = []
+    for axis in tiles.axes(access):
+        group = tiles.groups[axis]
+        walked = access.axis_of(group[-1]) if group else None
+        if not tiles.varies(access, axis):
+            out.append(0)
+        elif tiles.unit(access, axis):
+            out.append(1)
+        elif walked is None:
+            out.append(ONE_ELEMENT)
+        else:
+            out.append(_harmless(extents[axis], own[walked]))
+    return tuple(out)
+
+
+def _harmless(extent: int, stride: int) -> int:
+    """Round the stride of an axis that is never walked up to a multiple of 16 elements."""
+    return stride if extent > 1 else -(-stride // 16) * 16
+
+
+def normalised(tv: TensorView, spec: Spec) -> tuple[int, ...]:
+    """Return strides in which an axis of one element has the one that contiguity would give."""
+    out = list(spec.strides)
+    span = 1
+    order = sorted(range(tv.rank), key=lambda a: tv.stride_order[a])
+    for place, axis in enumerate(order):
+        if spec.shape[axis] <= 1:
+            slower = order[place + 1 :]
+            out[axis] = span if tv.contiguity[axis] else _implied(tv, spec, slower, span)
+        span = out[axis] * max(spec.shape[axis], 1)
+    return tuple(out)
+
+
+def _implied(tv: TensorView, spec: Spec, slower: list[int], span: int) -> int:
+    """Return the stride of an axis of one element, with a gap, that slower axes count by."""
+    for axis in slower:
+        if not tv.contiguity[axis]:
+            break
+        if spec.shape[axis] > 1:
+            return spec.strides[axis]
+    return span

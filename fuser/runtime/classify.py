@@ -1,0 +1,272 @@
+"""From the shapes and addresses of a call to its class: which kernels, compiled for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import gcd
+
+from fuser.arch import SM_90A
+from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView
+from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.ops import reduced_axes
+from fuser.lower.ampere import copy_refusal
+from fuser.lower.hopper import type_refusal
+from fuser.pipeline import chosen, tiled
+from fuser.runtime.call import (
+    Spec,
+    extents_of,
+    intermediate_spec,
+    kernel_extents,
+    loops_of,
+    output_spec,
+    strides_of,
+    with_parts,
+)
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.cut_reductions import begun_by_products
+from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
+from fuser.schedule.matmul_heuristic import computes_in_registers
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import PointwiseParams
+from fuser.schedule.reduction import ReductionTiling
+from fuser.schedule.segment import Segment, intermediates, segments
+from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
+
+
+def classify(
+    fusion: Fusion,
+    params: Params | None,
+    specs: Mapping[str, Spec],
+    free: Mapping[str, int] | None = None,
+    sms: int = SM_90A.sms,
+) -> CallClass:
+    """Return the class of a call (outputs may be missing in `specs`).
+
+    One class of shapes per kernel: kernels of one fusion merge their axes in ways of their own, so
+    that one tensor may allow 16-byte accesses in one of them only.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What is called.
+    params : Params or None
+        How to compute it; None asks the heuristics.
+    specs : mapping
+        Shapes, strides, alignments and types of its tensors, by name.
+    free : mapping or None
+        Extents that no input tells.
+    sms : int
+        Streaming multiprocessors of the device.
+    """
+    values = extents_of(fusion, specs, free)
+    empty = _empty(fusion, values)
+    choices = Choices(empty=empty, parts=begun_by_products(fusion, empty))
+    choices = replace(choices, registers=_in_registers(fusion, params, choices, values))
+    plain = values
+    while True:
+        cut = segments(fusion, choices)
+        values = dict(plain)
+        for segment in cut:
+            schedule = _chosen(segment, params, values, sms)
+            values = with_parts([(segment.domain, schedule)], values)
+        known = _known(fusion, cut, specs, values)
+        asked = choices
+        for segment in cut:
+            asked = _asked(segment, params, known, values, asked, sms)
+        if asked == choices:
+            break
+        choices = asked
+    made = [_settled(segment, params, known, values, sms) for segment in cut]
+    return CallClass(choices, tuple(shapes for _, shapes in made), tuple(one for one, _ in made))
+
+
+def _chosen(
+    segment: Segment, params: Params | None, values: Mapping[Symbol, int], sms: int
+) -> Params:
+    return chosen(segment, params, loops_of(segment.domain, values), sms)
+
+
+def _settled(
+    segment: Segment,
+    params: Params | None,
+    known: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+    sms: int,
+) -> tuple[Params, ShapeClass]:
+    """Return the schedule of a kernel and its class; by TMA only where that can move its tensors.
+
+    Whether it can depends on the axes that the schedule merges, so it is chosen first.
+    """
+    asked = isinstance(params, PointwiseParams) or bool(segment.domain.products)
+    if segment.domain.reductions and not asked:
+        loops = loops_of(segment.domain, values)
+        schedule = chosen(segment, params, loops, sms, by_tma=True)
+        shapes = _class(segment, schedule, known, values)
+        tiles = tiled(segment.domain, schedule)
+        assert isinstance(tiles, ReductionTiling), "a domain with reductions"
+        leaves = {leaf for reduction in segment.domain.reductions for leaf in reduction.leaves}
+        if all(leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None for leaf in leaves):
+            return schedule, shapes
+    schedule = _chosen(segment, params, values, sms)
+    return schedule, _class(segment, schedule, known, values)
+
+
+def _in_registers(
+    fusion: Fusion, params: Params | None, choices: Choices, values: Mapping[Symbol, int]
+) -> bool:
+    """Whether first operands that are not in memory are to be computed in registers."""
+    if isinstance(params, MatmulParams | AmpereParams):
+        return params.prologue == "registers"
+    cut = segments(fusion, replace(choices, registers=True))
+    return all(
+        computes_in_registers(segment.domain, loops_of(segment.domain, values))
+        for segment in cut
+        if segment.domain.products
+    )
+
+
+def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
+    """Products and reductions of no element."""
+
+    def none(extent: Extent) -> bool:
+        return (values[extent] if isinstance(extent, Symbol) else extent) == 0
+
+    def summed(tv: TensorView) -> Iterator[Extent]:
+        if tv.op == "mma":
+            yield from (axis.extent for axis in roles(tv) if axis.role is Role.K)
+        for axis in reduced_axes(tv):
+            (arg,) = tv.args
+            assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+            yield arg.logical[axis].extent
+
+    return frozenset(tv.name for tv in fusion.tensors if any(map(none, summed(tv))))
+
+
+def _known(
+    fusion: Fusion,
+    cut: tuple[Segment, ...],
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+) -> dict[str, Spec]:
+    """Return the specs of inputs, outputs and intermediates."""
+    made = {tv.name: output_spec(tv, values) for tv in fusion.outputs}
+    between = {tv.name: intermediate_spec(tv, values) for tv in intermediates(fusion, cut)}
+    return {**made, **specs, **between}
+
+
+def _asked(
+    segment: Segment,
+    params: Params | None,
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+    choices: Choices,
+    sms: int,
+) -> Choices:
+    """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
+    domain = segment.domain
+    if not domain.products:
+        return choices
+    apart = frozenset(product.tv.name for product in strangers(domain))
+    _, cols = sides(domain)
+    wrong = frozenset(
+        _held(access.tv)
+        for access in domain.writes
+        if access.tv.parts and (apart or cols != access.coords[-1:])
+    )
+    if apart or wrong:
+        return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
+    copied = {
+        _held(arg)
+        for product in domain.products
+        if len(summed(domain, product)) != 1
+        for arg in product.tv.args
+        if isinstance(arg, TensorView)
+    }
+    if copied <= choices.copied:
+        schedule = _chosen(segment, params, values, sms)
+        tiles = tiled(domain, schedule)
+        shapes = _class(segment, schedule, specs, values)
+        assert isinstance(tiles, MatmulTiling), "a domain with products"
+        for product in domain.products:
+            for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
+                assert isinstance(arg, TensorView), "operands of an mma are tensors"
+                operand = tiles.operand(access)
+                assert operand is not None, "an operand of the kernel"
+                computed = arg is product.tv.args[0] and bool(product.leaves)
+                if computed and not _computable(tiles, operand, schedule, shapes):
+                    copied.add(_held(arg))
+                if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
+                    copied.add(_held(arg))
+    return replace(choices, copied=choices.copied | copied)
+
+
+def _held(arg: TensorView) -> str:
+    """Return the name of an operand in the fusion, which it keeps as an intermediate."""
+    return f"T{arg.number}"
+
+
+def _refusal(
+    tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
+) -> str | None:
+    """Say why the copies of a schedule cannot read an operand where it lies."""
+    access = operand.access
+    if isinstance(schedule, AmpereParams):
+        return copy_refusal(tiles, operand, shapes)
+    if access.name not in shapes.tma:
+        return "not aligned to 16 bytes"
+    return type_refusal(operand) or tiles.tma_refusal(access)
+
+
+def _computable(
+    tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
+) -> bool:
+    """Whether tiles of an operand can be computed in registers: those of A, by rows along K."""
+    if isinstance(schedule, MatmulParams):
+        # Two 16-bit elements in each, and as many in f32 on their way.  Source: measured; beyond,
+        # the assembler serialises wgmma (C7512).
+        m, n, k = schedule.tile
+        if (len(tiles.operands) * m * n + 3 * m * k // 2) // schedule.sharing > schedule.room:
+            return False
+    return (
+        operand.along == tiles.rows
+        and bool(operand.leaves)
+        and not any(
+            leaf.transposed or _refusal(tiles, leaf, schedule, shapes) is not None
+            for leaf in operand.leaves
+        )
+    )
+
+
+def _class(
+    segment: Segment,
+    schedule: Params,
+    specs: Mapping[str, Spec],
+    values: Mapping[Symbol, int],
+) -> ShapeClass:
+    domain = segment.domain
+    aligned: dict[str, int] = {}
+    tma: set[str] = set()
+    tiles = tiled(domain, schedule)
+    extents = kernel_extents(tiles, schedule, values)
+    for access in (*domain.reads, *domain.writes):
+        if access.tv.parts:  # one element a tile: nothing to align
+            aligned[access.name] = 1
+            continue
+        spec = specs[access.tv.name]
+        strides = strides_of(tiles, access, spec, extents)
+        axes = tiles.axes(access)
+        steps = [
+            stride
+            for axis, stride in zip(axes, strides, strict=True)
+            if extents[axis] > 1 and tiles.varies(access, axis) and not tiles.unit(access, axis)
+        ]
+        nbytes = spec.dtype.nbytes
+        common = gcd(16, spec.address, *(s * nbytes for s in steps))
+        loads = common == 16
+        if tiles.varies(access, axes[-1]):
+            common = gcd(common, extents[axes[-1]] * nbytes)
+        if common == 16 or (loads and access in domain.reads):
+            tma.add(access.name)
+        aligned[access.name] = max(1, common // nbytes)
+    return ShapeClass(tuple(aligned.items()), frozenset(tma))

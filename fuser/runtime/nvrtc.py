@@ -1,0 +1,149 @@
+"""CUDA C++ -> cubin and log, by NVRTC, cached on disk; needs neither a GPU nor a driver.
+
+Source: NVRTC documentation, "Basic usage"; PTX ISA for sm_90a.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import platformdirs
+from cuda.bindings import nvrtc
+
+from fuser.errors import CompileError
+
+OPTIONS = (
+    "--gpu-architecture=sm_90a",
+    "--std=c++17",
+    "-default-device",
+    "--ptxas-options=-v",
+    "--ptxas-options=--warn-on-spills",
+    "--no-cache",
+)
+"""`-v` puts registers and spills into the log; `--no-cache` keeps the log on a repeated compile."""
+
+DEVICE = Path(__file__).parents[1] / "device"
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """A compiled kernel: machine code for sm_90a, the assembler's log, and what made it."""
+
+    image: bytes
+    log: str
+    key: str
+    cached: bool
+
+
+def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
+    """Compile CUDA C++ that includes `fuser/device/*.cuh` to a cubin.
+
+    Parameters
+    ----------
+    source : str
+        From `codegen.source`.
+    defines : tuple of str
+        Macros, such as ``("FUSER_POISON_SMEM",)``.
+
+    Raises
+    ------
+    CompileError
+        With source and log, where NVRTC refuses the text; that is ours to fix.
+    """
+    options = (*OPTIONS, *(f"-D{name}" for name in defines))
+    key = _key(source, options)
+    path = cache_dir() / f"{key}.cubin"
+    found = _read(path)
+    if found is not None:
+        return Cubin(found[0], found[1], key, cached=True)
+    image, log = _compile(source, options)
+    _write(path, image, log)
+    return Cubin(image, log, key, cached=False)
+
+
+def cache_dir() -> Path:
+    """Where cubins are kept; `FUSER_CACHE` moves it."""
+    return Path(os.environ.get("FUSER_CACHE") or platformdirs.user_cache_path("fuser"))
+
+
+@cache
+def version() -> str:
+    """Version of NVRTC, such as ``13.0``."""
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+@cache
+def _headers() -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((p.name.encode(), p.read_bytes()) for p in sorted(DEVICE.glob("*.cuh")))
+
+
+def _key(source: str, options: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for name, content in _headers():
+        digest.update(name + b"\0" + content + b"\0")
+    digest.update("\0".join((source, *options, version())).encode())
+    return digest.hexdigest()[:32]
+
+
+def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
+    headers = _headers()
+    error, program = nvrtc.nvrtcCreateProgram(
+        source.encode(),
+        b"kernel.cu",
+        len(headers),
+        [content for _, content in headers],
+        [name for name, _ in headers],
+    )
+    if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC made no program: {error.name}", source=source)
+    try:
+        (error,) = nvrtc.nvrtcCompileProgram(
+            program, len(options), [option.encode() for option in options]
+        )
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        buffer = bytearray(size)
+        nvrtc.nvrtcGetProgramLog(program, buffer)
+        log = bytes(buffer).rstrip(b"\0").decode(errors="replace")
+        if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            first = next((line for line in log.splitlines() if "error" in line), error.name)
+            raise CompileError(
+                f"NVRTC refused the kernel: {first}; FUSER_DUMP=cuda shows the source",
+                source=source,
+                log=log,
+            )
+        _, size = nvrtc.nvrtcGetCUBINSize(program)
+        image = bytearray(size)
+        nvrtc.nvrtcGetCUBIN(program, image)
+        return bytes(image), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _read(path: Path) -> tuple[bytes, str] | None:
+    try:
+        header, _, image = path.read_bytes().partition(b"\n")
+        meta = json.loads(header)
+    except (OSError, ValueError):
+        return None
+    if hashlib.sha256(image).hexdigest() != meta.get("sha256"):
+        return None  # torn by a kill or a full disk: compile again
+    return image, str(meta["log"])
+
+
+def _write(path: Path, image: bytes, log: str) -> None:
+    """Write beside and rename, so that no reader sees half a file; a full disk loses nothing."""
+    meta = {"sha256": hashlib.sha256(image).hexdigest(), "log": log}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(json.dumps(meta).encode() + b"\n" + image)
+        os.replace(file.name, path)
+    except OSError:
+        return

@@ -1,0 +1,170 @@
+"""Memory that a launch needs beside its tensors: workspaces, semaphores, the ticket."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import torch
+from cuda.bindings import driver
+
+from fuser.codegen import cuda
+from fuser.expr import Expr, Var, substitute
+from fuser.kernel import ir as kir
+
+
+def number(expr: Expr, values: Mapping[Var, Expr]) -> int:
+    """Return the value of an expression whose variables are all known."""
+    value = substitute(expr, values)
+    assert isinstance(value, int), f"{expr} is no number for {values}"
+    return value
+
+
+def shape(
+    tensor: kir.Tensor, values: Mapping[Var, Expr]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the extents and the strides of a tensor."""
+    return (
+        tuple(number(extent, values) for extent in tensor.extents),
+        tuple(number(stride, values) for stride in tensor.strides),
+    )
+
+
+def elements(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> int:
+    """Elements from the first to the last one of a tensor."""
+    extents, strides = shape(tensor, values)
+    if 0 in extents:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+
+
+def counts(kernel: kir.Kernel, values: Mapping[Var, Expr]) -> dict[str, int]:
+    """Return how many 32-bit integers each semaphore has, and the ticket; at least one."""
+    known = {s.name: number(s.count, values) for s in kernel.semaphores}
+    return {name: max(known.get(name, 1), 1) for name in cuda.counters(kernel)}
+
+
+ALIGNED = 32
+"""Integers of each semaphore begin at multiples of it: in lines of the L2 that no other shares."""
+FEWEST = 4096
+"""Integers that a stream gets at least, so that most kernels find enough."""
+
+_Where = tuple[torch.device, int, int]
+
+_zeroed: dict[_Where, torch.Tensor] = {}
+_captures: dict[tuple[torch.device, int], int] = {}
+
+
+def zeroed(device: torch.device, stream: int, many: int) -> torch.Tensor:
+    """Return integers that are 0 for the next launch on a stream, the same for all its launches.
+
+    Every kernel leaves its counters at 0, and launches on one stream are in order, so all kernels
+    share what a stream has.  What is captured has its own, zeroed whenever the graph is replayed,
+    for it may run beside anything: once for all its launches on that stream.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where they lie.
+    stream : int
+        Torch's current one.
+    many : int
+        32-bit integers, at least.
+    """
+    capture = _capture(stream)
+    if capture and _captures.get((device, stream)) != capture:
+        _zeroed.pop((device, stream, _captures.get((device, stream), -1)), None)
+        _captures[device, stream] = capture
+    found = _zeroed.get((device, stream, capture))
+    if found is None or found.numel() < many:
+        size = max(FEWEST, 1 << (many - 1).bit_length())
+        found = torch.zeros(size, dtype=torch.int32, device=device)
+        _zeroed[device, stream, capture] = found
+    return found
+
+
+def _capture(stream: int) -> int:
+    """Return which capture a stream is in, 0 if none."""
+    if not torch.cuda.is_current_stream_capturing():
+        return 0
+    _, _, number, *_ = driver.cuStreamGetCaptureInfo(stream)
+    return int(number)
+
+
+@dataclass(slots=True)
+class Scratch:
+    """The scratch memory of a kernel whose integers are known.
+
+    Workspaces are lent for one launch; torch gives their memory to later work of the same stream
+    only.  Semaphores and the ticket are 0 before a launch and after it (`zeroed`).
+
+    Parameters
+    ----------
+    workspaces : dict
+        Bytes of each.
+    counters : dict
+        32-bit integers of each.
+    device : torch.device
+        Where they lie.
+    """
+
+    workspaces: dict[str, int]
+    counters: dict[str, int]
+    device: torch.device
+    _places: list[int] = field(init=False)
+    _memory: torch.Tensor | None = None
+    _views: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Lay the counters behind each other, once for all launches."""
+        rooms = (-(-many // ALIGNED) * ALIGNED for many in self.counters.values())
+        self._places = list(accumulate(rooms, initial=0))
+
+    def lend(self, stream: int) -> dict[str, torch.Tensor]:
+        """Return memory for one launch on a stream, which must be torch's current one."""
+        lent = {
+            name: torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+            for name, nbytes in self.workspaces.items()
+        }
+        if not self.counters:
+            return lent
+        memory = zeroed(self.device, stream, self._places[-1])
+        if memory is not self._memory:
+            self._memory = memory
+            self._views = {
+                name: memory[at : at + many]
+                for (name, many), at in zip(self.counters.items(), self._places[:-1], strict=True)
+            }
+        return lent | self._views
+
+    def forget(self, stream: int) -> None:
+        """Let the next launch on a stream begin with zeros: one did not start, or did not end."""
+        if self.counters and _zeroed.pop((self.device, stream, _capture(stream)), None) is not None:
+            warnings.warn(
+                f"launch: a kernel whose CTAs meet did not run on stream {stream:#x}; the next one "
+                "begins with new semaphores",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def scratch(kernel: kir.Kernel, values: Mapping[Var, Expr], device: torch.device) -> Scratch:
+    """Return what a kernel needs.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Finished.
+    values : mapping
+        Of every parameter.
+    device : torch.device
+        Where it is launched.
+    """
+    workspaces = {
+        t.name: elements(t, values) * t.dtype.nbytes
+        for t in kernel.tensors
+        if t.name in kernel.workspaces
+    }
+    return Scratch(workspaces, counts(kernel, values), device)

@@ -1,0 +1,353 @@
+"""The loop domain of a kernel: its axes, and how every tensor walks along them.
+
+Outputs whose axes match are computed by one kernel.  Its axes are those of the first of them; a
+tensor is reached by walking the definitions backwards, so that one input may be read in several
+ways (`x[:, None] + x[None, :]` reads x twice).  Matrix products and reductions end the walk; the
+axes that they sum over are loop axes of their own.  Neighbouring axes are then merged wherever
+every tensor allows it, by what the definition promises about strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+
+from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView
+from fuser.fusion.mma_axes import roles
+from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes
+
+Coords = tuple[int | None, ...]
+"""Per axis of a tensor, the loop axis that walks it; None where it stays at 0."""
+Key = tuple[TensorView, Coords]
+"""A tensor, walked in one way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A tensor in global memory, and the loop axis of each of its axes."""
+
+    tv: TensorView
+    coords: Coords
+    name: str
+
+    def axis_of(self, loop_axis: int) -> int | None:
+        """Return the tensor's axis that `loop_axis` walks, if any."""
+        return self.coords.index(loop_axis) if loop_axis in self.coords else None
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """An `mma` of a kernel: where its result and its operands lie among the loop axes.
+
+    An operand that lies in no memory is computed from `leaves`, inputs as read.
+    """
+
+    tv: TensorView
+    coords: Coords
+    a: Access
+    b: Access
+    leaves: tuple[Access, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A reduction of a kernel: what it gives, and what it reduces, as walked by the loop axes."""
+
+    tv: TensorView
+    coords: Coords
+    source: TensorView
+    walked: Coords
+    leaves: tuple[Access, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The loop axes of one kernel.
+
+    Parameters
+    ----------
+    extents : tuple of Extent
+        Loop axes before merging, slowest first; never empty (a scalar has one axis of extent 1).
+        Axes that products or reductions sum over come last.
+    reads, writes : tuple of Access
+        Inputs as read, operands of products among them, and outputs.
+    merged : tuple of tuple of int
+        Groups of neighbouring loop axes; each group is one axis of the kernel.
+    products : tuple of Product
+        In order of definition.
+    inputs : tuple of Access
+        Those of `reads` that outputs are computed from element by element.
+    reductions : tuple of Reduction
+        In order of definition.
+    """
+
+    extents: tuple[Extent, ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    merged: tuple[tuple[int, ...], ...]
+    products: tuple[Product, ...] = ()
+    inputs: tuple[Access, ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+
+
+def domains(fusion: Fusion) -> list[Domain]:
+    """Return one Domain per group of outputs with the same axes; each becomes a kernel."""
+    return [_domain(extents, writes) for extents, writes in groups(fusion)]
+
+
+def groups(fusion: Fusion) -> list[tuple[tuple[Extent, ...], list[Access]]]:
+    """Return the loop axes of each kernel's results, and these."""
+    left = list(fusion.outputs)
+    out = []
+    while left:
+        axes = [axis for axis in _walked(left[0]) if axis.iter_type is IterType.ITERATION]
+        extents = tuple(axis.extent for axis in axes)
+        writes, rest = [], []
+        for tv in left:
+            coords = _match(tv, extents)
+            if coords is None:
+                rest.append(tv)
+            else:
+                writes.append(Access(tv, coords, tv.name))
+        out.append((extents, writes))
+        left = rest
+    return out
+
+
+def _domain(extents: tuple[Extent, ...], writes: list[Access]) -> Domain:
+    results = [(access.tv, access.coords) for access in writes]
+    inputs, products, reductions = sources(results)
+    operands, extents = _operands(products, extents)
+    reduced, extents = _reduced(reductions, extents)
+    firsts, seconds = (sources([pair[side] for pair in operands])[0] for side in (0, 1))
+    leaves_of = {key: sources([key])[0] for key in reduced}
+    twice = {*firsts} & {*seconds}
+    every = [*inputs, *firsts, *(leaf for leaves in leaves_of.values() for leaf in leaves)]
+    reads = _named([*every, *(key for key in seconds if key not in twice)], twice)
+    as_a = {(access.tv, access.coords): access for access in reversed(reads)}
+    as_b = {(access.tv, access.coords): access for access in reads}
+    pinned = _index_axes([*results, *reduced])
+    pinned |= {a.coords[-1] for a in writes if a.tv.parts and a.coords[-1] is not None}
+    merged = _merge(len(extents), reads, writes, pinned)
+    made = []
+    for (tv, coords), (a, b) in zip(products, operands, strict=True):
+        leaves: list[Access] = []
+        for key, known in ((a, as_a), (b, as_b)):
+            if key not in known:
+                leaves += [known[leaf] for leaf in sources([key])[0]]
+        first, second = as_a.get(a) or Access(*a, a[0].name), as_b.get(b) or Access(*b, b[0].name)
+        made.append(Product(tv, coords, first, second, tuple(leaves)))
+    direct = tuple(as_a[key] for key in inputs)
+    folds = tuple(
+        Reduction(tv, coords, *key, tuple(as_a[leaf] for leaf in leaves_of[key]))
+        for (tv, coords), key in zip(reductions, reduced, strict=True)
+    )
+    whole = extents or (1,)
+    return Domain(whole, tuple(reads), tuple(writes), merged, tuple(made), direct, folds)
+
+
+def _reduced(
+    reductions: list[Key], extents: tuple[Extent, ...]
+) -> tuple[list[Key], tuple[Extent, ...]]:
+    """Return what each reduction reduces, and the loop axes with those that are reduced.
+
+    Reductions over axes of the same extents share the loops of them.
+    """
+    out: list[Key] = []
+    shared: dict[tuple[Extent, ...], int] = {}
+    for tv, coords in reductions:
+        (source,) = tv.args
+        assert isinstance(source, TensorView), "a reduction reduces a tensor"
+        axes = reduced_axes(tv)
+        mine = tuple(source.logical[axis].extent for axis in axes)
+        if mine not in shared:
+            shared[mine] = len(extents)
+            extents = (*extents, *mine)
+        ((_, _, kept),) = arguments(tv, coords)
+        walked = list(kept)
+        for turn, axis in enumerate(axes):
+            walked[axis] = shared[mine] + turn
+        out.append((source, tuple(walked)))
+    return out, extents
+
+
+def _operands(
+    products: list[Key], extents: tuple[Extent, ...]
+) -> tuple[list[tuple[Key, Key]], tuple[Extent, ...]]:
+    """Return the operands of each product, and the loop axes with those that are summed over.
+
+    Products that sum over axes of the same extents share the loops of them.
+    """
+    out: list[tuple[Key, Key]] = []
+    summed: dict[tuple[tuple[Extent, ...], int], int] = {}
+    for tv, coords in products:
+        walked: list[int | None] = []
+        mine = tuple(axis.extent for axis in roles(tv) if axis.result is None)
+        turn = 0
+        for axis in roles(tv):
+            if axis.result is not None:
+                walked.append(coords[axis.result])
+                continue
+            key = (mine, turn)
+            turn += 1
+            if key not in summed:
+                summed[key] = len(extents)
+                extents = (*extents, axis.extent)
+            walked.append(summed[key])
+        pair: list[Key] = []
+        for n, arg in enumerate(tv.args):
+            assert isinstance(arg, TensorView), "operands of an mma are tensors"
+            own: list[int | None] = [None] * arg.rank
+            for axis, loop in zip(roles(tv), walked, strict=True):
+                source = axis.b if n else axis.a
+                if source is not None and arg.logical[source].iter_type is IterType.ITERATION:
+                    own[source] = loop
+            pair.append(_source(arg, tuple(own)))
+        out.append((pair[0], pair[1]))
+    return out, extents
+
+
+def arguments(tv: TensorView, coords: Coords) -> Iterator[tuple[int, TensorView, Coords]]:
+    """Yield every tensor argument of `tv` with its position and the loop axes of its axes."""
+    for n, arg in enumerate(tv.args):
+        if not isinstance(arg, TensorView):
+            continue
+        walked: list[int | None] = [None] * arg.rank
+        for axis, source in enumerate(producer_axes(tv, n)):
+            if source is not None and arg.logical[source].iter_type is IterType.ITERATION:
+                walked[source] = coords[axis]
+        yield n, arg, tuple(walked)
+
+
+def unit_stride(tv: TensorView, axis: int) -> bool:
+    """Tell whether neighbours along `axis` are promised to be neighbours in memory."""
+    return tv.contiguity[axis] and all(
+        tv.logical[other].iter_type is IterType.BROADCAST
+        for other in range(tv.rank)
+        if tv.stride_order[other] < tv.stride_order[axis]
+    )
+
+
+def next_faster(tv: TensorView, axis: int) -> int | None:
+    """Return the axis that comes next by stride, extents of 1 left out."""
+    faster = [
+        other
+        for other in range(tv.rank)
+        if tv.stride_order[other] < tv.stride_order[axis]
+        and tv.logical[other].iter_type is IterType.ITERATION
+    ]
+    return max(faster, key=lambda other: tv.stride_order[other], default=None)
+
+
+def _match(tv: TensorView, extents: tuple[Extent, ...]) -> Coords | None:
+    """Give every iterated axis of an output a loop axis of the same extent, in order if it can."""
+    free = list(range(len(extents)))
+    coords: list[int | None] = []
+    for axis in _walked(tv):
+        if axis.iter_type is not IterType.ITERATION:
+            coords.append(None)
+            continue
+        found = next((n for n in free if extents[n] == axis.extent), None)
+        if found is None:
+            return None
+        free.remove(found)
+        coords.append(found)
+    return None if free else tuple(coords)
+
+
+def _walked(tv: TensorView) -> tuple[IterDomain, ...]:
+    """Return the axes that a kernel walks to compute a tensor: all, where its tiles leave parts."""
+    if not tv.parts:
+        return tv.logical
+    (whole,) = tv.args
+    assert isinstance(whole, TensorView), "parts are of a tensor"
+    return tuple(whole.logical[axis] for axis in producer_axes(tv, 0) if axis is not None)
+
+
+def _source(tv: TensorView, coords: Coords) -> Key:
+    """Look through operations that move nothing."""
+    while tv.op in OPS and OPS[tv.op].form is Form.SHAPE:
+        ((_, tv, coords),) = arguments(tv, coords)
+    return tv, coords
+
+
+def sources(keys: list[Key]) -> tuple[list[Key], list[Key], list[Key]]:
+    """Return from what tensors are computed element by element: inputs, products, reductions."""
+    seen: dict[Key, None] = {}
+    stack = list(keys)
+    inputs: dict[Key, None] = {}
+    products: dict[Key, None] = {}
+    reductions: dict[Key, None] = {}
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen[key] = None
+        tv, coords = key
+        if tv.op == "input":
+            inputs[key] = None
+        if tv.op == "mma":
+            products[key] = None
+        elif reduced_axes(tv):
+            reductions[key] = None
+        else:
+            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    found = (sorted(keys, key=_order) for keys in (inputs, products, reductions))
+    return next(found), next(found), next(found)
+
+
+def _order(key: Key) -> tuple[int, str]:
+    return key[0].number, str(key[1])
+
+
+def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
+    """Return an access for each key; two for one that is `twice` a tile, of A and of B."""
+    counts: dict[str, int] = {}
+    out = []
+    for key in sorted(dict.fromkeys(keys), key=_order):
+        tv, coords = key
+        for _ in range(1 + (key in twice)):
+            turn = counts[tv.name] = counts.get(tv.name, -1) + 1
+            out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
+    return out
+
+
+def _merge(
+    rank: int, reads: list[Access], writes: list[Access], pinned: set[int]
+) -> tuple[tuple[int, ...], ...]:
+    if rank == 0:
+        return ((0,),)
+    groups = [[0]]
+    for axis in range(1, rank):
+        slow = groups[-1][-1]
+        legal = axis not in pinned and slow not in pinned
+        if legal and all(_mergeable(a, slow, axis) for a in (*reads, *writes)):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return tuple(tuple(group) for group in groups)
+
+
+def _mergeable(access: Access, slow: int, fast: int) -> bool:
+    a, b = access.axis_of(slow), access.axis_of(fast)
+    if a is None or b is None:
+        return a is b
+    return access.tv.contiguity[a] and next_faster(access.tv, a) == b
+
+
+def _index_axes(results: list[Key]) -> set[int]:
+    """Loop axes whose coordinate is itself a value (iota); they cannot be merged."""
+    found: set[int] = set()
+    seen: set[tuple[TensorView, Coords]] = set()
+    stack = list(results)
+    while stack:
+        key = stack.pop()
+        if key in seen:
+            continue
+        seen.add(key)
+        tv, coords = key
+        if tv.op == "iota" and coords[0] is not None:
+            found.add(coords[0])
+        if tv.op != "mma" and not reduced_axes(tv):
+            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    return found

@@ -1,0 +1,302 @@
+"""From a domain with products and params to the axes of a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from fuser.errors import ScheduleError
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.domain import Access, Domain, Product, unit_stride
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import COUNTED
+from fuser.schedule.pointwise import MAX_TMA_RANK
+
+Group = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An operand of a product, as the tile of A or B of a multiplication.
+
+    Parameters
+    ----------
+    access : Access
+        The tensor.
+    along : int
+        Axis of the kernel that its rows lie along: rows of the tile for A, columns for B.
+    summed : int
+        Axis of the kernel that is summed over.
+    transposed : bool
+        Neighbours in memory are neighbours along `along`, not along `summed`.
+    leaves : tuple of Operand
+        What it is computed from, where it lies in no memory: inputs with tiles as large as its own.
+    """
+
+    access: Access
+    along: int
+    summed: int
+    transposed: bool
+    leaves: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulTiling:
+    """The axes of a kernel with products: those around a tile, rows, columns, those summed over.
+
+    Parameters
+    ----------
+    domain : Domain
+        What is computed.
+    groups : tuple of tuple of int
+        Axes of the domain behind each axis of the kernel; an empty one has extent 1.
+    outer : int
+        How many axes of the kernel are walked one by one; then come rows, columns, sums.
+    tile : tuple of int
+        Extent of a tile along every axis of the kernel.
+    operands : tuple of (Operand, Operand)
+        A and B of each product; A has the rows of the tile.
+    """
+
+    domain: Domain
+    groups: tuple[Group, ...]
+    outer: int
+    tile: tuple[int, ...]
+    operands: tuple[tuple[Operand, Operand], ...]
+    split: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Axes of the kernel."""
+        return len(self.tile)
+
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """Axes of the kernel whose tiles make up the result: all but those summed over."""
+        return tuple(range(self.outer + 2))
+
+    @property
+    def rows(self) -> int:
+        """Axis of the kernel along the rows of a tile."""
+        return self.outer
+
+    @property
+    def cols(self) -> int:
+        """Axis of the kernel along the columns of a tile."""
+        return self.outer + 1
+
+    def operand(self, access: Access) -> Operand | None:
+        """Return the operand that an access is, if it is one."""
+        whole = [operand for pair in self.operands for operand in pair]
+        every = [*whole, *(leaf for operand in whole for leaf in operand.leaves)]
+        return next((operand for operand in every if operand.access == access), None)
+
+    def axes(self, access: Access) -> tuple[int, ...]:
+        """Axes of the kernel along which a tensor is seen, in its own order."""
+        around = tuple(range(self.outer))
+        operand = self.operand(access)
+        if operand is None:
+            sums = (axis for axis in range(self.outer + 2, self.rank) if self.walks(access, axis))
+            return (*around, self.rows, next(sums, self.cols))
+        if operand.transposed:
+            return (*around, operand.summed, operand.along)
+        return (*around, operand.along, operand.summed)
+
+    def varies(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor is walked along a kernel axis."""
+        operand = self.operand(access)
+        if axis >= self.outer and (operand is not None or access in self.domain.writes):
+            return True
+        return self.walks(access, axis)
+
+    def walks(self, access: Access, axis: int) -> bool:
+        """Tell whether an axis of a tensor is one of those behind a kernel axis."""
+        return _walks(access, self.groups[axis])
+
+    def unit(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor's stride along a kernel axis is known to be 1."""
+        group = self.groups[axis]
+        walked = access.axis_of(group[-1]) if group else None
+        if walked is None:  # an axis of one element: as good as any
+            return axis == self.axes(access)[-1] and self.varies(access, axis)
+        return unit_stride(access.tv, walked)
+
+    def shape(self, access: Access) -> tuple[int, ...]:
+        """Tile of a tensor: 1 along the axes that it does not vary along."""
+        return tuple(
+            self.tile[axis] if self.varies(access, axis) else 1 for axis in self.axes(access)
+        )
+
+    def tma_refusal(self, access: Access) -> str | None:
+        """Say why TMA cannot move tiles of this tensor whatever its shape; None if it can.
+
+        Source: CUDA driver API, cuTensorMapEncodeTiled (rank 1..5, contiguous inner axis).
+        """
+        axes = self.axes(access)
+        if not self.unit(access, axes[-1]) or not self.varies(access, axes[-1]):
+            return f"{access.tv} is not contiguous along an axis of its tiles"
+        varying = sum(self.varies(access, axis) for axis in axes)
+        if varying > MAX_TMA_RANK:
+            return f"{access.tv} varies along {varying} axes, a TMA box has at most {MAX_TMA_RANK}"
+        return None
+
+
+def sizes(domain: Domain, loops: Sequence[int]) -> tuple[tuple[int, int, int], list[int]]:
+    """Return results around the rows and columns, rows, columns; and the depth of each product.
+
+    Parameters
+    ----------
+    domain : Domain
+        The loop axes of a kernel with products.
+    loops : sequence of int
+        The extent of each axis.
+    """
+
+    def extent(groups: Iterable[Group]) -> int:
+        return prod(loops[axis] for group in groups for axis in group)
+
+    rows, cols = sides(domain)
+    sums = [summed(domain, product) for product in domain.products]
+    inner = [rows, cols, *(group for groups in sums for group in groups)]
+    around = extent(group for group in domain.merged if group not in inner)
+    return (around, extent([rows]), extent([cols])), [extent(groups) for groups in sums]
+
+
+def shared(
+    domain: Domain, params: MatmulParams | AmpereParams, loops: Sequence[int], sms: int
+) -> MatmulParams | AmpereParams:
+    """Return params whose count of CTAs that share a tile suits a call.
+
+    In turns that count is a parameter of the kernel; where all of a tile meet it is a number, no
+    larger than the steps of K, so that each has one, and as many as are sure to run at once.
+
+    Parameters
+    ----------
+    domain : Domain
+        The loop axes of the kernel.
+    params : MatmulParams or AmpereParams
+        Its schedule.
+    loops : sequence of int
+        The extent of each axis.
+    sms : int
+        Streaming multiprocessors of the device.
+    """
+    if params.splits == 1 or params.meet not in COUNTED:
+        return params
+    m, n, k = params.tile
+    (around, rows, cols), depths = sizes(domain, loops)
+    tiles = 1 if params.persistent else around * ceil(rows / m) * ceil(cols / n)
+    steps = [ceil(depth / k) for depth in depths]
+    most = params.splits if params.meet == "last" else sms  # nobody waits for the last
+    if params.residency == "co-resident":
+        most = sms // max(tiles, 1)
+    splits = max(1, min(params.splits, most, *steps))
+    return replace(params, splits=splits, partial=params.partial if splits > 1 else "f32")
+
+
+def matmul_tiling(domain: Domain, params: MatmulParams | AmpereParams) -> MatmulTiling:
+    """Lay the tile of `params` over the merged axes of a domain.
+
+    Raises
+    ------
+    ScheduleError
+        If the products of a kernel have no common rows and columns, or axes that are summed over
+        do not lie behind each other.
+    """
+    loops = _loops(domain)
+    rows, cols = sides(domain)
+    if strange := strangers(domain):
+        raise ScheduleError(
+            f"{', '.join(p.tv.name for p in strange)} and {domain.products[0].tv} have no common "
+            "rows and columns; compute them by separate fusions"
+        )
+    outer = [g for g in loops if g not in (rows, cols)]
+    sums: list[Group] = []
+    pairs = []
+    for product in domain.products:
+        groups = summed(domain, product)
+        if len(groups) != 1:
+            raise ScheduleError(
+                f"{product.tv}: the axes that it sums over do not lie behind each other in both "
+                "operands; make them contiguous, in one order"
+            )
+        if groups[0] not in sums:
+            sums.append(groups[0])
+        at = len(outer) + 2 + sums.index(groups[0])
+        pairs.append(_pair(product, (rows, cols), len(outer), at, groups[0]))
+    m, n, k = params.tile
+    tile = (1,) * len(outer) + (m, n) + (k,) * len(sums)
+    return MatmulTiling(domain, (*outer, rows, cols, *sums), len(outer), tile, tuple(pairs))
+
+
+def summed(domain: Domain, product: Product) -> list[Group]:
+    """Return the axes of a kernel that a product sums over."""
+    first = _first_summed(domain)
+    return [g for g in domain.merged if g[-1] >= first and _walks(product.a, g)]
+
+
+def strangers(domain: Domain) -> list[Product]:
+    """Return the products that have not the rows and columns of the first one."""
+    rows, cols = sides(domain)
+    found = []
+    for product in domain.products:
+        sided = all(_walks(product.a, g) != _walks(product.b, g) for g in (rows, cols) if g)
+        both = not (rows and cols) or _walks(product.a, rows) != _walks(product.a, cols)
+        if not (sided and both):
+            found.append(product)
+    return found
+
+
+def _loops(domain: Domain) -> list[Group]:
+    first = _first_summed(domain)
+    return [g for g in domain.merged if g[-1] < first]
+
+
+def _first_summed(domain: Domain) -> int:
+    loops = [axis for access in domain.writes for axis in access.coords if axis is not None]
+    return max(loops, default=-1) + 1
+
+
+def _walks(access: Access, group: Group) -> bool:
+    return bool(group) and access.axis_of(group[-1]) is not None
+
+
+def sides(domain: Domain) -> tuple[Group, Group]:
+    """Return the groups of rows and columns: the last ones of either operand of the first product.
+
+    A product of a matrix and a vector has columns only: the matrix is then B.
+    """
+    first = domain.products[0]
+    loops = _loops(domain)
+    one_sided = [g for g in loops if _walks(first.a, g) != _walks(first.b, g)]
+    cols = one_sided[-1] if one_sided else ()
+    others = [g for g in one_sided if _walks(first.a, g) != _walks(first.a, cols)]
+    return others[-1] if others else (), cols
+
+
+def _pair(
+    product: Product, tile: tuple[Group, Group], rows_axis: int, at: int, summed: Group
+) -> tuple[Operand, Operand]:
+    """Return A and B of a product; its operands are exchanged where `a` has the columns."""
+    rows, cols = tile
+    turned = _walks(product.a, cols)
+    own = tuple(
+        _operand(leaf, rows_axis + turned, at, summed)
+        for leaf in product.leaves
+        if all(_walks(leaf, g) for g in (cols if turned else rows, summed) if g)
+    )
+    first = replace(_operand(product.a, rows_axis + turned, at, summed), leaves=own)
+    second = _operand(product.b, rows_axis + (not turned), at, summed)
+    return (second, first) if turned else (first, second)
+
+
+def _operand(access: Access, along: int, at: int, summed: Group) -> Operand:
+    walked = access.axis_of(summed[-1])
+    inner = walked is None or unit_stride(access.tv, walked)
+    other = [
+        axis
+        for axis, loop in enumerate(access.coords)
+        if loop is not None and loop not in summed and unit_stride(access.tv, axis)
+    ]
+    return Operand(access, along, at, transposed=not inner and bool(other))

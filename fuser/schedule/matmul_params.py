@@ -1,0 +1,367 @@
+"""How to compute a fusion with matrix products, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fuser.arch import launch_registers
+from fuser.errors import ScheduleError
+from fuser.schedule.params import (
+    MAX_STAGES,
+    Mechanism,
+    Meet,
+    Partial,
+    Prologue,
+    Residency,
+    check_partial,
+    check_prologue,
+    check_splits,
+)
+
+Split = Literal["pipelined", "cooperative", "ping_pong"]
+"""Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
+load role beside two warpgroups that take whole tiles in turn."""
+
+SPARE_REGISTERS = 32
+"""Registers of a thread that are left for addresses and the epilogue, at least."""
+BESIDE_SUMS = 30
+"""Registers that the assembler wants for a wgmma beside its accumulators: 26, and 4 for an A in
+registers.  Source: measured (NVRTC 13.0, error C7602; `setmaxnreg` does not count)."""
+CLUSTERS = ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4))
+"""Shapes of clusters."""
+SHARING_CLUSTERS = (2, 4, 8)
+"""CTAs that share a tile as a cluster: 8 is the portable size, and powers of two divide the SMs of
+a GPC (16, some 18), in which a cluster lies, without a rest that no other cluster fits."""
+WARPGROUP_ROWS = 64
+"""Rows of an accumulator that one wgmma takes.  Source: PTX ISA, "wgmma.mma_async"."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulParams:
+    """Schedule of a fusion with matrix products on Hopper's tensor cores.
+
+    Parameters
+    ----------
+    tile : tuple of int
+        Rows (M), columns (N) and depth (K) of a CTA's tile: 64..256 in steps of 64 rows for each
+        warpgroup, 8..256 in steps of 8, and one swizzle span of 128 bytes or several.
+    warpgroups : int
+        Computing warpgroups, 1..3; rows are dealt to them (`ping_pong`: each takes all rows).
+    split : {"pipelined", "cooperative", "ping_pong"}
+        Who loads and who multiplies.
+    stages : int
+        Slots of the operand rings, 1..8; shared memory grows by that factor.
+    prefetch : int
+        K tiles that are loaded while one is multiplied, 0..stages-1.  The other slots belong to
+        multiplications in flight: `stages - prefetch - 1` groups of them stay unfinished (none
+        where results are stored directly).
+    persistent : bool
+        One CTA per SM takes tiles in turn; else one CTA a tile.  With `splits`, so many CTAs take
+        the same tiles in turn, each one part of the K of all of them.
+    raster : int
+        Rows of tiles that are walked together before the next columns, so that neighbours in
+        time share operands in the L2; the launch takes its largest divisor that divides the rows.
+    columns : int
+        Columns of the result that the epilogue computes at a time; divides the tile's.
+    store : {"direct", "tma"}
+        Mechanism of the outputs; those that TMA cannot write are stored directly.
+    inputs : {"direct", "tma"}
+        Mechanism of what the epilogue reads; TMA brings whole tiles into a ring of the tiles, so
+        `persistent` only, and those that it cannot move, and vectors, are loaded directly.
+    cluster : tuple of int
+        CTAs of a cluster along rows and columns of tiles: (1, 1), or 2 or 4 along one of them.
+        Those along rows share the columns' operand, and the other way round: one loads it for all.
+    prologue : {"memory", "registers"}
+        Where an A that is computed from other tensors comes from: a kernel before stores it, or it
+        is computed from their tiles for every tile of the result, in registers (16-bit types, rows
+        along K, pointwise, small enough; any other is stored).
+    splits : int
+        CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
+        fewer where K has not so many steps.  Not in ping-pong.
+    meet : {"vectorized", "tma", "scatter", "cluster", "last"}
+        How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
+        them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
+        `splits`-th group of the epilogue's columns, and goes on with that.  Sums are stored in
+        global memory, or with "cluster" in shared memory: then `splits` of 2, 4 or 8 are a cluster,
+        whatever steps K has.  With "last" nobody waits: each CTA stores its sums, and the last one
+        to come adds up all of them, in their order, and goes on.
+    residency : {"ticket", "co-resident"}
+        Why CTAs that share a tile may wait for each other.  They draw numbers as they start, and
+        those of a tile follow one another.  Or the launch asks for all CTAs at once, and refuses
+        more than the device runs; then neighbours take tiles of one part of K, and the L2 serves
+        what they read in common once.
+    partial : {"f32", "f16", "bf16"}
+        Type of f32 sums on their way from one CTA to another.  Those of 16 bits are half the
+        traffic, but rounded: in turns once a turn, with TMA in every addition, too; with "scatter"
+        once a CTA, and added up in f32.
+    stacked : bool
+        One wgmma for all products of a loop that share their A, where their tiles of B can lie
+        behind each other: A is read once for all.
+    registers : tuple of int, or None
+        Registers per thread of the load role and of the computing ones (`setmaxnreg`); None leaves
+        the equal shares of the launch.
+
+    Raises
+    ------
+    ScheduleError
+        If a value is out of its range, or two contradict each other.
+    """
+
+    tile: tuple[int, int, int]
+    warpgroups: int
+    split: Split
+    stages: int
+    prefetch: int
+    persistent: bool
+    raster: int = 8
+    columns: int = 64
+    store: Mechanism = "tma"
+    registers: tuple[int, int] | None = None
+    cluster: tuple[int, int] = (1, 1)
+    prologue: Prologue = "memory"
+    inputs: Mechanism = "direct"
+    stacked: bool = False
+    splits: int = 1
+    meet: Meet = "vectorized"
+    residency: Residency = "ticket"
+    partial: Partial = "f32"
+
+    def __post_init__(self) -> None:
+        """Check every range and every contradiction."""
+        self._check_types()
+        self._check_tile()
+        if self.split not in ("pipelined", "cooperative", "ping_pong"):
+            raise ScheduleError(
+                f"MatmulParams(split={self.split!r}): unknown; "
+                'use "pipelined", "cooperative" or "ping_pong"'
+            )
+        if self.split == "ping_pong" and (self.warpgroups, self.persistent) != (2, True):
+            raise ScheduleError(
+                f'MatmulParams(split="ping_pong", warpgroups={self.warpgroups}, '
+                f"persistent={self.persistent}): two warpgroups take the tiles of a CTA in turn; "
+                "use warpgroups=2, persistent=True"
+            )
+        for name, mechanism in (("store", self.store), ("inputs", self.inputs)):
+            if mechanism not in ("direct", "tma"):
+                raise ScheduleError(
+                    f'MatmulParams({name}={mechanism!r}): unknown mechanism; use "direct" or "tma"'
+                )
+        if self.inputs == "tma" and not self.persistent:
+            raise ScheduleError(
+                'MatmulParams(inputs="tma", persistent=False): their ring is one of tiles; use '
+                'persistent=True, or inputs="direct"'
+            )
+        check_prologue("MatmulParams", self.prologue)
+        if not 1 <= self.stages <= MAX_STAGES:
+            raise ScheduleError(
+                f"MatmulParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
+                f"use stages={min(max(self.stages, 1), MAX_STAGES)}"
+            )
+        if not 0 <= self.prefetch < self.stages:
+            raise ScheduleError(
+                f"MatmulParams(stages={self.stages}, prefetch={self.prefetch}): prefetch must be "
+                f"0..{self.stages - 1}; use prefetch={max(self.stages - 2, 0)}"
+            )
+        if self.raster < 1:
+            raise ScheduleError(f"MatmulParams(raster={self.raster}): need 1 or more; use 8")
+        if self.cluster not in CLUSTERS:
+            raise ScheduleError(
+                f"MatmulParams(cluster={self.cluster!r}): one of {', '.join(map(str, CLUSTERS))}; "
+                "use cluster=(2, 1)"
+            )
+        if self.cluster != (1, 1) and self.split == "pipelined":
+            raise ScheduleError(
+                f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
+                'slots of other CTAs; use split="cooperative"'
+            )
+        persistent = self.persistent
+        check_splits("MatmulParams", self.splits, self.meet, self.residency, persistent=persistent)
+        check_partial("MatmulParams", self.partial, self.splits)
+        self._check_meeting()
+        if self.splits > 1 and self.cluster != (1, 1):
+            raise ScheduleError(
+                f"MatmulParams(splits={self.splits}, cluster={self.cluster}): CTAs of a cluster "
+                "draw no tickets; use cluster=(1, 1), or splits=1"
+            )
+        self._check_registers()
+        self._check_accumulators()
+
+    def _check_meeting(self) -> None:
+        if self.splits == 1:
+            return
+        if self.split == "ping_pong":
+            raise ScheduleError(
+                f'MatmulParams(splits={self.splits}, split="ping_pong"): one role of each CTA '
+                "meets, and here two take its tiles in turn; use "
+                'split="cooperative", or splits=1'
+            )
+        if self.inputs == "tma":
+            raise ScheduleError(
+                f'MatmulParams(splits={self.splits}, inputs="tma"): whole tiles are brought to '
+                'CTAs of which one goes on, or each with some columns; use inputs="direct", or '
+                "splits=1"
+            )
+        if self.meet != "cluster":
+            return
+        what = f'MatmulParams(splits={self.splits}, meet="cluster"'
+        if self.splits not in SHARING_CLUSTERS:
+            few = max((n for n in SHARING_CLUSTERS if n <= self.splits), default=2)
+            raise ScheduleError(
+                f"{what}): the CTAs of a tile are a cluster, of 2, 4 or 8; use splits={few}, or "
+                'meet="scatter"'
+            )
+        if self.split != "pipelined":
+            raise ScheduleError(
+                f'{what}, split="{self.split}"): all threads of the cluster meet, and a load role '
+                'has no sums; use split="pipelined", or meet="scatter"'
+            )
+        if self.residency != "ticket":
+            raise ScheduleError(
+                f'{what}, residency="{self.residency}"): the CTAs of a cluster run at once '
+                'anyway; use residency="ticket", or meet="scatter"'
+            )
+
+    def _check_types(self) -> None:
+        for name in ("warpgroups", "stages", "prefetch", "raster", "columns"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ScheduleError(f"MatmulParams({name}={value!r}): {name} must be an int; use 1")
+        if (
+            not isinstance(self.tile, tuple)
+            or len(self.tile) != 3
+            or not all(isinstance(n, int) and n >= 1 for n in self.tile)
+        ):
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile!r}): need three positive ints, M, N and K; "
+                "use tile=(128, 256, 64)"
+            )
+
+    def _check_tile(self) -> None:
+        m, n, k = self.tile
+        if not 1 <= self.warpgroups <= 3:
+            raise ScheduleError(
+                f"MatmulParams(warpgroups={self.warpgroups}): need 1..3; use warpgroups=2"
+            )
+        step = WARPGROUP_ROWS * (1 if self.split == "ping_pong" else self.warpgroups)
+        if m % step or m > 256:
+            near = min(max(m // step, 1) * step, 256 // step * step)
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): {m} rows; each "
+                f"warpgroup takes multiples of {WARPGROUP_ROWS}, up to 256 in all: use {near} rows"
+            )
+        if n % 8 or n > 256:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}): {n} columns; a wgmma takes 8..256 in steps of 8: "
+                f"use {min(-(-n // 8) * 8, 256)} columns"
+            )
+        if k % 16 or k > 256:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}): K steps of {k}; use 64, or another multiple of "
+                "the 128-byte swizzle up to 256"
+            )
+        if self.columns < 8 or n % self.columns or self.columns % 8:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, columns={self.columns}): the epilogue's columns "
+                f"are a multiple of 8 that divides {n}; use columns={n}"
+            )
+
+    def _check_registers(self) -> None:
+        if self.registers is None:
+            return
+        if self.split == "pipelined":
+            raise ScheduleError(
+                f'MatmulParams(split="pipelined", registers={self.registers}): only roles differ '
+                "in registers; use registers=None"
+            )
+        if not isinstance(self.registers, tuple) or len(self.registers) != 2:
+            raise ScheduleError(
+                f"MatmulParams(registers={self.registers!r}): need two ints, of the load role and "
+                "of each computing one; use registers=None"
+            )
+        load, compute = self.registers
+        for n in self.registers:
+            if n % 8 or not 24 <= n <= 240:
+                raise ScheduleError(
+                    f"MatmulParams(registers={self.registers}): need multiples of 8 in 24..240; "
+                    "use registers=(40, 232) for two computing warpgroups"
+                )
+        have = launch_registers(self.threads)
+        if have > 240:
+            raise ScheduleError(
+                f"MatmulParams(warpgroups={self.warpgroups}, registers={self.registers}): "
+                f"{self.threads} threads get {have} each, as many as they can use; "
+                "use registers=None"
+            )
+        # Source: measured; where no role asks for more than its share, ptxas gives all the least.
+        if (
+            load > have
+            or compute <= have
+            or load + compute * self.warpgroups > have * (1 + self.warpgroups)
+        ):
+            raise ScheduleError(
+                f"MatmulParams(registers={self.registers}, warpgroups={self.warpgroups}): "
+                f"{self.threads} threads get {have} each; the load role gives some back and the "
+                f"others share them: use registers={nearest_registers(self.warpgroups)}"
+            )
+
+    def _check_accumulators(self) -> None:
+        m, n, _ = self.tile
+        most = self.widest
+        if n > most:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): in "
+                f"{self.threads} threads the assembler gives a wgmma room for {most} columns, "
+                f"whatever registers says; use {most} columns, or fewer warpgroups"
+            )
+        accumulators = m * n // self.sharing
+        if accumulators > self.room:
+            raise ScheduleError(
+                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}, registers="
+                f"{self.registers}): {accumulators} accumulators per thread, of its "
+                f"{self.room + SPARE_REGISTERS} registers at most {self.room} may be; use a "
+                "smaller tile or more warpgroups"
+            )
+
+    @property
+    def widest(self) -> int:
+        """Columns of a wgmma for which the assembler finds registers."""
+        return min(256, 2 * (launch_registers(self.threads) - BESIDE_SUMS) // 8 * 8)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA, with those of the load role: a warpgroup of its own, if any."""
+        return 128 * (self.warpgroups + (self.split != "pipelined"))
+
+    @property
+    def sharing(self) -> int:
+        """Threads that share a tile."""
+        return 128 * (1 if self.split == "ping_pong" else self.warpgroups)
+
+    @property
+    def room(self) -> int:
+        """Registers of a computing thread that accumulators and operands may take."""
+        have = self.registers[1] if self.registers else launch_registers(self.threads)
+        return have - SPARE_REGISTERS
+
+    @property
+    def load(self) -> str:
+        """Mechanism of the operands."""
+        return "tma"
+
+    @property
+    def in_flight(self) -> int:
+        """Groups of wgmma that stay unfinished while the next one is issued."""
+        return self.stages - self.prefetch - 1
+
+    @property
+    def family(self) -> str:
+        """Name of the schedule family, such as `hopper-ping_pong`; rows of reports."""
+        return f"hopper-{self.split}"
+
+
+def nearest_registers(warpgroups: int) -> tuple[int, int]:
+    """Return registers of a load role and of so many computing warpgroups that fit together."""
+    have = launch_registers(128 * (warpgroups + 1))
+    load = 40 if warpgroups == 2 else 32
+    return load, min(240, (have * (warpgroups + 1) - load) // warpgroups // 8 * 8)

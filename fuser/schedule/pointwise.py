@@ -1,0 +1,121 @@
+"""From a domain and params to the axes of a kernel; and the default heuristic for params."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from fuser.fusion.ir import Fusion, TensorView
+from fuser.schedule.domain import Access, Domain, unit_stride
+from fuser.schedule.params import PointwiseParams
+
+MAX_TMA_RANK = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """The axes of one kernel and the tile of each.
+
+    Parameters
+    ----------
+    domain : Domain
+        What is computed.
+    split : bool
+        One merged axis seen as two, rows and columns; the launch chooses how many columns.
+    tile : tuple of int
+        Extent of a tile along every axis of the kernel; 1 but for the last two.
+    """
+
+    domain: Domain
+    split: bool
+    tile: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Axes of the kernel."""
+        return len(self.tile)
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Axes of the domain behind each axis of the kernel; one group stands for a split axis."""
+        return self.domain.merged
+
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """Axes of the kernel whose tiles make up the result: all of them."""
+        return tuple(range(self.rank))
+
+    def axes(self, access: Access) -> tuple[int, ...]:
+        """Axes of the kernel along which a tensor is seen, in its own order: all of them."""
+        del access
+        return tuple(range(self.rank))
+
+    def varies(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor's elements differ along a kernel axis."""
+        if all(walked is None for walked in self.domain.writes[0].coords):  # one element in all
+            return access in self.domain.writes
+        group = self.domain.merged[0 if self.split else axis]
+        return access.axis_of(group[-1]) is not None
+
+    def unit(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor's stride along a kernel axis is known to be 1."""
+        if (self.split and axis == 0) or not self.varies(access, axis):
+            return False
+        group = self.domain.merged[0 if self.split else axis]
+        walked = access.axis_of(group[-1])
+        return walked is None or unit_stride(access.tv, walked)
+
+    def tma_shape(self, access: Access) -> tuple[int, ...]:
+        """Tile of a tensor: 1 along the axes that it does not vary along."""
+        return tuple(n if self.varies(access, axis) else 1 for axis, n in enumerate(self.tile))
+
+    def tma_refusal(self, access: Access) -> str | None:
+        """Say why TMA cannot move tiles of this tensor whatever its shape; None if it can.
+
+        Source: CUDA driver API, cuTensorMapEncodeTiled (rank 1..5, contiguous inner axis, inner
+        box a multiple of 16 bytes).
+        """
+        nbytes = self.tile[-1] * access.tv.dtype.nbytes
+        if not self.varies(access, self.rank - 1) or not self.unit(access, self.rank - 1):
+            return f"{access.tv} is not contiguous along the last axis of the loops"
+        if self.rank > MAX_TMA_RANK:
+            return f"the loops have {self.rank} axes, a TMA box at most {MAX_TMA_RANK}"
+        if nbytes % 16:
+            return f"a row of the tile is {nbytes} bytes, TMA needs multiples of 16"
+        nbytes = prod(self.tma_shape(access)) * access.tv.dtype.nbytes
+        if nbytes % 128:
+            return f"a tile of {access.tv} is {nbytes} bytes, slots for TMA are multiples of 128"
+        return None
+
+
+def tiling(domain: Domain, params: PointwiseParams) -> Tiling:
+    """Lay the tile of `params` over the merged axes of a domain."""
+    rows, cols = params.tile
+    rank = len(domain.merged)
+    if rank == 1 and rows == 1:
+        return Tiling(domain, split=False, tile=(cols,))
+    if rank == 1:
+        return Tiling(domain, split=True, tile=(rows, cols))
+    return Tiling(domain, split=False, tile=(1,) * (rank - 2) + (rows, cols))
+
+
+def default_params(fusion: Fusion) -> PointwiseParams:
+    """Choose params for a fusion: direct, 16-byte accesses of the narrowest 1..2-byte type.
+
+    Two vectors per thread and input in flight at full occupancy are 64 KB per SM, more than the
+    48 KB that saturate an H200.
+    """
+    sizes = [tv.dtype.nbytes for tv in fusion.tensors if tv.op == "input" or _stored(fusion, tv)]
+    vector = max(1, min(8, 16 // min(sizes, default=4)))
+    return PointwiseParams(
+        tile=(1, 128 * vector * 2),
+        vector=vector,
+        warps=4,
+        ctas_per_sm=None,
+        load="direct",
+        store="direct",
+    )
+
+
+def _stored(fusion: Fusion, tv: TensorView) -> bool:
+    return any(out is tv for out in fusion.outputs)

@@ -1,0 +1,202 @@
+"""From a domain with reductions and params to the axes of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+from fuser.errors import ScheduleError
+from fuser.fusion.ops import added_by_tma, operand_dtypes
+from fuser.schedule.domain import Access, Domain, unit_stride
+from fuser.schedule.params import MAX_BOX, Meet, PointwiseParams, ReductionParams
+from fuser.schedule.pointwise import Tiling
+
+Group = tuple[int, ...]
+PARTS = 64
+"""Parts of a row in shared memory, at most: a thread puts them together in registers."""
+LANES = 32
+"""Lanes of a warp that put what they hold of a row together, at most."""
+TMA_PARTS = 4
+"""Parts of a row, or a multiple, that CTAs add up by TMA: 16 bytes of f32, 32 of i64."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionTiling(Tiling):
+    """The axes of a kernel with reductions: those kept, those reduced, and the two of a tile.
+
+    Parameters
+    ----------
+    axes_of : tuple of tuple of int
+        Axes of the domain behind each axis of the kernel; an empty one has extent 1.
+    reduced : tuple of int
+        Axes of the kernel that are reduced, the one with tiles last.
+    """
+
+    axes_of: tuple[Group, ...] = ()
+    reduced: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Axes of the domain behind each axis of the kernel."""
+        return self.axes_of
+
+    @property
+    def walked(self) -> tuple[int, ...]:
+        """Axes of the kernel whose tiles make up the result: those kept."""
+        return tuple(axis for axis in range(self.rank) if axis not in self.reduced)
+
+    @property
+    def along(self) -> bool:
+        """Whether rows of a tile are reduced; else its columns."""
+        return self.reduced[-1] == self.rank - 1
+
+    def varies(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor's elements differ along a kernel axis."""
+        group = self.axes_of[axis]
+        if not group:
+            return access in self.domain.writes
+        return access.axis_of(group[-1]) is not None
+
+    def unit(self, access: Access, axis: int) -> bool:
+        """Tell whether a tensor's stride along a kernel axis is known to be 1."""
+        group = self.axes_of[axis]
+        walked = access.axis_of(group[-1]) if group else None
+        return walked is not None and unit_stride(access.tv, walked)
+
+
+def reduction_tiling(domain: Domain, params: PointwiseParams) -> ReductionTiling:
+    """Lay the tile of `params` over the merged axes: neighbours in memory along its rows."""
+    kept = [g for g in domain.merged if not _is_reduced(domain, g)]
+    reduced = [g for g in domain.merged if _is_reduced(domain, g)]
+    inner, down = _inner(domain, reduced), _inner(domain, kept)
+    if inner is None and down is not None:
+        order = (down, reduced[-1])
+    else:
+        order = (kept[-1] if kept else (), inner or reduced[-1])
+    outer_kept = [g for g in kept if g != order[0]]
+    outer_reduced = [g for g in reduced if g != order[1]]
+    last = order if inner is not None or down is None else order[::-1]
+    axes = (*outer_kept, *outer_reduced, *last)
+    first = len(outer_kept)
+    numbers = (*range(first, first + len(outer_reduced)), axes.index(order[1]))
+    tile = (1,) * (len(axes) - 2) + params.tile
+    return ReductionTiling(domain, split=False, tile=tile, axes_of=axes, reduced=numbers)
+
+
+def reduces_rows(domain: Domain) -> bool:
+    """Whether rows of tiles are reduced, whatever the params; else columns."""
+    kept = [g for g in domain.merged if not _is_reduced(domain, g)]
+    reduced = [g for g in domain.merged if _is_reduced(domain, g)]
+    return _inner(domain, reduced) is not None or _inner(domain, kept) is None
+
+
+def how_met(params: PointwiseParams) -> Meet | None:
+    """Return how CTAs that share a tile put together what they have of it; None if none do."""
+    return params.meet if isinstance(params, ReductionParams) and params.splits > 1 else None
+
+
+def lanes_together(vectors: int, params: PointwiseParams) -> int:
+    """Return how many lanes put together what they hold of a row of so many vectors.
+
+    Where TMA adds up the rest, they leave whole chunks of parts; 0 where there are too few vectors.
+    """
+    even = vectors & -vectors
+    return min(even // (TMA_PARTS if how_met(params) == "tma" else 1), LANES)
+
+
+def not_added(domain: Domain) -> str | None:
+    """Say what a kernel reduces that TMA does not add up; None if there is no such thing."""
+    for tv in (reduction.tv for reduction in domain.reductions):
+        if not added_by_tma(tv):
+            return (
+                f"TMA adds only, in f32 and i64, and {tv} is a {tv.op} in {operand_dtypes(tv)[0]}"
+            )
+    return None
+
+
+def meeting_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
+    """Say why CTAs cannot put results together in the way that is asked; None if they can."""
+    if how_met(params) != "tma":
+        return None
+    why = not_added(tiles.domain)
+    if why is not None:
+        return f'{why}; use meet="vectorized"'
+    rows, cols = params.tile
+    if not tiles.along:
+        fits = cols <= MAX_BOX
+        large, other = f"{cols} columns of results", (rows, MAX_BOX)
+    else:
+        fits = rows <= MAX_BOX
+        large, other = f"{rows} rows of results", (MAX_BOX, cols)
+    if not fits:
+        return f'{large}, a TMA box has {MAX_BOX}; use tile={other}, or meet="vectorized"'
+    vectors = cols // params.vector
+    if tiles.along and not lanes_together(vectors, params):
+        least = (rows, cols * TMA_PARTS // gcd(vectors, TMA_PARTS))
+        return (
+            f"TMA adds up {TMA_PARTS} parts of a row at a time, and {vectors} vectors of "
+            f'{params.vector} are no multiple; use tile={least}, or meet="vectorized"'
+        )
+    return None
+
+
+def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
+    """Return params by which threads can put their parts of a tile together.
+
+    Parameters
+    ----------
+    tiling : ReductionTiling
+        Axes and tile.
+    params : PointwiseParams
+        Those of the user.
+
+    Raises
+    ------
+    ScheduleError
+        If there are none for this tile, or CTAs cannot meet in the way that is asked.
+    """
+    rows, cols = params.tile
+    why = meeting_refusal(tiling, params)
+    if why is not None:
+        raise ScheduleError(
+            f"{type(params).__name__}(tile={params.tile}, vector={params.vector}, "
+            f'meet="tma"): {why}'
+        )
+    if tiling.along:
+        vectors = cols // params.vector
+        lanes = lanes_together(vectors, params)
+        parts = vectors // lanes
+        if parts > PARTS:
+            raise ScheduleError(
+                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
+                f"{vectors} vectors, of which a warp puts {lanes} together; {parts} "
+                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
+                f"{params.vector * LANES})"
+            )
+        return params
+    if cols % LANES:
+        raise ScheduleError(
+            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
+            f"thread; {cols} are no whole warps: use {cols + -cols % LANES} columns"
+        )
+    # Every thread holds whole columns.
+    warps = next(w for w in range(params.warps, 0, -1) if cols % (LANES * w) == 0)
+    return replace(params, warps=warps, vector=gcd(params.vector, cols // (LANES * warps)))
+
+
+def _is_reduced(domain: Domain, group: Group) -> bool:
+    kept = {axis for access in domain.writes for axis in access.coords}
+    return group[-1] not in kept
+
+
+def _inner(domain: Domain, groups: list[Group]) -> Group | None:
+    """Return the group along which the largest input has its neighbours, if it is one of these."""
+    leaves = [leaf for reduction in domain.reductions for leaf in reduction.leaves]
+    for access in sorted(leaves, key=lambda leaf: -sum(c is not None for c in leaf.coords)):
+        for group in groups:
+            walked = access.axis_of(group[-1])
+            if walked is not None and unit_stride(access.tv, walked):
+                return group
+        if any(c is not None and unit_stride(access.tv, n) for n, c in enumerate(access.coords)):
+            return None
+    return None

@@ -1,0 +1,309 @@
+"""From a fusion to segments: each is a fusion of its own that one kernel computes.
+
+Outputs with the same axes share a kernel.  Operands of products must lie in memory, as the copy
+engine reads them; what does not, is computed into an intermediate by a segment before, or (first
+operands, where that is asked for) in registers.  Either rounds it to the operand's type, as the
+numeric contract says of operands.  Reductions that a kernel would have to repeat for its tiles are
+computed into an intermediate too, unrounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fuser.dtype import DType
+from fuser.fusion.ir import Fusion, IterType, Scalar, TensorView, ancestry, row_major
+from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes
+from fuser.fusion.promotion import arithmetic
+from fuser.schedule.cut_reductions import apart, frame, parts_of, under
+from fuser.schedule.domain import Domain, domains, groups
+from fuser.schedule.shape_class import Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A fusion that one kernel computes, and the loop axes of that kernel."""
+
+    fusion: Fusion
+    domain: Domain
+
+
+def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView, ...]:
+    """Return the tensors that a segment stores for later ones, in order."""
+    made = (tv for segment in cut for tv in segment.fusion.outputs)
+    names = {tv.name for tv in fusion.outputs}
+    return tuple(tv for tv in made if tv.name not in names)
+
+
+def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, ...]:
+    """Cut a fusion into segments, in an order in which they can be computed.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What to compute.
+    choices : Choices, optional
+        What a call asks for.
+
+    Returns
+    -------
+    tuple of Segment
+        Their tensors have the names that they have in the fusion; an output that is none of the
+        fusion's is an intermediate, named as the tensor or, where it is not what the fusion would
+        store, with a suffix.
+    """
+    return tuple(_Cutting(fusion, choices or Choices()).run())
+
+
+class _Cutting:
+    def __init__(self, fusion: Fusion, choices: Choices) -> None:
+        self.fusion, self.choices = fusion, choices
+        self.made: dict[str, Segment] = {}
+        self.done: list[Segment] = []
+
+    def run(self) -> Iterator[Segment]:
+        self.left = _groups(self.fusion)
+        live = {tv for out in self.fusion.outputs for tv in ancestry(out)}
+        self.parts = [
+            parts_of(tv)
+            for tv in self.fusion.tensors
+            if tv.name in self.choices.parts and tv in live
+        ]
+        for target in self.parts:
+            if target.name not in self.made:
+                self._begin(target)
+        while self.left:
+            self._compute(self.left.pop(0))
+        yield from self.done
+
+    def _compute(self, outputs: tuple[TensorView, ...]) -> None:
+        """Append the segment of some outputs, and before it those that it needs."""
+        given: dict[TensorView, TensorView] = {}
+        stored, begun = apart(self.fusion, outputs, self.choices)
+        ended = {tv: self._ended(tv) for tv in begun}
+        for tv in stored:
+            held = accumulator(tv) if tv.op == "mma" else arithmetic(tv.dtype)
+            held = DType.F32 if held is DType.F16 else held
+            given[tv] = self._stored(tv, held, "_sum", _place(tv, 1))
+        known = {**given, **ended}
+        for product in _products(outputs, self.choices.empty, known):
+            for side, arg in enumerate(product.args):
+                assert isinstance(arg, TensorView), "operands of an mma are tensors"
+                if arg in given or (side == 0 and self._in_registers(arg)):
+                    continue
+                if not self._lies_in_memory(arg):
+                    place = _place_of(product, side, summed_last=arg.name in self.choices.copied)
+                    given[arg] = self._stored(arg, arg.dtype, f"_operand{place.word}", place)
+        for product in _products(outputs, self.choices.empty, known):
+            if product.name in self.choices.apart:
+                held = DType.I32 if accumulator(product) is DType.I32 else DType.F32
+                given[product] = self._stored(product, held, "_sum", _place(product, 1))
+        part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
+        (domain,) = domains(part)
+        self.done.append(Segment(part, domain))
+
+    def _ended(self, reduction: TensorView) -> TensorView:
+        """Return a reduction of the parts that the kernel of its products leaves."""
+        target = parts_of(reduction)
+        if target.name not in self.made:
+            self._begin(target)
+        (source,) = reduction.args
+        assert isinstance(source, TensorView), "a reduction reduces a tensor"
+        (axis,) = reduced_axes(reduction)
+        count = (source.logical[axis].extent,) if reduction.op == "mean" else ()
+        dims = (("dims", (target.rank - 1,)),)
+        given = replace(target, op="input", args=(), attrs=(), parts=False)
+        return replace(reduction, args=(given,), attrs=dims, count=count)
+
+    def _begin(self, target: TensorView) -> None:
+        """Compute parts of reductions, with results of the same products that are still to do."""
+        axes, mine = frame(self.fusion, target), set(under(target, self.choices.empty))
+        alike = {
+            tv.name: tv
+            for tv in self.parts
+            if frame(self.fusion, tv) == axes and set(under(tv, self.choices.empty)) == mine
+        }
+        fits = (
+            group
+            for group in self.left
+            if frame(self.fusion, group[0]) == axes
+            and not any(reduced_axes(tv) for out in group for tv in ancestry(out))
+            and mine <= set(_products(group, self.choices.empty, {}))
+        )
+        group = next(fits, ())
+        self.left = [other for other in self.left if other is not group]
+        self._compute((*group, *alike.values()))
+        self.made |= dict.fromkeys(alike, self.done[-1])
+
+    def _lies_in_memory(self, operand: TensorView) -> bool:
+        """Whether an operand is an input, seen through operations that neither move nor stretch."""
+        if operand.name in self.choices.copied:
+            return False
+        while OPS.get(operand.op) is not None and OPS[operand.op].form is Form.SHAPE:
+            if operand.op == "expand":
+                return False
+            (source,) = operand.args
+            assert isinstance(source, TensorView), "a shape op moves a tensor"
+            operand = source
+        return operand.op == "input"
+
+    def _in_registers(self, operand: TensorView) -> bool:
+        """Whether an operand is computed where it is multiplied, from what lies in memory."""
+        if not self.choices.registers or operand.name in self.choices.copied:
+            return False
+        if operand.dtype.nbytes != 2 or self._lies_in_memory(operand):
+            return False
+        return not any(tv.op in ("mma", "iota") or reduced_axes(tv) for tv in ancestry(operand))
+
+    def _stored(self, tv: TensorView, dtype: DType, suffix: str, place: _Place) -> TensorView:
+        """Compute a tensor into an intermediate, once, and return the input that reads it."""
+        name = tv.name + suffix
+        if name not in self.made:
+            made = _same(tv, name, dtype) if tv.name in self.choices.empty else tv
+            target = _renamed(made, name, dtype, place)
+            self._compute((target,))
+            self.made[name] = self.done[-1]
+        return TensorView(
+            name, tv.logical, dtype, "input", (), (), place.contiguity, place.stride_order
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """How an intermediate lies in memory; `word` tells several of one tensor apart."""
+
+    contiguity: tuple[bool, ...]
+    stride_order: tuple[int, ...]
+    word: str = ""
+
+
+def _place(tv: TensorView, whole: int, axes: tuple[int, ...] | None = None) -> _Place:
+    """Lay out a tensor: its last `whole` real axes are a row, padded to chunks of 16 bytes.
+
+    `axes` lists its axes, the slowest first; left out, in their own order.
+    """
+    order = tuple(range(tv.rank)) if axes is None else axes
+    real = [at for at in order if tv.logical[at].iter_type is IterType.ITERATION]
+    padded = real[-1 - whole] if len(real) > whole else None
+    word = "" if axes is None and whole == 1 else f"_{whole}_{'_'.join(map(str, order))}"
+    return _Place(
+        tuple(at != padded for at in range(tv.rank)),
+        tuple(tv.rank - 1 - order.index(at) for at in range(tv.rank)),
+        word,
+    )
+
+
+def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
+    """Return how an operand is stored: row-major where TMA can read it so.
+
+    Axes that are summed over lie behind each other, and the fastest axis is one that tiles have:
+    one of those, or the only other one that the second operand lacks.  With `summed_last` it is one
+    of those: what the schedule cannot read otherwise is copied so.
+    """
+    arg = product.args[side]
+    assert isinstance(arg, TensorView), "operands of an mma are tensors"
+    sides = [(axis.b if side else axis.a, axis.role) for axis in roles(product)]
+    sums = [at for at, role in sides if at is not None and role is Role.K]
+    own = [at for at, role in sides if at is not None and role in (Role.M, Role.N)]
+    rest = [at for at in range(arg.rank) if at not in (*sums, *own)]
+    real = [at for at in range(arg.rank) if arg.logical[at].iter_type is IterType.ITERATION]
+    alone = [at for at in own if at in real] == real[-1:]
+    together = sums == list(range(sums[0], sums[0] + len(sums)))
+    if summed_last or not together or (real and real[-1] not in sums and not alone):
+        return _place(arg, len(sums), (*rest, *own, *sums))
+    return _place(arg, len(sums) if real[-1:] == sums[-1:] else 1)
+
+
+def _groups(fusion: Fusion) -> list[tuple[TensorView, ...]]:
+    return [tuple(access.tv for access in writes) for _, writes in groups(fusion)]
+
+
+def _products(
+    outputs: tuple[TensorView, ...],
+    empty: frozenset[str],
+    given: dict[TensorView, TensorView],
+) -> list[TensorView]:
+    """Products that outputs are computed from element by element, in order of definition."""
+    seen: dict[TensorView, None] = {}
+    stack: list[TensorView] = list(outputs)
+    while stack:
+        tv = stack.pop()
+        if tv in seen or tv in given:
+            continue
+        seen[tv] = None
+        if tv.op != "mma" and tv.name not in empty:
+            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
+    found = [tv for tv in seen if tv.op == "mma" and tv.name not in empty]
+    return sorted(found, key=lambda tv: tv.number)
+
+
+def _renamed(tv: TensorView, name: str, dtype: DType, place: _Place) -> TensorView:
+    """Return a tensor under another name and type, to be stored as an intermediate."""
+    made = tv
+    if tv.op == "input" or OPS[tv.op].form is Form.SHAPE:
+        made = _same(tv, name, dtype)
+    return replace(
+        made,
+        name=name,
+        dtype=dtype,
+        contiguity=place.contiguity,
+        stride_order=place.stride_order,
+    )
+
+
+def _same(tv: TensorView, name: str, dtype: DType) -> TensorView:
+    return TensorView(
+        name, tv.logical, dtype, "set", (tv,), (), (True,) * tv.rank, row_major(tv.rank)
+    )
+
+
+def _extract(
+    fusion: Fusion,
+    outputs: tuple[TensorView, ...],
+    given: dict[TensorView, TensorView],
+    ended: dict[TensorView, TensorView],
+    empty: frozenset[str],
+) -> Fusion:
+    """Return the part of a fusion that computes some tensors from inputs and given ones."""
+    own = {tv: _same(new, tv.name, tv.dtype) for tv, new in given.items() if tv in outputs}
+    known: dict[TensorView, TensorView] = dict(given)
+    needed = _needed(outputs, {**given, **ended}, empty)
+    order = [tv for tv in fusion.tensors if tv in needed]
+    order += [tv for tv in outputs if tv not in fusion.tensors]
+    for tv in order:
+        if tv in given:
+            continue
+        if tv in ended:
+            known[tv] = ended[tv]
+            continue
+        if tv.name in empty:
+            known[tv] = replace(tv, op="full", args=(of_nothing(tv),), attrs=(), meet=None)
+            continue
+        args = tuple(known[arg] if isinstance(arg, TensorView) else arg for arg in tv.args)
+        same = all(a is b for a, b in zip(args, tv.args, strict=True))
+        known[tv] = tv if same else replace(tv, args=args)
+    sources = (arg for tv in ended.values() for arg in tv.args if isinstance(arg, TensorView))
+    tensors = [*sources, *dict.fromkeys(known[tv] for tv in order), *own.values()]
+    used = {arg for tv in tensors for arg in tv.args if isinstance(arg, Scalar)}
+    inputs = [arg for arg in fusion.inputs if arg in used or arg in tensors]
+    inputs += [tv for tv in tensors if tv.op == "input" and tv not in inputs]
+    return Fusion(tuple(inputs), tuple(tensors), tuple(own.get(tv, known[tv]) for tv in outputs))
+
+
+def _needed(
+    outputs: tuple[TensorView, ...],
+    given: dict[TensorView, TensorView],
+    empty: frozenset[str],
+) -> set[TensorView]:
+    found: set[TensorView] = set()
+    stack = list(outputs)
+    while stack:
+        tv = stack.pop()
+        if tv in found:
+            continue
+        found.add(tv)
+        if tv not in given and tv.name not in empty:
+            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
+    return found

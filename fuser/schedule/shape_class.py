@@ -1,0 +1,73 @@
+"""What a kernel may rely on about the tensors of a call, beyond what the fusion promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import PointwiseParams
+
+Params = PointwiseParams | MatmulParams | AmpereParams
+"""How a kernel is computed; each kernel of a fusion takes those of its own kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeClass:
+    """The part of a call's shapes and addresses that one kernel is compiled for.
+
+    Parameters
+    ----------
+    aligned : tuple of (str, int)
+        Per tensor as read or written: address, strides other than 1 and the last extent of the
+        loops are multiples of this many elements (1, 2, 4, 8 or 16; at most 16 bytes).
+    tma : frozenset of str
+        The tensors whose address and strides are multiples of 16 bytes; outputs also in the last
+        extent, because TMA writes whole chunks of 16 bytes.
+    """
+
+    aligned: tuple[tuple[str, int], ...]
+    tma: frozenset[str]
+
+    def elements(self, name: str) -> int:
+        """Alignment of one tensor, in elements."""
+        return dict(self.aligned)[name]
+
+
+NONE = frozenset[str]()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the shapes and addresses of a call ask of the cut into kernels.
+
+    Parameters
+    ----------
+    copied : frozenset of str
+        Operands of products, by name, that TMA cannot read where they lie: copied first.
+    apart : frozenset of str
+        Products that get a kernel of their own, because their axes suit no common tile.
+    empty : frozenset of str
+        Products and reductions of no elements, whose results are known.
+    parts : frozenset of str
+        Reductions of products that the kernel with the products begins, tile by tile, and another
+        one ends; what others reduce is stored first.
+    registers : bool
+        First operands that are not in memory are computed in registers, where they can be, and
+        not by a kernel before.
+    """
+
+    copied: frozenset[str] = NONE
+    apart: frozenset[str] = NONE
+    empty: frozenset[str] = NONE
+    parts: frozenset[str] = NONE
+    registers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallClass:
+    """The class of a call: how its fusion is cut into kernels, and what each is compiled for."""
+
+    choices: Choices
+    kernels: tuple[ShapeClass, ...]
+    schedules: tuple[Params, ...]

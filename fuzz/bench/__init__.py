@@ -1,0 +1,1 @@
+"""Benchmarks: kernels and proofs timed side by side with their peers."""

@@ -1,0 +1,1 @@
+"""A campaign: driver processes, their judges, the ledger, repros, and the GPU."""

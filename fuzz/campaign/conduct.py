@@ -1,0 +1,348 @@
+"""A campaign: drivers in processes of their own, one ledger, a summary and a report.
+
+The parent draws nothing and judges nothing; it writes records, so that neither a crash nor a
+Ctrl-C loses any.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import click
+import platformdirs
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fuser.runtime.executable import device_present
+from fuzz.campaign import repro, summary
+from fuzz.campaign.driver import SHRINK_S, Broken, Job, Judged, Message, Ready, Round, Shrunk, drive
+from fuzz.campaign.environment import machine, versions
+from fuzz.campaign.judge import CPU_ORACLES
+from fuzz.campaign.ledger import Fact, Ledger, LedgerError
+from fuzz.campaign.record import Record, signature
+
+CLEAN, FAILED, USAGE, HARNESS = 0, 1, 2, 3
+"""Exit codes; 2 is click's own.  A campaign that judged no case is a harness error."""
+GRACE_S = 30.0
+"""Time in which a driver must start, and after its last case end."""
+STATUS_S = 10.0
+"""Seconds between status lines where the output is no terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asks for.
+
+    Parameters
+    ----------
+    seconds : float
+        Wall time in which cases begin.
+    most : int or None
+        Cases after which a driver ends before that time.
+    seed : int
+        The same seed, shard and number of workers draw the same cases.
+    oracles : tuple of str
+        Of `CPU_ORACLES`.
+    workers : int
+        Drivers, at least 1.
+    shard : tuple of int
+        Which part of how many, counted from 1.
+    ledger : Path
+        File that is appended to.
+    gpu : bool
+        Run every case on the GPU as well.
+    mutants : bool
+        Judge the mutants of every family first.
+    resume : bool
+        Go on with the newest run of the same name instead of a new one.
+    """
+
+    seconds: float
+    most: int | None
+    seed: int
+    oracles: tuple[str, ...]
+    workers: int
+    shard: tuple[int, int]
+    ledger: Path
+    gpu: bool
+    mutants: bool
+    resume: bool
+
+
+@dataclass
+class Campaign:
+    """A run in progress: what came in, and what to show of it."""
+
+    plan: Plan
+    book: Ledger
+    run: str
+    console: Console
+    records: list[Record] = field(default_factory=list)
+    cases: set[str] = field(default_factory=set)
+    repros: dict[str, tuple[int, Path]] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    start: float = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first driver was ready."""
+        return time.time() - self.start if self.start else 0.0
+
+    def hear(self, worker: int, message: Message) -> None:
+        """Write down what a driver says."""
+        match message:
+            case Ready():
+                self.start = self.start or time.time()
+            case Judged(records, text):
+                self.book.append(self.run, records, text=text)
+                self.records += records
+                self.cases |= {r.case for r in records if not r.mutant}
+                self.counts.update(f"{r.oracle} {r.status}" for r in records if not r.mutant)
+            case Shrunk(record, text):
+                failure = signature(record)
+                if failure in self.repros and len(text) >= self.repros[failure][0]:
+                    return
+                path = repro.write(record, text, folder=self.plan.ledger.parent / "repros")
+                self.book.add_repro(self.run, failure, record.case, str(path))
+                self.repros[failure] = (len(text), path)
+                self.console.print(f"{failure}: {path}")
+            case Round(number, complete):
+                if complete:
+                    self.book.finish_round(self.run, worker, number)
+            case Broken(trace):
+                self.broken.append(trace)
+
+    def line(self) -> str:
+        """Return one line of progress."""
+        bad = sum(n for key, n in self.counts.items() if key.endswith(("fail", "error")))
+        per_oracle = ", ".join(
+            f"{oracle} {self.counts[f'{oracle} pass']}" for oracle in self.plan.oracles
+        )
+        speed = len(self.cases) / max(self.elapsed, 1e-9)
+        return f"{len(self.cases)} cases, {speed:.1f}/s, {bad} bad ({per_oracle} passed)"
+
+    def exit_code(self) -> int:
+        """Return the exit code that the records so far ask for."""
+        statuses = {r.status for r in self.records if not r.mutant}
+        blind = any(r.oracle == "mutant" and r.status == "fail" for r in self.records)
+        if self.broken or "error" in statuses or not self.cases:
+            return HARNESS
+        return FAILED if "fail" in statuses or blind else CLEAN
+
+
+def conduct(plan: Plan, console: Console) -> int:
+    """Run a campaign and return its exit code."""
+    name = f"seed{plan.seed}-{plan.shard[0]}of{plan.shard[1]}-{plan.workers}w"
+    with Ledger(plan.ledger) as book:
+        facts: dict[str, Fact] = {"seed": plan.seed, "shard": "/".join(map(str, plan.shard))}
+        facts |= {**versions(), **machine(), "workers": plan.workers}
+        run = book.resume(name) if plan.resume else None
+        run = run or book.start(name, facts)
+        before = float(book.facts(run).get("elapsed_s", 0.0))
+        campaign = Campaign(plan, book, run, console)
+        gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
+        gpu += "" if plan.gpu else ", 0 cases run"
+        console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
+        interrupted = _listen(campaign)
+        elapsed = max(campaign.elapsed, 1e-9)
+        book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu})
+        for text in summary.lines(campaign.records):
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"gpu: {gpu}" if not plan.gpu else f"gpu: {_gpu_cases(campaign)} cases run")
+        speed = len(campaign.cases) / elapsed
+        console.print(f"{elapsed:.1f} s, {speed:.1f} cases per second")
+    for trace in campaign.broken:
+        console.print(trace, markup=False, style="red")
+    for failure, (_, path) in sorted(campaign.repros.items()):
+        console.print(f"repro of {failure}: {path}", soft_wrap=True)
+    _report(plan.ledger, run, console)
+    return 130 if interrupted else campaign.exit_code()
+
+
+def _gpu_cases(campaign: Campaign) -> int:
+    return len({r.case for r in campaign.records if r.oracle == "gpu"})
+
+
+def _listen(campaign: Campaign) -> bool:
+    """Start the drivers and write down what they say; tell whether the user interrupted."""
+    plan = campaign.plan
+    context = multiprocessing.get_context("spawn")
+    inboxes: dict[Connection, int] = {}
+    processes: list[SpawnProcess] = []
+    for worker in range(plan.workers):
+        inbox, outbox = context.Pipe(duplex=False)
+        process = context.Process(target=drive, args=(_job(campaign, worker), outbox))
+        process.start()
+        outbox.close()
+        inboxes[inbox] = worker
+        processes.append(process)
+    interrupted = False
+    try:
+        with _Bar(campaign) as show:
+            _receive(campaign, inboxes, show)
+    except KeyboardInterrupt:
+        interrupted = True
+        campaign.console.print("interrupted; what was judged is in the ledger")
+    for process in processes:
+        if interrupted:
+            process.terminate()
+        process.join(GRACE_S)
+        if process.is_alive():
+            process.kill()
+            campaign.broken.append("a driver did not end in time and was killed")
+        elif process.exitcode and not interrupted:
+            campaign.broken.append(f"a driver ended with exit code {process.exitcode}")
+    return interrupted
+
+
+def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
+    """Hear the drivers until all have closed their pipes, or are long overdue."""
+    overdue = time.time() + campaign.plan.seconds + SHRINK_S + 3 * GRACE_S
+    open_ = dict(inboxes)
+    while open_ and time.time() < overdue:
+        for inbox in wait(list(open_), timeout=0.25):
+            assert isinstance(inbox, Connection), "only pipes are waited for"
+            try:
+                campaign.hear(open_[inbox], inbox.recv())
+            except EOFError:
+                del open_[inbox]
+        show()
+
+
+def _job(campaign: Campaign, worker: int) -> Job:
+    plan = campaign.plan
+    cache = Path(os.environ.get("FUSER_CACHE") or platformdirs.user_cache_path("fuser"))
+    return Job(
+        seed=plan.seed,
+        shard=plan.shard[0],
+        worker=worker,
+        seconds=plan.seconds,
+        most=plan.most,
+        oracles=plan.oracles,
+        use_gpu=plan.gpu,
+        mutants=worker == 0 and plan.mutants,
+        done=frozenset(campaign.book.rounds(campaign.run, worker)),
+        database=cache / "hypothesis",
+    )
+
+
+class _Bar:
+    """A bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+        self._next = STATUS_S
+        self._bar = Progress(
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=campaign.console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("starting the drivers", total=campaign.plan.seconds)
+
+    def __enter__(self) -> Callable[[], None]:
+        if self._campaign.console.is_terminal:
+            self._bar.start()
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def _show(self) -> None:
+        elapsed = self._campaign.elapsed
+        if not elapsed:
+            return
+        if self._campaign.console.is_terminal:
+            self._bar.update(self._task, completed=elapsed, description=self._campaign.line())
+        elif elapsed >= self._next:
+            self._next += STATUS_S
+            self._campaign.console.print(f"{elapsed:4.0f} s: {self._campaign.line()}")
+
+
+def _report(ledger: Path, run: str, console: Console) -> None:
+    """Let the reports room write the page; it may not be imported from here."""
+    done = subprocess.run(
+        [sys.executable, "-m", "reports", str(ledger), "--run", run],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        console.print(f"the report failed:\n{done.stderr}", markup=False)
+    else:
+        console.print(f"report: {done.stdout.strip()}", soft_wrap=True)
+
+
+def _shard(_: click.Context, __: click.Parameter, value: str) -> tuple[int, int]:
+    try:
+        part, parts = map(int, value.split("/"))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not like 3/16") from None
+    if not 1 <= part <= parts:
+        raise click.BadParameter(f"{value!r}: the part must be 1..{parts}")
+    return part, parts
+
+
+def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    for name in names:
+        if name not in CPU_ORACLES:
+            raise click.BadParameter(f"no oracle {name!r}; pick from {', '.join(CPU_ORACLES)}")
+    return names
+
+
+@click.command()
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1))
+@click.option("--cases", "most", type=click.IntRange(min=1), help="Cases of a worker, at most.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--oracles", default=",".join(CPU_ORACLES), show_default=True, callback=_oracles)
+@click.option(
+    "--workers",
+    default=len(os.sched_getaffinity(0)),
+    show_default="cores",
+    type=click.IntRange(min=1),
+)
+@click.option("--shard", default="1/1", show_default=True, callback=_shard, help="Part of parts.")
+@click.option(
+    "--ledger",
+    default=Path("reports", "out", "ledger.sqlite"),
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+)
+@click.option("--gpu", default="auto", show_default=True, type=click.Choice(["auto", "off"]))
+@click.option("--mutants/--no-mutants", default=True, show_default=True)
+@click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
+def main(
+    seconds: float,
+    most: int | None,
+    seed: int,
+    oracles: tuple[str, ...],
+    workers: int,
+    shard: tuple[int, int],
+    ledger: Path,
+    gpu: str,
+    mutants: bool,
+    resume: bool,
+) -> None:
+    """Draw random fusions and schedules, judge them by every oracle, and write a report."""
+    console = Console(soft_wrap=True, highlight=False)
+    use_gpu = gpu == "auto" and device_present()
+    plan = Plan(seconds, most, seed, oracles, workers, shard, ledger, use_gpu, mutants, resume)
+    try:
+        code = conduct(plan, console)
+    except LedgerError as error:
+        console.print(str(error), markup=False)
+        code = USAGE
+    sys.exit(code)

@@ -1,0 +1,342 @@
+"""Cases on the GPU, in a child process that may crash or hang without losing anything.
+
+Outputs start as poison, every buffer lies between guard bytes, shared memory is poisoned by the
+kernel, and inputs change from launch to launch; the first launch is judged like the others.
+Source: measured on an H200: a missing wait gives right values from the second launch on, because
+the bytes of the first one are still in shared memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+import click
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from rich.console import Console
+from rich.table import Table
+
+from fuser.dtype import DType
+from fuser.errors import FusionError, ScheduleError
+from fuser.fusion.definition import TensorView
+from fuser.runtime.executable import Executable, device_present
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import ReductionParams
+from fuzz.campaign.child import Child, Lost
+from fuzz.campaign.compared import compared
+from fuzz.campaign.environment import machine, versions
+from fuzz.campaign.ledger import Ledger
+from fuzz.campaign.record import Record
+from fuzz.campaign.recorder import Clerk, blank_record
+from fuzz.cases.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
+from fuzz.cases.metamorphic import agree, siblings
+from fuzz.cases.params import FAMILIES
+from fuzz.cases.strategies import cases
+from oracles.verdict import Finding, Status, Verdict
+
+LAUNCHES = 3
+"""Launches of a case, each with inputs of its own."""
+CASE_LIMIT_S = 60.0
+"""Wall limit of one case, with its compilation."""
+MOST_ALONE = 6
+"""Cases that are drawn for each one in which CTAs share tiles."""
+GUARD = 512
+"""Bytes of sentinel on both sides of every buffer; a multiple of the largest alignment."""
+SENTINEL = 0xA5
+"""What guard bytes hold."""
+PROBE = """
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.params import PointwiseParams
+from fuzz.cases.case import Case
+
+fd = FusionDefinition()
+T0 = fd.define_tensor(shape=["i0"], dtype="f32")
+T1 = fd.ops.relu(T0)
+fd.add_output(T1)
+fusion = fd.fusion()
+params = PointwiseParams((1, 256), 1, 4, None, "direct", "direct")
+case = Case(fusion, params, {"i0": 1000}, "integers", 0)
+"""
+"""A case that any working device passes; run after a lost child before the next one is blamed."""
+
+_TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
+
+
+class Guarded:
+    """A tensor on the device between guard bytes.
+
+    Parameters
+    ----------
+    shape, strides : tuple of int
+        In elements.
+    dtype : DType
+        Of the elements; the room between them and in gaps holds poison.
+    offset : int
+        Elements between an aligned address and the first element.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: DType, offset: int = 0
+    ) -> None:
+        reach = sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        count = offset + (0 if 0 in shape else reach + 1)
+        nbytes = -(-count * dtype.nbytes // GUARD) * GUARD
+        self._raw = torch.full((nbytes + 2 * GUARD,), SENTINEL, dtype=torch.uint8, device="cuda")
+        inside = self._raw[GUARD : GUARD + nbytes].view(_TORCH[dtype])
+        inside.fill_(POISON[dtype])
+        self._tail = inside[count:].clone()
+        self._end = inside[count:]
+        self.tensor = inside.as_strided(
+            tuple(shape), tuple(strides), GUARD // dtype.nbytes + offset
+        )
+
+    def bits(self) -> torch.Tensor:
+        """Return a copy of all bytes, guards included."""
+        return self._raw.clone()
+
+    def changed(self, bits: torch.Tensor) -> bool:
+        """Tell whether any byte differs from what `bits` returned."""
+        return not torch.equal(self._raw, bits)
+
+    def overrun(self) -> bool:
+        """Tell whether a byte outside a tensor without gaps has changed."""
+        edges = torch.cat([self._raw[:GUARD], self._raw[-GUARD:]])
+        same_tail = torch.equal(self._end.view(torch.uint8), self._tail.view(torch.uint8))
+        return not (bool((edges == SENTINEL).all()) and same_tail)
+
+
+def judge_case(text: str) -> list[Record]:
+    """Run the case of a text on the device; one record per launch, and one of another schedule."""
+    case = from_text(text)
+    clerk = Clerk(case, text)
+    executable = Executable(case.fusion, case.params, poison=True)
+    for turn in range(LAUNCHES):
+        verdict = clerk.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
+        if verdict is None or verdict.status is not Status.PASS:
+            return clerk.records
+    clerk.ask("gpu", "another schedule", partial(_another, executable, case))
+    return clerk.records
+
+
+def _another(executable: Executable, case: Case) -> Verdict:
+    """Run the first other schedule that the case can have, and compare bit by bit."""
+    given = inputs(case, turn=0)
+    guards: list[Guarded] = []
+    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+    mine = _outputs(case)
+    executable(*arguments, out=[guard.tensor for guard in mine])
+    for params in siblings(case):
+        outs = _outputs(case)
+        try:
+            other = Executable(case.fusion, params, poison=True)
+            other(*arguments, out=[guard.tensor for guard in outs])
+        except (FusionError, ScheduleError):
+            continue
+        torch.cuda.synchronize()
+        return agree([one.tensor for one in mine], [one.tensor for one in outs], params)
+    return Verdict("gpu", Status.UNKNOWN, 0, reason="no other schedule was found")
+
+
+def _outputs(case: Case) -> list[Guarded]:
+    specs = output_specs(case)
+    return [
+        Guarded(specs[tv.name].shape, specs[tv.name].strides, tv.dtype)
+        for tv in case.fusion.outputs
+    ]
+
+
+def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
+    given = inputs(case, turn=turn)
+    guards: list[Guarded] = []
+    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+    outs = _outputs(case)
+    before = [guard.bits() for guard in guards]
+    got = executable(*arguments, out=[guard.tensor for guard in outs])
+    torch.cuda.synchronize()
+    findings = [
+        Finding("guard", f"output {n}", "bytes outside the tensor were written")
+        for n, guard in enumerate(outs)
+        if guard.overrun()
+    ]
+    findings += [
+        Finding("guard", f"input {n}", "bytes of the input or around it were written")
+        for n, (guard, bits) in enumerate(zip(guards, before, strict=True))
+        if guard.changed(bits)
+    ]
+    verdict = compared(case, given, [t.cpu() for t in got])
+    if findings:
+        return Verdict("gpu", Status.FAIL, verdict.checked + len(findings), tuple(findings))
+    return replace(verdict, oracle="gpu")
+
+
+def _pairs(case: Case, given: list[Value]) -> list[tuple[TensorView | None, Value]]:
+    return [
+        (arg if isinstance(arg, TensorView) else None, value)
+        for arg, value in zip(case.fusion.inputs, given, strict=True)
+    ]
+
+
+def _on_device(case: Case, arg: TensorView | None, value: Value, guards: list[Guarded]) -> Value:
+    if arg is None or not isinstance(value, torch.Tensor):
+        return value
+    guard = Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset)
+    guard.tensor.copy_(value)
+    guards.append(guard)
+    return guard.tensor
+
+
+class Device:
+    """The GPU as an oracle: a child process, restarted after every crash, hang or CUDA error."""
+
+    def __init__(self) -> None:
+        self._child = self._new()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._child.__exit__(kind, error, trace)
+
+    def judge(self, case: Case, text: str) -> list[Record]:
+        """Run a case; a crash or a hang of the child is a failure of the case.
+
+        Raises
+        ------
+        RuntimeError
+            If the device does not even pass the probe in a new child.
+        """
+        answer = self._child.call(text)
+        if not isinstance(answer, Lost):
+            if any(record.status == "error" for record in answer):
+                self._restart()
+            return answer
+        self._restart()
+        blank = blank_record(case, text)
+        return [replace(blank, oracle="gpu", status="fail", kind=answer.kind, reason=answer.reason)]
+
+    def _restart(self) -> None:
+        self._child.__exit__(None, None, None)
+        self._child = self._new()
+        answer = self._child.call(PROBE)
+        if isinstance(answer, Lost) or any(record.status != "pass" for record in answer):
+            raise RuntimeError(f"the GPU does not run a plain relu any more: {answer}")
+
+    @staticmethod
+    def _new() -> Child[list[Record]]:
+        return Child(judge_case, limit_s=CASE_LIMIT_S, spawn=True)
+
+
+@click.command()
+@click.option("--count", default=500, show_default=True, help="Cases in all.")
+@click.option("--seconds", default=1e9, help="Stop after this time.", show_default="no limit")
+@click.option("--seed", "seed_", default=0, show_default=True)
+@click.option(
+    "--family",
+    "families",
+    type=click.Choice(FAMILIES),
+    multiple=True,
+    default=FAMILIES,
+    show_default="all",
+    help="Only this one; may be given several times.",
+)
+@click.option("--shared", is_flag=True, help="Only where several CTAs share a tile.")
+@click.option(
+    "--ledger",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("reports", "out", "gpu.sqlite"),
+    show_default=True,
+)
+def main(
+    count: int,
+    seconds: float,
+    seed_: int,
+    families: tuple[str, ...],
+    ledger: Path,
+    *,
+    shared: bool,
+) -> None:
+    """Run random cases on the GPU, schedule families in turn, and compare them with torch."""
+    if not device_present():
+        click.echo("gpu: no device, 0 cases run")
+        sys.exit(3)
+    end = time.monotonic() + seconds
+    start = time.monotonic()
+    statuses: Counter[tuple[str, str]] = Counter()
+    per_family = -(-count // len(families))
+    seen: set[str] = set()
+    begun = [0]
+    with ExitStack() as stack:
+        book = stack.enter_context(Ledger(ledger))
+        device = stack.enter_context(Device())
+        facts = {**versions(), **machine(), "seed": seed_, "gpu": torch.cuda.get_device_name()}
+        run = book.start(f"gpu-seed{seed_}", facts)
+
+        def judge(case: Case) -> None:
+            if shared and splits_of(case) == 1:
+                return
+            text = to_text(case)
+            if time.monotonic() > end or text in seen or len(seen) >= per_family * begun[0]:
+                return
+            seen.add(text)
+            records = device.judge(case, text)
+            book.append(run, records, text=text)
+            worst = next((r for r in records if r.status not in ("pass", "unknown")), records[-1])
+            statuses[case.params.family, worst.status] += 1
+            if worst.status not in ("pass", "unknown"):
+                click.echo(f"{worst.status} {worst.kind}: {worst.reason}\n{text}")
+
+        for number, family in enumerate(families):
+            begun[0] = number + 1
+            chosen = settings(
+                max_examples=3 * per_family * (MOST_ALONE if shared else 1),  # some come twice
+                database=None,
+                deadline=None,
+                phases=(Phase.generate,),
+                suppress_health_check=tuple(HealthCheck),
+            )
+            test = chosen(given(cases(families=(family,)))(judge))
+            seed(seed_ * len(FAMILIES) + FAMILIES.index(family))(test)()
+        book.note(run, {"elapsed_s": time.monotonic() - start})
+    _print(statuses)
+    bad = sum(n for (_, status), n in statuses.items() if status in ("fail", "error"))
+    total = sum(statuses.values())
+    click.echo(
+        f"{total} different cases on {facts['gpu']}, {bad} mismatches or errors; ledger {ledger}"
+    )
+    sys.exit(1 if bad else 0 if total else 3)
+
+
+def splits_of(case: Case) -> int:
+    """Return how many CTAs a schedule asks for to share a tile."""
+    match case.params:
+        case MatmulParams() | AmpereParams() | ReductionParams():
+            return case.params.splits
+        case _:
+            return 1
+
+
+def _print(statuses: Counter[tuple[str, str]]) -> None:
+    names = sorted({status for _, status in statuses})
+    table = Table("family", "cases", *names)
+    for family in FAMILIES:
+        counts = [statuses[family, name] for name in names]
+        table.add_row(family, str(sum(counts)), *map(str, counts))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

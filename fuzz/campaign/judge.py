@@ -1,0 +1,184 @@
+"""One Case through every oracle that needs no GPU: build, prove, simulate, compare, read the log.
+
+A kernel is simulated on small launches made up for it, in which one CTA gets 0, 1, S - 1, S and
+2 S + 1 tiles, and as many as each witness of the prover names; and on the case's own launch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from functools import partial
+
+import torch
+
+from fuser.pipeline import Launch, Program, build
+from fuser.runtime.binding import bind
+from fuser.runtime.classify import classify
+from fuser.runtime.nvrtc import compile_cubin
+from fuzz.campaign.compared import compared
+from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
+from fuzz.campaign.record import Record
+from fuzz.campaign.recorder import Clerk
+from fuzz.cases.case import Case, from_text, inputs, specs, to_text
+from oracles.assembler import judge_log
+from oracles.cli.launching import witnessed
+from oracles.prover.prove import prove, witness_trips
+from oracles.simulator import simulate
+from oracles.verdict import Finding, Status, Verdict
+
+CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
+"""Oracles that a campaign can name; `build` always speaks."""
+REPLAYS = 12
+"""Schedules tried on the trip count of a prover's witness: each strategy twice."""
+
+
+def judge_text(asked: str) -> list[Record]:
+    """Judge the case of a text; its first line is `# oracles: a, b`.
+
+    One string in, records out, so that any process of any engine can do it.
+    """
+    head, text = asked.split("\n", 1)
+    names = head.removeprefix("# oracles: ").split(", ")
+    return judge(from_text(text), [name for name in names if name])
+
+
+def request(text: str, oracles: Iterable[str]) -> str:
+    """Return what `judge_text` is asked."""
+    return f"# oracles: {', '.join(oracles)}\n{text}"
+
+
+def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
+    """Judge a case.
+
+    Parameters
+    ----------
+    case : Case
+        Any; one that the compiler refuses yields one record, `invalid`.
+    oracles : iterable of str
+        Some of `CPU_ORACLES`.
+
+    Returns
+    -------
+    list of Record
+        One per kernel and oracle, simulator and agreement one per trip count.
+    """
+    wanted = frozenset(oracles)
+    clerk = Clerk(case, to_text(case))
+    programs: list[Program] = []
+
+    def compiled() -> Verdict:
+        shapes = classify(case.fusion, case.params, specs(case))
+        programs.append(build(case.fusion, case.params, shapes))
+        return Verdict("build", Status.PASS, len(programs[0].launches))
+
+    clerk.ask("build", "", compiled)
+    for program in programs:
+        for launch in program.launches:
+            judge_kernel(clerk, launch, wanted, seed=case.seed)
+            if "assembler" in wanted:
+                clerk.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
+        if wanted & {"simulator", "differential"}:
+            judge_values(clerk, case, program, wanted)
+    return clerk.records
+
+
+def judge_kernel(clerk: Clerk, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
+    """Prove a kernel, simulate it on small launches, and hold both against each other."""
+    kernel, name = launch.kernel, launch.kernel.name
+    proof = clerk.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
+    if proof is not None and proof.status is Status.FAIL:
+        clerk.show(name, lambda: witnessed(kernel, "default"))
+    if "simulator" not in wanted:
+        return
+    said = sorted(witness_trips(proof)) if proof is not None else []
+    seen: dict[int, Verdict] = {}
+    for trips in trip_counts(launch):
+        if trips not in said:
+            verdict = _simulated(clerk, launch, trips, seed=seed + trips, schedules=1)
+            seen |= {} if verdict is None else {trips: verdict}
+    for trips in said:
+        verdict = _simulated(clerk, launch, trips, seed=seed, schedules=REPLAYS)
+        seen |= {} if verdict is None else {trips: verdict}
+    if proof is not None and "agreement" in wanted:
+        start = time.perf_counter()
+        clerk.hear("agreement", name, agreement(proof, said, seen), start)
+
+
+def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verdict:
+    """Compare what prover and simulator say about common trip counts.
+
+    A proof speaks of every trip count; a refutation of those of its witnesses.
+    """
+    failed = [trips for trips, verdict in seen.items() if verdict.status is Status.FAIL]
+    if proof.status is Status.PASS and failed:
+        trips = failed[0]
+        witness = f"proved for every trip count, but at {trips}: {seen[trips].findings[0]}"
+        finding = Finding("prover blind", f"trips={trips}", witness)
+        return Verdict("agreement", Status.FAIL, len(seen), (finding,))
+    quiet = [trips for trips in said if trips in seen and seen[trips].status is Status.PASS]
+    if proof.status is Status.FAIL and said and not any(trips in failed for trips in said):
+        first = next(f for f in proof.findings if f.severity == "error")
+        witness = f"refuted at {said} ({first}), but {REPLAYS} schedules pass there"
+        finding = Finding("not replayed", f"trips={quiet or said}", witness)
+        return Verdict("agreement", Status.FAIL, max(len(quiet), 1), (finding,))
+    if proof.status in (Status.PASS, Status.FAIL) and seen:
+        return Verdict("agreement", Status.PASS, len(seen))
+    reason = f"the prover says {proof.status.value}: {proof.reason}"
+    return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
+
+
+def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[str]) -> None:
+    """Simulate the case's own launches in order and compare the outputs with the reference."""
+    given = inputs(case)
+    made: list[tuple[list[Call], list[torch.Tensor]]] = []
+
+    def bound() -> Verdict:
+        bindings = bind(program, specs(case), sms=1 + case.seed % 4)
+        made.append(calls(case, given, program, bindings))
+        return Verdict("build", Status.PASS, 1)
+
+    clerk.ask("build", "launch", bound)
+    for launches, outputs in made:
+        good = [_run(clerk, case, call, wanted) for call in launches]
+        if "differential" in wanted and all(good):
+            clerk.ask(
+                "differential",
+                "own launch",
+                partial(compared, case, given, outputs),
+            )
+
+
+def _run(clerk: Clerk, case: Case, call: Call, wanted: frozenset[str]) -> bool:
+    """Simulate one launch of a case; tell whether its values can be compared."""
+    kernel, launch = call.kernel, call.launch
+    if launch is None:
+        return True
+    before = len(clerk.records)
+    arrays = call.arrays()
+    verdict = clerk.ask(
+        "simulator",
+        f"{kernel.name} own launch",
+        lambda: simulate.simulate(kernel, launch, arrays, call.scalars, seed=case.seed),
+    )
+    if "simulator" not in wanted:
+        del clerk.records[before:]
+    call.store(arrays)
+    return verdict is not None and verdict.status is Status.PASS
+
+
+def _read_log(source: str) -> Verdict:
+    return judge_log(compile_cubin(source).log)
+
+
+def _simulated(
+    clerk: Clerk, launch: Launch, trips: int, *, seed: int, schedules: int
+) -> Verdict | None:
+    small = with_trips(launch, trips)
+    return clerk.ask(
+        "simulator",
+        f"{launch.kernel.name} trips={trips}",
+        lambda: simulate.search(
+            launch.kernel, small, schedules=schedules, seed=seed, policy="default"
+        ),
+    )

@@ -1,0 +1,245 @@
+"""Launches for the simulator: small ones made up for a kernel, and those of a case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fuser import pipeline
+from fuser.dtype import DType
+from fuser.expr import Var
+from fuser.fusion.definition import Scalar, Symbol
+from fuser.kernel import ir as kir
+from fuser.runtime.binding import Binding
+from fuser.runtime.call import intermediate_spec, with_parts
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul import MatmulTiling
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.reduction import ReductionTiling
+from fuzz.cases.case import POISON, Case, Value, output_specs
+from oracles.simulator.simulate import Launch
+
+Array = npt.NDArray[np.generic]
+
+_TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
+_TMA_BYTES = 16
+"""Strides that TMA takes are multiples of this."""
+ANY_COUNT = 3
+"""Elements that a mean of parts is of, where no case says it."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Call:
+    """One launch of a case as the simulator takes it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What is launched.
+    launch : Launch or None
+        How; None where there is nothing to compute.
+    views : dict
+        Per tensor of the kernel the strided view of the tensor that it stands for.
+    scalars : dict
+        Per scalar its value.
+    """
+
+    kernel: kir.Kernel
+    launch: Launch | None
+    views: dict[str, torch.Tensor]
+    scalars: dict[str, float]
+
+    def arrays(self) -> dict[str, Array]:
+        """Return dense arrays in register form, as earlier launches have left the tensors."""
+        dtypes = {tensor.name: tensor.dtype for tensor in self.kernel.tensors}
+        return {name: _register_form(seen, dtypes[name]) for name, seen in self.views.items()}
+
+    def store(self, arrays: dict[str, Array]) -> None:
+        """Write what the simulator left in the arrays into the tensors."""
+        for name in self.kernel.outputs:
+            if self.views[name].numel():
+                made, view = torch.from_numpy(arrays[name]), self.views[name]
+                view.copy_(made.view(view.dtype) if made.dtype is torch.uint8 else made)
+
+
+MATMUL_TILES = 3
+"""Tiles that a persistent CTA takes in a launch made up for a kernel with products."""
+
+CTAS_OF_A_TILE = 3
+"""CTAs that share a tile there, where any do: a first, a middle and a last one."""
+
+
+def trip_counts(launch: pipeline.Launch) -> list[int]:
+    """Return 0, 1, S - 1, S and 2 S + 1 for rings of S slots; S is 1 without a ring.
+
+    A kernel with products is never launched for none, nor one in which CTAs share a tile.
+    """
+    stages = max([buffer.slots for buffer in launch.kernel.buffers], default=1)
+    counts = {0, 1, stages - 1, stages, 2 * stages + 1}
+    some = isinstance(launch.tiling, MatmulTiling) or Var("splits") in launch.kernel.params
+    return sorted(counts - {0} if some else counts)
+
+
+def with_trips(launch: pipeline.Launch, trips: int) -> Launch:
+    """Return a launch in which every CTA runs its loops so often.
+
+    For a kernel with products these are steps along the summed axes, of each of a few tiles; for
+    one in which CTAs share a tile of a reduction, steps of the first of them.
+    """
+    if isinstance(launch.tiling, MatmulTiling):
+        return _with_steps(launch, launch.tiling, max(trips, 1))
+    if isinstance(launch.tiling, ReductionTiling) and Var("splits") in launch.kernel.params:
+        return _with_shares(launch, launch.tiling, max(trips, 1))
+    return _with_tiles(launch, trips)
+
+
+def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Launch:
+    """Leave tails along every axis, where the kernel's alignment allows it."""
+    kernel = launch.kernel
+    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    persistent = isinstance(launch.params, MatmulParams | AmpereParams) and launch.params.persistent
+    counts = [1] * tiles.rank
+    counts[tiles.rows] = MATMUL_TILES if persistent else 1
+    sharing = _sharing(launch, steps)
+    for axis in range(tiles.outer + 2, tiles.rank):
+        # Of CTAs that share a tile the first has so many steps, the others one less, if not none.
+        counts[axis] = max((steps - 1) * sharing + 1, sharing)
+    if isinstance(launch.params, MatmulParams):
+        counts[tiles.rows] *= launch.params.cluster[0]
+        counts[tiles.cols] *= launch.params.cluster[1]
+    extents = []
+    for axis, (count, tile) in enumerate(zip(counts, tiles.tile, strict=True)):
+        ends = [t.aligned for t in kernel.tensors if t.extents[-1] == Var(f"n{axis}")]
+        # 16 elements of 8 bits are more than a tile of 8 columns, where nothing asks for them.
+        off = even if even <= tile else max(ends, default=1)
+        extents.append(max(off, count * tile - off) if tile > 1 else count)
+    params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
+    numbers = {"splits": sharing, "groups": 1}
+    params |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
+    for tensor in kernel.tensors:
+        params |= _strides(tensor, params)
+    return Launch(kernel.cluster * sharing, params)
+
+
+def _sharing(launch: pipeline.Launch, steps: int) -> int:
+    """Return how many CTAs share a tile of a product: as the kernel says, or a few."""
+    if Var("splits") in launch.kernel.params:
+        return CTAS_OF_A_TILE if steps > 1 else 1
+    params = launch.params
+    if not isinstance(params, MatmulParams | AmpereParams) or params.meet == "cluster":
+        return 1
+    return params.splits
+
+
+def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) -> Launch:
+    """Leave tails along every axis of one tile; more steps where the kernel's alignment asks so."""
+    kernel = launch.kernel
+    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    extents = [max(1, tile - 1) for tile in tiles.tile]
+    extents[-1] = max(even, extents[-1] // even * even)
+    axis = tiles.reduced[-1]
+    # The first has so many, the others one less.
+    extents[axis] += (steps - 1) * CTAS_OF_A_TILE * tiles.tile[axis]
+    extents[-1] = -(-extents[-1] // even) * even
+    params = {f"n{axis}": n for axis, n in enumerate(extents)}
+    params["splits"] = ctas = CTAS_OF_A_TILE if steps > 1 else 1
+    for tensor in kernel.tensors:
+        params |= _strides(tensor, params)
+    return Launch(ctas, _counted(kernel, params))
+
+
+def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
+    """Return a launch in which every CTA gets `trips` tiles; with 0, only the last CTA runs.
+
+    Extents leave tails along every axis where the kernel's alignment allows it; tensors are dense,
+    but for strides that must be multiples of 16 bytes.  Where the alignment asks for several tiles
+    in the last axis there are as many CTAs.
+    """
+    kernel, tile = launch.kernel, launch.tiling.tile
+    even = max((tensor.aligned for tensor in kernel.tensors), default=1)
+    across = -(-even // tile[-1]) if len(tile) > 1 else lcm(even, tile[-1]) // tile[-1]
+    turns = max(trips, 1)
+    extents = [1] * len(tile)
+    extents[-1] = max(even, (tile[-1] - 1) // even * even)
+    if len(tile) == 1:
+        most = across * turns * tile[0]
+        extents[0] = most - even if most - even > most - tile[0] else most
+    else:
+        extents[-2] = max(1, tile[-2] - 1)
+        extents[0] += (turns - 1) * tile[0]
+    params = {f"n{axis}": n for axis, n in enumerate(extents)}
+    for tensor in kernel.tensors:
+        params |= _strides(tensor, params)
+    params = _counted(kernel, params)
+    if trips == 0:
+        return Launch(across + 1, params, blocks=(across,))
+    return Launch(across, params)
+
+
+def _counted(kernel: kir.Kernel, params: dict[str, int]) -> dict[str, int]:
+    """Add what a mean of parts is divided by."""
+    return {param.name: params.get(param.name, ANY_COUNT) for param in kernel.params}
+
+
+def calls(
+    case: Case, given: list[Value], program: pipeline.Program, bindings: list[Binding]
+) -> tuple[list[Call], list[torch.Tensor]]:
+    """Return the launches of a case, and its outputs, poisoned, that they write."""
+    named = {arg.name: value for arg, value in zip(case.fusion.inputs, given, strict=True)}
+    outputs = []
+    for tv in case.fusion.outputs:
+        shape = output_specs(case)[tv.name].shape
+        outputs.append(torch.full(shape, POISON[tv.dtype], dtype=_TORCH[tv.dtype]))
+        named[tv.name] = outputs[-1]
+    values = {Symbol(name): n for name, n in case.extents.items()}
+    values = with_parts(((one.tiling.domain, one.params) for one in program.launches), values)
+    for tv in program.intermediates:
+        spec = intermediate_spec(tv, values)
+        room = torch.full(
+            (spec.nbytes // tv.dtype.nbytes,), POISON[tv.dtype], dtype=_TORCH[tv.dtype]
+        )
+        named[tv.name] = room.as_strided(spec.shape, spec.strides)
+    scalars = {
+        arg.name: value
+        for arg, value in zip(case.fusion.inputs, given, strict=True)
+        if isinstance(arg, Scalar) and not isinstance(value, torch.Tensor)
+    }
+    made = []
+    for binding in bindings:
+        kernel = binding.launch.kernel
+        views: dict[str, torch.Tensor] = {}
+        for name, own in binding.launch.arguments.items():
+            whole = named[own]
+            assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
+            view = binding.views[name]
+            views[name] = whole.as_strided(*view, whole.storage_offset())
+        numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
+        launch = Launch(binding.grid, binding.params) if binding.grid else None
+        made.append(Call(kernel, launch, views, numbers))
+    return made, outputs
+
+
+def _strides(tensor: kir.Tensor, params: dict[str, int]) -> dict[str, int]:
+    """Give the strides of a tensor that are parameters: dense, the unit stride fastest."""
+    values = [params[e.name] if isinstance(e, Var) else 1 for e in tensor.extents]
+    order = sorted(range(len(values)), key=lambda axis: (tensor.strides[axis] != 1, -axis))
+    unit = max(tensor.aligned, _TMA_BYTES // tensor.dtype.nbytes)
+    made, span = {}, 1
+    for axis in order:
+        stride = tensor.strides[axis]
+        if isinstance(stride, Var) and stride.name not in params:
+            made[stride.name] = span = -(-span // unit) * unit
+        span *= max(values[axis], 1)
+    return made
+
+
+def _register_form(seen: torch.Tensor, dtype: DType) -> Array:
+    if dtype in (DType.F16, DType.BF16):
+        seen = seen.to(torch.float32)
+    if dtype.is_f8:
+        seen = seen.contiguous().view(torch.uint8)
+    return np.array(seen.contiguous().numpy(), copy=True, order="C")

@@ -1,0 +1,119 @@
+"""The clerk: asks an oracle, times it, and writes down what it says as a Record."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuser.errors import FusionError, ScheduleError
+from fuzz.campaign.record import Record
+from fuzz.cases.case import Case, case_id, facts
+from oracles.verdict import Verdict
+from oracles.witness import Witness
+from oracles.witness_json import dumps
+
+
+class Clerk:
+    """Runs oracles on one case and writes what they say into Records."""
+
+    def __init__(self, case: Case, text: str) -> None:
+        self.records: list[Record] = []
+        self._blank = blank_record(case, text)
+
+    def ask(
+        self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
+    ) -> Verdict | None:
+        """Record a verdict; None, and a record of the exception, where the oracle itself broke."""
+        start = time.perf_counter()
+        try:
+            verdict = judge()
+        except (FusionError, ScheduleError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            self.note(oracle, subject, "invalid", start, reason=reason, mutant=mutant)
+        except Exception as error:
+            reason = "".join(traceback.format_exception(error))[-4000:]
+            kind = type(error).__name__
+            self.note(oracle, subject, "error", start, kind=kind, reason=reason, mutant=mutant)
+        else:
+            self.hear(oracle, subject, verdict, start, mutant=mutant)
+            return verdict
+        return None
+
+    def hear(
+        self, oracle: str, subject: str, verdict: Verdict, start: float, *, mutant: str = ""
+    ) -> None:
+        """Record a verdict that was given since `start`."""
+        errors = [finding for finding in verdict.findings if finding.severity == "error"]
+        self.note(
+            oracle,
+            subject,
+            verdict.status.value,
+            start,
+            checked=verdict.checked,
+            kind=errors[0].kind if errors else "",
+            reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
+            mutant=mutant,
+        )
+
+    def show(self, subject: str, search: Callable[[], Witness | None]) -> None:
+        """Add a witness to the latest record; a search that breaks is an error of its own."""
+        start = time.perf_counter()
+        try:
+            found = search()
+        except Exception as error:
+            reason = "".join(traceback.format_exception(error))[-4000:]
+            kind = type(error).__name__
+            self.note("prover", f"{subject} witness", "error", start, kind=kind, reason=reason)
+        else:
+            if found is not None:
+                self.records[-1] = replace(self.records[-1], witness=dumps(found))
+
+    def note(
+        self,
+        oracle: str,
+        subject: str,
+        status: str,
+        start: float,
+        *,
+        checked: int = 0,
+        kind: str = "",
+        reason: str = "",
+        mutant: str = "",
+    ) -> None:
+        """Record anything."""
+        self.records.append(
+            replace(
+                self._blank,
+                oracle=oracle,
+                subject=subject,
+                status=status,
+                checked=checked,
+                seconds=time.perf_counter() - start,
+                kind=kind,
+                reason=reason,
+                mutant=mutant,
+            )
+        )
+
+
+def blank_record(case: Case, text: str) -> Record:
+    """Return a record of the case that says nothing yet."""
+    schedule = case.params
+    return Record(
+        case=case_id(text),
+        oracle="build",
+        subject="",
+        status="pass",
+        checked=0,
+        seconds=0.0,
+        kind="",
+        reason="",
+        family=schedule.family,
+        load=schedule.load,
+        store=schedule.store,
+        stages=schedule.stages,
+        values=case.kind,
+        ops=facts(case),
+    )

@@ -1,0 +1,1 @@
+"""Cases: fusions, schedules, extents and inputs, drawn by Hypothesis, valid by construction."""

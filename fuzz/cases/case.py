@@ -1,0 +1,232 @@
+"""A Case: everything that a bug needs, its Python text, and its inputs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from fuser.dtype import DType
+from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_python
+from fuser.fusion.ops import OPS, Form
+from fuser.runtime.call import Spec, output_spec
+from fuser.schedule.shape_class import Params
+
+Kind = Literal["integers", "reals"]
+"""Values of the inputs: small integers, for exact answers, or reals with a few special values."""
+Value = torch.Tensor | bool | int | float
+
+SMALL = 4
+"""Largest magnitude of an input of the kind `integers`."""
+SPECIALS = (0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-40, 3.0e4)
+"""Reals of which each input holds a few; 1e-40 is subnormal in f32."""
+POISON = {
+    DType.F64: float("nan"),
+    DType.F32: float("nan"),
+    DType.F16: float("nan"),
+    DType.BF16: float("nan"),
+    DType.I32: 0x5A5A5A5A,
+    DType.I64: 0x5A5A5A5A5A5A5A5A,
+    DType.BOOL: True,
+    DType.I8: 0x5A,
+    DType.F8E4M3: float("nan"),
+    DType.F8E5M2: float("nan"),
+}
+"""What stands in memory where no value belongs."""
+
+_SPACING = 1 << 32
+"""Bytes between the made-up addresses of `specs`."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Case:
+    """A fusion, its schedule, its extents and the seed of its inputs.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        What to compute.
+    params : PointwiseParams or MatmulParams
+        How; kernels of the other kind take the default heuristics.
+    extents : dict
+        Value of every symbol of the fusion, by name.
+    kind : {"integers", "reals"}
+        Which values the inputs hold; `integers` demands equality with the reference.
+    seed : int
+        Of the values.
+    gap : int
+        Elements left out before every axis that the fusion does not promise to be contiguous (and
+        that is longer than 1: no stride of a single element means anything).
+    offset : int
+        Elements between an aligned address and the first element of every input.
+    """
+
+    fusion: Fusion
+    params: Params
+    extents: dict[str, int]
+    kind: Kind
+    seed: int
+    gap: int = 0
+    offset: int = 0
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+
+def to_text(case: Case) -> str:
+    """Write a case as Python that makes an equal one under the name ``case``."""
+    values = [
+        f"extents={case.extents!r}",
+        f"kind={case.kind!r}",
+        f"seed={case.seed}",
+        f"gap={case.gap}",
+        f"offset={case.offset}",
+    ]
+    first, rest = to_python(case.fusion).split("\n", 1)
+    lines = [
+        first,
+        f"from {type(case.params).__module__} import {type(case.params).__name__}",
+        "from fuzz.cases.case import Case",
+        rest,
+        f"params = {case.params!r}",
+        f"case = Case(fusion, params, {', '.join(values)})",
+    ]
+    return "\n".join(lines).replace("'", '"') + "\n"
+
+
+def from_text(text: str) -> Case:
+    """Execute the text of a case; it must be your own, or one you have read.
+
+    Raises
+    ------
+    ValueError
+        If the text makes no Case.
+    """
+    names: dict[str, object] = {}
+    exec(compile(text, "<case>", "exec"), names)
+    case = names.get("case")
+    if not isinstance(case, Case):
+        raise ValueError("from_text: the text makes no Case called `case`")
+    return case
+
+
+def case_id(text: str) -> str:
+    """Return 12 hexadecimal digits that name the case of this text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def symbols(fusion: Fusion) -> list[str]:
+    """Return the names of the extents known at launch, in order of appearance."""
+    extents = [axis.extent for tv in fusion.tensors for axis in tv.logical]
+    return list(dict.fromkeys(extent.name for extent in extents if isinstance(extent, Symbol)))
+
+
+def shape_of(case: Case, tv: TensorView) -> tuple[int, ...]:
+    """Return the shape of a tensor as numbers."""
+    return tuple(case.extents[n.name] if isinstance(n, Symbol) else n for n in tv.shape)
+
+
+def strides_of(case: Case, tv: TensorView) -> tuple[int, ...]:
+    """Return the strides of an input in elements: its stride order, with the case's gaps."""
+    strides = [0] * tv.rank
+    span = 1
+    shape = shape_of(case, tv)
+    for axis in sorted(range(tv.rank), key=lambda a: tv.stride_order[a]):
+        if not tv.contiguity[axis] and shape[axis] > 1:
+            span += case.gap
+        strides[axis] = span
+        span *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+def specs(case: Case) -> dict[str, Spec]:
+    """Return what a call of this case says about its inputs, at made-up addresses."""
+    result = {}
+    for position, tv in enumerate(tensors(case.fusion)):
+        address = _SPACING * (position + 1) + case.offset * tv.dtype.nbytes
+        result[tv.name] = Spec(shape_of(case, tv), strides_of(case, tv), address, tv.dtype)
+    return result
+
+
+def output_specs(case: Case) -> dict[str, Spec]:
+    """Return the row-major specs of the outputs, by name."""
+    values = {Symbol(name): n for name, n in case.extents.items()}
+    return {tv.name: output_spec(tv, values) for tv in case.fusion.outputs}
+
+
+def tensors(fusion: Fusion) -> list[TensorView]:
+    """Return the input tensors, in the order of the call."""
+    return [arg for arg in fusion.inputs if isinstance(arg, TensorView)]
+
+
+def inputs(case: Case, *, turn: int = 0) -> list[Value]:
+    """Make the inputs of a case: CPU tensors in poisoned buffers, and numbers.
+
+    Parameters
+    ----------
+    case : Case
+        The same case gives the same inputs.
+    turn : int
+        Another one gives other values of the same form, for launches after the first.
+    """
+    random = torch.Generator().manual_seed(case.seed * 1_000_003 + turn)
+    return [
+        _number(case, arg, random) if isinstance(arg, Scalar) else _tensor(case, arg, random)
+        for arg in case.fusion.inputs
+    ]
+
+
+def facts(case: Case) -> str:
+    """Return the space-separated ``op/dtype`` facts of a fusion; the dtype of the first tensor."""
+    found = set()
+    for tv in case.fusion.tensors:
+        if tv.op == "input":
+            continue
+        args = [arg.dtype for arg in tv.args if isinstance(arg, TensorView)]
+        if OPS[tv.op].name == "where":
+            args = args[1:] or [tv.dtype]
+        dtype = tv.dtype if OPS[tv.op].form is Form.FACTORY or not args else args[0]
+        found.add(f"{tv.op}/{dtype.name}")
+    return " ".join(sorted(found))
+
+
+def _tensor(case: Case, tv: TensorView, random: torch.Generator) -> torch.Tensor:
+    shape, strides = shape_of(case, tv), strides_of(case, tv)
+    reach = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+    size = case.offset + (0 if 0 in shape else reach + 1)
+    dtype = getattr(torch, tv.dtype.torch_name)
+    buffer = torch.full((size,), POISON[tv.dtype], dtype=dtype)
+    view = buffer.as_strided(shape, strides, case.offset)
+    view.copy_(_values(case.kind, tv.dtype, shape, random))
+    return view
+
+
+def _values(
+    kind: Kind, dtype: DType, shape: tuple[int, ...], random: torch.Generator
+) -> torch.Tensor:
+    if dtype is DType.BOOL:
+        return torch.randint(0, 2, shape, generator=random).to(torch.bool)
+    if kind == "integers":
+        return torch.randint(-SMALL, SMALL + 1, shape, generator=random)
+    if dtype is DType.I8:
+        return torch.randint(-128, 128, shape, generator=random)
+    if dtype.is_int:
+        return torch.randint(-1000, 1001, shape, generator=random)
+    values = 2 * torch.randn(shape, generator=random, dtype=torch.float64)
+    pick = torch.randint(0, len(SPECIALS), shape, generator=random)
+    rare = torch.rand(shape, generator=random) < 1 / 64
+    return torch.where(rare, torch.tensor(SPECIALS, dtype=torch.float64)[pick], values)
+
+
+def _number(case: Case, scalar: Scalar, random: torch.Generator) -> Value:
+    kind: Kind = "integers" if scalar.dtype.is_int else case.kind
+    value = _values(kind, scalar.dtype, (), random).item()
+    if scalar.dtype is DType.BOOL:
+        return bool(value)
+    return int(value) if scalar.dtype.is_int else _as_f32(float(value), scalar.dtype)
+
+
+def _as_f32(value: float, dtype: DType) -> float:
+    return value if dtype is DType.F64 else float(torch.tensor(value, dtype=torch.float32).item())

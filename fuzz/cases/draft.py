@@ -1,0 +1,398 @@
+"""Fusions under construction: tensors in one frame of axes, and the pointwise operations on them.
+
+Every tensor of a drawn fusion lies in one frame of loop axes: along each it has the axis's extent
+or 1.  So any two of them go together, and nothing need be thrown away.  A second number beside
+each tensor bounds its magnitude, so that a fusion drawn as `exact` stays exact in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from fuser.dtype import DType
+from fuser.fusion.definition import FusionDefinition, IterType, Scalar, TensorView
+from fuser.fusion.ops import OPS, Rule
+from fuser.fusion.promotion import kind, promote
+from fuzz.cases.case import SMALL
+
+FEATURES = (
+    "scalars",
+    "constants",
+    "mixed dtypes",
+    "broadcast inputs",
+    "lower ranks",
+    "permuted strides",
+    "gaps",
+    "pinned extents",
+    "equal axes",
+    "shape ops",
+    "factories",
+    "reductions",
+    "requests",
+    "several outputs",
+    "permuted outputs",
+    "16 bits",
+    "f64",
+    "integers",
+    "bool",
+)
+"""Switches of the generator; a case is drawn with some of them banned."""
+
+LARGEST = 1 << 20
+"""Bound of the magnitudes of an exact fusion; f32 holds integers up to 2**24."""
+LARGEST_EXTENT = 1 << 16
+"""No axis of a case is longer."""
+
+DTYPES = (DType.F32, DType.BF16, DType.F16, DType.F64, DType.I32, DType.I64, DType.BOOL)
+"""Types of inputs, the simplest first."""
+_NEEDS = {
+    DType.BF16: "16 bits",
+    DType.F16: "16 bits",
+    DType.F64: "f64",
+    DType.I32: "integers",
+    DType.I64: "integers",
+    DType.BOOL: "bool",
+}
+MOST_REDUCED = 1 << 14
+"""Elements that become one, at most, as no case has more."""
+_PINNED = (2, 3, 8, 64, 0)
+PINNED_ELEMENTS = 128
+"""Largest product of the pinned extents, as nothing can make a case with them smaller."""
+
+INEXACT = frozenset({op for op in OPS if OPS[op].rule is Rule.FLOAT} | {"pow", "lerp"})
+"""Operations whose results are not small integers even where their operands are."""
+
+POINTWISE = tuple(
+    sorted((op for op in OPS if OPS[op].pointwise), key=lambda op: (op != "relu", OPS[op].arity))
+)
+"""Pointwise operations, the simplest first."""
+
+
+def _largest(op: str, args: list[int]) -> int:
+    """Bound the magnitude of an exact operation's result."""
+    match op:
+        case "add" | "sub":
+            return sum(args)
+        case "mul":
+            return args[0] * args[1]
+        case "addcmul":
+            return args[0] + args[1] * args[2] * args[3]
+        case "bitwise_and" | "bitwise_or" | "bitwise_xor" | "bitwise_not" | "floor_div":
+            return 2 * max(args) + 1
+        case _:
+            return max(args)
+
+
+@dataclass
+class Draft:
+    """A fusion under construction, as far as it lies in one frame.
+
+    Parameters
+    ----------
+    fd : FusionDefinition
+        Drafts of other frames may share it.
+    banned : frozenset of str
+        Features that are left out.
+    axes : list of str or int
+        Extents of the frame.
+    exact : bool
+        Small integers must stay exact.
+    live : list of TensorView
+        Tensors that operations may take.
+    size : dict
+        Bound of the magnitude of each, by name.
+    used : set of str
+        Those that were taken.
+    scalars : list of Scalar
+        Scalar inputs so far.
+    """
+
+    fd: FusionDefinition
+    banned: frozenset[str]
+    axes: list[str | int]
+    exact: bool
+    live: list[TensorView] = field(default_factory=list)
+    size: dict[str, int] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    scalars: list[Scalar] = field(default_factory=list)
+
+    def allows(self, feature: str) -> bool:
+        """Tell whether a feature is not banned."""
+        return feature not in self.banned
+
+    def dtypes(self) -> list[DType]:
+        """Types that an input may have."""
+        return [d for d in DTYPES if d not in _NEEDS or self.allows(_NEEDS[d])]
+
+    def add(self, tv: TensorView, size: int) -> TensorView:
+        """Let later operations take a tensor of the frame."""
+        self.live.append(tv)
+        self.size[tv.name] = size
+        return tv
+
+
+@st.composite
+def axes(draw: st.DrawFn, banned: frozenset[str], max_rank: int) -> list[str | int]:
+    """Extents of a frame; the first is the symbol i0."""
+    kinds: list[str | int] = ["new"]
+    kinds += ["i0"] if "equal axes" not in banned else []
+    kinds += _PINNED if "pinned extents" not in banned else []
+    more = draw(st.lists(st.sampled_from(kinds), max_size=max_rank - 1))
+    axes: list[str | int] = ["i0"]
+    left = PINNED_ELEMENTS
+    for n, drawn in enumerate(more, start=1):
+        fits = isinstance(drawn, int) and drawn <= left
+        left //= max(drawn, 1) if isinstance(drawn, int) and fits else 1
+        axes.append(drawn if fits or drawn == "i0" else f"i{n}")
+    return axes
+
+
+def take_input(
+    draw: st.DrawFn, draft: Draft, *, dtypes: list[DType] | None = None, whole: bool = False
+) -> TensorView:
+    """Draw an input tensor and bring it into the frame; `whole` has every axis of it."""
+    rank = len(draft.axes)
+    dtype = draw(st.sampled_from(dtypes or draft.dtypes()))
+    shape = list(draft.axes)
+    missing = [False] * rank
+    if not whole and draft.allows("broadcast inputs"):
+        for axis in range(rank):
+            if draw(st.booleans()):
+                shape[axis] = 1
+                missing[axis] = draft.allows("lower ranks") and draw(st.booleans())
+    kept = [axis for axis in range(rank) if not missing[axis]]
+    declared = [shape[axis] for axis in kept]
+    contiguity, order = None, None
+    if kept and draft.allows("gaps") and rarely(draw):
+        contiguity = [not draw(st.booleans()) for _ in kept]
+        contiguity[-1] = contiguity[-1] or not rarely(draw)
+    if len(kept) > 1 and draft.allows("permuted strides") and rarely(draw):
+        order = draw(st.permutations(range(len(kept) - 1, -1, -1)))
+    tv = draft.fd.define_tensor(declared, dtype, contiguity, order)
+    if any(missing):
+        tv = draft.fd.ops.broadcast(tv, missing)
+    return draft.add(tv, SMALL if dtype is not DType.BOOL else 1)
+
+
+def _number(draw: st.DrawFn, draft: Draft, like: DType) -> tuple[Scalar | bool | int | float, int]:
+    """Draw a constant or a scalar input for a tensor of type `like`, and its magnitude."""
+    fitting = [s for s in draft.scalars if kind(s.dtype) <= kind(like)]
+    if draft.allows("scalars") and draw(st.sampled_from([False, False, True])):
+        if not fitting or draw(st.booleans()):
+            dtype = DType.F32 if like.is_float else DType.I64 if like.is_int else DType.BOOL
+            fitting = [draft.fd.define_scalar(dtype)]
+            draft.scalars += fitting
+        return draw(st.sampled_from(fitting)), SMALL
+    if like is DType.BOOL:
+        return draw(st.booleans()), 1
+    whole = draw(st.sampled_from([1, 2, 3, -1, -2, 0]))
+    if like.is_int or (draft.allows("mixed dtypes") and draw(st.booleans())):
+        return whole, abs(whole)
+    if draft.exact:
+        return float(whole), abs(whole)
+    return draw(st.sampled_from([1.0, 0.5, 2.0, -1.5, 0.1, 3.0, 0.0])), 3
+
+
+def _other(
+    draw: st.DrawFn, draft: Draft, op: str, a: TensorView
+) -> tuple[TensorView | Scalar | bool | int | float, int]:
+    """Draw another operand for `op` beside `a`."""
+    spec = OPS[op]
+    fits = [
+        tv
+        for tv in reversed(draft.live)
+        if (spec.rule is Rule.TEST or promote([a.dtype, tv.dtype], []) in spec.allowed)
+        and (tv.dtype is a.dtype or draft.allows("mixed dtypes"))
+    ]
+    if draft.allows("constants") and (not fits or draw(st.booleans())):
+        higher = draft.allows("mixed dtypes") and not a.dtype.is_float and DType.F32 in spec.allowed
+        like = (
+            DType.F32
+            if higher and op not in ("floor_div", "remainder") and rarely(draw)
+            else a.dtype
+        )
+        return _number(draw, draft, like)
+    tv = draw(st.sampled_from(fits or [a]))
+    draft.used.add(tv.name)
+    return tv, draft.size[tv.name]
+
+
+def _divisor(draw: st.DrawFn, draft: Draft, a: TensorView) -> tuple[TensorView | int, int]:
+    """Draw a divisor of an integer tensor that is never 0: a constant, or an odd tensor."""
+    odd = [tv for tv in reversed(draft.live) if tv.dtype.is_int]
+    if bool(odd) and draw(st.booleans()):
+        tv = draw(st.sampled_from(odd))
+        draft.used.add(tv.name)
+        size = 2 * draft.size[tv.name] + 1
+        return draft.add(draft.fd.ops.bitwise_or(tv, 1), size), size
+    number = draw(st.sampled_from([2, 3, 1, -3, 7]))
+    return number, abs(number)
+
+
+def _condition(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    flags = [tv for tv in reversed(draft.live) if tv.dtype is DType.BOOL]
+    if bool(flags) and draw(st.booleans()):
+        flag = draw(st.sampled_from(flags))
+    else:
+        flag = draft.add(draft.fd.ops.gt(a, False if a.dtype is DType.BOOL else 0), 1)
+    draft.used.add(flag.name)
+    return flag
+
+
+def legal(draft: Draft, a: TensorView) -> list[str]:
+    """Pointwise operations that take `a` as their first operand."""
+    return [
+        op
+        for op in POINTWISE
+        if (OPS[op].rule in (Rule.GIVEN, Rule.TEST) or a.dtype in OPS[op].allowed)
+        and not (draft.exact and op in INEXACT)
+        and not (draft.exact and op in ("floor_div", "remainder") and a.dtype.is_float)
+    ]
+
+
+def apply(draw: st.DrawFn, draft: Draft, op: str, a: TensorView) -> TensorView:
+    """Add one pointwise operation on `a`."""
+    ops = draft.fd.ops
+    draft.used.add(a.name)
+    args: list[tuple[TensorView | Scalar | bool | int | float, int]] = [(a, draft.size[a.name])]
+    if op == "cast":
+        dtype = draw(st.sampled_from(draft.dtypes()))
+        return draft.add(ops.cast(a, dtype), 1 if dtype is DType.BOOL else args[0][1])
+    if op in ("floor_div", "remainder") and a.dtype.is_int:
+        args.append(_divisor(draw, draft, a))
+    elif op == "pow" and a.dtype.is_int:
+        args.append((draw(st.sampled_from([2, 1, 0, 3])), 3))
+    elif op == "where":
+        flag = _condition(draw, draft, a)
+        args = [(flag, 1), args[0], _other(draw, draft, op, a)]
+    else:
+        args += [_other(draw, draft, op, a) for _ in range(others(op))]
+    sizes = [size for _, size in args]
+    if op == "addcmul":
+        args.append((1, 1))
+        sizes.append(1)
+    asks = OPS[op].rule in (Rule.TEST, Rule.COMPARISON)
+    size = 1 if asks else _largest(op, sizes)
+    if draft.exact and size > LARGEST:
+        op, size = "relu" if a.dtype is not DType.BOOL else "set", draft.size[a.name]
+        args = [(a, size)]
+    return draft.add(getattr(ops, op)(*(value for value, _ in args)), size)
+
+
+def others(op: str) -> int:
+    """Count the operands that `apply` draws beside the first."""
+    return {"addcmul": 2}.get(op, OPS[op].arity - 1)
+
+
+def reshape(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Add shape operations on `a` that end in the frame again."""
+    ops, rank = draft.fd.ops, len(draft.axes)
+    thin = ones(a)
+    draft.used.add(a.name)
+    size = draft.size[a.name]
+    stretch = [n for n in thin if draft.axes[n] != 1]
+    choices = ["permute", *["expand"] * bool(stretch), *["squeeze"] * bool(thin)]
+    choice = draw(st.sampled_from(choices))
+    if choice == "expand":
+        axis = draw(st.sampled_from(stretch))
+        shape = [draft.axes[n] if n == axis else -1 for n in range(rank)]
+        return draft.add(ops.expand(a, shape), size)
+    if choice == "squeeze":
+        axis = draw(st.sampled_from(thin))
+        flags = [n == axis for n in range(rank)]
+        return draft.add(ops.broadcast(ops.squeeze(a, [axis]), flags), size)
+    order = draw(st.permutations(range(rank)))
+    moved = ops.permute(a, order)
+    if [draft.axes[n] for n in order] == draft.axes:
+        return draft.add(moved, size)
+    back = [order.index(n) for n in range(rank)]
+    return draft.add(ops.permute(moved, back), size)
+
+
+def reduce(draw: st.DrawFn, draft: Draft, a: TensorView) -> TensorView:
+    """Reduce some axes of `a`, which then have extent 1 in the frame."""
+    real = [n for n in range(a.rank) if n not in ones(a)]
+    if not real or a.dtype is DType.I8 or a.dtype.is_f8:
+        return a
+    dims = draw(st.lists(st.sampled_from(real[::-1]), min_size=1, max_size=3, unique=True))
+    large = draft.size[a.name] * MOST_REDUCED
+    choices = ["sum"] if not draft.exact or large <= LARGEST else []
+    choices += ["max", "min"] if a.dtype is not DType.BOOL else []
+    choices += ["mean"] if a.dtype.is_float and not draft.exact else []
+    if not choices:
+        return a
+    op = draw(st.sampled_from(choices))
+    draft.used.add(a.name)
+    made: TensorView = getattr(draft.fd.ops, op)(a, dims, keepdim=True)
+    if draft.allows("requests") and rarely(draw):
+        adds = op in ("sum", "mean") and a.dtype is not DType.F64
+        made.request_serial_grid_reduction(draw(st.sampled_from(["vectorized", *["tma"] * adds])))
+    return draft.add(made, large if op == "sum" else draft.size[a.name])
+
+
+def ones(tv: TensorView) -> list[int]:
+    """Axes of extent 1."""
+    return [n for n in range(tv.rank) if tv.logical[n].iter_type is IterType.BROADCAST]
+
+
+def factory(draw: st.DrawFn, draft: Draft) -> TensorView:
+    """Add `iota` along one axis, or `full`, in the frame."""
+    ops, rank = draft.fd.ops, len(draft.axes)
+    dtype = draw(st.sampled_from([d for d in draft.dtypes() if d is not DType.BOOL]))
+    if draw(st.booleans()):
+        value, size = _number(draw, draft, dtype)
+        shape = [1 if draw(st.booleans()) else axis for axis in draft.axes]
+        return draft.add(ops.full(shape, value, dtype), size)
+    axis = draw(st.integers(0, rank - 1))
+    start, step = draw(st.sampled_from([0, 1, -3])), draw(st.sampled_from([1, 2, -1]))
+    line = ops.iota(draft.axes[axis], start, step, dtype)
+    return draft.add(ops.broadcast(line, [n != axis for n in range(rank)]), 2 * LARGEST_EXTENT + 3)
+
+
+def step(draw: st.DrawFn, draft: Draft) -> TensorView:
+    """Add one operation on a drawn tensor, now and then a new input or a view before it."""
+    choice = draw(st.sampled_from(["op", "op", "input", "shape", "factory", "reduction"]))
+    if choice == "input":
+        take_input(draw, draft)
+    elif choice == "factory" and draft.allows("factories"):
+        factory(draw, draft)
+    a = draw(st.sampled_from(draft.live[::-1]))
+    if choice == "reduction" and draft.allows("reductions"):
+        return reduce(draw, draft, a)
+    if choice == "shape" and draft.allows("shape ops"):
+        if draw(st.booleans()):
+            take_input(draw, draft)
+        stretchable = [tv for tv in draft.live[::-1] if ones(tv)]
+        a = reshape(draw, draft, draw(st.sampled_from(stretchable or [a])))
+    # The same draw means the same operation whatever is legal, so that failures shrink.
+    number = draw(st.integers(0, len(POINTWISE) - 1))
+    able = legal(draft, a)
+    op = POINTWISE[number] if POINTWISE[number] in able else able[number % len(able)]
+    return apply(draw, draft, op, a)
+
+
+def add_outputs(draw: st.DrawFn, draft: Draft) -> None:
+    """Make outputs of what nobody used, and of some more."""
+    last = draft.live[-1]
+    free = [
+        tv
+        for tv in draft.live
+        if tv is last
+        or (tv.op != "input" and tv.name not in draft.used)
+        or (tv.op != "input" and draft.allows("several outputs") and rarely(draw))
+    ]
+    for tv in free:
+        if tv.rank > 1 and draft.allows("permuted outputs") and rarely(draw):
+            tv = draft.fd.ops.permute(tv, draw(st.permutations(range(tv.rank))))
+        elif ones(tv) and draft.allows("reductions") and draw(st.booleans()):
+            tv = draft.fd.ops.squeeze(tv, ones(tv))
+        elif tv.op == "input":
+            tv = draft.fd.ops.set(tv)
+        draft.fd.add_output(tv)
+
+
+def rarely(draw: st.DrawFn) -> bool:
+    """Draw True once in four times."""
+    return draw(st.sampled_from([False, False, False, True]))

@@ -1,0 +1,319 @@
+"""Hypothesis strategies for schedules, extents and memory layouts, valid by construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from math import prod
+
+from hypothesis import strategies as st
+
+from fuser.arch import SM_90A
+from fuser.dtype import DType
+from fuser.fusion.definition import Fusion
+from fuser.fusion.ir import Meet
+from fuser.fusion.ops import reduced_axes
+from fuser.pipeline import Loops, tiled
+from fuser.runtime.classify import classify
+from fuser.schedule.domain import Access
+from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
+from fuser.schedule.reduction import ReductionTiling, meeting_refusal, not_added, reduces_rows
+from fuser.schedule.segment import segments
+from fuser.schedule.shape_class import Choices
+from fuzz.cases.case import Case, specs, symbols
+from fuzz.cases.draft import rarely
+from fuzz.cases.schedules import MATMUL_FAMILIES
+
+POINTWISE_FAMILIES: tuple[str, ...] = (
+    "direct/direct",
+    "direct/tma",
+    "tma-pipelined/direct",
+    "tma-pipelined/tma",
+    "tma-specialized/direct",
+    "tma-specialized/tma",
+)
+"""Every schedule family without products; the name of `PointwiseParams.family`."""
+FAMILIES = POINTWISE_FAMILIES + MATMUL_FAMILIES
+"""Every schedule family."""
+
+MAX_ELEMENTS = 1 << 14
+"""Elements of the loops of a case, so that its simulation stays short."""
+MAX_TILES = 192
+"""Tiles of a case, for the same reason."""
+SHARED_TILES = 64
+"""Tiles of a case in which CTAs share them: each has a CTA of its own to simulate, or several."""
+PER_THREAD = 64
+"""Elements of a tile per thread, at most.  Source: `fuser.schedule.params`."""
+SLOT_BYTES = 128
+"""Alignment of the slots that TMA fills."""
+TMA_COLUMNS = (128, 64, 32, 256, 16)
+REGISTERS = 64
+"""Registers of a thread that tiles may take, so that nothing spills beside the operations' own, and
+a compile takes tenths of a second (loops over a thread's elements are unrolled)."""
+PARTS_BYTES = 16384
+"""Bytes of shared memory of a reduction, at most."""
+STAGING = 2
+"""Slots, at most, of a buffer that a TMA store empties."""
+BARRIER_BYTES = 1024
+"""More than the barriers of a kernel take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What one element of a tile takes in the worst kernel of a fusion.
+
+    Parameters
+    ----------
+    reads, writes : int
+        Bytes of all inputs and of all outputs.
+    registers : int
+        32-bit registers of all inputs and outputs, and of two values on the way.
+    parts : int
+        Bytes of what meets in shared memory, of reductions.
+    """
+
+    reads: int
+    writes: int
+    registers: int = 4
+    parts: int = 0
+
+    def smem_bytes(self, tile: tuple[int, int], *, load: bool, store: bool, stages: int) -> int:
+        """Bound the shared memory of a schedule."""
+        elements = tile[0] * tile[1]
+        ring = self.reads * elements * stages if load else 0
+        staging = self.writes * elements * STAGING if store else 0
+        return ring + staging + self.parts + BARRIER_BYTES
+
+
+def sizes(fusion: Fusion) -> Sizes:
+    """Return what one element of a tile takes in the kernels of a fusion."""
+    found = [segment.domain for segment in segments(fusion)]
+    parts = PARTS_BYTES * max(len(domain.reductions) for domain in found)
+    widest = max(_words(tv.dtype) for tv in fusion.tensors)
+    return Sizes(
+        max(sum(access.tv.dtype.nbytes for access in domain.reads) for domain in found),
+        max(sum(access.tv.dtype.nbytes for access in domain.writes) for domain in found),
+        2 * widest
+        + max(
+            sum(_words(access.tv.dtype) for access in (*d.reads, *d.writes)) + 2 * len(d.reductions)
+            for d in found
+        ),
+        parts,
+    )
+
+
+@st.composite
+def params(
+    draw: st.DrawFn,
+    fusion: Fusion | None = None,
+    *,
+    families: tuple[str, ...] = POINTWISE_FAMILIES,
+) -> PointwiseParams:
+    """Schedules of these families that fit shared memory, for a fusion of two tensors if not given.
+
+    Those of fusions with reductions let up to 16 CTAs share a tile now and then.  Shrinks towards
+    the first family (direct/direct), a tile of 1 x 16, one warp, no vectors, one CTA per tile, one
+    stage.
+    """
+    # Some of those with TMA become direct ones later, see `possible`.
+    weighted = [f for f in families for _ in range(1 if f == "direct/direct" else 3)]
+    family = draw(st.sampled_from(weighted))
+    loads, stores = family.split("/")
+    load, store = loads != "direct", stores == "tma"
+    columns = TMA_COLUMNS if load or store else [16, 1, 24, 64, 256, 1024, 2048]
+    if fusion is not None and _reduces_columns(fusion):
+        columns = [n for n in (*columns, 32) if n % 32 == 0]
+    cols = draw(st.sampled_from(columns))
+    # Slots of 128 bytes suit TMA whatever the element type; smaller ones only some.
+    least = SLOT_BYTES if (load or store) and not rarely(draw) else 1
+    stages = draw(st.integers(1, MAX_STAGES)) if load else 1
+    need = sizes(fusion) if fusion is not None else Sizes(4, 4)
+    per_thread = max(4, min(PER_THREAD, REGISTERS // need.registers))
+    split = fusion is not None and _splits_iota(fusion)
+    tiles = [
+        (rows, cols)
+        for rows in ((1,) if split else (1, 2, 4, 8, 3, 16, 32))
+        if (rows * cols >= least or split)
+        and need.smem_bytes((rows, cols), load=load, store=store, stages=stages)
+        <= SM_90A.smem_bytes
+        and rows * cols <= per_thread * 32 * 16
+    ]
+    while not tiles:  # very wide fusions: fewer stages always fit
+        stages -= 1
+        if need.smem_bytes((1, cols), load=load, store=store, stages=stages) <= SM_90A.smem_bytes:
+            tiles = [(1, cols)]
+    tile = draw(st.sampled_from(tiles))
+    warps = -(-tile[0] * tile[1] // (32 * per_thread))
+    specialized = loads == "tma-specialized"
+    plain = PointwiseParams(
+        tile=tile,
+        vector=draw(
+            st.sampled_from([n for n in (1, 2, 4, 8, 16) if cols % n == 0 and n <= per_thread])
+        ),
+        warps=draw(st.sampled_from([n for n in (1, 2, 4, 8, 3, 16) if n >= warps])),
+        ctas_per_sm=draw(st.sampled_from([None, 1, 2, 3, 4])),
+        load="tma" if load else "direct",
+        store="tma" if store else "direct",
+        stages=stages,
+        prefetch=0 if specialized or not load else draw(st.integers(0, stages - 1)),
+        warp_specialized=specialized,
+    )
+    if fusion is None or specialized or not _reduces(fusion):
+        return plain
+    return shared(
+        plain,
+        draw(st.sampled_from([1, 1, 1, 2, 3, 7, 16])),
+        draw(st.sampled_from(_meetings(fusion))),
+    )
+
+
+def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
+    """Return params by which so many CTAs share a tile of a reduction, one tile each.
+
+    Where they cannot meet in that way, they will do so by threads: see `possible`.
+    """
+    if splits == 1:
+        return plain
+    names = [field.name for field in fields(PointwiseParams)]
+    given = {name: getattr(plain, name) for name in names} | {"ctas_per_sm": None}
+    return ReductionParams(**given, splits=splits, meet=meet)
+
+
+@st.composite
+def extents(
+    draw: st.DrawFn, fusion: Fusion, params: PointwiseParams, *, max_elements: int = MAX_ELEMENTS
+) -> dict[str, int]:
+    """Values of every symbol of a fusion: 0, 1, tails, one past a tile, several turns of a ring.
+
+    Shrinks towards 1 for every symbol.
+    """
+    rows, cols = params.tile
+    turns = [rows * params.stages, rows * (2 * params.stages + 1)]
+    edges = [1, 2, 3, cols - 1, cols, cols + 1, rows + 1, 2 * cols + 3, 3 * cols, *turns, 0]
+    if isinstance(params, ReductionParams):  # a step or two for each CTA, mostly
+        many = params.splits
+        turns += [cols * many, rows * many, cols * (2 * many - 1)]
+        edges += [cols * many - 1, rows * many + 1, rows * 2 * many] * 2
+    even = draw(st.booleans()) or ("tma" in params.family and not rarely(draw))
+    left = min(max_elements, MAX_TILES * rows * cols) // _pinned(fusion)
+    found = {}
+    for position, name in enumerate(symbols(fusion)):
+        whole = even and (position or params.store == "tma")
+        steps = [16 * turns[1], *turns[2:], *turns[2:]]
+        choices = [16, 64, 48, 256, cols + 16, 2 * cols, *steps] if whole else edges
+        limit = max(int(left ** (1 / max(_uses(fusion, name), 1))), 1)
+        fitting = list(dict.fromkeys(n for n in choices if 0 <= n <= limit)) or [1]
+        odd = st.integers(1, min(limit, 300))
+        found[name] = draw(st.sampled_from(fitting) if whole else st.sampled_from(fitting) | odd)
+        left //= max(found[name] ** _uses(fusion, name), 1)
+    return found
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[int, int]:
+    """Gaps and offsets of the inputs in memory, in elements.
+
+    Shrinks towards no gap and no offset.
+    """
+    odd = rarely(draw)
+    gap = draw(st.sampled_from([0, 1, 3, 8, 5] if odd else [0, 16, 64]))
+    return gap, draw(st.sampled_from([0, 1, 2, 4, 8] if odd else [0, 0, 16]))
+
+
+def trimmed(case: Case) -> Case:
+    """Return the case with its largest extents halved until it has few enough tiles."""
+    values = dict(case.extents)
+    schedule = _pointwise(case)
+    found = [tiled(segment.domain, schedule) for segment in segments(case.fusion)]
+    most = SHARED_TILES if isinstance(schedule, ReductionParams) else MAX_TILES
+    while any(values.values()) and max(_tiles(tiles, values) for tiles in found) > most:
+        largest = max(values, key=lambda name: values[name])
+        if values[largest] == 1:
+            break
+        values[largest] //= 2
+    return replace(case, extents=values)
+
+
+def possible(case: Case) -> Case:
+    """Return the case without TMA where it can move no tensor of a kernel, or add up no results."""
+    schedule = _pointwise(case)
+    made = classify(case.fusion, schedule, specs(case))
+    load, store = schedule.load, schedule.store
+    cut = segments(case.fusion, made.choices)
+    for segment, shape_class in zip(cut, made.kernels, strict=True):
+        domain = segment.domain
+        tiles = tiled(domain, schedule)
+        if isinstance(tiles, ReductionTiling) and meeting_refusal(tiles, schedule) is not None:
+            assert isinstance(schedule, ReductionParams), "others share nothing"
+            schedule = replace(schedule, meet="vectorized")
+        movable = shape_class.tma
+
+        def able(
+            accesses: tuple[Access, ...], tiles: Loops = tiles, movable: frozenset[str] = movable
+        ) -> bool:
+            return not accesses or any(
+                tiles.tma_refusal(access) is None and access.name in movable for access in accesses
+            )
+
+        leaves = tuple(leaf for reduction in domain.reductions for leaf in reduction.leaves)
+        load = load if able(leaves or domain.reads) else "direct"
+        store = store if domain.reductions or able(domain.writes) else "direct"
+    schedule = replace(schedule, store=store)
+    if load != schedule.load:
+        schedule = replace(schedule, load=load, stages=1, prefetch=0, warp_specialized=False)
+    return replace(case, params=schedule)
+
+
+def _pointwise(case: Case) -> PointwiseParams:
+    assert isinstance(case.params, PointwiseParams), "for fusions without products"
+    return case.params
+
+
+def _words(dtype: DType) -> int:
+    return 2 if dtype.nbytes == 8 else 1
+
+
+def _splits_iota(fusion: Fusion) -> bool:
+    """Tell whether rows of a tile would split the one axis of a kernel that counts along it."""
+    reduced = frozenset(tv.name for tv in fusion.tensors if reduced_axes(tv))
+    cuts = [segments(fusion, Choices(empty=empty)) for empty in (frozenset[str](), reduced)]
+    return any(tv.op == "iota" for tv in fusion.tensors) and any(
+        len(segment.domain.merged) == 1 for cut in cuts for segment in cut
+    )
+
+
+def _reduces(fusion: Fusion) -> bool:
+    """Tell whether a kernel of a fusion reduces something."""
+    return any(segment.domain.reductions for segment in segments(fusion))
+
+
+def _meetings(fusion: Fusion) -> list[Meet]:
+    """Return how CTAs may put together what they have of all that a fusion reduces."""
+    found = [segment.domain for segment in segments(fusion)]
+    by_tma = all(not_added(domain) is None for domain in found)
+    # What TMA does not add meets by threads often enough.
+    return ["vectorized", "last", "tma", "tma"] if by_tma else ["vectorized", "last"]
+
+
+def _reduces_columns(fusion: Fusion) -> bool:
+    """Tell whether a kernel reduces the columns of its tiles, each by one thread."""
+    cut = [segment.domain for segment in segments(fusion)]
+    return any(domain.reductions and not reduces_rows(domain) for domain in cut)
+
+
+def _pinned(fusion: Fusion) -> int:
+    """Return the largest product of the extents of a tensor that are numbers."""
+    return max(prod(n for n in tv.shape if isinstance(n, int) and n) for tv in fusion.tensors)
+
+
+def _tiles(tiles: Loops, values: dict[str, int]) -> int:
+    """Count the tiles of a kernel."""
+    loops = [n if isinstance(n, int) else values[n.name] for n in tiles.domain.extents]
+    merged = [prod(loops[axis] for axis in group) for group in tiles.groups]
+    if tiles.split:
+        return -(-merged[0] // prod(tiles.tile)) + 1
+    return prod(-(-n // tile) for n, tile in zip(merged, tiles.tile, strict=True))
+
+
+def _uses(fusion: Fusion, symbol: str) -> int:
+    """Count the axes of one tensor that have an extent."""
+    return max(sum(str(axis) == symbol for axis in tv.logical) for tv in fusion.tensors)

@@ -1,0 +1,375 @@
+"""Hypothesis strategies for schedules and extents of products, valid by construction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from hypothesis import strategies as st
+
+from fuser.arch import SM_90A, launch_registers
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.fusion.definition import Fusion
+from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.ops import accumulator
+from fuser.kernel.validate.mma import STEP_NBYTES
+from fuser.lower.split_k import STAGED
+from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams, Observe
+from fuser.schedule.matmul import matmul_tiling
+from fuser.schedule.matmul_params import (
+    CLUSTERS,
+    SHARING_CLUSTERS,
+    SPARE_REGISTERS,
+    MatmulParams,
+    Split,
+    nearest_registers,
+)
+from fuser.schedule.params import MAX_STAGES, PARTIAL, RESIDENCY, Meet, Partial, Prologue, Residency
+from fuser.schedule.segment import segments
+from fuser.schedule.shape_class import Choices
+from fuzz.cases.case import Case, specs
+from fuzz.cases.draft import rarely
+from fuzz.cases.extents import SMALL_TILE, word
+
+SPLITS: dict[str, Split] = {
+    "hopper-pipelined": "pipelined",
+    "hopper-cooperative": "cooperative",
+    "hopper-ping_pong": "ping_pong",
+}
+"""The split of every family of `MatmulParams`."""
+OBSERVES: dict[str, Observe] = {"ampere-groups": "groups", "ampere-mbarriers": "mbarriers"}
+"""What every family of `AmpereParams` observes."""
+MATMUL_FAMILIES = (*SPLITS, *OBSERVES)
+"""Every schedule family of products."""
+
+ACCUMULATORS = 160
+"""Accumulators of a thread over all products of a kernel; its epilogue needs registers too."""
+FRAGMENTS = 64
+"""Registers of a thread that fragments of operands may take."""
+STAGING = 2
+"""Slots, at most, of a buffer that a TMA store empties."""
+PROVED_STAGES = 4
+"""Slots, at most, of the rings of four CTAs: 8 take the prover 23 s, and a case has a minute."""
+BARRIER_BYTES = 2048
+"""More than the barriers of a kernel take, and the gaps before its buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What the tiles of the worst kernel of a fusion are made of.
+
+    Parameters
+    ----------
+    products : int
+        Accumulators.
+    operands : int
+        Tensors whose tiles are multiplied, or computed with to be.
+    out_bytes : int
+        Bytes per element of all outputs.
+    narrow, wide : int
+        Bytes of an element of the smallest and of the largest of those.
+    whole : bool
+        Columns are those that integers take, too.
+    leaves : int
+        Tensors that an operand is computed from, in registers if that is asked for.
+    in_bytes : int
+        Bytes per element of all that an epilogue reads.
+    half : bool
+        Something is added up in f16, by one CTA only.
+    parts : bool
+        Rows of a product are reduced beside it, by who has all of their columns.
+    """
+
+    products: int = 1
+    operands: int = 2
+    out_bytes: int = 4
+    narrow: int = 2
+    wide: int = 2
+    whole: bool = False
+    leaves: int = 0
+    in_bytes: int = 0
+    half: bool = False
+    parts: bool = False
+
+    def fits(
+        self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
+    ) -> bool:
+        """Tell whether tiles fit shared memory, and the registers of so many threads."""
+        m, n, k = tile
+        if k * self.narrow % STEP_NBYTES or (self.whole and n % 16 and n not in (8, 24)):
+            return False
+        held = (self.products * m * n + self.leaves * m * k) // threads
+        return held <= ACCUMULATORS and self._shared(tile, columns, stages) <= SM_90A.smem_bytes
+
+    def _shared(self, tile: tuple[int, int, int], columns: int, stages: int) -> int:
+        """Return the bytes of shared memory of rings, staging and barriers."""
+        m, n, k = tile
+        ring = self.operands * max(m, n) * k * self.wide * stages
+        return ring + self.out_bytes * m * columns * STAGING + BARRIER_BYTES
+
+    def brings(self, params: MatmulParams) -> bool:
+        """Tell whether there is room for whole tiles of what the epilogue reads, too."""
+        m, n, _ = params.tile
+        room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
+        return params.persistent and self.in_bytes * m * n * STAGING <= room
+
+    def meetings(self, params: MatmulParams | AmpereParams) -> list[Meet]:
+        """Return how CTAs that share a tile can add up their sums."""
+        m, n, _ = params.tile
+        ways: list[Meet] = ["vectorized"]
+        ways += [] if params.persistent else ["last"]
+        ways += [] if self.parts else ["scatter"]
+        if isinstance(params, AmpereParams):
+            return ways
+        room = SM_90A.smem_bytes - self._shared(params.tile, params.columns, params.stages)
+        together = params.split == "pipelined" and not params.persistent
+        together &= params.splits in SHARING_CLUSTERS
+        if together and not self.parts and 4 * m * n * self.products <= room:
+            ways.append("cluster")
+        whole = 4 * m * n * (self.products if params.stacked else 1)
+        staged = whole if whole <= STAGED else 8 * m * params.columns
+        staged *= 1 if params.stacked else self.products
+        return [*ways, "tma"] if staged <= room else ways
+
+    def rings(self, tile: tuple[int, int, int], *, threads: int, columns: int) -> list[int]:
+        """Return how many stages fit, of 1..8."""
+        counts = range(1, MAX_STAGES + 1)
+        fitting = [n for n in counts if self.fits(tile, threads=threads, columns=columns, stages=n)]
+        return fitting or [1]
+
+
+def footprint(fusion: Fusion) -> Footprint:
+    """Return what the tiles of the kernels of a fusion are made of, at most."""
+    found = [Footprint(0, 0, 0)]
+    types = {arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args}
+    whole = DType.I8 in types
+    for choices in (Choices(), Choices(registers=True)):
+        for segment in segments(fusion, choices):
+            made = segment.domain.products
+            leaves = {leaf for product in made for leaf in product.leaves}
+            operands = {access for p in made for access in (p.a, p.b, *p.leaves)}
+            out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
+            given = sum(access.tv.dtype.nbytes for access in segment.domain.inputs) * bool(made)
+            parts = any(access.tv.parts for access in segment.domain.writes)
+            found.append(
+                Footprint(
+                    len(made),
+                    len(operands),
+                    out,
+                    leaves=len(leaves),
+                    in_bytes=given,
+                    parts=parts,
+                )
+            )
+            types |= {leaf.tv.dtype for leaf in leaves}
+    sizes = [dtype.nbytes for dtype in types] or [2]
+    return Footprint(
+        max(f.products for f in found),
+        max(f.operands for f in found),
+        max(f.out_bytes for f in found),
+        min(sizes),
+        max(sizes),
+        whole,
+        max(f.leaves for f in found),
+        max(f.in_bytes for f in found),
+        any(tv.op == "mma" and accumulator(tv) is DType.F16 for tv in fusion.tensors),
+        any(f.parts for f in found),
+    )
+
+
+@st.composite
+def matmul_params(
+    draw: st.DrawFn,
+    fusion: Fusion | None = None,
+    *,
+    families: tuple[str, ...] = MATMUL_FAMILIES,
+) -> MatmulParams | AmpereParams:
+    """Schedules of these families that fit, for a fusion of one product if not given.
+
+    Shrinks towards the first family (pipelined), one warpgroup, a tile of 64 x 16 x 16, one
+    stage, one CTA a tile.
+    """
+    need = footprint(fusion) if fusion is not None else Footprint()
+    odd = fusion is not None and (_sums_over_odd(fusion) or _has_f8(fusion))
+    family = draw(st.sampled_from([f for f in families if not (odd and f in OBSERVES)] or families))
+    if family in OBSERVES:
+        return _ampere(draw, need, OBSERVES[family])
+    return _hopper(draw, need, SPLITS[family])
+
+
+def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
+    groups = 2 if split == "ping_pong" else draw(st.sampled_from([1, 1, 2, 3]))
+    sharing = 1 if split == "ping_pong" else groups
+    step, threads = 64 * sharing, 128 * sharing
+    large = rarely(draw) and rarely(draw)
+    held = launch_registers(128 * (groups + (split != "pipelined"))) - SPARE_REGISTERS
+    tiles = [
+        (m, n, k)
+        for m in range(step, 257, step)
+        for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
+        for k in (16, 32, 64, 128, 48)
+        if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
+        if m * n // threads <= held
+    ]
+    tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
+    columns = _columns(draw, need, tile, threads)
+    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
+    most = 1 if split == "pipelined" else 2 if stages > PROVED_STAGES else 4
+    shared = [cluster for cluster in CLUSTERS if prod(cluster) <= most]
+    params = MatmulParams(
+        tile=tile,
+        warpgroups=groups,
+        split=split,
+        stages=stages,
+        prefetch=draw(st.integers(0, stages - 1)),
+        persistent=split == "ping_pong" or draw(st.booleans()),
+        raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
+        columns=columns,
+        store=draw(st.sampled_from(["direct", "tma"])),
+        registers=_registers(draw, split, groups),
+        cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
+        prologue=_prologue(draw, need),
+    )
+    if need.in_bytes and need.brings(params):
+        params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
+    alone = need.half or split == "ping_pong" or params.cluster != (1, 1)
+    alone |= params.inputs == "tma"
+    columns = need.products * tile[1]
+    if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
+        params = replace(params, stacked=draw(st.booleans()))
+    params = replace(params, splits=_splits(draw, alone=alone))
+    params = replace(params, meet=_meet(draw, need, params))
+    params = replace(params, residency=_residency(draw, params))
+    return replace(params, partial=_partial(draw, need, params))
+
+
+def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
+    warps = draw(st.sampled_from([1, 2, 4, 3, 8]))
+    step, threads = 16 * warps, 32 * warps
+    tiles = [
+        (m, n, k)
+        for m in range(step, 257, step)
+        for n in (16, 32, 64, 8, 24, 48, 128)
+        for k in (16, 32, 64)
+        if m * n * k <= SMALL_TILE and need.fits((m, n, k), threads=threads)
+        # Each operand has a fragment; that of B is whole in every warp.
+        if need.operands * (m * k // threads + n * k // 32) * need.wide // 4 <= FRAGMENTS
+    ]
+    tile = draw(st.sampled_from(tiles or [(step, 8, max(STEP_NBYTES // need.narrow, 16))]))
+    columns = _columns(draw, need, tile, threads)
+    stages = _stages(draw, need.rings(tile, threads=threads, columns=columns))
+    params = AmpereParams(
+        tile=tile,
+        warps=warps,
+        observe=observe,
+        stages=stages,
+        prefetch=draw(st.integers(0, stages - 1)) if observe == "groups" else 0,
+        persistent=draw(st.booleans()),
+        raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
+        columns=columns,
+        prologue=_prologue(draw, need),
+    )
+    params = replace(params, splits=_splits(draw, alone=need.half))
+    params = replace(params, meet=_meet(draw, need, params))
+    params = replace(params, residency=_residency(draw, params))
+    return replace(params, partial=_partial(draw, need, params))
+
+
+def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Meet:
+    """Draw how CTAs that share a tile add up their sums."""
+    if params.splits == 1:
+        return "vectorized"
+    return draw(st.sampled_from(need.meetings(params)))
+
+
+def _residency(draw: st.DrawFn, params: MatmulParams | AmpereParams) -> Residency:
+    """Draw why they may wait for each other."""
+    if params.splits == 1 or params.meet == "cluster":
+        return "ticket"
+    return draw(st.sampled_from(RESIDENCY))
+
+
+def _partial(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Partial:
+    """Draw the type of sums on their way, 16 bits rarely; those of integers stay as they are."""
+    if params.splits == 1 or need.whole or not rarely(draw):
+        return "f32"
+    return draw(st.sampled_from(PARTIAL))
+
+
+def _splits(draw: st.DrawFn, *, alone: bool) -> int:
+    """Draw how many CTAs share a tile, where they can."""
+    return 1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 8, 16]))
+
+
+def _prologue(draw: st.DrawFn, need: Footprint) -> Prologue:
+    return draw(st.sampled_from(["registers", "memory"])) if need.leaves else "memory"
+
+
+def _columns(draw: st.DrawFn, need: Footprint, tile: tuple[int, int, int], threads: int) -> int:
+    widths = [n for n in dict.fromkeys((64, 32, 16, 8, 24, 48, tile[1])) if tile[1] % n == 0]
+    fitting = [n for n in widths if need.fits(tile, threads=threads, columns=n)]
+    return draw(st.sampled_from(fitting or [8]))
+
+
+def _stages(draw: st.DrawFn, rings: list[int]) -> int:
+    """Draw small rings mostly, as each slot adds steps to a simulation."""
+    small = [n for n in (1, 2, 3, 4, 3, 2) if n in rings]
+    return draw(st.sampled_from(rings if rarely(draw) else small))
+
+
+def _has_f8(fusion: Fusion) -> bool:
+    """Tell whether 8-bit floats are multiplied, which sm_80 does not do."""
+    return any(arg.dtype.is_f8 for tv in fusion.tensors if tv.op == "mma" for arg in tv.args)
+
+
+def _sums_over_odd(fusion: Fusion) -> bool:
+    """Tell whether words do not divide an extent that is summed over, whatever the call."""
+    return any(
+        axis.role is Role.K and isinstance(axis.extent, int) and axis.extent % word(fusion)
+        for tv in fusion.tensors
+        if tv.op == "mma"
+        for axis in roles(tv)
+    )
+
+
+def _registers(draw: st.DrawFn, split: Split, groups: int) -> tuple[int, int] | None:
+    """Draw shares of the registers: none, the largest for those that compute, or any."""
+    if split == "pipelined" or groups == 1 or not draw(st.booleans()):
+        return None
+    if draw(st.booleans()):
+        return nearest_registers(groups)
+    have = launch_registers(128 * (groups + 1))
+    shares = [
+        (load, compute)
+        for load in (40, 24, 56, 80)
+        for compute in range(have + 8, 241, 8)
+        if load + compute * groups <= have * (groups + 1)
+    ]
+    return draw(st.sampled_from(shares))
+
+
+def suited(case: Case) -> Case:
+    """Return the case with a tile that every operand suits.
+
+    Rows of an operand that lies along the columns of the result must suit a swizzle: they are
+    multiples of 16 elements.  Whether an operand lies so may depend on the call.
+    """
+    params = case.params
+    if not isinstance(params, MatmulParams) or params.tile[1] % 16 == 0:
+        return case
+    try:
+        choices = classify(case.fusion, params, specs(case)).choices
+    except ScheduleError:
+        return case  # whoever judges it will say so
+    for segment in segments(case.fusion, choices):
+        if not segment.domain.products:
+            continue
+        tiles = matmul_tiling(segment.domain, params)
+        if any(b.transposed for _, b in tiles.operands):
+            m, n, k = params.tile
+            wide = max(n // 16 * 16, 16)
+            columns = 16 if wide % params.columns else params.columns
+            return replace(case, params=replace(params, tile=(m, wide, k), columns=columns))
+    return case

@@ -1,0 +1,126 @@
+"""The strategy of cases: a fusion, its schedule, its extents and its inputs, drawn together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuzz.cases.case import Case, Kind
+from fuzz.cases.draft import rarely
+from fuzz.cases.extents import matmul_extents
+from fuzz.cases.fusions import fusions, single_op_fusions
+from fuzz.cases.params import (
+    FAMILIES,
+    POINTWISE_FAMILIES,
+    extents,
+    layouts,
+    params,
+    possible,
+    trimmed,
+)
+from fuzz.cases.products import product_fusions
+from fuzz.cases.schedules import MATMUL_FAMILIES, matmul_params, suited
+
+PRODUCTS = MatmulParams((64, 64, 64), 1, "pipelined", 2, 1, persistent=False)
+POINTWISE = PointwiseParams((1, 256), 4, 2, None, "direct", "direct")
+REDUCTIONS = ReductionParams((2, 1024), 4, 4, None, "direct", "direct", splits=3)
+"""Near what the heuristics choose for small extents."""
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    max_ops: int = 8,
+) -> Case:
+    """Cases over small and large fusions; one in two has products, where `families` have.
+
+    Where these are of both kinds, one in eight leaves its schedules to the heuristics.
+
+    Shrinks towards one `relu` of an f32 input of one element under direct/direct (or the first
+    of `families` that can be), integers, seed 0; those with products towards one `matmul`.
+    """
+    pointwise = tuple(family for family in families if family in POINTWISE_FAMILIES)
+    matmul = tuple(family for family in families if family in MATMUL_FAMILIES)
+    if pointwise and matmul and rarely(draw) and draw(st.booleans()):
+        return draw(default_cases(kinds=kinds, max_ops=max_ops))
+    choices = [*[False] * bool(pointwise), *[True] * bool(matmul)]
+    if draw(st.sampled_from(choices)):
+        return draw(product_cases(families=matmul, kinds=kinds, max_ops=min(max_ops, 4)))
+    return draw(pointwise_cases(families=pointwise, kinds=kinds, max_ops=max_ops))
+
+
+@st.composite
+def default_cases(
+    draw: st.DrawFn, *, kinds: tuple[Kind, ...] = ("integers", "reals"), max_ops: int = 8
+) -> Case:
+    """Cases whose params are of the other kind, so that kernels take those of the heuristics.
+
+    Shrinks towards one `relu` of an f32 input of one element, integers, seed 0.
+    """
+    kind: Kind = draw(st.sampled_from(kinds))
+    exact = kind == "integers"
+    seed = draw(st.integers(0, 999))
+    gap, offset = draw(layouts())
+    if draw(st.booleans()):
+        fusion = draw(product_fusions(exact=exact, max_ops=min(max_ops, 2), asked=True))
+        values = draw(matmul_extents(fusion, PRODUCTS, exact=exact))
+        return Case(fusion, POINTWISE, values, kind, seed, gap, offset)
+    fusion = draw(fusions(exact=exact, max_ops=max_ops))
+    values = draw(extents(fusion, REDUCTIONS))
+    case = trimmed(Case(fusion, REDUCTIONS, values, kind, seed, gap, offset))
+    return replace(case, params=PRODUCTS)
+
+
+@st.composite
+def pointwise_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = POINTWISE_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    max_ops: int = 8,
+) -> Case:
+    """Cases without products; one in three has a single operation."""
+    kind: Kind = draw(st.sampled_from(kinds))
+    exact = kind == "integers"
+    fusion = draw(
+        st.sampled_from([fusions, fusions, single_op_fusions]).flatmap(
+            lambda strategy: (
+                single_op_fusions(exact=exact)
+                if strategy is single_op_fusions
+                else fusions(exact=exact, max_ops=max_ops)
+            )
+        )
+    )
+    schedule = draw(params(fusion, families=families))
+    values = draw(extents(fusion, schedule))
+    gap, offset = draw(layouts())
+    seed = draw(st.integers(0, 999))
+    return possible(trimmed(Case(fusion, schedule, values, kind, seed, gap, offset)))
+
+
+@st.composite
+def product_cases(
+    draw: st.DrawFn,
+    *,
+    families: tuple[str, ...] = MATMUL_FAMILIES,
+    kinds: tuple[Kind, ...] = ("integers", "reals"),
+    max_ops: int = 4,
+) -> Case:
+    """Cases with products.
+
+    Shrinks towards one `matmul` of two bf16 matrices of 8 x 8 under the first of `families`.
+    """
+    kind: Kind = draw(st.sampled_from(kinds))
+    exact = kind == "integers"
+    fusion = draw(product_fusions(exact=exact, max_ops=max_ops))
+    schedule = draw(matmul_params(fusion, families=families))
+    values = draw(matmul_extents(fusion, schedule, exact=exact))
+    gap, offset = draw(layouts())
+    seed = draw(st.integers(0, 999))
+    return suited(Case(fusion, schedule, values, kind, seed, gap, offset))

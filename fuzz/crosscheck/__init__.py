@@ -1,0 +1,1 @@
+"""Thousands of small kernels through two judges that share nothing."""

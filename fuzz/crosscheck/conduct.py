@@ -1,0 +1,323 @@
+"""The crosscheck: thousands of small kernels through two judges that share nothing.
+
+A kernel that one proves and the other breaks is a bug of a judge, and fails the run; so do answers
+withheld too often.  Every result is a line of JSON, written as it comes; every disagreement is a
+script that replays it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from threading import local
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fuzz.campaign.child import Child, Lost
+from fuzz.crosscheck.judge import (
+    DISAGREE,
+    OPEN,
+    STATES,
+    Bucket,
+    Outcome,
+    find,
+    judge_request,
+    lost,
+    report,
+    request,
+    settle_here,
+)
+from fuzz.crosscheck.kills import kill_lines, needless_lines, seed_lines, seeds_hold
+from fuzz.crosscheck.report import lines
+from fuzz.kernels.cookbook import STAGES, subjects
+from fuzz.kernels.draw import FAMILIES, family_of
+from fuzz.kernels.file import subjects as subjects_of
+from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.matmul import subjects as products
+from oracles.cli.target import TargetError
+
+FOLDER = Path("reports", "out", "crosscheck")
+"""Where results and scripts go."""
+LIMIT_S = 60.0
+"""Wall limit of one kernel."""
+OPEN_SHARE = 0.01
+"""Part of the kernels that may stay without an answer of both judges."""
+PRELOAD = ("z3", "fuzz.crosscheck.judge")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the command line asks for.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Subjects, as `find` takes them.
+    states : int
+        Limit of the explorer.
+    workers : int
+        Kernels judged at once.
+    search : bool
+        Ask the simulator where the explorer has no answer, and of sync mutants of the seeds.
+    folder : Path
+        For results and scripts.
+    limit_s : float
+        Wall limit of one kernel in seconds.
+    """
+
+    names: Sequence[str]
+    states: int
+    workers: int
+    search: bool
+    folder: Path
+    limit_s: float = LIMIT_S
+
+
+Work = Callable[[str], Outcome]
+"""What a child does: `judge_request`, or a stand-in."""
+
+
+class Judges:
+    """Children that judge subjects, one per thread of the pool."""
+
+    def __init__(self, plan: Plan, work: Work = judge_request) -> None:
+        self._plan = plan
+        self._work = work
+        self._own = local()
+        self._children: list[Child[Outcome]] = []
+
+    def judge(self, subject: str) -> Outcome:
+        """Judge a subject in this thread's child; find out which judge it was that got lost."""
+        words = request(subject, self._plan.states, search=self._plan.search)
+        answer = self._child().call(words)
+        if not isinstance(answer, Lost):
+            return answer
+        alone = self._child().call(request(subject, self._plan.states, prover_only=True))
+        proof = None if isinstance(alone, Lost) else alone.prover
+        return lost(subject, find(subject), proof, f"{answer.kind}: {answer.reason}")
+
+    def _child(self) -> Child[Outcome]:
+        if not hasattr(self._own, "child"):
+            self._own.child = Child(self._work, limit_s=self._plan.limit_s, preload=PRELOAD)
+            self._children.append(self._own.child)
+        child: Child[Outcome] = self._own.child
+        return child
+
+    def close(self) -> None:
+        """End the children."""
+        for child in self._children:
+            child.__exit__(None, None, None)
+
+
+def outcomes(plan: Plan, work: Work = judge_request) -> Iterator[Outcome]:
+    """Judge every subject; they come as they are done."""
+    judges, names = Judges(plan, work), iter(plan.names)
+    with ThreadPoolExecutor(plan.workers) as pool:
+        try:
+            running: set[Future[Outcome]] = set()
+            while True:
+                for name in islice(names, 2 * plan.workers - len(running)):
+                    running.add(pool.submit(judges.judge, name))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            judges.close()
+
+
+def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Outcome]:
+    """Judge every subject, write each result down, and show how far it is."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    seen: list[Outcome] = []
+    bad = 0
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with (
+        (plan.folder / "results.jsonl").open("w", encoding="utf-8") as book,
+        Progress(*columns, console=console, transient=True) as progress,
+    ):
+        task = progress.add_task("crosscheck", total=len(plan.names))
+        for outcome in outcomes(plan, work):
+            seen.append(outcome)
+            book.write(json.dumps(asdict(outcome)) + "\n")
+            book.flush()
+            if Bucket(outcome.bucket) in (*DISAGREE, Bucket.BROKEN):
+                bad += 1
+                path = write(outcome, plan.folder)
+                console.print(f"{outcome.bucket}: {path}", markup=False)
+            progress.update(task, advance=1, description=f"crosscheck, {bad} bad")
+    place = {name: number for number, name in enumerate(plan.names)}
+    return sorted(seen, key=lambda outcome: place[outcome.subject])
+
+
+def write(outcome: Outcome, folder: Path) -> Path:
+    """Write the script that replays an outcome, and return its path."""
+    words = re.sub(r"[^a-z0-9]+", "_", f"{outcome.bucket} {outcome.subject}".lower()).strip("_")
+    path = folder / f"{words}.py"
+    path.write_text(script(outcome), encoding="utf-8")
+    return path
+
+
+def script(outcome: Outcome) -> str:
+    """Return a script that prints the kernel and both verdicts again; 1 if they still disagree."""
+    said = [f"# {line}".rstrip() for line in report(find(outcome.subject), outcome).splitlines()]
+    head = [f'"""{outcome.bucket}: {outcome.subject}, family {outcome.family}."""', "", *said, ""]
+    tail = [
+        "from fuzz.crosscheck.conduct import show",
+        "",
+        f"raise SystemExit(show({outcome.subject!r}))",
+    ]
+    return "\n".join([*head, *tail]) + "\n"
+
+
+def show(subject: str, *, states: int = STATES) -> int:
+    """Print a kernel and what both judges say of it; return 1 if they disagree."""
+    outcome = settle_here(subject, states)
+    print(report(find(subject), outcome))
+    return 1 if Bucket(outcome.bucket) in (*DISAGREE, Bucket.BROKEN) else 0
+
+
+def exit_code(seen: Sequence[Outcome]) -> int:
+    """Return 1 on a disagreement, a broken judge, no kernel, or too many without an answer."""
+    buckets = [Bucket(outcome.bucket) for outcome in seen]
+    wrong = any(bucket in (*DISAGREE, Bucket.BROKEN) for bucket in buckets)
+    withheld = sum(bucket in OPEN for bucket in buckets)
+    return 1 if wrong or not seen or withheld > OPEN_SHARE * len(seen) else 0
+
+
+def chosen(names: Sequence[str], count: int | None, seed: int) -> list[str]:
+    """Return all names, or `count` of them drawn with a seed, in their order."""
+    if count is None or count >= len(names):
+        return list(names)
+    picked = sorted(random.Random(seed).sample(range(len(names)), count))
+    return [names[i] for i in picked]
+
+
+def _offered(files: Sequence[str]) -> list[str]:
+    """Return the subjects that files offer: kernels and their mutants."""
+    try:
+        return [f"of {name} {number}" for spec in files for name, number in subjects_of(spec)]
+    except TargetError as error:
+        raise click.UsageError(f"--of {error}") from error
+
+
+def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}: give numbers such as 2,3,4") from error
+
+
+def _scores(kind: str, seen: Sequence[Outcome]) -> Iterator[str]:
+    if kind == "mutants":
+        yield from kill_lines(seen)
+    yield from lines(seen)
+    if kind == "mutants":
+        yield from seed_lines(seen)
+    if kind == "matmul":
+        yield from seed_lines(seen, tuple(COMPILED))
+        yield from needless_lines(seen)
+
+
+def holds(kind: str, seen: Sequence[Outcome]) -> bool:
+    """Tell whether a whole run showed what it is to show."""
+    match kind:
+        case "mutants":
+            return seeds_hold(seen)
+        case "matmul":
+            right = [o.bucket == Bucket.SAFE.value for o in seen if not o.faults]
+            return all(right) and seeds_hold(seen, tuple(COMPILED))
+        case _:
+            return True
+
+
+@click.command()
+@click.option("--count", type=click.IntRange(min=1), help="Kernels; 1000, or all mutants.")
+@click.option("--seed", default=0, show_default=True)
+@click.option(
+    "--workers",
+    default=len(os.sched_getaffinity(0)),
+    show_default="cores",
+    type=click.IntRange(min=1),
+)
+@click.option("--states", default=STATES, show_default=True, help="Limit of the explorer.")
+@click.option("--only", type=click.IntRange(min=0), help="Print this kernel and both verdicts.")
+@click.option(
+    "--family",
+    "families",
+    multiple=True,
+    type=click.Choice(tuple(FAMILIES)),
+    help="Of the skeletons with these indices, only this family; may be given again.",
+)
+@click.option("--mutants", is_flag=True, help="Judge the mutants of the cookbook instead.")
+@click.option("--matmul", is_flag=True, help="Judge the compiler's matmuls and their sync mutants.")
+@click.option(
+    "--of",
+    "files",
+    multiple=True,
+    metavar="FILE.py[:NAME]",
+    help="Judge the kernels of a file and their mutants instead; may be given again.",
+)
+@click.option("--stages", default=",".join(map(str, STAGES)), show_default=True, callback=_numbers)
+@click.option(
+    "--folder",
+    default=FOLDER,
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+)
+def main(
+    count: int | None,
+    seed: int,
+    workers: int,
+    states: int,
+    only: int | None,
+    families: tuple[str, ...],
+    mutants: bool,
+    matmul: bool,
+    files: tuple[str, ...],
+    stages: tuple[int, ...],
+    folder: Path,
+) -> None:
+    """Judge random small kernels by prover and explorer, and compare.
+
+    The mutants of the cookbook are scored as well: per operator, per row of the hazard table, and
+    for the seed kernels, whose sync mutants must all be killed by both or redundant; so are those
+    of the compiler's matmuls.
+    """
+    console = Console(soft_wrap=True, highlight=False)
+    if only is not None:
+        sys.exit(show(f"skeleton {seed} {only}", states=states))
+    if files:
+        names = chosen(_offered(files), count, seed)
+    elif mutants:
+        names = chosen([f"mutant {n} {s} {i}" for n, s, i in subjects(stages)], count, seed)
+    elif matmul:
+        names = chosen([f"matmul {n} {i}" for n, i in products()], count, seed)
+    else:
+        wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
+        names = [f"skeleton {seed} {i}" for i in wanted]
+    kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "skeletons"
+    plan = Plan(names, states, workers, kind != "skeletons", folder / kind)
+    seen = conduct(plan, console)
+    for text in _scores(kind, seen):
+        console.print(text, markup=False, highlight=False)
+    code = max(exit_code(seen), int(count is None and not holds(kind, seen)))
+    console.print(f"results: {plan.folder / 'results.jsonl'}; exit code {code}", markup=False)
+    sys.exit(code)

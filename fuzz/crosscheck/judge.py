@@ -1,0 +1,396 @@
+"""Prover and explorer on one small kernel, and whether they agree.
+
+The prover speaks of all trip counts, the explorer of every interleaving of one launch.  So the
+explorer is asked at the trip count of each witness of the prover first, then at the launches of the
+skeleton.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from fuser.kernel import ir as kir
+from fuser.kernel.text import text
+from fuzz.kernels.cookbook import SEEDS, mutated
+from fuzz.kernels.draw import Skeleton, draw
+from fuzz.kernels.file import of_file
+from fuzz.kernels.matmul import COMPILED, scheduled
+from fuzz.kernels.tile import Start
+from fuzz.mutation.operators import SYNC_OPERATORS
+from oracles.explorer.explore import Launch as Exploration
+from oracles.explorer.explore import explore as explore_launch
+from oracles.prover.prove import prove, witness_trips
+from oracles.simulator import simulate as simulator
+from oracles.verdict import Status, Verdict
+
+STATES = 5_000
+"""States after which the explorer gives up on a launch."""
+GIVEN_UP = 3
+"""Launches that the explorer may give up on before it is asked no more about a kernel."""
+SCHEDULES = 6
+"""Schedules per launch of the simulator, one of each strategy."""
+HARD_SCHEDULES = 120
+"""Schedules of the simulator at the launch where the explorer finds a defect."""
+SEARCHED = 12
+"""Launches that the simulator is asked about at most, spread evenly over those of the kernel."""
+LAUNCHES = 30
+"""Launches per kernel at most; those of witnesses come first."""
+
+Prover = Callable[[kir.Kernel], Verdict]
+Explorer = Callable[[kir.Kernel, Start], Verdict]
+Simulator = Callable[[kir.Kernel, Start, int], Verdict]
+
+
+class Bucket(Enum):
+    """What a kernel came to; every kernel is in one."""
+
+    SAFE = "agree: safe"
+    UNSAFE = "agree: unsafe"
+    LATER = "agree later: unsafe"
+    """The explorer finds nothing at the witness of the prover, but at another launch."""
+    FALSE_PROOF = "FALSE PROOF"
+    FALSE_ALARM = "FALSE ALARM"
+    BLIND = "EXPLORER BLIND"
+    """The simulator shows a defect at a launch that the explorer passed."""
+    PROVER_OPEN = "prover open"
+    EXPLORER_OPEN = "explorer open"
+    BROKEN = "BROKEN"
+    """A judge raised, crashed or hung."""
+
+
+DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM, Bucket.BLIND)
+OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a judge said of a kernel.
+
+    Parameters
+    ----------
+    status : str
+        Of `Status`, or ``"error"`` where the judge raised.
+    kinds : tuple of str
+        Kinds of its errors.
+    reason : str
+        Why it has no answer, or its first finding.
+    seconds : float
+        Its time, over all launches.
+    states : int
+        States explored over all launches; 0 for the prover.
+    launch : str
+        The launch that decided it, for the explorer.
+    """
+
+    status: str
+    kinds: tuple[str, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+    states: int = 0
+    launch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One kernel, judged: a line of the results.
+
+    Parameters
+    ----------
+    subject : str
+        What `find` takes.
+    family, faults, hazards
+        Of its `Skeleton`.
+    bucket : str
+        Of `Bucket`.
+    prover, explorer : Answer
+        What they said.
+    simulator : Answer or None
+        What the simulator found, if it was asked: where the explorer had no answer, and of the
+        sync mutants of the seed kernels.
+    """
+
+    subject: str
+    family: str
+    faults: tuple[str, ...]
+    hazards: tuple[str, ...]
+    bucket: str
+    prover: Answer
+    explorer: Answer
+    simulator: Answer | None = None
+
+
+def find(subject: str) -> Skeleton:
+    """Return the kernel of a subject.
+
+    ``"skeleton SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"`` or
+    ``"of FILE.py:NAME NUMBER"``.
+    """
+    match subject.split():
+        case ["skeleton", seed, index]:
+            return draw(int(seed), int(index))
+        case ["mutant", name, stages, number]:
+            return mutated(name, int(stages), int(number))
+        case ["matmul", name, number]:
+            return scheduled(name, int(number))
+        case ["of", *name, number]:
+            return of_file(" ".join(name), int(number))
+        case _:
+            raise ValueError(f"find({subject!r}): name a skeleton or a mutant")
+
+
+def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
+    """Explore a launch."""
+    grid, params = start
+    return explore_launch(kernel, Exploration(grid, params), states=states)
+
+
+def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Verdict:
+    """Search a launch by adversarial schedules."""
+    grid, params = start
+    launch = simulator.Launch(grid, params)
+    return simulator.search(kernel, launch, schedules=schedules)
+
+
+def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
+    """Tell whether a kernel is a seed or a matmul with one sync left out, exchanged or weakened."""
+    claimed = family in SEEDS or family in COMPILED
+    return claimed and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
+
+
+def settle(
+    subject: str,
+    skeleton: Skeleton,
+    *,
+    prover: Prover = prove,
+    explorer: Explorer = explore,
+    search: Simulator | None = None,
+) -> Outcome:
+    """Judge a kernel by prover and explorer.
+
+    Parameters
+    ----------
+    subject : str
+        Its name in the results.
+    skeleton : Skeleton
+        The kernel and its launches.
+    prover, explorer : callable
+        The judges.
+    search : callable, optional
+        The simulator, with a number of schedules: asked where the explorer has no answer, and of
+        sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
+        It can find, but not clear.
+    """
+    proof, verdict = _proved(skeleton.kernel, prover)
+    at_witness = witness_launches(skeleton, verdict) if verdict is not None else []
+    rest = [start for start in skeleton.launches if start not in at_witness]
+    starts = [*at_witness, *rest][:LAUNCHES]
+    seen, clear, failing = _explored(skeleton.kernel, starts, explorer)
+    searched = None
+    wanted = seen.status not in ("pass", "fail") or is_sync_mutant(skeleton.family, skeleton.faults)
+    if search is not None and wanted:
+        searched = _searched(skeleton.kernel, starts, failing, search)
+    found = searched is not None and searched.status == "fail"
+    confirmed = bool(at_witness) and clear >= min(len(at_witness), len(starts))
+    bucket = conclude(proof, seen, refuted=found or seen.status == "fail", cleared=confirmed)
+    if found and seen.status == "pass" and bucket is not Bucket.BROKEN:
+        bucket = Bucket.BLIND
+    return Outcome(
+        subject,
+        skeleton.family,
+        skeleton.faults,
+        skeleton.hazards,
+        bucket.value,
+        proof,
+        seen,
+        searched,
+    )
+
+
+def witness_launches(skeleton: Skeleton, verdict: Verdict) -> list[Start]:
+    """Return the launches that the errors of a verdict name, or those with their trip counts."""
+    wanted = {p.name for p in skeleton.kernel.params} | {kir.GRID.name}
+    starts: list[Start] = []
+    for finding in verdict.findings:
+        named = {n: int(v) for n, v in re.findall(r"\b(\w+)=(\d+)", finding.witness)}
+        if finding.severity == "error" and wanted <= set(named):
+            params = {p.name: named[p.name] for p in skeleton.kernel.params}
+            starts.append((named[kir.GRID.name], params))
+    if not starts:
+        starts = [start for n in sorted(witness_trips(verdict)) for start in skeleton.at(n)]
+    return [start for i, start in enumerate(starts) if start not in starts[:i]]
+
+
+def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bucket:
+    """Return the bucket of two answers.
+
+    Parameters
+    ----------
+    proof, seen : Answer
+        Of prover and explorer.
+    refuted : bool
+        Whether some launch fails.
+    cleared : bool
+        Whether every launch at a witness of the prover was explored completely and passed.
+    """
+    if "error" in (proof.status, seen.status):
+        return Bucket.BROKEN
+    if proof.status in ("unknown", "unsupported"):
+        return Bucket.PROVER_OPEN
+    if proof.status == "fail":
+        if refuted:
+            return Bucket.LATER if cleared else Bucket.UNSAFE
+        return Bucket.FALSE_ALARM if seen.status == "pass" else Bucket.EXPLORER_OPEN
+    if refuted:
+        return Bucket.FALSE_PROOF
+    return Bucket.SAFE if seen.status == "pass" else Bucket.EXPLORER_OPEN
+
+
+def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]:
+    begin = time.perf_counter()
+    try:
+        verdict = prover(kernel)
+    except Exception as error:
+        return Answer("error", (), _said(error), time.perf_counter() - begin), None
+    return _answer(verdict, time.perf_counter() - begin), verdict
+
+
+def _searched(
+    kernel: kir.Kernel, starts: list[Start], failing: Start | None, search: Simulator
+) -> Answer:
+    """Ask the simulator about launches, first and longest about one that is said to fail."""
+
+    def at(kernel: kir.Kernel, start: Start) -> Verdict:
+        return search(kernel, start, HARD_SCHEDULES if start == failing else SCHEDULES)
+
+    first = [] if failing is None else [failing]
+    some = starts[:: -(-len(starts) // SEARCHED)]
+    answer, _, _ = _explored(kernel, [*first, *(s for s in some if s != failing)], at)
+    return answer
+
+
+def _explored(
+    kernel: kir.Kernel, starts: list[Start], explorer: Explorer
+) -> tuple[Answer, int, Start | None]:
+    """Explore launches until one fails.
+
+    Also return how many, from the first on, passed; and the one that failed.
+    """
+    begin, states, clear, given_up = time.perf_counter(), 0, 0, 0
+    open_: Answer | None = None
+    for number, start in enumerate(starts):
+        words = f"grid {start[0]}, {', '.join(f'{n}={v}' for n, v in start[1].items())}"
+        try:
+            verdict = explorer(kernel, start)
+        except Exception as error:
+            gone = Answer("error", (), _said(error), time.perf_counter() - begin, 0, words)
+            return gone, clear, None
+        found = re.search(r"(\d+) states", verdict.reason)
+        states += int(found[1]) if found else 0
+        answer = _answer(verdict, time.perf_counter() - begin, states, words)
+        if verdict.status is Status.FAIL:
+            return answer, clear, start
+        if verdict.status is Status.PASS:
+            clear += clear == number
+        else:
+            open_, given_up = open_ or answer, given_up + 1
+        if verdict.status is Status.UNSUPPORTED or given_up == GIVEN_UP:
+            break
+    seconds = time.perf_counter() - begin
+    if open_ is not None:
+        last = Answer(open_.status, (), open_.reason, seconds, states, open_.launch)
+    else:
+        last = Answer("pass", (), f"{len(starts)} launches", seconds, states)
+    return last, clear, None
+
+
+def _answer(verdict: Verdict, seconds: float, states: int = 0, launch: str = "") -> Answer:
+    errors = [f for f in verdict.findings if f.severity == "error"]
+    kinds = tuple(sorted({f.kind for f in errors}))
+    reason = str(errors[0]) if errors else verdict.reason
+    return Answer(verdict.status.value, kinds, reason, seconds, states, launch)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def lost(subject: str, skeleton: Skeleton, proof: Answer | None, reason: str) -> Outcome:
+    """Return the outcome of a kernel on which the process of a judge crashed or hung.
+
+    Parameters
+    ----------
+    subject, skeleton
+        As in `settle`.
+    proof : Answer or None
+        What the prover says when asked alone; None if it is the one that does not come back.
+    reason : str
+        How the process ended.
+    """
+    gone = Answer("error", (), reason)
+    prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
+    return Outcome(
+        subject,
+        skeleton.family,
+        skeleton.faults,
+        skeleton.hazards,
+        Bucket.BROKEN.value,
+        prover,
+        seen,
+    )
+
+
+def request(subject: str, states: int, *, search: bool = False, prover_only: bool = False) -> str:
+    """Return what `judge_request` is asked."""
+    return json.dumps([subject, states, search, prover_only])
+
+
+def judge_request(asked: str) -> Outcome:
+    """Judge a subject: one string in, an outcome out, so that any process can do it."""
+    subject, states, search, prover_only = json.loads(asked)
+    if prover_only:
+        return settle(subject, find(subject), explorer=_nothing)
+    return settle_here(subject, states, search=search)
+
+
+def settle_here(subject: str, states: int, *, search: bool = False) -> Outcome:
+    """Judge a subject by the real judges."""
+    return settle(
+        subject,
+        find(subject),
+        explorer=lambda kernel, start: explore(kernel, start, states),
+        search=simulate if search else None,
+    )
+
+
+def _nothing(kernel: kir.Kernel, start: Start) -> Verdict:
+    return Verdict("nobody", Status.UNKNOWN, 0, reason=f"{kernel.name} was not explored")
+
+
+def report(skeleton: Skeleton, outcome: Outcome) -> str:
+    """Return a kernel and what was said of it, as text."""
+    lines = [f"{outcome.subject}: {outcome.bucket} ({skeleton.family})"]
+    lines += [f"fault: {fault}" for fault in skeleton.faults]
+    lines += ["", text(skeleton.kernel)]
+    return "\n".join([*lines, *said(outcome)])
+
+
+def said(outcome: Outcome) -> list[str]:
+    """Return one line for each judge."""
+    lines = []
+    for name, answer in (
+        ("prover", outcome.prover),
+        ("explorer", outcome.explorer),
+        ("simulator", outcome.simulator),
+    ):
+        if answer is not None:
+            at = f" at {answer.launch}" if answer.launch else ""
+            lines.append(
+                f"{name}: {answer.status}{at}: {answer.reason} "
+                f"({answer.seconds * 1e3:.0f} ms, {answer.states} states)"
+            )
+    return lines

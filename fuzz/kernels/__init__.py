@@ -1,0 +1,1 @@
+"""Small kernels, drawn at random or made by the compiler, for judges to agree on."""

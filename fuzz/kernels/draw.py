@@ -1,0 +1,133 @@
+"""Small kernels, drawn at random, legal or with up to three faults: what judges must agree on.
+
+A seed and an index give one skeleton, always the same.  Without a fault it is legal by
+construction; with faults it may still be.  Families take turns, so that each has an equal share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from fuser.errors import ScheduleError
+from fuser.kernel import ir as kir
+from fuser.kernel.text import text
+from fuser.kernel.validate.legal import validate
+from fuzz.kernels.grid import cluster, turnstile
+from fuzz.kernels.handoff import handed
+from fuzz.kernels.ring import chained, persistent, pipelined, specialized, store_ring
+from fuzz.kernels.tile import Pattern, Start
+from fuzz.kernels.warp import cp_async_mbarrier, cp_async_ring, named, wgmma
+from fuzz.mutation.number import LATE
+from fuzz.mutation.operators import OPERATORS, Mutant
+from fuzz.mutation.site import closed
+
+FAMILIES: dict[str, Callable[[Random], Pattern]] = {
+    "pipelined": pipelined,
+    "specialized": specialized,
+    "chained": chained,
+    "persistent": persistent,
+    "store_ring": store_ring,
+    "cp_async_ring": cp_async_ring,
+    "cp_async_mbarrier": cp_async_mbarrier,
+    "wgmma": wgmma,
+    "turnstile": turnstile,
+    "handed": handed,
+    "named": named,
+    "cluster": cluster,
+}
+"""Every family, with what draws a variant of it."""
+TRIES = 20
+"""Mutants of one operator that are tried."""
+FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
+"""Weights of the numbers of faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A small kernel with what was done to it, and launches worth a look.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Faults applied.
+    family : str
+        A key of `FAMILIES`, or the name of a recipe.
+    faults : tuple of str
+        Each ``"operator: change"``, in the order of application.
+    hazards : tuple of str
+        Rows of the hazard table that the faults aim at.
+    launches : tuple of (int, mapping)
+        Grid and parameters: trip counts 0, 1, S - 1, S, S + 1, 2 S + 1 and 2 S + 2, and one
+        beyond `LATE` where a fault acts only there.
+    at : callable
+        The launches with a given trip count.
+    """
+
+    kernel: kir.Kernel
+    family: str
+    faults: tuple[str, ...]
+    hazards: tuple[str, ...]
+    launches: tuple[Start, ...]
+    at: Callable[[int], tuple[Start, ...]]
+
+
+def family_of(index: int) -> str:
+    """Return the family of a skeleton; they take turns."""
+    return tuple(FAMILIES)[index % len(FAMILIES)]
+
+
+def draw(seed: int, index: int) -> Skeleton:
+    """Return skeleton `index` of a seed."""
+    rng = Random(f"{seed}/{index}")
+    family = family_of(index)
+    pattern = FAMILIES[family](rng)
+    (number,) = rng.choices(tuple(FAULTS), tuple(FAULTS.values()))
+    kernel, faults, hazards = pattern.kernel, list[str](), set[str]()
+    for _ in range(number):
+        operators = rng.sample(tuple(OPERATORS), len(OPERATORS))
+        mutant = next(m for op in operators if (m := _accepted(rng, kernel, op)) is not None)
+        kernel = mutant.kernel
+        faults.append(f"{mutant.operator}: {mutant.change}")
+        hazards |= set(mutant.hazards)
+    return skeleton(pattern, kernel, family, tuple(faults), tuple(sorted(hazards)))
+
+
+def _accepted(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
+    """Return a mutant that validation lets through; what it refuses is not for judges."""
+    some = list(OPERATORS[operator](kernel))
+    rng.shuffle(some)
+    for mutant in some[:TRIES]:
+        if text(mutant.kernel) != text(kernel) and accepted(mutant.kernel):
+            return mutant
+    return None
+
+
+def accepted(kernel: kir.Kernel) -> bool:
+    """Tell whether validation lets a mutant through, so that it is for judges."""
+    if not closed(kernel):
+        return False
+    try:
+        validate(kernel, final=True)
+    except ScheduleError:
+        return False
+    return True
+
+
+def skeleton(
+    pattern: Pattern,
+    kernel: kir.Kernel,
+    family: str,
+    faults: tuple[str, ...] = (),
+    hazards: tuple[str, ...] = (),
+) -> Skeleton:
+    """Return a kernel of a pattern, faulty or not, with the launches of the pattern."""
+    turns = pattern.turns
+    counts = sorted({0, 1, turns - 1, turns, turns + 1, 2 * turns + 1, 2 * turns + 2})
+    if any(fault.startswith("stages") for fault in faults):
+        counts.append(LATE + turns + 1)
+    starts: list[Start] = []
+    for count in counts:
+        starts += [start for start in pattern.at(count) if start not in starts]
+    return Skeleton(kernel, family, faults, hazards, tuple(starts), pattern.at)

@@ -1,0 +1,139 @@
+"""The kernels that a Python file offers, with small launches, so that their mutants can be judged.
+
+Subjects are numbered through: 0 is the kernel itself, then come its mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+
+from fuser.expr import variables
+from fuser.kernel import ir as kir
+from fuzz.kernels.draw import Skeleton, accepted
+from fuzz.kernels.tile import Start
+from fuzz.mutation.number import LATE
+from fuzz.mutation.operators import Mutant, all_mutants
+from oracles.cli.target import load
+from oracles.prover import launches
+from oracles.prover.launch_search import Launch
+from oracles.prover.preconditions import fixed_grid
+from oracles.prover.sites import touches
+
+MOST = 4
+"""Largest trip count of the launches."""
+CTAS = 4
+"""Launches of more CTAs are left out; of several, where CTAs have nothing to say to each other."""
+FURTHEST = 8
+"""Tiles that are named by number: those before it may be of a CTA each."""
+SAME = 3
+"""Launches with one trip count that are looked at."""
+
+
+def names(spec: str) -> Iterator[str]:
+    """Yield `FILE.py:name` for every kernel that a file offers.
+
+    Parameters
+    ----------
+    spec : str
+        `FILE.py`, or `FILE.py:name` for one; programs of several launches are passed over.
+
+    Raises
+    ------
+    TargetError
+        If there is no such file or name, or a kernel is not well formed.
+    """
+    offered = load(spec)
+    file = spec[: spec.rindex(".py") + 3]
+    for target in offered:
+        if isinstance(target.subject, kir.Kernel):
+            yield f"{file}:{target.name}"
+
+
+@cache
+def _kernel(name: str) -> tuple[kir.Kernel, tuple[Mutant, ...]]:
+    """Return a kernel and the mutants that validation lets through."""
+    (target,) = load(name)
+    assert isinstance(target.subject, kir.Kernel), "`names` gives kernels only"
+    return target.subject, tuple(m for m in all_mutants(target.subject) if accepted(m.kernel))
+
+
+def subjects(spec: str) -> Iterator[tuple[str, int]]:
+    """Yield name and number of every kernel of a file and of every mutant."""
+    for name in names(spec):
+        for number in range(len(_kernel(name)[1]) + 1):
+            yield name, number
+
+
+def of_file(name: str, number: int) -> Skeleton:
+    """Return subject `number` of a kernel, with launches of few trips.
+
+    Parameters
+    ----------
+    name : str
+        `FILE.py:name`.
+    number : int
+        0 for the kernel itself, from 1 on for its mutants.
+    """
+    kernel, mutants = _kernel(name)
+    family = name.rpartition(":")[2]
+    if number == 0:
+        return _skeleton(kernel, family, (), ())
+    mutant = mutants[number - 1]
+    return _skeleton(
+        mutant.kernel, family, (f"{mutant.operator}: {mutant.change}",), mutant.hazards
+    )
+
+
+def _skeleton(
+    kernel: kir.Kernel, family: str, faults: tuple[str, ...], hazards: tuple[str, ...]
+) -> Skeleton:
+    def at(count: int) -> tuple[Start, ...]:
+        fitting = (one for one in _small(kernel, count) if count in one.trips.values())
+        return tuple((one.grid, one.params) for one in fitting)[:SAME]
+
+    starts: list[Start] = []
+    for one in _small(kernel, MOST):
+        if (one.grid, one.params) not in starts:
+            starts.append((one.grid, one.params))
+    if any(fault.startswith("stages") for fault in faults):
+        starts += at(LATE + MOST)
+    return Skeleton(kernel, family, faults, hazards, tuple(starts), at)
+
+
+def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
+    """Return small launches; those up to `MOST` trips all, of more only the few that have it."""
+    if most > MOST:
+        free = {n for one in _small(kernel, 1) for n in one.trips}
+        asked = [dict.fromkeys(free, most), *({name: most} for name in sorted(free))]
+        exact = [launches.example(kernel, trips) for trips in asked]
+        exact += [launches.example(kernel, trips, two) for trips in asked for two in _twos(kernel)]
+        found = [one for one in exact if one is not None and one.grid <= CTAS]
+        return [one for n, one in enumerate(found) if one not in found[:n]]
+    meet = kernel.semaphores or kernel.workspaces
+    far = _furthest(kernel)
+    several = far if far > CTAS else CTAS - 1
+    found = launches.small(kernel, most=most, clusters=several if meet else 1)
+    for two, count in product(_twos(kernel), range(1, most + 1)):
+        free = {name for one in found for name in one.trips}
+        more = (launches.example(kernel, {name: count}, two) for name in sorted(free))
+        found += [one for one in more if one is not None]
+    return [one for one in found if one.grid <= max(CTAS, far)]
+
+
+def _furthest(kernel: kir.Kernel) -> int:
+    """Return how many CTAs there are at least where one has the last box that is named by number.
+
+    Boxes that lie further than `FURTHEST` of their kind are taken for none of a CTA.
+    """
+    boxes = filter(None, map(touches, kernel.walk()))
+    tiles = (at // n for box in boxes for at, n in zip(box.origin, box.shape, strict=True)
+             if isinstance(at, int))  # fmt: skip
+    return 1 + max((tile for tile in tiles if tile < FURTHEST), default=0)
+
+
+def _twos(kernel: kir.Kernel) -> list[dict[str, int]]:
+    """Return 2 for one number after another that the grid is made of, where CTAs take turns."""
+    grid = fixed_grid(kernel) if kernel.semaphores else None
+    return [{v.name: 2} for v in sorted(variables(grid or 0), key=str)]

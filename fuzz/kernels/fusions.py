@@ -1,0 +1,78 @@
+"""Fusions with products, of which the compiler makes the kernels of the crosscheck."""
+
+from __future__ import annotations
+
+from fuser.fusion.definition import Fusion, FusionDefinition
+
+
+def linear(outputs: int = 1, *, bias: bool = True) -> Fusion:
+    """`relu(x @ w + bias)`; of two outputs the second is its negative."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    y = fd.ops.linear(x, w, fd.define_tensor([-1], "bf16")) if bias else fd.ops.linear(x, w)
+    fd.add_output(fd.ops.relu(y))
+    if outputs == 2:
+        fd.add_output(fd.ops.neg(y))
+    return fd.fusion()
+
+
+def gated() -> Fusion:
+    """`relu(x @ g) * (x @ u)`: two products that share a loop and an operand."""
+    fd = FusionDefinition()
+    x, g, u = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
+    fd.add_output(fd.ops.mul(fd.ops.relu(fd.ops.linear(x, g)), fd.ops.linear(x, u)))
+    return fd.fusion()
+
+
+def two_sums() -> Fusion:
+    """`relu(a @ b) + relu(c @ d)`: two products of different depths, a loop each."""
+    fd = FusionDefinition()
+    a, b, c, d = (fd.define_tensor([-1, -1], "bf16") for _ in range(4))
+    fd.add_output(fd.ops.add(fd.ops.relu(fd.ops.linear(a, b)), fd.ops.relu(fd.ops.linear(c, d))))
+    return fd.fusion()
+
+
+def batched() -> Fusion:
+    """Multiply batches of matrices, the second stored along its columns."""
+    fd = FusionDefinition()
+    a, b = (fd.define_tensor([-1, -1, -1], "bf16") for _ in range(2))
+    fd.add_output(fd.ops.matmul(a, b))
+    return fd.fusion()
+
+
+def residual() -> Fusion:
+    """`x @ w + r`, with r read in the epilogue."""
+    fd = FusionDefinition()
+    x, w, r = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
+    fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
+    return fd.fusion()
+
+
+def statistics() -> Fusion:
+    """`x @ w`, with the sum and the maximum of each row: a kernel behind ends them."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    y = fd.ops.linear(x, w)
+    fd.add_output(y)
+    fd.add_output(fd.ops.sum(y, [1]))
+    fd.add_output(fd.ops.max(y, [1]))
+    return fd.fusion()
+
+
+def computed() -> Fusion:
+    """`silu(x) @ w`: the first operand is computed where it is multiplied."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd.add_output(fd.ops.linear(fd.ops.silu(x), w))
+    return fd.fusion()
+
+
+def normalised() -> Fusion:
+    """`(exp(x) * rows * columns) @ w`: not 0 where x is 0, and computed from vectors too."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    rows, columns = (fd.define_tensor([-1], "f32") for _ in range(2))
+    scaled = fd.ops.mul(fd.ops.exp(x), fd.ops.broadcast(rows, [False, True]))
+    scaled = fd.ops.mul(scaled, fd.ops.broadcast(columns, [True, False]))
+    fd.add_output(fd.ops.linear(fd.ops.cast(scaled, "bf16"), w))
+    return fd.fusion()

@@ -1,0 +1,354 @@
+"""Kernels that the compiler makes of products, with small launches, to judge their mutants.
+
+Tiles are as small as a wgmma is, so that every interleaving of a launch can be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from fuser.expr import Var
+from fuser.fusion.definition import Fusion, Scalar, TensorView
+from fuser.kernel import ir as kir
+from fuser.pipeline import build
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams, Split
+from fuser.schedule.params import COUNTED, Mechanism, Meet, Partial, Prologue, Residency
+from fuzz.kernels.draw import Skeleton, accepted, skeleton
+from fuzz.kernels.fusions import (
+    batched,
+    computed,
+    gated,
+    linear,
+    normalised,
+    residual,
+    statistics,
+    two_sums,
+)
+from fuzz.kernels.reduction import REDUCTIONS, Reduced
+from fuzz.kernels.tile import Pattern, Start
+from fuzz.mutation.operators import SYNC_OPERATORS, Mutant, mutants
+
+N, K = 16, 16
+"""Columns and depth of every tile."""
+TILES = 2
+"""Tiles of a launch whose CTAs share them, at most."""
+EVEN = 64
+"""Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""
+
+Params = MatmulParams | AmpereParams
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A fusion and how the compiler is to compute it."""
+
+    fusion: Callable[[], Fusion]
+    params: Params
+
+    def pattern(self) -> Pattern:
+        """Return the kernel, and its launches."""
+        params = self.params
+        kernel = compiled(self.fusion(), params)
+
+        def at(count: int) -> tuple[Start, ...]:
+            # Tiles that are shared have nothing to do with each other, and every one its last CTA.
+            pairs = [(1, count), (min(count, TILES) if params.splits > 1 else count, 1)]
+            if params.persistent:
+                pairs = [(1, count), (2, count), (3, count), (count, 1), (count, 2)]
+            some = dict.fromkeys(pair for pair in pairs if pair[1])
+            return tuple(launch(kernel, params, tiles, steps) for tiles, steps in some)
+
+        return Pattern(kernel, params.stages, at)
+
+
+def compiled(fusion: Fusion, params: Params) -> kir.Kernel:
+    """Return the kernel of a fusion that multiplies."""
+    specs = {tv.name: _spec(tv, place) for place, tv in enumerate(fusion.inputs, start=1)}
+    launches = build(fusion, params, classify(fusion, params, specs)).launches
+    (made,) = (launch for launch in launches if launch.tiling.domain.products)
+    return made.kernel
+
+
+def _spec(tv: TensorView | Scalar, place: int) -> Spec:
+    """Return a dense tensor of even extents, at an address of its own."""
+    assert isinstance(tv, TensorView), "the fusions here have no scalars"
+    rows = len(tv.shape)
+    strides = tuple(EVEN ** (rows - 1 - n) for n in range(rows))
+    return Spec((EVEN,) * rows, strides, place << 32, tv.dtype)
+
+
+def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
+    """Return a launch of one CTA of so many tiles, or else of a CTA a tile; or of those sharing it.
+
+    `tiles` may be 0 where CTAs are persistent: then one of two CTAs, or clusters, has no tile.
+    """
+    rows, columns, depth = params.tile
+    down, across = params.cluster if isinstance(params, MatmulParams) else (1, 1)
+    names = [p.name for p in kernel.params if p.name.startswith("n")]
+    outer = 1 if kernel.tensors[-1].extents[2:] else 0
+    sizes = [1] * outer + [rows * down * max(tiles, 1), columns * across]
+    # Of CTAs that share a tile the first has so many steps, the others one less, if not none.
+    many = params.splits if steps > 1 or params.meet in COUNTED else 1
+    sizes += [depth * max((steps - 1) * params.splits + 1, many)] * (len(names) - len(sizes))
+    given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
+    for tensor in kernel.tensors:
+        given |= _strides(tensor, max(sizes))
+    takers = (1 if tiles else 2) if params.persistent else max(tiles, 1)
+    if params.splits > 1 and params.meet != "cluster":
+        numbers = {"splits": many, "groups": takers}
+        given |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
+        return many * takers, given
+    if params.persistent:
+        return kernel.cluster * takers, given
+    return kernel.cluster * max(tiles, 1), given
+
+
+def _strides(tensor: kir.Tensor, longest: int) -> dict[str, int]:
+    """Give every row of a tensor room for the longest extent."""
+    unknown = [s for s in tensor.strides if isinstance(s, Var)]
+    rows = -(-longest // tensor.aligned) * tensor.aligned
+    return {s.name: rows ** (len(unknown) - n) for n, s in enumerate(unknown)}
+
+
+# --- schedules ----------------------------------------------------------------------------------
+
+
+def hopper(
+    split: Split,
+    stages: int,
+    prefetch: int,
+    *,
+    persistent: bool = False,
+    groups: int = 1,
+    columns: int = N,
+    direct: bool = False,
+    registers: tuple[int, int] | None = None,
+    cluster: tuple[int, int] = (1, 1),
+    prologue: Prologue = "memory",
+    inputs: Mechanism = "direct",
+    stacked: bool = False,
+    splits: int = 1,
+    meet: Meet = "vectorized",
+    residency: Residency = "ticket",
+    partial: Partial = "f32",
+) -> MatmulParams:
+    """Return a schedule by wgmma with small tiles."""
+    pairs = split == "ping_pong"
+    return MatmulParams(
+        (64 * groups, N, K),
+        2 if pairs else groups,
+        split,
+        stages,
+        prefetch,
+        persistent or pairs,
+        columns=columns,
+        store="direct" if direct else "tma",
+        registers=registers,
+        cluster=cluster,
+        prologue=prologue,
+        inputs=inputs,
+        stacked=stacked,
+        splits=splits,
+        meet=meet,
+        residency=residency,
+        partial=partial,
+    )
+
+
+MATMULS: dict[str, Schedule] = {
+    "pipelined_1_slot": Schedule(linear, hopper("pipelined", 1, 0)),
+    "pipelined_0_in_flight": Schedule(linear, hopper("pipelined", 2, 1, direct=True)),
+    "pipelined_1_in_flight": Schedule(linear, hopper("pipelined", 3, 1)),
+    "pipelined_2_in_flight": Schedule(linear, hopper("pipelined", 4, 1)),
+    "pipelined_persistent": Schedule(linear, hopper("pipelined", 3, 1, persistent=True)),
+    "cooperative_0_in_flight": Schedule(linear, hopper("cooperative", 2, 1, direct=True)),
+    "cooperative_1_in_flight": Schedule(
+        linear, hopper("cooperative", 3, 1, persistent=True, columns=8)
+    ),
+    "cooperative_2_in_flight": Schedule(residual, hopper("cooperative", 3, 0, persistent=True)),
+    "cooperative_2_warpgroups": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, groups=2, registers=(40, 232))
+    ),
+    "ping_pong_0_in_flight": Schedule(linear, hopper("ping_pong", 2, 1)),
+    "ping_pong_1_in_flight": Schedule(linear, hopper("ping_pong", 3, 1, columns=8)),
+    "ping_pong_2_in_flight": Schedule(linear, hopper("ping_pong", 3, 0)),
+    "cooperative_cluster": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1))
+    ),
+    "ping_pong_cluster": Schedule(linear, hopper("ping_pong", 2, 1, direct=True, cluster=(1, 2))),
+    "two_outputs": Schedule(
+        lambda: linear(2), hopper("cooperative", 2, 0, persistent=True, columns=8)
+    ),
+    "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1)),
+    "gated_cooperative": Schedule(gated, hopper("cooperative", 2, 0, persistent=True)),
+    "stacked_pipelined": Schedule(gated, hopper("pipelined", 3, 1, stacked=True)),
+    "stacked_cooperative": Schedule(
+        gated, hopper("cooperative", 3, 1, persistent=True, columns=8, stacked=True)
+    ),
+    "stacked_ping_pong": Schedule(gated, hopper("ping_pong", 2, 1, stacked=True)),
+    "stacked_cluster": Schedule(
+        gated, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1), stacked=True)
+    ),
+    "split_pipelined": Schedule(linear, hopper("pipelined", 2, 0, splits=3)),
+    "split_in_flight": Schedule(linear, hopper("pipelined", 3, 1, direct=True, splits=2)),
+    "split_chunks": Schedule(linear, hopper("pipelined", 2, 1, splits=2, columns=8)),
+    "split_gated": Schedule(gated, hopper("pipelined", 2, 1, splits=2, stacked=True)),
+    "split_tma": Schedule(linear, hopper("pipelined", 2, 0, splits=3, meet="tma")),
+    "split_tma_direct": Schedule(
+        linear, hopper("pipelined", 3, 1, splits=3, direct=True, meet="tma")
+    ),
+    "split_tma_chunks": Schedule(
+        linear, hopper("pipelined", 2, 1, splits=3, columns=8, meet="tma")
+    ),
+    "split_tma_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=3, stacked=True, meet="tma")
+    ),
+    "split_f16": Schedule(linear, hopper("pipelined", 2, 0, splits=3, partial="f16")),
+    "split_tma_bf16": Schedule(
+        linear, hopper("pipelined", 2, 1, splits=3, columns=8, meet="tma", partial="bf16")
+    ),
+    "split_scatter": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="scatter")
+    ),
+    "split_scatter_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=3, columns=8, stacked=True, meet="scatter")
+    ),
+    "split_scatter_ampere": Schedule(
+        linear,
+        AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="scatter"),
+    ),
+    "split_roles": Schedule(linear, hopper("cooperative", 2, 0, splits=3)),
+    "split_roles_neighbours": Schedule(
+        gated, hopper("cooperative", 2, 1, splits=3, stacked=True, residency="co-resident")
+    ),
+    "split_tma_roles": Schedule(
+        linear, hopper("cooperative", 2, 1, splits=3, columns=8, meet="tma")
+    ),
+    "split_scatter_roles": Schedule(
+        linear,
+        hopper("cooperative", 3, 1, splits=3, columns=8, meet="scatter", residency="co-resident"),
+    ),
+    "split_scatter_neighbours": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=2, meet="scatter", residency="co-resident")
+    ),
+    "split_last": Schedule(linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="last")),
+    "split_last_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=2, stacked=True, meet="last")
+    ),
+    "split_last_statistics": Schedule(
+        statistics, hopper("pipelined", 2, 0, splits=2, columns=8, meet="last")
+    ),
+    "split_last_roles": Schedule(
+        linear, hopper("cooperative", 2, 0, splits=3, meet="last", residency="co-resident")
+    ),
+    "split_last_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="last")
+    ),
+    "split_cluster": Schedule(
+        linear, hopper("pipelined", 2, 0, splits=2, columns=8, meet="cluster")
+    ),
+    "split_cluster_gated": Schedule(
+        gated, hopper("pipelined", 2, 1, splits=2, stacked=True, meet="cluster")
+    ),
+    "split_ampere_roles": Schedule(
+        linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, splits=2)
+    ),
+    "split_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
+    ),
+    "split_persistent": Schedule(
+        linear, hopper("pipelined", 2, 1, persistent=True, splits=2, direct=True)
+    ),
+    "split_persistent_tma": Schedule(
+        linear, hopper("cooperative", 2, 0, persistent=True, splits=3, columns=8, meet="tma")
+    ),
+    "split_persistent_scatter": Schedule(
+        linear, hopper("pipelined", 2, 0, persistent=True, splits=2, columns=8, meet="scatter")
+    ),
+    "split_persistent_neighbours": Schedule(
+        linear,
+        hopper("cooperative", 2, 1, persistent=True, splits=2, residency="co-resident"),
+    ),
+    "split_persistent_ampere": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N, splits=2)
+    ),
+    "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
+    "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),
+    "computed_cooperative": Schedule(
+        computed, hopper("cooperative", 3, 1, persistent=True, prologue="registers")
+    ),
+    "computed_ping_pong": Schedule(
+        normalised, hopper("ping_pong", 2, 0, columns=8, prologue="registers")
+    ),
+    "computed_ampere": Schedule(
+        computed,
+        AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, prologue="registers"),
+    ),
+    "inputs_pipelined": Schedule(
+        residual, hopper("pipelined", 2, 1, persistent=True, columns=8, inputs="tma")
+    ),
+    "inputs_cooperative": Schedule(
+        residual, hopper("cooperative", 2, 0, persistent=True, inputs="tma")
+    ),
+    "inputs_ping_pong": Schedule(residual, hopper("ping_pong", 2, 1, columns=8, inputs="tma")),
+    "statistics_pipelined": Schedule(statistics, hopper("pipelined", 3, 1)),
+    "statistics_cooperative": Schedule(
+        statistics, hopper("cooperative", 2, 0, persistent=True, columns=8)
+    ),
+    "statistics_ping_pong": Schedule(statistics, hopper("ping_pong", 2, 1)),
+    "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
+    "two_loops_cooperative": Schedule(two_sums, hopper("cooperative", 2, 0, persistent=True)),
+    "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),
+    "ampere_groups": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 3, 2, False, columns=8)
+    ),
+    "ampere_groups_persistent": Schedule(
+        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N)
+    ),
+    "ampere_mbarriers": Schedule(
+        linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N)
+    ),
+    "ampere_mbarriers_persistent": Schedule(
+        gated, AmpereParams((32, N, K), 2, "mbarriers", 3, 0, True, columns=N)
+    ),
+}
+"""Who loads and multiplies, groups of wgmma in flight, way out, and what is multiplied."""
+
+
+COMPILED: dict[str, Schedule | Reduced] = {**MATMULS, **REDUCTIONS}
+"""Those, and the kernels of reductions."""
+
+
+@cache
+def _pattern(name: str) -> Pattern:
+    return COMPILED[name].pattern()
+
+
+@cache
+def sync_mutants(name: str) -> tuple[Mutant, ...]:
+    """Return the sync mutants of a schedule that validation lets through."""
+    kernel = _pattern(name).kernel
+    some = (mutant for operator in SYNC_OPERATORS for mutant in mutants(kernel, operator))
+    return tuple(mutant for mutant in some if accepted(mutant.kernel))
+
+
+def scheduled(name: str, number: int) -> Skeleton:
+    """Return the kernel of a schedule (0), or its sync mutant `number`, with launches."""
+    pattern = _pattern(name)
+    if number == 0:
+        return skeleton(pattern, pattern.kernel, name)
+    mutant = sync_mutants(name)[number - 1]
+    fault = f"{mutant.operator}: {mutant.change}"
+    return skeleton(pattern, mutant.kernel, name, (fault,), mutant.hazards)
+
+
+def subjects() -> Iterator[tuple[str, int]]:
+    """Name and number of every schedule and of every sync mutant of it."""
+    for name in COMPILED:
+        for number in range(len(sync_mutants(name)) + 1):
+            yield name, number

@@ -1,0 +1,1 @@
+"""Kernels with one change for the worse, and how many of them the judges notice."""

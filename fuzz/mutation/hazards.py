@@ -1,0 +1,169 @@
+"""Rows of the hazard table that a change aims at because of the kernel that it is made in.
+
+A statement alone tells what it guards against in any kernel (`site.rows`).  Whether the
+reader of a slot is a thread, who fills it, and how many warpgroups share it, only the kernel tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuser.kernel import ir as kir
+from fuzz.mutation.site import Mutant, sites
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a kernel does that makes some of its syncs guard against more.
+
+    Parameters
+    ----------
+    cluster : bool
+        CTAs share a barrier's copies.
+    warpgroups : bool
+        Slots are free only when more than one warpgroup says so.
+    register_a : bool
+        Operands of wgmma lie in registers that are written in the loop.
+    rescaled : bool
+        An accumulator is changed by ordinary instructions between two steps.
+    own_refill : bool
+        Who multiplies from a slot fills it as well.
+    read_by_threads, written_by_threads : bool
+        Slots that a TMA load fills are read, or written, by ordinary instructions.
+    fed_by_cp_async : bool
+        An engine reads what cp.async wrote.
+    shared_region : bool
+        TMA engines of several CTAs write the same elements, by turns.
+    """
+
+    cluster: bool
+    warpgroups: bool
+    register_a: bool
+    rescaled: bool
+    own_refill: bool
+    read_by_threads: bool
+    written_by_threads: bool
+    fed_by_cp_async: bool
+    shared_region: bool
+
+
+def traits(kernel: kir.Kernel) -> Traits:
+    """Look through a kernel once."""
+    products: list[kir.Wgmma] = []
+    filled, copied, read, written, sent = (set[str]() for _ in range(5))
+    teams: dict[str, set[str | None]] = {}
+    freed: dict[kir.MBarrier, set[str | None]] = {}
+    fillers: dict[str, set[str | None]] = {}
+    in_loop: set[str] = set()
+    for site in sites(kernel):
+        who = site.role.name if site.role else None
+        match site.stmt:
+            case kir.Wgmma(_, a) as product:
+                products.append(product)
+                for slot in (a, *product.columns):
+                    if isinstance(slot, kir.Slot):
+                        teams.setdefault(slot.buffer.name, set()).add(who)
+            case kir.MBarrierArrive(barrier):
+                freed.setdefault(barrier, set()).add(who)
+            case kir.TmaLoad(dst):
+                filled.add(dst.buffer.name)
+                fillers.setdefault(dst.buffer.name, set()).add(who)
+            case kir.CpAsync(dst):
+                copied.add(dst.buffer.name)
+                fillers.setdefault(dst.buffer.name, set()).add(who)
+            case kir.TmaStore(_, src) | kir.TmaReduce(_, src):
+                sent.add(src.buffer.name)
+            case kir.Load(fragment, source):
+                if isinstance(source, kir.Slot):
+                    read.add(source.buffer.name)
+                if site.loops:
+                    in_loop.add(fragment.name)
+            case kir.Store(kir.Slot(buffer)):
+                written.add(buffer.name)
+            case kir.Compute(fragment):
+                if site.loops:
+                    in_loop.add(fragment.name)
+            case _:
+                pass
+    return Traits(
+        cluster=kernel.cluster > 1,
+        warpgroups=any(
+            len(roles & consumers) > 1 and barrier.arrivals >= 4 * len(roles)
+            for barrier, roles in freed.items()
+            for consumers in teams.values()
+        ),
+        register_a=any(isinstance(w.a, kir.Fragment) and w.a.name in in_loop for w in products),
+        rescaled=any(w.acc.name in in_loop for w in products),
+        own_refill=any(roles & fillers.get(name, set()) for name, roles in teams.items()),
+        read_by_threads=bool(filled & read),
+        written_by_threads=bool(filled & written),
+        fed_by_cp_async=bool(copied & (sent | set(teams))),
+        shared_region=bool(sent and kernel.semaphores),
+    )
+
+
+def aimed(mutant: Mutant, has: Traits) -> tuple[str, ...]:
+    """Return all rows that a mutant aims at, given what its original has."""
+    if mutant.victim is None:
+        return mutant.hazards
+    more = {row for stmt in kir.walk((mutant.victim,)) for row in _more(stmt, mutant, has)}
+    return tuple(sorted({*mutant.hazards, *more}))
+
+
+def _more(stmt: kir.Stmt, mutant: Mutant, has: Traits) -> Iterator[str]:
+    match stmt:
+        case kir.WarpSync():
+            yield "H04"
+        case kir.AsyncAwait(kind) | kir.AsyncCommit(kind):
+            yield from _groups(kind, mutant, has)
+        case kir.CpAsync():
+            if mutant.operator in ("predicate", "trip"):
+                yield "H55"
+        case kir.WgmmaFence():
+            if has.rescaled:
+                yield "H24"
+            if has.register_a:
+                yield "H23"
+        case kir.MBarrierArrive() | kir.MBarrierWaitParity():
+            if has.read_by_threads:
+                yield "H31"
+            if has.warpgroups and isinstance(stmt, kir.MBarrierArrive):
+                yield "H07"
+        case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
+            if has.cluster:
+                yield "H61"
+        case kir.FenceAsyncProxy() | kir.BlockSync():
+            if has.written_by_threads:
+                yield "H32"
+            if has.fed_by_cp_async:
+                yield from ("H25", "H54") if isinstance(stmt, kir.FenceAsyncProxy) else ("H54",)
+        case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
+            if has.shared_region:
+                yield "H46"
+        case kir.TmaStore() | kir.TmaReduce() | kir.AtomicAdd():
+            yield "H82"
+        case _:
+            pass
+
+
+def _groups(kind: kir.AsyncKind, mutant: Mutant, has: Traits) -> Iterator[str]:
+    """Rows of a commit or an await of a kind of groups."""
+    match kind:
+        case kir.AsyncKind.WGMMA:
+            if has.warpgroups:
+                yield "H07"
+            if has.register_a:
+                yield "H23"
+            if has.rescaled:
+                yield "H24"
+            if has.own_refill:
+                yield "H26"
+        case kir.AsyncKind.CP_ASYNC:
+            if mutant.operator in ("move", "predicate", "trip"):
+                yield "H55"
+            if has.fed_by_cp_async:
+                yield "H54"
+        case kir.AsyncKind.BULK:
+            if has.shared_region:
+                yield "H46"

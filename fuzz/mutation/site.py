@@ -1,0 +1,302 @@
+"""Where a mutation acts, and how a kernel is changed there: sites, edits, parts replaced.
+
+Statements are compared by identity: a kernel holds each object once, and two statements that look
+alike are still two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar, cast
+
+from fuser.expr import Expr, Op, Var, substitute, variables
+from fuser.kernel import ir as kir
+from fuser.kernel.text import line, numbered
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A kernel with one change, which may turn out to be harmless.
+
+    Parameters
+    ----------
+    change : str
+        The change in words, with the line of the original kernel's text.
+    kernel : Kernel
+        The changed kernel.
+    operator : str
+        Name of the operator that made it, a key of `fuzz.mutation.operators.OPERATORS`.
+    hazards : tuple of str
+        Rows of the hazard table it aims at, such as ``"H05"``; none for a change that only values
+        can show.
+    victim : Stmt or None
+        The statement of the original kernel that was changed, if it is one statement.
+    """
+
+    change: str
+    kernel: kir.Kernel
+    operator: str
+    hazards: tuple[str, ...]
+    victim: kir.Stmt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A statement where it stands.
+
+    Parameters
+    ----------
+    line : int
+        Its line in the kernel's text.
+    stmt : Stmt
+        The statement.
+    body : tuple of Stmt
+        The body it stands in.
+    index : int
+        Its place there.
+    parents : tuple of Stmt
+        The statements around it, outermost first.
+    """
+
+    line: int
+    stmt: kir.Stmt
+    body: tuple[kir.Stmt, ...]
+    index: int
+    parents: tuple[kir.Stmt, ...]
+
+    @property
+    def words(self) -> str:
+        """Its line number and text."""
+        return f"line {self.line}: {line(self.stmt)}"
+
+    @property
+    def loops(self) -> tuple[kir.ForLoop, ...]:
+        """The loops around it, outermost first."""
+        return tuple(p for p in self.parents if isinstance(p, kir.ForLoop))
+
+    @property
+    def role(self) -> kir.Role | None:
+        """The innermost role around it."""
+        return next((p for p in reversed(self.parents) if isinstance(p, kir.Role)), None)
+
+    @property
+    def elect(self) -> kir.Elect | None:
+        """The innermost election around it."""
+        return next((p for p in reversed(self.parents) if isinstance(p, kir.Elect)), None)
+
+    def beside(self, step: int) -> kir.Stmt | None:
+        """Return the neighbour `step` places on in the same body, if there is one."""
+        at = self.index + step
+        return self.body[at] if 0 <= at < len(self.body) else None
+
+
+def sites(kernel: kir.Kernel) -> Iterator[Site]:
+    """Every statement of a kernel, parents before children, in program order."""
+    lines = {id(stmt): number for number, stmt in numbered(kernel)}
+
+    def inside(body: tuple[kir.Stmt, ...], parents: tuple[kir.Stmt, ...]) -> Iterator[Site]:
+        for index, stmt in enumerate(body):
+            yield Site(lines[id(stmt)], stmt, body, index, parents)
+            for inner in kir.bodies(stmt):
+                yield from inside(inner, (*parents, stmt))
+
+    yield from inside(kernel.body, ())
+
+
+def syncs(kernel: kir.Kernel) -> Iterator[Site]:
+    """Every sync statement of a kernel."""
+    return (site for site in sites(kernel) if isinstance(site.stmt, kir.SYNCS))
+
+
+def synchronises(stmt: kir.Stmt) -> bool:
+    """Tell whether a statement is a sync, CTAs that come, or an election of nothing but syncs."""
+    if isinstance(stmt, kir.Elect):
+        return bool(stmt.body) and all(isinstance(inner, kir.SYNCS) for inner in stmt.body)
+    return isinstance(stmt, kir.SYNCS | kir.ElectLast)
+
+
+# --- edits --------------------------------------------------------------------------------------
+
+Change = tuple[kir.Stmt, Sequence[kir.Stmt]]
+"""A statement, and what stands in its place."""
+
+
+def edited(kernel: kir.Kernel, *changes: Change) -> kir.Kernel:
+    """Return a kernel in which statements, none inside another, are replaced."""
+    return replace(kernel, body=edited_body(kernel.body, *changes))
+
+
+def edited_body(body: tuple[kir.Stmt, ...], *changes: Change) -> tuple[kir.Stmt, ...]:
+    """Return a body in which statements at any depth are replaced."""
+    table = {id(stmt): list(new) for stmt, new in changes}
+    return kir.rewrite(body, lambda stmt: table.get(id(stmt)))
+
+
+def without(stmt: kir.Stmt, inner: kir.Stmt) -> kir.Stmt:
+    """Return a structured statement with one inside it left out."""
+    (out,) = edited_body((stmt,), (inner, ()))
+    return out
+
+
+def fresh(stmt: kir.Stmt) -> kir.Stmt:
+    """Return a copy of a statement that shares no statement object with it."""
+    match stmt:
+        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.ElectLast():
+            return replace(stmt, body=tuple(fresh(inner) for inner in stmt.body))
+        case kir.IfThenElse(condition, then, orelse):
+            return kir.IfThenElse(
+                condition, tuple(fresh(s) for s in then), tuple(fresh(s) for s in orelse)
+            )
+        case _:
+            return replace(stmt)
+
+
+def wrapped(stmt: kir.Stmt, parents: Sequence[kir.Stmt]) -> kir.Stmt:
+    """Return a statement inside copies of the elections and branches among `parents`."""
+    for parent in reversed(parents):
+        match parent:
+            case kir.Elect(per):
+                stmt = kir.Elect(per, (stmt,))
+            case kir.IfThenElse(condition):
+                stmt = kir.IfThenElse(condition, (stmt,))
+            case _:
+                pass
+    return stmt
+
+
+# --- parts --------------------------------------------------------------------------------------
+
+
+def substituted(node: T, table: Mapping[object, object]) -> T:
+    """Return a statement, body or declaration with equal parts replaced, at any depth.
+
+    Keys are parts (`MBarrier`, `Buffer`, `Slot`, `Var`); expressions fold on the way.
+    """
+    if isinstance(node, Var | Op):
+        values = {v: cast(Expr, e) for v, e in table.items() if isinstance(v, Var)}
+        return cast(T, substitute(node, values))
+    if isinstance(node, tuple):
+        return cast(T, tuple(substituted(part, table) for part in node))
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    if node in table:
+        return cast(T, table[node])
+    old = {f.name: getattr(node, f.name) for f in fields(node)}
+    new = {name: substituted(part, table) for name, part in old.items()}
+    return node if new == old else replace(node, **new)
+
+
+def redeclared(kernel: kir.Kernel, old: object, new: object) -> kir.Kernel:
+    """Return a kernel with a buffer or barrier replaced, in its declaration and every use."""
+    table = {old: new}
+    return replace(
+        kernel,
+        buffers=substituted(kernel.buffers, table),
+        barriers=substituted(kernel.barriers, table),
+        body=substituted(kernel.body, table),
+    )
+
+
+def parts(node: object, kind: type[T]) -> Iterator[T]:
+    """Every part of a type inside a statement or expression, outermost first."""
+    if isinstance(node, kind):
+        yield node
+    if isinstance(node, tuple):
+        for part in node:
+            yield from parts(part, kind)
+    else:
+        for name in _names(type(node)):
+            yield from parts(getattr(node, name), kind)
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
+    return _NAMES[kind]
+
+
+def closed(kernel: kir.Kernel) -> bool:
+    """Tell whether every variable is defined where it is used; without it nothing has a meaning."""
+    return _closed(kernel.body, frozenset({kir.BLOCK, kir.GRID, kir.RANK, *kernel.params}))
+
+
+def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
+    for stmt in body:
+        inner_scope = scope
+        match stmt:
+            case kir.Let(_, value):
+                used = variables(value)
+            case kir.Assign(var, value):
+                used = variables(value) | {var}
+            case kir.ForLoop(index, stop):
+                used, inner_scope = variables(stop), scope | {index}
+            case kir.IfThenElse(condition):
+                used = variables(condition)
+            case kir.Role() | kir.Elect():
+                used = frozenset()
+            case kir.ElectLast():
+                used = variables(stmt.index) | variables(stmt.ctas)
+            case _:
+                used = frozenset(parts(stmt, Var))
+        if not used <= scope or not all(_closed(b, inner_scope) for b in kir.bodies(stmt)):
+            return False
+        if isinstance(stmt, kir.Let):
+            scope = scope | {stmt.var}
+    return True
+
+
+# --- hazards ------------------------------------------------------------------------------------
+
+
+def rows(*stmts: kir.Stmt) -> tuple[str, ...]:
+    """Return the hazard rows that the syncs in some statements guard against."""
+    found = (row for stmt in kir.walk(stmts) for row in _rows(stmt))
+    return tuple(sorted(set(found)))
+
+
+def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
+    match stmt:
+        case kir.BlockSync(number):
+            return ("H70", "H10", "H43", "H51", "H81") if number == 0 else ("H70", "H72", "H43")
+        case kir.NamedArrive():
+            return ("H72",)
+        case kir.WarpSync():
+            return ("H05", "H33")
+        case kir.MBarrierInit() | kir.MBarrierInvalidate():
+            return ("H11",)
+        case kir.MBarrierArrive(_, _, scope):
+            return ("H09", "H62") if scope is kir.Scope.CLUSTER else ("H09",)
+        case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
+            return ("H08",)
+        case kir.MBarrierWaitParity(_, _, _, scope):
+            return ("H01", "H05", "H60") if scope is kir.Scope.CLUSTER else ("H01", "H05")
+        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+            return {
+                kir.AsyncKind.BULK: ("H40", "H41", "H42", "H45"),
+                kir.AsyncKind.CP_ASYNC: ("H50", "H51"),
+                kir.AsyncKind.WGMMA: ("H06", "H21", "H22"),
+            }[kind]
+        case kir.CpAsyncMBarrierArrive():
+            return ("H52",)
+        case kir.FenceAsyncProxy():
+            return ("H30", "H34")
+        case kir.FenceMBarrierInit():
+            return ("H10",)
+        case kir.ThreadFence():
+            return ("H81",)
+        case kir.WgmmaFence():
+            return ("H20",)
+        case kir.ClusterArrive() | kir.ClusterWait():
+            return ("H10", "H63", "H65")
+        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.ElectLast():
+            return ("H80",)
+        case kir.SetMaxNReg():
+            return ("H75",)
+        case _:
+            return ()

@@ -1,0 +1,1 @@
+"""The judges against themselves: leave out each rule, and see whether a test kernel notices."""

@@ -1,0 +1,227 @@
+"""The engines of the judges with rules left out: what each says of a case, and what it looked up.
+
+An engine consults a rule by asking whether it is in the set of those left out.  `Asked` is such a
+set that remembers; a rule that nobody looked up in it cannot change the answer when it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import Enum
+from typing import cast
+
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
+from oracles.explorer import explore
+from oracles.explorer import rules as explore_rules
+from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.invariants import check
+from oracles.prover.invariants import rules as certificate_rules
+from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability import rules as closure_rules
+from oracles.verdict import Finding, Status, Verdict
+
+STATES = 20_000
+"""States after which the explorer gives up."""
+RLIMIT = 2_000_000
+"""Work limit of one question of the certificate, in z3's units."""
+WORST = (Status.FAIL, Status.UNSUPPORTED, Status.UNKNOWN, Status.PASS)
+"""Of several kernels of a program the worst answer counts."""
+
+Start = tuple[int, Mapping[str, int]]
+"""CTAs and parameters of a launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A kernel whose truth is known.
+
+    Parameters
+    ----------
+    name : str
+        How reports and records call it.
+    subject : Kernel or Program
+        What is judged.
+    safe : bool
+        Whether it is right; else a judge has to find an error.
+    start : tuple
+        The launch that the explorer looks at; an unsafe kernel can go wrong in it.
+    policy : str
+        Under which that is so.
+    """
+
+    name: str
+    subject: kir.Kernel | Program
+    safe: bool
+    start: Start
+    policy: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine says: its status, the kinds of its errors, and those of its warnings."""
+
+    status: str
+    errors: frozenset[str] = frozenset()
+    warnings: frozenset[str] = frozenset()
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return " ".join((self.status, *sorted(self.errors)))
+
+    def differs(self, other: Answer) -> bool:
+        """Whether two answers are not the same verdict, whatever their reasons."""
+        return (self.status, self.errors, self.warnings) != (
+            other.status,
+            other.errors,
+            other.warnings,
+        )
+
+
+CRASHED = "crashed"
+"""Status of an engine that raised."""
+
+
+class Asked(frozenset[Enum]):
+    """A set of rules left out that notes which rules are looked up in it."""
+
+    def __new__(cls, rules: AbstractSet[Enum] = frozenset()) -> Asked:
+        """Make a set with nothing noted yet."""
+        made = super().__new__(cls, rules)
+        made.seen = set()
+        return made
+
+    seen: set[Enum]
+
+    def __contains__(self, rule: object) -> bool:
+        if isinstance(rule, Enum):
+            self.seen.add(rule)
+        return super().__contains__(rule)
+
+    def __or__(self, more: AbstractSet[object]) -> Asked:
+        joined = Asked(frozenset(self) | {rule for rule in more if isinstance(rule, Enum)})
+        joined.seen = self.seen
+        return joined
+
+
+Judge = Callable[[Case, frozenset[Enum]], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine whose rules can be left out.
+
+    Parameters
+    ----------
+    name : str
+        Of the engine.
+    axioms, obligations : tuple of Enum
+        Its rules: what grants an order, and what demands one.
+    judge : callable
+        Asks it about a case, without some rules.
+    """
+
+    name: str
+    axioms: tuple[Enum, ...]
+    obligations: tuple[Enum, ...]
+    judge: Judge
+
+    @property
+    def rules(self) -> tuple[Enum, ...]:
+        """All its rules."""
+        return (*self.axioms, *self.obligations)
+
+    def ask(self, case: Case, without: AbstractSet[Enum] = frozenset()) -> Answer:
+        """Return what the engine says of a case; a crash is an answer too."""
+        try:
+            return self.judge(case, frozenset(without))
+        except Exception as error:
+            return Answer(CRASHED, reason=f"{type(error).__name__}: {error}")
+
+    def consulted(
+        self, case: Case, without: AbstractSet[Enum] = frozenset()
+    ) -> tuple[Answer, frozenset[Enum]]:
+        """Return what the engine says of a case, and the rules that it looked up for that."""
+        asked = Asked(without)
+        try:
+            answer = self.judge(case, asked)
+        except Exception as error:
+            answer = Answer(CRASHED, reason=f"{type(error).__name__}: {error}")
+        return answer, frozenset(asked.seen)
+
+
+def _kernels(case: Case) -> tuple[kir.Kernel, ...]:
+    subject = case.subject
+    return subject.launches if isinstance(subject, Program) else (subject,)
+
+
+def _joined(status: Status, findings: Sequence[Finding], reason: str) -> Answer:
+    errors = frozenset(f.kind for f in findings if f.severity == "error")
+    warnings = frozenset(f.kind for f in findings if f.severity != "error")
+    return Answer(status.value, errors, warnings, reason)
+
+
+def _answer(verdicts: Sequence[Verdict]) -> Answer:
+    worst = min(verdicts, key=lambda verdict: WORST.index(verdict.status))
+    findings = [f for verdict in verdicts for f in verdict.findings]
+    return _joined(worst.status, findings, worst.reason)
+
+
+def _closure(case: Case, without: frozenset[Enum]) -> Answer:
+    rules = cast(frozenset[closure_rules.Rule], without)
+    errors: set[str] = set()
+    warnings: set[str] = set()
+    reason = ""
+    for kernel in _kernels(case):
+        try:
+            closed = fixpoint.judge(kernel, policy=case.policy, without=rules)
+        except UnsupportedError as error:
+            return Answer(Status.UNSUPPORTED.value, reason=str(error))
+        errors |= {v.kind for v in closed.violations}
+        warnings |= {v.kind for v in closed.warnings}
+        reason = reason or closed.reason
+    status = Status.FAIL if errors else Status.UNKNOWN if reason else Status.PASS
+    return Answer(status.value, frozenset(errors), frozenset(warnings), reason)
+
+
+def _explorer(case: Case, without: frozenset[Enum]) -> Answer:
+    grid, params = case.start
+    launch = explore.Launch(grid, params)
+    each = (launch,) * len(_kernels(case))
+    verdict = explore.explore(
+        case.subject,
+        each,
+        policy=case.policy,
+        states=STATES,
+        without=cast(frozenset[explore_rules.Rule], without),
+    )
+    return _answer([verdict])
+
+
+def _certificate(case: Case, without: frozenset[Enum]) -> Answer:
+    rules = cast(certificate_rules.Without, without)
+    return _answer([check.judged(kernel, case.policy, RLIMIT, rules) for kernel in _kernels(case)])
+
+
+def _split(rules: type[Enum], first: Enum) -> tuple[tuple[Enum, ...], tuple[Enum, ...]]:
+    """Split an enum that lists its axioms first, at its first obligation."""
+    every = tuple(rules)
+    at = every.index(first)
+    return every[:at], every[at:]
+
+
+ENGINES: dict[str, Engine] = {
+    name: Engine(name, *split, judge)
+    for name, split, judge in (
+        ("closure", _split(closure_rules.Rule, closure_rules.Rule.RAW), _closure),
+        ("explorer", _split(explore_rules.Rule, explore_rules.Rule.RAW), _explorer),
+        (
+            "certificate",
+            (tuple(certificate_rules.Axiom), tuple(certificate_rules.Obligation)),
+            _certificate,
+        ),
+    )
+}
+"""The engines, by name."""

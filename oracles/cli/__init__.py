@@ -1,0 +1,1 @@
+"""The judges on the command line: prove, simulate, explore, explain."""

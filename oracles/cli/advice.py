@@ -1,0 +1,283 @@
+"""Which syncs a kernel does not need, alone and together, those that cost most first.
+
+A sync is needless if the kernel is proved without it and neither policy says anything new.  Of two
+needless fences often only one may go: the sets that may go *together* are found, too.  Statements
+that only make sense together (all arrivals and waits of one mbarrier) are tried as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import combinations
+
+from fuser.expr import Expr
+from fuser.kernel import ir as kir
+from fuser.kernel.text import line as line_of
+from fuser.kernel.text import numbered
+from oracles.cli.ablation import PROOFS, Ablation, Judge, proved
+from oracles.verdict import Status
+
+CHOICES = 6
+"""Needless syncs up to which every set that may go together is found; beyond, one set."""
+
+
+class Cost(IntEnum):
+    """What a needless sync costs each time, dearest first."""
+
+    FENCE = 0
+    WAIT = 1
+    BARRIER = 2
+    ARRIVE = 3
+    UPKEEP = 4
+    """Commits, initialisations and the like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Syncs that may go.
+
+    Parameters
+    ----------
+    lines : tuple of int
+        Their lines in the kernel's text; more than one where none may go without the others.
+    texts : tuple of str
+        Their statements.
+    cost : Cost
+        Class of the dearest.
+    loops : tuple of str
+        Indices of the loops of symbolic length around it, outermost first.
+    reason : str
+        What was proved.
+    instead : tuple of int
+        Lines of other needless syncs that must stay if this one goes.
+    """
+
+    lines: tuple[int, ...]
+    texts: tuple[str, ...]
+    cost: Cost
+    loops: tuple[str, ...]
+    reason: str
+    instead: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"in the loop over {self.loops[-1]}" if self.loops else "outside the loops"
+        what = ", ".join(f"line {n} {t}" for n, t in zip(self.lines, self.texts, strict=True))
+        stay = ""
+        if self.instead:
+            other = ", ".join(f"line {n}" for n in self.instead)
+            stay = f"; if it goes, {other} must stay"
+        return f"{what}: {self.cost.name.lower()} {place}; {self.reason}{stay}"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that was found out about a kernel.
+
+    Parameters
+    ----------
+    advice : tuple of Advice
+        Dearest first.
+    together : tuple of tuple of int
+        Sets of lines that may go together and to which no other can be added; the first is what a
+        greedy choice of the dearest gives.
+    then : tuple of int
+        Lines of syncs that may go as well once the first set is gone, such as the arrivals of a
+        barrier for which nobody waits any more.
+    complete : bool
+        Whether `together` has every such set.
+    proofs : int
+        How many were asked for.
+    cut : bool
+        Whether questions were left open because the budget was used up.
+    reason : str
+        Why nothing can be said; empty where something can.
+    """
+
+    advice: tuple[Advice, ...]
+    together: tuple[tuple[int, ...], ...]
+    then: tuple[int, ...]
+    complete: bool
+    proofs: int
+    cut: bool
+    reason: str = ""
+
+
+_Unit = tuple[int, ...]
+
+
+def advise(kernel: kir.Kernel, *, most: int = PROOFS) -> list[Advice]:
+    """Return the needless syncs of a kernel, dearest first; see `survey` for what goes together."""
+    return list(survey(kernel, most=most).advice)
+
+
+def survey(kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> Survey:
+    """Find what a kernel does not need.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Any; of one that is not proved nothing can be called needless.
+    most : int
+        Proofs that may be asked for.
+    judge : callable
+        Who is asked.
+    """
+    asked = Ablation(kernel, most=most, judge=judge)
+    whole = asked.whole["default"]
+    if whole.status is not Status.PASS:
+        reason = f"the whole kernel is {whole.status.value}: nothing can be called needless"
+        return Survey((), (), (), True, 0, False, reason)
+    around = _loops(kernel)
+    single: list[_Unit] = sorted(
+        ((n,) for n in asked.syncs), key=lambda unit: _price(asked, around, unit)
+    )
+    needless: list[_Unit] = [unit for unit in single if asked.holds(unit)]
+    spare = {n for unit in needless for n in unit}
+    for group in sorted(_groups(kernel, asked), key=lambda unit: _price(asked, around, unit)):
+        if not spare.issuperset(group) and asked.holds(group):
+            needless.append(group)
+    needless.sort(key=lambda unit: _price(asked, around, unit))
+    sets, complete = _together(asked, needless)
+    advice = tuple(_advice(asked, around, unit, needless, sets) for unit in needless)
+    lines = tuple(tuple(sorted({n for unit in chosen for n in unit})) for chosen in sets)
+    then = _following(asked, set(lines[0]), [n for (n,) in single]) if lines else ()
+    return Survey(advice, lines, then, complete and not asked.spent, asked.proofs, asked.spent)
+
+
+def _together(asked: Ablation, needless: list[_Unit]) -> tuple[list[frozenset[_Unit]], bool]:
+    """Return the largest sets that may go together, the greedy one first."""
+    if not needless:
+        return [], True
+    greedy: frozenset[_Unit] = frozenset()
+    for unit in needless:
+        if not greedy or asked.holds(_lines(greedy | {unit})):
+            greedy |= {unit}
+    found = [greedy]
+    if len(needless) > CHOICES:
+        return found, len(greedy) == len(needless)
+    # Taking out more never mends what is broken, so a part of a set that may go may go as well.
+    for size in range(len(needless), 0, -1):
+        for chosen in map(frozenset, combinations(needless, size)):
+            if not any(chosen <= other for other in found) and asked.holds(_lines(chosen)):
+                found.append(chosen)
+    return found, True
+
+
+def _following(asked: Ablation, gone: set[int], rest: list[int]) -> tuple[int, ...]:
+    """Return what else may go once `gone` is; each step may free another."""
+    more: list[int] = []
+    grown = True
+    while grown:
+        grown = False
+        for n in rest:
+            if n not in gone and n not in more and asked.holds(gone | {*more, n}):
+                more.append(n)
+                grown = True
+    return tuple(more)
+
+
+def _lines(units: frozenset[_Unit]) -> set[int]:
+    return {n for unit in units for n in unit}
+
+
+def _advice(
+    asked: Ablation,
+    around: dict[int, tuple[str, ...]],
+    unit: _Unit,
+    needless: list[_Unit],
+    sets: list[frozenset[_Unit]],
+) -> Advice:
+    verdict = asked.verdict(unit, "default")
+    assert verdict is not None, "what is needless was proved"
+    what = "it" if len(unit) == 1 else "them, all at once"
+    reason = f"{verdict.checked} claims hold without {what}, for every trip count"
+    partners = {other for chosen in sets if unit in chosen for other in chosen}
+    stays = [other for other in needless if other not in partners and not set(other) & set(unit)]
+    dearest = min(unit, key=lambda n: (-len(around[n]), cost(asked.syncs[n]), n))
+    return Advice(
+        unit,
+        tuple(line_of(asked.syncs[n]) for n in unit),
+        cost(asked.syncs[dearest]),
+        around[dearest],
+        reason,
+        tuple(sorted(n for other in stays for n in other)),
+    )
+
+
+def _price(asked: Ablation, around: dict[int, tuple[str, ...]], unit: _Unit) -> tuple[int, ...]:
+    """Sort key: deepest loop first, then the class, then the line."""
+    return min((-len(around[n]), cost(asked.syncs[n]), n) for n in unit)
+
+
+def cost(stmt: kir.Stmt) -> Cost:
+    """Return the class of a sync."""
+    match stmt:
+        case kir.FenceAsyncProxy() | kir.ThreadFence() | kir.WgmmaFence() | kir.FenceMBarrierInit():
+            return Cost.FENCE
+        case kir.MBarrierWaitParity() | kir.AsyncAwait() | kir.BlockSerializeWait():
+            return Cost.WAIT
+        case (
+            kir.BlockSync() | kir.ClusterWait() | kir.WarpSync() | kir.GridSync() | kir.ElectLast()
+        ):
+            return Cost.BARRIER
+        case (
+            kir.MBarrierArrive()
+            | kir.MBarrierArriveExpectTx()
+            | kir.MBarrierExpectTx()
+            | kir.CpAsyncMBarrierArrive()
+            | kir.NamedArrive()
+            | kir.ClusterArrive()
+            | kir.BlockSerializeRelease()
+        ):
+            return Cost.ARRIVE
+        case _:
+            return Cost.UPKEEP
+
+
+def _loops(kernel: kir.Kernel) -> dict[int, tuple[str, ...]]:
+    """Return, for every line, the loops of symbolic length around it."""
+    depth: dict[int, tuple[str, ...]] = {}
+    lines = {id(stmt): n for n, stmt in numbered(kernel)}
+
+    def enter(body: tuple[kir.Stmt, ...], loops: tuple[str, ...]) -> None:
+        for stmt in body:
+            depth[lines[id(stmt)]] = loops
+            inner = loops
+            if isinstance(stmt, kir.ForLoop) and not isinstance(stmt.stop, int):
+                inner = (*loops, stmt.index.name)
+            for part in kir.bodies(stmt):
+                enter(part, inner)
+
+    enter(kernel.body, ())
+    return depth
+
+
+def _groups(kernel: kir.Kernel, asked: Ablation) -> list[_Unit]:
+    """Return the syncs that only make sense together: of one mbarrier, of one kind of groups."""
+    # A copy that completes on a barrier cannot do without it.
+    copied = {stmt.barrier for stmt in kernel.walk() if isinstance(stmt, kir.TmaLoad)}
+    groups: dict[tuple[str, str | int | Expr], list[int]] = {}
+    for n, stmt in asked.syncs.items():
+        match stmt:
+            case (
+                kir.MBarrierInit(barrier)
+                | kir.MBarrierInvalidate(barrier)
+                | kir.MBarrierArrive(barrier)
+                | kir.MBarrierArriveExpectTx(barrier)
+                | kir.MBarrierExpectTx(barrier)
+                | kir.MBarrierWaitParity(barrier)
+                | kir.CpAsyncMBarrierArrive(barrier)
+            ) if barrier not in copied:
+                groups.setdefault(("mbarrier", barrier.name), []).append(n)
+            case kir.BlockSync(number) | kir.NamedArrive(number):
+                groups.setdefault(("named", number), []).append(n)
+            case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+                groups.setdefault(("groups", kind.value), []).append(n)
+            case kir.ClusterArrive() | kir.ClusterWait():
+                groups.setdefault(("cluster", ""), []).append(n)
+            case kir.SetMaxNReg():
+                groups.setdefault(("registers", ""), []).append(n)
+            case _:
+                pass
+    return [tuple(lines) for lines in groups.values() if len(lines) > 1]

@@ -1,0 +1,1 @@
+"""Every interleaving of a kernel at one launch, counters and all."""

@@ -1,0 +1,223 @@
+"""The explorer: every interleaving of a kernel at one launch, counters and all.
+
+A third reading of the Kernel IR, by execution: agents go step by step over hardware-like counters,
+and carry what they know of each other's accesses (`state`).  Values are not computed.
+What stands for what, and why one interleaving may stand for all, is argued in `search`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from fuser.expr import Var
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
+from oracles.explorer.agents import value
+from oracles.explorer.machine import Machine
+from oracles.explorer.plan import Plan
+from oracles.explorer.rules import Defect, NotModelled, Rule
+from oracles.explorer.search import Search, TooMany
+from oracles.explorer.state import Access
+from oracles.explorer.tiles import union
+from oracles.explorer.unroll import unroll
+from oracles.verdict import Finding, Status, Verdict
+
+ORACLE = "explorer"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a kernel is launched.
+
+    Parameters
+    ----------
+    grid : int
+        CTAs, a multiple of the kernel's cluster.
+    params : mapping of name to int
+        Every parameter of the kernel.
+    """
+
+    grid: int
+    params: Mapping[str, int]
+
+
+def explore(
+    kernel: kir.Kernel | Program,
+    launch: Launch | tuple[Launch, ...],
+    *,
+    policy: str = "default",
+    states: int = 200_000,
+    without: frozenset[Rule] = frozenset(),
+    reduce: bool = True,
+) -> Verdict:
+    """Explore every interleaving of a launch.
+
+    Parameters
+    ----------
+    kernel : Kernel or Program
+        What is judged.
+    launch : Launch or tuple of Launch
+        Parameters; one launch for each kernel of a program.
+    policy : str
+        "default", or "strict": a missing fence between a read and an engine's write is an error.
+    states : int
+        States to look at, at most; beyond, the answer is UNKNOWN.
+    without : frozenset of Rule
+        Rules left out of the reading.
+    reduce : bool
+        Whether one interleaving may stand for all where that is shown.
+
+    Returns
+    -------
+    Verdict
+        FAIL with the first defect, PASS if all interleavings were explored, UNKNOWN beyond
+        `states`, UNSUPPORTED for what is not modelled.
+
+    Raises
+    ------
+    ValueError
+        If the launch is none of the kernel's.
+    """
+    kernels = kernel.launches if isinstance(kernel, Program) else (kernel,)
+    launches = launch if isinstance(launch, tuple) else (launch,)
+    if len(kernels) != len(launches):
+        raise ValueError(f"explore(...): {len(kernels)} kernels and {len(launches)} launches")
+    if policy not in ("default", "strict"):
+        raise ValueError(f"explore(policy={policy!r}): pick default or strict")
+    checked = looked = 0
+    warnings: list[Finding] = []
+    for one, how in zip(kernels, launches, strict=True):
+        reading = _Reading(one, how, policy, states - looked, without, reduce)
+        verdict = reading.verdict()
+        checked, looked = checked + verdict.checked, looked + reading.looked
+        warnings += [f for f in verdict.findings if f.severity == "warning"]
+        if verdict.status is not Status.PASS:
+            return verdict
+    return Verdict(ORACLE, Status.PASS, checked, tuple(warnings), f"{looked} states")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One launch of one kernel."""
+
+    kernel: kir.Kernel
+    launch: Launch
+    policy: str
+    states: int
+    without: frozenset[Rule]
+    reduce: bool
+    looked: int = 0
+    checked: int = 0
+
+    def verdict(self) -> Verdict:
+        """Explore all units of the launch, and what they do to each other."""
+        warnings: dict[tuple[str, str], str] = {}
+        values = self._values()
+        feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]] = []
+        search: Search | None = None
+        try:
+            for ctas in self._units():
+                plan = Plan(self.kernel, values, ctas, self.without)
+                search = None
+                unroll(plan)
+                machine = Machine(plan, self.policy)
+                search = Search(machine, self.states - self.looked, self.reduce)
+                search.run()
+                self.looked += search.states
+                search = None
+                self.checked += machine.memory.checked + plan.events
+                warnings |= machine.memory.warnings
+                feet.append((ctas, machine.memory.footprint))
+            self._apart(feet)
+            self._covered(feet)
+        except Defect as defect:
+            at = f" after {search.last()}" if search and search.way else ""
+            finding = Finding(defect.kind, defect.where, f"{defect.says}{at}")
+            self.looked += search.states if search else 0
+            reason = f"{self.looked} states"
+            return Verdict(ORACLE, Status.FAIL, self.checked, (finding,), reason)
+        except TooMany:
+            assert search is not None, "a search counted"
+            self.looked += search.states
+            reason = f"more than {self.states} states ({search.loose})"
+            return Verdict(ORACLE, Status.UNKNOWN, self.checked, (), reason)
+        except NotModelled as construct:
+            return Verdict(ORACLE, Status.UNSUPPORTED, self.checked, (), str(construct))
+        found = tuple(
+            Finding(kind, where, says, "warning") for (kind, where), says in warnings.items()
+        )
+        return Verdict(ORACLE, Status.PASS, max(self.checked, 1), found, f"{self.looked} states")
+
+    def _values(self) -> dict[Var, int]:
+        kernel, launch = self.kernel, self.launch
+        names = {p.name for p in kernel.params}
+        if names != set(launch.params):
+            raise ValueError(f"Launch(params={dict(launch.params)}): give {sorted(names)}")
+        if launch.grid < 1 or launch.grid % kernel.cluster:
+            raise ValueError(f"Launch(grid={launch.grid}): a multiple of {kernel.cluster} CTAs")
+        values = {p: launch.params[p.name] for p in kernel.params}
+        values[kir.GRID] = launch.grid
+        for condition in kernel.requires:
+            if not value(condition, values):
+                raise ValueError(f"Launch({launch}): the kernel requires {condition}")
+        return values
+
+    def _units(self) -> list[tuple[int, ...]]:
+        """Return the CTAs that can meet: by semaphores all, else those of a cluster."""
+        size = self.launch.grid if self.kernel.semaphores else self.kernel.cluster
+        return [tuple(range(i, i + size)) for i in range(0, self.launch.grid, size)]
+
+    def _covered(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
+        """Demand that every element of every output is written."""
+        if Rule.COVERAGE in self.without:
+            return
+        values = self._values()
+        for number, tensor in enumerate(self.kernel.tensors):
+            if tensor.name not in self.kernel.outputs:
+                continue
+            done = union(
+                access.mask
+                for ctas, spaces in feet
+                for access in spaces.get(len(ctas) + number, ())
+                if access.write
+            )
+            missing = ((1 << prod(value(e, values) for e in tensor.extents)) - 1) & ~done
+            self.checked += 1
+            if missing:
+                first = (missing & -missing).bit_length() - 1
+                says = f"{missing.bit_count()} elements are not written, the first is {first}"
+                raise Defect(Rule.COVERAGE, "coverage", f"tensor {tensor.name}", says)
+
+    def _apart(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
+        """Demand that units which never meet do not touch what another one writes."""
+        if Rule.LAUNCH in self.without:
+            return
+        written: dict[int, tuple[int, int, int]] = {}
+        shift = len(feet[0][0]) if feet else 0
+        for ctas, spaces in feet:
+            for space, accesses in spaces.items():
+                writes = sums = reads = 0
+                for access in accesses:
+                    if access.adds and (access.exact or self.kernel.determinism != "bitwise"):
+                        sums |= access.mask
+                    elif access.write:
+                        writes |= access.mask
+                    else:
+                        reads |= access.mask
+                        continue
+                    self.checked += 1
+                old_writes, old_sums, old_reads = written.get(space, (0, 0, 0))
+                both = writes & (old_writes | old_sums) | sums & old_writes
+                late = writes & old_reads | reads & (old_writes | old_sums) | sums & old_reads
+                name = self.kernel.tensors[space - shift].name
+                if both or late:
+                    adds = all(a.adds for a in accesses if a.write and a.mask & both) and both
+                    kind = "determinism" if adds else "WAW" if both else "RAW"
+                    says = f"CTAs {ctas} and others, which nothing orders, meet at it"
+                    raise Defect(Rule.LAUNCH, kind, f"tensor {name}", says)
+                written[space] = (old_writes | writes, old_sums | sums, old_reads | reads)
+
+
+__all__ = ["ORACLE", "Launch", "Rule", "explore"]

@@ -1,0 +1,316 @@
+"""What all agents of some CTAs will do, and where things are: the fixed part of an exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from math import gcd
+
+from fuser.expr import Var
+from fuser.kernel import ir as kir
+from oracles.explorer.agents import agents, value
+from oracles.explorer.rules import Defect, NotModelled, Rule
+from oracles.explorer.state import EMPTY_SLOT, Access, Agent, State
+from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
+
+
+@dataclass(slots=True)
+class Election:
+    """One coming of a role of a CTA to an integer, of the CTAs at which the last is elected.
+
+    Parameters
+    ----------
+    cta : int
+        Its number in the unit.
+    role : tuple of int
+        First warp and number of warps.
+    ctas : int
+        How many are to come.
+    body : int
+        The events of its body, which do not happen where it is not the last.
+    """
+
+    cta: int
+    role: tuple[int, int]
+    integer: tuple[int, int]
+    ctas: int
+    body: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """The agents of one unit (CTAs that can meet) with their steps, and the places they use.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+    values : mapping of Var to int
+        Parameters, and GRID.
+    ctas : tuple of int
+        Their numbers in the launch.
+    without : frozenset of Rule
+        Rules left out.
+    """
+
+    kernel: kir.Kernel
+    values: Mapping[Var, int]
+    ctas: tuple[int, ...]
+    without: frozenset[Rule]
+    agents: list[Agent] = field(init=False)
+    events: int = 0
+    shared_bits: int = 0
+    global_bits: int = 0
+    leaving: list[tuple[int, int, str]] = field(default_factory=list)
+    """CTA, event, and words of what must be over when that CTA ends."""
+    first_slot: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    """First byte of each mbarrier."""
+    slots_per_cta: int = 0
+    counts: list[int] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    granule: int = 1
+    tracked: bool = False
+    written: frozenset[str] = frozenset()
+    spaces: dict[str, int] = field(default_factory=dict)
+    extents: dict[str, Shape] = field(default_factory=dict)
+    blank: set[int] = field(default_factory=set)
+    """Tensors (spaces) that hold nothing when the launch begins."""
+    results: set[int] = field(default_factory=set)
+    """Tensors (spaces) that are outputs."""
+    publications: dict[int, int] = field(default_factory=dict)
+    """Of each begin of a barrier, the event that makes it visible to other CTAs."""
+    remote_bits: int = 0
+    """What threads do to the shared memory and barriers of other CTAs."""
+    wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    wgmma_mates: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    spoken: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Per wgmma of a warpgroup, the event that speaks for all four warps."""
+    awaited: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
+    """Per warp, the event of its part of each wgmma, with the one that speaks for all parts."""
+
+    elections: list[Election] = field(default_factory=list)
+    integers: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """Whether an integer of a semaphore elects CTAs."""
+    changes: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
+    """Per warpgroup, the events of each change of registers, one per warp."""
+
+    def __post_init__(self) -> None:
+        kernel = self.kernel
+        self._unshared()
+        self.agents = agents(kernel, self.ctas)
+        for barrier in kernel.barriers:
+            self.first_slot[barrier.name] = self.slots_per_cta
+            self.places[barrier.name] = kernel.barrier_at(barrier)
+            self.slots_per_cta += barrier.slots
+            self.counts += [barrier.arrivals] * barrier.slots
+            self.names += [f"{barrier.name}[{i}]" for i in range(barrier.slots)]
+        self.granule = reduce(gcd, (b.dtype.nbytes for b in kernel.buffers), 8)
+        self.tracked = any(b.offset is not None for b in kernel.barriers) or any(
+            isinstance(s, kir.MBarrierInvalidate) for s in kernel.walk()
+        )
+        self.written = frozenset(
+            s.dst.tensor.name
+            for s in kernel.walk()
+            if isinstance(s, kir.Store | kir.AtomicAdd | kir.TmaStore | kir.TmaReduce)
+            and isinstance(s.dst, kir.Box)
+        )
+        for number, tensor in enumerate(kernel.tensors):
+            self.spaces[tensor.name] = len(self.ctas) + number
+            if tensor.name in (*kernel.outputs, *kernel.workspaces):
+                self.blank.add(len(self.ctas) + number)
+            if tensor.name in kernel.outputs:
+                self.results.add(len(self.ctas) + number)
+            self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)
+
+    def _unshared(self) -> None:
+        """Demand that bytes which a swizzle moves are of one buffer: masks do not know where to."""
+        kernel = self.kernel
+        spans = [
+            (b.name, b.start(slot), b.start(slot) + b.slot_nbytes)
+            for b in kernel.buffers
+            for slot in range(b.slots)
+        ]
+        spans += [
+            (m.name, m.offset, m.offset + 8 * m.slots)
+            for m in kernel.barriers
+            if m.offset is not None
+        ]
+        for b in kernel.buffers:
+            for name, first, end in spans:
+                if b.swizzle and name != b.name and b.holds(first, end):
+                    raise NotModelled(f"{b.name} is swizzled and shares bytes with {name}")
+
+    def event(self) -> int:
+        """Return a new event."""
+        self.events += 1
+        return 1 << self.events
+
+    def election(self, one: Election, n: int) -> int:
+        """Return the number of the n-th coming of a role of a CTA to an integer."""
+        key = (one.cta, one.role, one.integer)
+        mine = [
+            number
+            for number, old in enumerate(self.elections)
+            if (old.cta, old.role, old.integer) == key
+        ]
+        if n == len(mine):
+            self.elections.append(one)
+            mine.append(len(self.elections) - 1)
+        return mine[n]
+
+    def outcomes(self, st: State, cta: int) -> tuple[int, ...]:
+        """Return the elections of a CTA in which it was the last."""
+        won = [n for n, last in st.elected.items() if last and self.elections[n].cta == cta]
+        return tuple(sorted(won))
+
+    def publication(self, begins: int) -> int:
+        """Return what makes these begins visible to other CTAs.
+
+        Source: PTX ISA, "fence.mbarrier_init": the inits of the same thread only.
+        """
+        return sum(event for begin, event in self.publications.items() if begin & begins)
+
+    def published(self, known: int) -> int:
+        """Return the begins of barriers that these events made visible, with those events."""
+        every = self.publications.items()
+        return sum(begin | event for begin, event in every if event & known)
+
+    def speaks(self, agent: Agent, known: int) -> int:
+        """Return what an arrival of a warp tells of the wgmmas that it has awaited.
+
+        The default policy lets one arrival stand for the four warps of a warpgroup.
+        """
+        parts = self.awaited.get((agent.cta, agent.warp), {})
+        return sum(spoken for part, spoken in parts.items() if part & known)
+
+    def slot(self, barrier: kir.MBarrier, index: int, cta: int, where: str) -> int:
+        """Return the number of an mbarrier slot of a CTA of this unit."""
+        if not 0 <= index < barrier.slots:
+            says = f"{barrier.name}[{index}] of {barrier.slots} slots"
+            raise Defect(Rule.BOUNDS, "bounds", where, says)
+        return cta * self.slots_per_cta + self.first_slot[barrier.name] + index
+
+    def slot_name(self, slot: int) -> str:
+        """Return an mbarrier slot in words."""
+        cta, at = divmod(slot, self.slots_per_cta)
+        return self.names[at] + (f" of cta {self.ctas[cta]}" if len(self.ctas) > 1 else "")
+
+    def peer(self, cta: int, rank: int, where: str) -> int:
+        """Return the number in this unit of a CTA of the same cluster, by its rank."""
+        size = self.kernel.cluster
+        if not 0 <= rank < size:
+            raise Defect(Rule.BOUNDS, "bounds", where, f"cta {rank} of a cluster of {size}")
+        return cta - self.ctas[cta] % size + rank
+
+    def in_slot(
+        self,
+        agent: Agent,
+        slot: kir.Slot,
+        values: Mapping[Var, int],
+        where: str,
+        *,
+        layout: kir.Layout | None,
+        first: int,
+        lines: int = 0,
+        columns: bool = False,
+        any_lane: bool = False,
+    ) -> Access:
+        """Return the access of an agent to a slot; of an engine if there is no layout.
+
+        `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
+        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
+        """
+        buffer, index = slot.buffer, value(slot.index, values)
+        if not 0 <= index < buffer.slots:
+            says = f"{buffer.name}[{index}] of {buffer.slots} slots"
+            raise Defect(Rule.BOUNDS, "bounds", where, says)
+        cta = agent.cta
+        if slot.cta is not None:
+            cta = self.peer(cta, value(slot.cta, values), where)
+        size = buffer.dtype.nbytes // self.granule
+        base = buffer.start(index) // self.granule
+        length = buffer.slot_nbytes // self.granule
+        threads: Shape = ()
+        mask = (1 << length) - 1
+        if layout is not None:
+            warp = (agent.warp - first) * 32
+            start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
+            threads = slot_masks(layout, buffer.shape, start, lanes, size)
+            mask = union(threads)
+            threads = (mask,) * agent.lanes if any_lane else threads
+        elif lines:
+            mask = band_mask(buffer.shape, lines, size, columns=columns)
+        what = f"{buffer.name}[{index}]"
+        return Access(
+            cta, True, mask << base, base, base + length, False, False, 0, 0, 0, agent.index,
+            agent.cta, threads, base, what, where, any_lane=any_lane,
+        )  # fmt: skip
+
+    def in_box(
+        self,
+        agent: Agent,
+        box: kir.Box,
+        values: Mapping[Var, int],
+        where: str,
+        *,
+        layout: kir.Layout | None,
+        first: int,
+    ) -> Access | None:
+        """Return the access of an agent to a box; None if nobody writes the tensor."""
+        name = box.tensor.name
+        at = tuple(value(e, values) for e in box.origin)
+        extents = self.extents[name]
+        limit = tuple(value(e, values) for e in box.limit)
+        if layout is not None:
+            self._inside(at, box.shape, limit, extents, f"{name}[{', '.join(map(str, at))}]", where)
+        if name not in self.written and self.spaces[name] not in self.blank:
+            return None
+        limit = tuple(map(min, limit, extents))
+        key = (at, box.shape, limit, extents)
+        threads: Shape = ()
+        if layout is None:
+            mask = box_mask(*key)
+        else:
+            lane = (agent.warp - first) * 32 + agent.lane
+            threads = box_masks(layout, key, lane, agent.lanes)
+            mask = union(threads)
+        if not mask:
+            return None
+        return Access(
+            self.spaces[name], False, mask, 0, mask.bit_length(), False, False, 0, 0, 0,
+            agent.index, agent.cta, threads, 0, f"{name}[{', '.join(map(str, at))}]", where,
+        )  # fmt: skip
+
+    def _inside(
+        self, at: Shape, shape: Shape, limit: Shape, extents: Shape, what: str, where: str
+    ) -> None:
+        """Demand that threads stay inside a tensor; TMA engines do by themselves."""
+        ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
+        empty = any(end <= o for o, end in zip(at, ends, strict=True))
+        if empty or Rule.BOUNDS in self.without:
+            return
+        for end, extent in zip(ends, extents, strict=True):
+            if end > extent:
+                says = f"{what} reaches element {end - 1} of {extent}"
+                raise Defect(Rule.BOUNDS, "bounds", where, says)
+
+    def on_barrier(self, agent: Agent, barrier: kir.MBarrier, cta: int, where: str) -> Access:
+        """Return the use of the bytes of an mbarrier, all slots of it."""
+        base = self.places[barrier.name] // self.granule
+        length = 8 * barrier.slots // self.granule
+        mask = (1 << length) - 1 << base
+        return Access(
+            cta, True, mask, base, base + length, True, False, 3, 0, 0, agent.index, agent.cta,
+            (), base, barrier.name, where, False, True,
+        )  # fmt: skip
+
+    def start(self) -> State:
+        """Return the state before the first step."""
+        n = len(self.agents)
+        return State(
+            [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n,
+            [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas)),
+            {}, {}, {}, {}, {}, 0, (), {}, 0, {}, 0, {},
+        )  # fmt: skip

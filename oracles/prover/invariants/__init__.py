@@ -1,0 +1,1 @@
+"""What z3 is asked: inductive invariants of a kernel's synchronisation."""

@@ -1,0 +1,245 @@
+"""The prover: no race, no deadlock and no lost element, in any interleaving, for any trip count.
+
+It judges a Kernel alone.  `closure` follows every state that the kernel can come to, until states
+repeat, and asks of every two accesses that conflict whether they are ordered; `certificate` has z3
+prove the same for all trip counts at once, by other means, where it can; `coverage` shows that the
+tiles of all CTAs write every element of the outputs once, for all extents.
+
+Notes
+-----
+The order is the encoding "assume and guarantee": each wait is assumed to see the phase that it sees
+in one execution, and that it can see no other is an obligation of its own (not behind, not lapped,
+arrivals in phase, arrivals and bytes add up).  See `closure` for why the first event to go another
+way cannot exist, and for the step to all trip counts.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fuser.kernel import ir as kir
+from fuser.kernel.program import Program
+from fuser.kernel.text import line
+from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.coverage import outputs
+from oracles.prover.invariants import check
+from oracles.prover.memo import Memory
+from oracles.prover.reachability import fixpoint, launch
+from oracles.prover.reachability.witness import execution
+from oracles.prover.reachability.world import Violation as Missing
+from oracles.prover.trace import read
+from oracles.verdict import Finding, Status, Verdict
+from oracles.witness import Witness
+
+ORACLE = "prover"
+POLICIES = ("default", "strict")
+"""`strict` also wants a proxy fence between ordinary reads of a slot and its refill by TMA."""
+RLIMIT = 2_000_000
+"""Work limit of one z3 question, in z3's resource units: repeatable, unlike seconds."""
+REMEMBERED = Memory()
+"""Proofs of this process, to be given again for the same kernel or one with other names."""
+
+
+def prove(
+    kernel: kir.Kernel | Program, *, policy: str = "default", rlimit: int = RLIMIT
+) -> Verdict:
+    """Judge a kernel for every trip count and all extents.
+
+    Parameters
+    ----------
+    kernel : Kernel or Program
+        A finished kernel: no `Copy`, no request for circular buffering; or several in a row.
+    policy : str
+        One of `POLICIES`.
+    rlimit : int
+        Work limit of each question to z3, in its own units.
+
+    Returns
+    -------
+    Verdict
+        PASS if all obligations hold for every trip count and all extents; FAIL with the smallest
+        trip count that shows it; UNKNOWN if an argument does not apply or nothing is claimed;
+        UNSUPPORTED, naming the statement, if something is not modelled.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
+    if isinstance(kernel, Program):
+        return _all([prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches])
+    known = REMEMBERED.recall(kernel, policy, rlimit)
+    if known is not None:
+        return known
+    return REMEMBERED.keep(kernel, policy, rlimit, _judged(kernel, policy, rlimit))
+
+
+def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
+    """Judge a kernel without looking at what was judged before."""
+    try:
+        closed = fixpoint.judge(kernel, policy=policy)
+        findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
+        if closed.violations:
+            return _refuted(kernel, closed, findings, policy)
+        covered = outputs.covered(kernel, rlimit=rlimit)
+    except UnsupportedError as error:
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
+    findings = (*findings, *covered.findings)
+    checked = closed.checked + covered.checked
+    if any(f.severity == "error" for f in covered.findings):
+        return Verdict(ORACLE, Status.FAIL, checked, findings)
+    reason = closed.reason or covered.reason
+    if reason:
+        return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+    if checked == 0:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
+    return _seconded(kernel, policy, rlimit, checked, findings)
+
+
+def _all(verdicts: list[Verdict]) -> Verdict:
+    """Join the verdicts on the launches of a program: the worst one counts."""
+    worst = (Status.FAIL, Status.UNSUPPORTED, Status.UNKNOWN, Status.PASS)
+    if not verdicts:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: a program without launches")
+    status = min((v.status for v in verdicts), key=worst.index)
+    checked = sum(v.checked for v in verdicts)
+    findings = tuple(f for v in verdicts for f in v.findings)
+    reason = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
+    return Verdict(ORACLE, status, checked, findings, reason)
+
+
+def _finding(violation: Missing) -> Finding:
+    """Put a violation in the kernel's words."""
+    where = violation.later.where
+    if violation.earlier is not None:
+        where = f"{violation.earlier.where} | {where}"
+    moment = f"k={violation.k}" if violation.k >= 0 else "before the loop"
+    says = f"trips={violation.trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
+    if violation.earlier is not None:
+        says += f" (the other is `{line(violation.earlier.stmt)}`)"
+    return Finding(violation.kind, where, says, violation.severity)
+
+
+def _refuted(
+    kernel: kir.Kernel, closed: fixpoint.Closed, findings: tuple[Finding, ...], policy: str
+) -> Verdict:
+    """Answer FAIL, unless no launch is found that shows it."""
+    trips = min(v.trips for v in closed.violations)
+    if launch.showing(kernel, trips, policy=policy) is None:
+        warnings = tuple(Finding(f.kind, f.where, f.witness, "warning") for f in findings)
+        reason = f"refuted for trips={trips}, but none of the launches tried shows it"
+        return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
+    return Verdict(ORACLE, Status.FAIL, closed.checked, (*_accounts(kernel, trips), *findings))
+
+
+def _seconded(
+    kernel: kir.Kernel, policy: str, rlimit: int, checked: int, findings: tuple[Finding, ...]
+) -> Verdict:
+    """Answer PASS if z3 proves the order too, for all trip counts at once."""
+    second = check.certify(kernel, policy=policy, rlimit=rlimit)
+    checked += second.checked
+    if second.status is Status.PASS:
+        return Verdict(ORACLE, Status.PASS, checked, findings)
+    if second.status is Status.UNSUPPORTED:
+        reason = f"closure alone: {second.reason}"
+        return Verdict(ORACLE, Status.PASS, checked, findings, reason)
+    says = "; ".join((second.reason, *(str(f) for f in second.findings)))
+    reason = f"engines disagree: the certificate says {second.status.value}: {says}"
+    return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+
+
+def _accounts(kernel: kir.Kernel, trips: int) -> list[Finding]:
+    """Say of a refuted kernel where an iteration's expected bytes differ from those it copies."""
+    try:
+        trace = read(kernel)
+    except UnsupportedError:
+        return []
+    found = []
+    for barrier in kernel.barriers:
+        expected = delivered = 0
+        where = ""
+        for step in trace.steps:
+            times = sum(trace.agents[i].count for i in step.agents) if step.loop else 0
+            match step.stmt:
+                case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
+                    expected += nbytes * times
+                    where = step.where
+                case kir.TmaLoad(dst, _, bar) if bar == barrier:
+                    delivered += dst.buffer.slot_nbytes * times
+                case _:
+                    pass
+        if where and expected != delivered:
+            says = f"{barrier.name} expects {expected} bytes an iteration, its copies {delivered}"
+            found.append(Finding("bytes", where, f"trips={trips}: {says}"))
+    return found
+
+
+def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
+    """Return an execution that shows what is wrong with a kernel, for a reader or a replay.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel that `prove` refutes.
+    policy : str
+        One of `POLICIES`.
+
+    Returns
+    -------
+    Witness or None
+        The followed execution with the fewest trips in every loop; None if few trips show nothing.
+    """
+    return execution.witness(kernel, policy=policy)
+
+
+def witness_trips(verdict: Verdict) -> set[int]:
+    """Return the trip counts at which the errors of a verdict show, to be replayed elsewhere."""
+    return {
+        int(number)
+        for f in verdict.findings
+        if f.severity == "error"
+        for number in re.findall(r"\btrips=(\d+)", f.witness)
+    }
+
+
+def redundant(kernel: kir.Kernel, *, rlimit: int = RLIMIT) -> list[tuple[kir.Stmt, str]]:
+    """Return the syncs whose removal, one at a time, leaves everything proved under `strict`.
+
+    A kernel that strict policy refuses for want of a fence between reads and a refill is judged by
+    whether the removal adds anything to what strict policy says.
+    """
+    known = _complaints(kernel)
+    if known is None or prove(kernel, rlimit=rlimit).status is not Status.PASS:
+        return []
+    out: list[tuple[kir.Stmt, str]] = []
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.SYNCS):
+            left = _complaints(_without(kernel, stmt))
+            if left is not None and left <= known:
+                out.append((stmt, _reason(stmt)))
+    return out
+
+
+def _complaints(kernel: kir.Kernel) -> frozenset[tuple[str, str]] | None:
+    """Return what strict policy says of a kernel; None if default policy does not pass it."""
+    try:
+        closed = fixpoint.judge(kernel)
+    except UnsupportedError:
+        return None
+    if closed.violations or closed.reason:
+        return None
+    found = [_finding(v) for v in closed.warnings]
+    return frozenset((f.kind, re.sub(r"line \d+: ", "", f.where)) for f in found)
+
+
+def _without(kernel: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:
+    return kernel.rewrite(lambda stmt: [] if stmt is victim else None)
+
+
+def _reason(stmt: kir.Stmt) -> str:
+    match stmt:
+        case kir.FenceMBarrierInit():
+            return "orders nothing within one CTA; only clusters need it"
+        case kir.ThreadFence():
+            return "no other CTA reads what this one writes"
+        case kir.FenceAsyncProxy():
+            return "no generic access that reaches a copy lacks a fence without it"
+        case _:
+            return "every conflict is ordered without it, for every trip count"

@@ -1,0 +1,1 @@
+"""Explicit-state exploration: every state that a kernel can reach, up to symmetry."""

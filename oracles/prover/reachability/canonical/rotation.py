@@ -1,0 +1,387 @@
+"""Slots of rings turn round: states that differ only by where in its rings a kernel is are one.
+
+If every thread uses the slots of a ring at positions `v + c` (slot `(v + c) % S`, parity
+`((v + c) // S + d) % 2`; c may have a prolog's counter in it, which is no position), then moving
+all positions by `r` and all slots with them changes nothing but names: slot `s` becomes slot
+`(s - r) % S`, and the parity of its phases is another one where that passes the ring's end.
+
+Notes
+-----
+What a later check may depend on is asked of every instruction that some thread may still come to:
+a slot or a barrier of a ring is named by its position, and the parity by the same one; a position
+becomes another only by adding what is no position; a position is compared only with the unknown
+length of the loop that it counts, and such counts are relative in a normal form anyway.  A ring
+shares no bytes.  One instruction that does anything else (a position that begins again at 0, slot 0
+by its number, `k % 3`, a box of shared global memory) holds back the turning until no thread can
+come there any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import lcm
+
+from fuser.expr import Expr, Kind, Op, Var, variables
+from fuser.kernel import ir as kir
+from oracles.prover.reachability.canonical.compared import numbers
+from oracles.prover.reachability.program.code import Branch, Code, Do, Enter, Instruction, Set
+from oracles.prover.reachability.program.linear import Condition, compared, linear
+from oracles.prover.reachability.state import FACTS, Agent, Where
+
+Place = tuple[object, ...]
+_MEMORY = ("access", "engine")
+_BARRIER = ("phase", "wait", "announced", "arrive")
+_PARITY = {"phase": 2, "arrive": 4}
+"""Where the place of an event has the parity of its phase."""
+
+
+@dataclass(slots=True)
+class Spin:
+    """Which things turn, by what positions, and from where in each program nothing minds.
+
+    `rings` has the slots of each ring of barriers ("phase", name) and buffers ("access", name).
+    """
+
+    names: frozenset[str]
+    rings: dict[tuple[str, str], int]
+    clean: tuple[int, ...]
+    period: int
+    known: dict[tuple[int, int], Turn] = field(default_factory=dict)
+
+    def by(self, code: Code, agents: list[Agent], ahead: dict[int, dict[str, int]]) -> int:
+        """Return by how much a state is to be turned: its least position, 0 if it may not be.
+
+        `ahead` says by kind of threads how far ahead positions are of what is put down.
+        """
+        if not self.names:
+            return 0
+        least = -1
+        for a in agents:
+            if a.done:
+                continue
+            at = a.at
+            i = code.programs[a.kind.index][at]
+            if isinstance(i, Enter) and not (a.loops and a.loops[-1][0] == i.number):
+                at -= 1
+            if at <= self.clean[a.kind.index]:
+                return 0
+            for name in self.names:
+                value = a.env.get(name, -1) + ahead[a.kind.index].get(name, 0)
+                if value >= 0 and (least < 0 or value < least):
+                    least = value
+        return max(least, 0)
+
+    def siblings(self, place: Place) -> Iterator[Place]:
+        """Yield the places of an event in all slots of its ring."""
+        slots = self._slots(place)
+        if not slots:
+            yield place
+            return
+        where = place[1]
+        assert isinstance(where, tuple), "places of rings are of a slot"
+        at = _PARITY.get(str(place[0]), 0)
+        for parity in (0, 1) if at else (-1,):
+            rest = (*place[2:at], parity) if at else place[2:]
+            for slot in range(slots):
+                yield (place[0], (*where[:2], slot), *rest)
+
+    def turned(self, place: Place, r: int) -> Place:
+        """Return the place that takes the part of another."""
+        slots = self._slots(place)
+        if not slots:
+            return place
+        where = place[1]
+        assert isinstance(where, tuple), "places of rings are of a slot"
+        rest = place[2:]
+        if at := _PARITY.get(str(place[0]), 0):
+            parity = place[at]
+            assert isinstance(parity, int), "phases have a parity"
+            rest = (*place[2:at], (parity + (where[2] - r) // slots) % 2)
+        return (place[0], (*where[:2], (where[2] - r) % slots), *rest)
+
+    def _slots(self, place: Place) -> int:
+        sort = place[0]
+        if sort in _MEMORY or sort in _BARRIER:
+            where = place[1]
+            assert isinstance(where, tuple), "these are of a piece of memory"
+            return self.rings.get(("access" if sort in _MEMORY else "phase", where[1]), 0)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turning: which event takes the part of which, as numbers and as moves of bits."""
+
+    spin: Spin
+    r: int
+    events: dict[int, int]
+    moves: tuple[tuple[int, int], ...]
+    still: int
+
+    def bits(self, known: int) -> int:
+        """Return a set of events, turned."""
+        out = known & self.still
+        for mask, shift in self.moves:
+            part = known & mask
+            if part:
+                out |= part << shift if shift > 0 else part >> -shift
+        return out
+
+    def event(self, event: int) -> int:
+        """Return an event, turned."""
+        return self.events.get(event, event)
+
+    def all(self, events: tuple[int, ...]) -> tuple[int, ...]:
+        """Return several events, turned."""
+        if not self.r:
+            return events
+        return tuple(self.events.get(event, event) for event in events)
+
+    def where(self, where: Where, sort: str) -> Where:
+        """Return a slot of a ring, turned; any other piece of memory as it is."""
+        slots = self.spin.rings.get((sort, where[1])) if where[0] >= 0 else None
+        if slots is None:
+            return where
+        return where[0], where[1], (where[2] - self.r) % slots
+
+    def parity(self, where: Where, parity: int) -> int:
+        """Return the parity of a barrier's phase, turned."""
+        slots = self.spin.rings.get(("phase", where[1]))
+        return parity if slots is None else (parity + (where[2] - self.r) // slots) % 2
+
+
+NONE = Spin(frozenset(), {}, (), 1)
+"""Nothing turns."""
+STILL = Turn(NONE, 0, {}, (), -1)
+"""The turning that changes nothing."""
+
+
+def turn(spin: Spin, events: dict[object, int], r: int) -> Turn:
+    """Return a turning of all events that have a number."""
+    r %= spin.period
+    if not r:
+        return STILL
+    found = spin.known.get((r, len(events)))
+    if found is None:
+        moved: dict[int, int] = {}
+        masks: dict[int, int] = {}
+        for place, number in events.items():
+            assert isinstance(place, tuple), "places are tuples"
+            to = events[spin.turned(place, r)]
+            if to != number:
+                moved[number] = to
+                masks[to - number] = masks.get(to - number, 0) | 0b1111 << FACTS * number
+        moves = tuple((mask, FACTS * by) for by, mask in masks.items())
+        still = ~sum(mask for mask, _ in moves)
+        found = spin.known[r, len(events)] = Turn(spin, r, moved, moves, still)
+    return found
+
+
+# --- what turns ---------------------------------------------------------------------------------
+
+
+def spin_of(code: Code) -> Spin:
+    """Return what turns in a kernel."""
+    separate = apart(code.kernel)
+    running = code.moving - numbers(code).keys()
+    positions: set[str] = set()
+    rings: dict[tuple[str, str], int] = {}
+    for program in code.programs:
+        for i in program:
+            if isinstance(i, Do):
+                for _, key, slots, expr, parity in _named(i):
+                    found = _position(expr, slots, running)
+                    if slots == 1 and parity is not None:
+                        found = _phase(parity, slots, running)
+                    if found is not None and key in separate:
+                        positions.add(found.name)
+                        rings[key] = slots
+    names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
+    if not names:
+        return NONE
+    clean = tuple(_clean(program, names, rings) for program in code.programs)
+    return Spin(names, rings, clean, lcm(*(2 * slots for slots in rings.values())))
+
+
+def _named(
+    i: Do,
+) -> Iterator[tuple[tuple[str, ...], tuple[str, str], int, Expr, Expr | None]]:
+    """Yield the slots that a statement names.
+
+    That is: which of its values, ring, slots, expression of the slot, and of the parity if any.
+    """
+    known = dict(zip(i.values, i.exprs, strict=True))
+    stmt = i.site.stmt
+    barrier = getattr(stmt, "barrier", None)
+    if isinstance(barrier, kir.MBarrier) and "bar" in known:
+        parity = known.get("parity")
+        yield ("bar", "parity"), ("phase", barrier.name), barrier.slots, known["bar"], parity
+    places = [getattr(stmt, name, None) for name in ("b", "dst", "src")]
+    slots = {
+        "a": getattr(stmt, "a", None),
+        "slot": next((s for s in places if isinstance(s, kir.Slot)), None),
+    }
+    for name, slot in slots.items():
+        if isinstance(slot, kir.Slot) and name in known:
+            buffer = slot.buffer
+            yield (name,), ("access", buffer.name), buffer.slots, known[name], None
+    if isinstance(stmt, kir.Wgmma):
+        for buffer in stmt.beside:
+            yield ("slot",), ("access", buffer.name), buffer.slots, known["slot"], None
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """The position `name + plus + rest`; no position is in the rest."""
+
+    name: str
+    plus: int
+    rest: frozenset[tuple[Expr, int]]
+
+
+def _position(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
+    """Return v + c + r of `(v + c + r) % slots`."""
+    match expr:
+        case Op(Kind.MOD, inside, int() as of) if of == slots:
+            return _sum(inside, names)
+        case _:
+            return None
+
+
+def _sum(expr: Expr, names: frozenset[str]) -> _At | None:
+    """Return a sum of one variable out of some, a constant, and whatever does without them."""
+    constant, parts = linear(expr)
+    mine = [(e, times) for e, times in parts.items() if _mentions(e, names)]
+    match mine:
+        case [(Var(name) as var, 1)]:
+            return _At(name, constant, frozenset((e, n) for e, n in parts.items() if e != var))
+        case _:
+            return None
+
+
+def _phase(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
+    """Return v + c + r of `((v + c + r) // slots + d) % 2`."""
+    match expr:
+        case Op(Kind.MOD, inside, 2):
+            _, parts = linear(inside)
+            match list(parts.items()):
+                case [(Op(Kind.FLOORDIV, position, int() as of), 1)] if of == slots:
+                    return _sum(position, names)
+                case [(Var(), 1)] if slots == 1:
+                    return _sum(inside, names)
+                case _:
+                    return None
+        case _:
+            return None
+
+
+def _clean(
+    program: list[Instruction], names: frozenset[str], rings: dict[tuple[str, str], int]
+) -> int:
+    """Return the last place of a program from which something that minds may still be reached."""
+    loops = [(at, i.end, i) for at, i in enumerate(program) if isinstance(i, Enter)]
+    last = -1
+    for at, i in enumerate(program):
+        around = [(end - 1) for start, end, _ in loops if start <= at < end]
+        counted = {e.name: e.atom for start, end, e in loops if start <= at < end}
+        if isinstance(i, Enter) and i.name in names:
+            # entered, it begins at 0: from outside of it, or once more in a loop around it
+            outer = [end - 1 for start, end, e in loops if start < at < end]
+            last = max(last, at - 1, *outer)
+        if not _conforms(i, names, rings, counted):
+            last = max(last, at, *around)
+    return last
+
+
+def _mentions(expr: Expr, names: frozenset[str]) -> bool:
+    return any(v.name in names for v in variables(expr))
+
+
+def _conforms(
+    i: Instruction,
+    names: frozenset[str],
+    rings: dict[tuple[str, str], int],
+    counted: dict[str, int],
+) -> bool:
+    match i:
+        case Do():
+            return _does(i, names, rings)
+        case Set(name, expr):
+            if name not in names:
+                return not _mentions(expr, names)
+            _, parts = linear(expr)
+            mine = [(e, times) for e, times in parts.items() if _mentions(e, names)]
+            return len(mine) == 1 and isinstance(mine[0][0], Var) and mine[0][1] == 1
+        case Enter():
+            if _mentions(i.stop, names):
+                return False
+            test = Op(Kind.LT, Var(i.name), i.stop)
+            return i.name not in names or _compares(test, i.test, names, counted)
+        case Branch(expr):
+            return not _mentions(expr, names) or _compares(expr, i.test, names, counted)
+        case _:
+            return True
+
+
+def _compares(expr: Expr, test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
+    """Whether one position is compared with the unknown length of the loop that it counts."""
+    match expr:
+        case Op(Kind.LT | Kind.LE, left, right):
+            _, parts = linear(left - right)
+            mine = [(e, times) for e, times in parts.items() if _mentions(e, names)]
+            if len(parts) != 2 or len(mine) != 1:
+                return False
+            position, times = mine[0]
+            if not isinstance(position, Var) or abs(times) != 1:
+                return False
+            return compared(test) == {counted.get(position.name, -1)}
+        case _:
+            return False
+
+
+def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bool:
+    spoken: set[str] = set()
+    for said, key, slots, expr, parity in _named(i):
+        if key not in rings:
+            continue
+        spoken.update(said)
+        found = _position(expr, slots, names)
+        phase = None if parity is None else _phase(parity, slots, names)
+        if found is None and not (slots == 1 and expr == 0):
+            return False
+        if parity is not None and phase is None:
+            return False
+        if found is not None and phase is not None and not _same(found, phase, slots):
+            return False
+    others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in spoken]
+    others += [*i.origin, *((i.index,) if i.index is not None else ())]
+    return not any(_mentions(e, names) for e in others)
+
+
+def _same(slot: _At, phase: _At, slots: int) -> bool:
+    return (slot.name, slot.rest) == (phase.name, phase.rest) and not (
+        (slot.plus - phase.plus) % slots
+    )
+
+
+def apart(kernel: kir.Kernel) -> frozenset[tuple[str, str]]:
+    """Return the buffers ("access") and barriers ("phase") that share bytes with nothing else."""
+    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for b in kernel.buffers:
+        starts = [b.start(slot) for slot in range(b.slots)]
+        spans["access", b.name] = [(start, start + b.slot_nbytes) for start in starts]
+    for m in kernel.barriers:
+        at = kernel.barrier_at(m)
+        spans["phase", m.name] = [(at, at + 8 * m.slots)]
+    return frozenset(
+        key
+        for key, mine in spans.items()
+        if not any(
+            first < end and start < last
+            for other, theirs in spans.items()
+            if other != key
+            for first, last in theirs
+            for start, end in mine
+        )
+    )

@@ -1,0 +1,1 @@
+"""What the threads execute: code with explicit positions, conditions, tiles."""

@@ -1,0 +1,1 @@
+"""The execution that refutes a kernel, told to a reader."""

@@ -1,0 +1,224 @@
+"""Arithmetic on numbers with errors: a value in f64, how far a right kernel may be off, and doubt.
+
+This is running error analysis: every operation evaluates its function at the value and at the
+ends of the intervals of its operands, then adds its own rounding.  It knows functions, not ops.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+
+import torch
+
+from fuser.dtype import DType
+from oracles.reference.expected import TORCH
+
+EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
+"""Distance from 1 to the next number; half of it is the relative error of one rounding."""
+
+TINY = {DType.F64: 2.0**-1074, DType.F32: 2.0**-149, DType.F16: 2.0**-24, DType.BF16: 2.0**-133}
+"""Least subnormal: an ulp is never smaller."""
+
+_NOISE = 2.0**-51
+"""Allowance for the rounding of our own f64 arithmetic, relative to the value."""
+
+_WIDER = 1 + 2.0**-20
+"""Allowance for the rounding of our own error terms."""
+
+_BITS = {DType.I8: 8, DType.I32: 32, DType.I64: 64}
+
+ZERO = torch.zeros((), dtype=torch.float64)
+"""The error of exact numbers."""
+
+SURE = torch.zeros((), dtype=torch.bool)
+"""No doubt about any element."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Estimate:
+    """A tensor as the reference knows it; the parts broadcast against each other.
+
+    Parameters
+    ----------
+    dtype : DType
+        Type in which a kernel holds it: f64, f32, i64, i32, i8 or bool (shorter floats as f32).
+    value : torch.Tensor
+        f64, i64 or bool.
+    error : torch.Tensor
+        f64: a kernel that obeys the contract is at most this far from `value`; 0 for non-floats.
+    undecided : torch.Tensor
+        bool: where the kernel may be anything.
+    """
+
+    dtype: DType
+    value: torch.Tensor
+    error: torch.Tensor = ZERO
+    undecided: torch.Tensor = SURE
+
+    def low(self) -> torch.Tensor:
+        """Return the least value a right kernel may hold, rounded outwards."""
+        out = torch.nextafter(
+            self.value - self.error, torch.tensor(-torch.inf, dtype=torch.float64)
+        )
+        return torch.where(self.error > 0, out, self.value)
+
+    def high(self) -> torch.Tensor:
+        """Return the greatest value a right kernel may hold, rounded outwards."""
+        out = torch.nextafter(self.value + self.error, torch.tensor(torch.inf, dtype=torch.float64))
+        return torch.where(self.error > 0, out, self.value)
+
+    def doubt(self, where: torch.Tensor) -> "Estimate":
+        """Return the same estimate, undecided also in `where`."""
+        return replace(self, undecided=self.undecided | where)
+
+
+Function = Callable[..., torch.Tensor]
+
+
+def nearest(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """Round f64 values to a float dtype, to nearest even, overflow to inf; the result is f64."""
+    if dtype in (DType.F16, DType.BF16):
+        value = value.to(torch.float32)
+    return value.to(TORCH[dtype]).to(torch.float64)
+
+
+def unsure(args: tuple[Estimate, ...]) -> torch.Tensor:
+    """Return where any of the operands is undecided."""
+    result = SURE
+    for arg in args:
+        result = result | arg.undecided
+    return result
+
+
+def corners(function: Function, *args: Estimate) -> Estimate:
+    """Evaluate a function that is monotone in each operand, before its own rounding.
+
+    The error is the greatest distance of a corner of the operands' box; where a corner is of
+    another class (inf, -inf, NaN, finite) than the value, the result is undecided.
+    """
+    value = function(*(arg.value for arg in args))
+    error, undecided = ZERO, unsure(args)
+    ends = [_ends(arg) for arg in args]
+    if any(len(pair) > 1 for pair in ends):
+        for corner in product(*ends):
+            there = function(*corner)
+            undecided = undecided | (_class(there) != _class(value))
+            error = torch.maximum(error, (there - value).abs().nan_to_num(0.0, 0.0, 0.0))
+    return Estimate(args[0].dtype, value, _finite_only(error, value), undecided)
+
+
+def steps(function: Function, arg: Estimate) -> Estimate:
+    """Evaluate a monotone step function; where the operand straddles a step, it is undecided."""
+    value = function(arg.value)
+    low, high = function(arg.low()), function(arg.high())
+    straddles = (arg.error > 0) & (low != high)
+    # A float this large is an integer already: rounding functions return it as it is.
+    whole = (arg.value.abs() - arg.error >= 2 / EPS[arg.dtype]) & arg.value.isfinite()
+    keeps = whole & (value.abs() > 1)
+    value = torch.where(keeps, arg.value, value)
+    error = torch.where(keeps, arg.error, ZERO)
+    return Estimate(arg.dtype, value, error, arg.undecided | (straddles & ~whole))
+
+
+def rounded(exact: Estimate, dtype: DType) -> Estimate:
+    """Round correctly to a float dtype (to nearest even); known operands give a known result."""
+    value, spread = exact.value, exact.error
+    known = spread == 0
+    reach = torch.where(known, ZERO, spread * _WIDER + value.abs() * _NOISE)
+    low, high = nearest(value - reach, dtype), nearest(value + reach, dtype)
+    if dtype is DType.F64:
+        reach = reach + torch.where(known, ZERO, value.abs() * EPS[dtype])
+        low, high = value - reach, value + reach
+    result = torch.where(known, nearest(value, dtype), value)
+    error = torch.where(known, ZERO, torch.maximum(high - value, value - low))
+    return _by_class(result, error, low, high, dtype, exact)
+
+
+def contractible(exact: Estimate, dtype: DType) -> Estimate:
+    """Round a product that may or may not be rounded before it is added (FMA)."""
+    value, reach = exact.value, exact.error * _WIDER
+    if dtype is DType.F64:
+        whole = (value == value.trunc()) & (value.abs() <= 2.0**53) & (exact.error == 0)
+        half = torch.where(whole, ZERO, value.abs() * EPS[dtype] + TINY[dtype])
+        low, high = value - reach - half, value + reach + half
+    else:
+        low, high = nearest(value - reach, dtype), nearest(value + reach, dtype)
+    error = torch.maximum(torch.maximum(high - value, value - low), reach)
+    result = _by_class(value, error, low, high, dtype, exact)
+    # A product that overflows alone may come back into range inside an FMA.
+    biggest = torch.finfo(TORCH[dtype]).max
+    return result.doubt(result.value.isinf() & (value.abs() < 3 * biggest))
+
+
+def approximated(
+    exact: Estimate, dtype: DType, *, ulps: float, absolute: torch.Tensor = ZERO
+) -> Estimate:
+    """Add the error of a function that is right to `ulps` units in the last place."""
+    reach = exact.error * _WIDER + absolute
+    ulp = torch.clamp((exact.value.abs() + reach) * EPS[dtype], min=TINY[dtype])
+    error = reach + ulps * ulp
+    low, high = nearest(exact.value - error, dtype), nearest(exact.value + error, dtype)
+    return _by_class(exact.value, error, low, high, dtype, exact)
+
+
+def convert(arg: Estimate, dtype: DType) -> Estimate:
+    """Convert to another dtype as a cast does; f16 and bf16 are held in f32."""
+    if arg.dtype is dtype or dtype.is_f8:  # nothing is computed in those: they hold their numbers
+        return arg
+    if dtype is DType.BOOL:
+        zero = (arg.error > 0) & (arg.value.to(torch.float64).abs() <= arg.error)
+        return Estimate(dtype, arg.value != 0, undecided=arg.undecided | zero)
+    if dtype.is_int:
+        if not arg.dtype.is_float:
+            return Estimate(dtype, wrap(arg.value.to(torch.int64), dtype), undecided=arg.undecided)
+        whole = arg.value.trunc()
+        limit = 2.0 ** (_BITS[dtype] - 1)
+        outside = ~((whole >= -limit) & (whole < limit))
+        torn = (arg.error > 0) & (arg.low().trunc() != arg.high().trunc())
+        value = torch.where(outside, 0.0, whole).to(torch.int64)
+        return Estimate(dtype, value, undecided=arg.undecided | outside | torn)
+    held = DType.F64 if dtype is DType.F64 else DType.F32
+    if not arg.dtype.is_float:
+        value = arg.value.to(TORCH[held]).to(torch.float64)
+        arg = Estimate(held, value, undecided=arg.undecided)
+    if dtype is held and (arg.dtype is held or held is DType.F64):
+        return replace(arg, dtype=held)
+    if dtype is not held and arg.dtype is DType.F64:
+        # Straight from f64 or by way of f32, which can round a tie twice: both are right.
+        twice = nearest(arg.value, DType.F32) != arg.value
+        slack = torch.where(twice & arg.value.isfinite(), arg.value.abs() * EPS[DType.F32], ZERO)
+        arg = replace(arg, error=arg.error + slack)
+    return replace(rounded(arg, dtype), dtype=held)
+
+
+def wrap(value: torch.Tensor, dtype: DType) -> torch.Tensor:
+    """Reduce i64 values to the range of an integer dtype."""
+    return value if dtype is DType.I64 else value.to(TORCH[dtype]).to(torch.int64)
+
+
+def _by_class(
+    value: torch.Tensor,
+    error: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    dtype: DType,
+    exact: Estimate,
+) -> Estimate:
+    """Turn what surely overflows into inf; what may or may not is undecided."""
+    finite = exact.value.isfinite()
+    both = low.isinf() & (low == high)
+    result = torch.where(finite & both, low, value)
+    maybe = finite & ~both & (low.isinf() | high.isinf())
+    return Estimate(dtype, result, _finite_only(error, result), exact.undecided | maybe)
+
+
+def _ends(arg: Estimate) -> tuple[torch.Tensor, ...]:
+    return (arg.low(), arg.high()) if bool((arg.error > 0).any()) else (arg.value,)
+
+
+def _class(value: torch.Tensor) -> torch.Tensor:
+    return torch.where(value.isnan(), 2, torch.where(value.isinf(), value.sign(), 0))
+
+
+def _finite_only(error: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return torch.where(value.isfinite(), error, ZERO)

@@ -1,0 +1,116 @@
+"""A Fusion evaluated by torch on the CPU: values in f64, integers and bool exact, errors beside.
+
+It follows the numeric contract in the docstring of `fuser.fusion.ops`; `rows` has one row per
+operation.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from fuser.dtype import DType
+from fuser.fusion.definition import Constant, Fusion, Scalar, Symbol, TensorView
+from fuser.fusion.ops import operand_dtypes
+from oracles.reference.estimate import Estimate, convert, rounded
+from oracles.reference.expected import TORCH, Expected
+from oracles.reference.mma import Partials, multiply_sum
+from oracles.reference.rows import ROWS
+
+Inputs = Sequence[torch.Tensor | bool | int | float]
+
+
+def evaluate(fusion: Fusion, inputs: Inputs, partials: Partials | None = None) -> list[Expected]:
+    """Evaluate a fusion on given inputs.
+
+    Parameters
+    ----------
+    fusion : Fusion
+        As made by `FusionDefinition.fusion`.
+    inputs : sequence of torch.Tensor or number
+        One per `fusion.inputs`: CPU tensors of exactly the declared dtype and shape, any strides,
+        and Python numbers for scalars.
+    partials : Partials, optional
+        How sums of products go from CTA to CTA, where that rounds them.
+
+    Returns
+    -------
+    list of Expected
+        One per `fusion.outputs`.
+
+    Raises
+    ------
+    ValueError
+        If the inputs do not fit the fusion; a judge that gets here was called wrongly.
+    """
+    sizes = bind(fusion, inputs)
+    known: dict[TensorView | Scalar, Estimate] = {}
+    for arg, given in zip(fusion.inputs, inputs, strict=True):
+        known[arg] = _given(given, arg.dtype)
+    for tv in _needed(fusion):
+        if tv.op == "input":
+            continue
+        args = tuple(
+            convert(_constant(arg) if isinstance(arg, Constant) else known[arg], dtype)
+            for arg, dtype in zip(tv.args, operand_dtypes(tv), strict=True)
+        )
+        shape = shape_of(tv, sizes)
+        if tv.op == "mma":
+            known[tv] = multiply_sum(tv, args, shape, partials)
+        else:
+            known[tv] = ROWS[tv.op](tv, args, shape)
+    return [_stored(known[tv], tv.dtype, shape_of(tv, sizes)) for tv in fusion.outputs]
+
+
+def bind(fusion: Fusion, inputs: Inputs) -> dict[Symbol, int]:
+    """Return the number behind every symbol, and refuse inputs that do not fit the fusion."""
+    if len(inputs) != len(fusion.inputs):
+        raise ValueError(f"{len(inputs)} inputs given, the fusion has {len(fusion.inputs)}")
+    sizes: dict[Symbol, int] = {}
+    for arg, given in zip(fusion.inputs, inputs, strict=True):
+        if isinstance(arg, Scalar):
+            if isinstance(given, torch.Tensor):
+                raise ValueError(f"{arg} is a scalar; pass a Python number")
+            continue
+        if not isinstance(given, torch.Tensor) or given.dtype != TORCH[arg.dtype]:
+            raise ValueError(f"{arg} is a tensor of {arg.dtype}; pass one")
+        if given.dim() != arg.rank:
+            raise ValueError(f"{arg} has {arg.rank} axes, the tensor given has {given.dim()}")
+        for extent, size in zip(arg.shape, given.shape, strict=True):
+            wanted = sizes.setdefault(extent, size) if isinstance(extent, Symbol) else extent
+            if wanted != size:
+                raise ValueError(f"{arg} has extent {extent} = {wanted}, the tensor has {size}")
+    return sizes
+
+
+def shape_of(tv: TensorView, sizes: dict[Symbol, int]) -> tuple[int, ...]:
+    """Return the shape of a tensor as numbers."""
+    return tuple(sizes[n] if isinstance(n, Symbol) else n for n in tv.shape)
+
+
+def _given(given: torch.Tensor | bool | int | float, dtype: DType) -> Estimate:
+    if dtype.is_float:
+        value = torch.as_tensor(given, dtype=TORCH[dtype]).to(torch.float64)
+        return Estimate(DType.F64 if dtype is DType.F64 else DType.F32, value)
+    plain = torch.bool if dtype is DType.BOOL else torch.int64
+    return Estimate(dtype, torch.as_tensor(given).to(plain))
+
+
+def _constant(constant: Constant) -> Estimate:
+    return _given(constant.value, constant.dtype)
+
+
+def _stored(arg: Estimate, dtype: DType, shape: tuple[int, ...]) -> Expected:
+    if dtype in (DType.F16, DType.BF16):
+        arg = rounded(arg, dtype)
+    return Expected(
+        arg.value.expand(shape), arg.error.expand(shape), arg.undecided.expand(shape), dtype
+    )
+
+
+def _needed(fusion: Fusion) -> list[TensorView]:
+    """Return the tensors that an output depends on, in order of definition."""
+    live = set(fusion.outputs)
+    for tv in reversed(fusion.tensors):
+        if tv in live:
+            live.update(arg for arg in tv.args if isinstance(arg, TensorView))
+    return [tv for tv in fusion.tensors if tv in live]

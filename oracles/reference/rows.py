@@ -1,0 +1,378 @@
+"""What the reference computes for every operation: one row of ROWS each.
+
+The error arithmetic is in `estimate`; the ulp bounds of the float functions are ULPS below.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch.nn import functional
+
+from fuser.dtype import DType
+from fuser.fusion.definition import TensorView
+from oracles.reference import division
+from oracles.reference.estimate import (
+    EPS,
+    ZERO,
+    Estimate,
+    approximated,
+    contractible,
+    convert,
+    corners,
+    rounded,
+    steps,
+    unsure,
+    wrap,
+)
+from oracles.reference.mma import multiply_sum
+from oracles.reference.moves import MOVES
+from oracles.reference.sums import REDUCTIONS
+
+ULPS: dict[str, tuple[float, float]] = {
+    "exp": (3, 3),
+    "exp2": (3, 3),
+    "log": (2, 3),
+    "log2": (2, 3),
+    "rsqrt": (3, 3),
+    "sin": (3, 4),
+    "cos": (3, 4),
+    "tanh": (3, 4),
+    "erf": (3, 4),
+    "pow": (6, 6),
+    "sigmoid": (8, 8),
+    "silu": (10, 10),
+    "gelu": (16, 16),
+    "gelu_tanh": (16, 16),
+}
+"""Error of each function in units in the last place, when computed in f32 and in f64.
+
+One more than the CUDA C++ Programming Guide, mathematical functions, states; f64 also pays for
+our own evaluation.  add, sub, mul, div, sqrt and reciprocal are not here: they round correctly.
+The last four are compositions; see `_absolute` for what they may lose besides.
+"""
+
+
+# --- rows: (tensor, converted operands, its shape) -> estimate ------------------------------
+
+Args = tuple[Estimate, ...]
+Row = Callable[[TensorView, Args, tuple[int, ...]], Estimate]
+Function = Callable[..., torch.Tensor]
+
+
+def _exactly(function: Function, args: Args, dtype: DType | None = None) -> Estimate:
+    """Evaluate on integers or bool."""
+    dtype = dtype or args[0].dtype
+    value = function(*(arg.value for arg in args))
+    value = value.to(torch.bool) if dtype is DType.BOOL else wrap(value, dtype)
+    return Estimate(dtype, value, undecided=unsure(args))
+
+
+def _selects(function: Function, on_bool: Function | None = None) -> Row:
+    """Functions that return an operand or its negative: nothing to round."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        if args[0].dtype.is_float:
+            return corners(function, *args)
+        use = on_bool if on_bool and args[0].dtype is DType.BOOL else function
+        return _exactly(use, args)
+
+    return row
+
+
+def _rounds(function: Function, on_bool: Function | None = None) -> Row:
+    """Functions that are rounded correctly and monotone in each operand."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        dtype = args[0].dtype
+        if dtype.is_float:
+            return rounded(corners(function, *args), dtype)
+        return _exactly(on_bool if on_bool and dtype is DType.BOOL else function, args)
+
+    return row
+
+
+def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
+    """Tell where a divisor, the argument `index` of `tv`, may be 0 of either sign.
+
+    The sign of a computed zero is open (maximum(-0.0, 0.0) may be either), that of an input not.
+    """
+    source = tv.args[index]
+    computed = isinstance(source, TensorView) and source.op != "input"
+    zero = divisor.value.abs() <= divisor.error
+    return zero if computed else zero & (divisor.error > 0)
+
+
+def _divides(function: Function) -> Row:
+    """Correctly rounded, with a pole where the last operand is 0."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        return rounded(corners(function, *args), args[0].dtype).doubt(_pole(tv, args[-1]))
+
+    return row
+
+
+def _monotone(function: Function) -> Row:
+    """Float functions of one operand that only rise or only fall, with their ulps."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        (x,) = args
+        ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
+        result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
+        return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
+
+    return row
+
+
+def _smooth(function: Function, *, slope: float) -> Row:
+    """Float functions of one operand whose derivative is at most `slope` in magnitude."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        (x,) = args
+        value = function(x.value)
+        error = torch.where(value.isfinite(), x.error * slope, ZERO)
+        if tv.op in ("sin", "cos"):
+            error = error.clamp(max=2.0)
+        exact = Estimate(x.dtype, value, error, x.undecided)
+        ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
+        return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
+
+    return row
+
+
+def _ulps(op: str, dtype: DType) -> float:
+    return ULPS[op][0 if dtype is DType.F32 else 1]
+
+
+def _absolute(op: str, x: Estimate) -> torch.Tensor:
+    """Return what a composition may lose besides its ulps.
+
+    exp(-x) overflows before sigmoid and silu vanish, so they may vanish early, at the least
+    normal number; the two gelus cancel, and lose a little of abs(x).
+    """
+    size = torch.where(x.value.isfinite(), x.value.abs() + x.error, ZERO)
+    least = 2.0**-126 if x.dtype is DType.F32 else 2.0**-1022
+    match op:
+        case "sigmoid":
+            return torch.full_like(size, least)
+        case "silu":
+            return size * least
+        case "gelu" | "gelu_tanh":
+            return size * (3e-6 if x.dtype is DType.F32 else 64 * EPS[DType.F64])
+        case _:
+            return ZERO
+
+
+def _stepwise(function: Function) -> Row:
+    """Floor and its like: exact, with jumps."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        return steps(function, args[0]) if args[0].dtype.is_float else _exactly(function, args)
+
+    return row
+
+
+def _compares(function: Function) -> Row:
+    """Comparisons: undecided where the operands come too close."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        a, b = args
+        result = _exactly(function, args, DType.BOOL)
+        if not a.dtype.is_float:
+            return result
+        meet = (a.low() <= b.high()) & (b.low() <= a.high())
+        return result.doubt(meet & ((a.error > 0) | (b.error > 0)))
+
+    return row
+
+
+def _asks(function: Function) -> Row:
+    """Questions about each operand alone; `logical_*` first make bool of it."""
+
+    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+        if tv.op.startswith("logical"):
+            args = tuple(convert(arg, DType.BOOL) for arg in args)
+        return _exactly(function, args, DType.BOOL)
+
+    return row
+
+
+def times(a: Estimate, b: Estimate) -> Estimate:
+    """Multiply; the product may stay unrounded until the add that uses it."""
+    if a.dtype is DType.BOOL:
+        return _exactly(torch.logical_and, (a, b))
+    if not a.dtype.is_float:
+        return _exactly(torch.mul, (a, b))
+    product = contractible(corners(torch.mul, a, b), a.dtype)
+    if a.dtype is DType.F64:
+        return product.doubt(product.value.isinf() & a.value.isfinite() & b.value.isfinite())
+    return product
+
+
+def plus(a: Estimate, b: Estimate) -> Estimate:
+    """Add."""
+    if not a.dtype.is_float:
+        return _exactly(torch.add, (a, b))
+    return rounded(corners(torch.add, a, b), a.dtype)
+
+
+def minus(a: Estimate, b: Estimate) -> Estimate:
+    """Subtract."""
+    return rounded(corners(torch.sub, a, b), a.dtype)
+
+
+def _pow(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    a, b = args
+    if not a.dtype.is_float:
+        return _exactly(torch.pow, args)
+    exact = corners(torch.pow, a, b)
+    risky = ((a.error > 0) | (b.error > 0)) & (a.low() <= 0)
+    whole = (b.error == 0) & (b.value == b.value.floor())
+    straddles = risky & (a.high() >= 0)
+    valley = (torch.zeros_like(a.value).pow(b.value) - exact.value).abs()
+    error = torch.where(straddles & (b.value >= 0), valley.nan_to_num(0.0, 0.0, 0.0), ZERO)
+    fine = whole & ((b.value >= 0) | ~straddles)
+    exact = replace(exact, error=torch.maximum(exact.error, error)).doubt(
+        risky & ~fine | _pole(tv, a, 0) & (b.value < 0)
+    )
+    return approximated(exact, a.dtype, ulps=_ulps("pow", a.dtype))
+
+
+def _floor_div(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    a, b = args
+    if not a.dtype.is_float:
+        return _exactly(division.int_floor_divide, args).doubt(b.value == 0)
+    exact = corners(division.floor_divide, a, b)
+    # The remainder repairs the quotient to an integer; a quotient this large needs no integer.
+    large = (exact.value.abs() >= 0.25 / EPS[a.dtype]) & exact.value.isfinite()
+    torn = (exact.error > 0) & ~large
+    slack = torch.where(large, exact.error + 3 * EPS[a.dtype] * exact.value.abs() + 1, ZERO)
+    return rounded(replace(exact, error=slack), a.dtype).doubt(torn | _pole(tv, b))
+
+
+def _remainder(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    a, b = args
+    if not a.dtype.is_float:
+        return _exactly(division.int_remainder, args).doubt(b.value == 0)
+    turns = corners(division.floor_divide, a, b)
+    torn = (turns.error > 0) | turns.undecided | ((b.error > 0) & (b.value.abs() <= b.error))
+    value = division.remainder(a.value, b.value)
+    error = a.error + (turns.value.abs() * b.error).nan_to_num(0.0, 0.0, 0.0)
+    error = torch.where(value.isfinite(), error, ZERO)
+    return rounded(Estimate(a.dtype, value, error, unsure(args)), a.dtype).doubt(torn)
+
+
+def pick(condition: Estimate, a: Estimate, b: Estimate) -> Estimate:
+    """Choose by condition; where that is undecided, the branches must all but agree."""
+    value = torch.where(condition.value, a.value, b.value)
+    error = torch.where(condition.value, a.error, b.error)
+    undecided = torch.where(condition.value, a.undecided, b.undecided)
+    if a.dtype.is_float:
+        gap = torch.where(a.value == b.value, 0.0, (a.value - b.value).abs())
+        reach = gap + torch.maximum(a.error, b.error)
+        near = gap <= 8 * (a.error + b.error)
+        error = torch.where(condition.undecided & near, reach, error)
+    else:
+        near = a.value == b.value
+    open_ = condition.undecided & (~near | a.undecided | b.undecided)
+    undecided = (undecided & ~condition.undecided) | open_
+    return Estimate(a.dtype, value, error, undecided)
+
+
+def _clamp(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    def clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        return torch.minimum(torch.maximum(x, low), high)
+
+    return corners(clamp, *args) if args[0].dtype.is_float else _exactly(clamp, args)
+
+
+def _lerp(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    a, b, weight = args
+    dtype = weight.dtype
+    half = Estimate(dtype, torch.tensor(0.5, dtype=torch.float64))
+    one = Estimate(dtype, torch.tensor(1.0, dtype=torch.float64))
+    size = corners(torch.abs, weight)
+    near = _compares(torch.lt)(tv, (size, half), shape)
+    gap = minus(b, a)
+    return pick(near, plus(a, times(weight, gap)), minus(b, times(gap, minus(one, weight))))
+
+
+def _addcmul(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    x, a, b, value = args
+    return plus(x, times(value, times(a, b)))
+
+
+def _cast(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    (x,) = args
+    if tv.dtype in (DType.F16, DType.BF16) and x.dtype is DType.F32:
+        return replace(rounded(x, tv.dtype), dtype=DType.F32)
+    return convert(x, tv.dtype)
+
+
+def _iota(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    start, step = args
+    index = Estimate(DType.I64, torch.arange(shape[0], dtype=torch.int64))
+    return plus(start, times(convert(index, start.dtype), step))
+
+
+ROWS: dict[str, Row] = {
+    "abs": _selects(torch.abs),
+    "neg": _selects(torch.neg),
+    "relu": _selects(torch.relu),
+    "set": _selects(torch.clone),
+    "sign": _stepwise(torch.sign),
+    "floor": _stepwise(torch.floor),
+    "ceil": _stepwise(torch.ceil),
+    "round": _stepwise(torch.round),
+    "trunc": _stepwise(torch.trunc),
+    "exp": _monotone(torch.exp),
+    "exp2": _monotone(torch.exp2),
+    "log": _monotone(torch.log),
+    "log2": _monotone(torch.log2),
+    "rsqrt": _monotone(torch.rsqrt),
+    "tanh": _monotone(torch.tanh),
+    "erf": _monotone(torch.erf),
+    "sigmoid": _monotone(torch.sigmoid),
+    "sqrt": _rounds(division.square_root),
+    "reciprocal": _divides(torch.reciprocal),
+    "sin": _smooth(torch.sin, slope=1.0),
+    "cos": _smooth(torch.cos, slope=1.0),
+    "silu": _smooth(functional.silu, slope=1.1),
+    "gelu": _smooth(functional.gelu, slope=1.13),
+    "gelu_tanh": _smooth(lambda x: functional.gelu(x, approximate="tanh"), slope=1.13),
+    "isnan": _asks(torch.isnan),
+    "isfinite": _asks(torch.isfinite),
+    "logical_not": _asks(torch.logical_not),
+    "bitwise_not": _selects(torch.bitwise_not),
+    "cast": _cast,
+    "add": _rounds(torch.add, torch.logical_or),
+    "sub": _rounds(torch.sub),
+    "mul": lambda tv, args, shape: times(*args),
+    "div": _divides(torch.div),
+    "floor_div": _floor_div,
+    "remainder": _remainder,
+    "pow": _pow,
+    "maximum": _selects(torch.maximum, torch.logical_or),
+    "minimum": _selects(torch.minimum, torch.logical_and),
+    "eq": _compares(torch.eq),
+    "ne": _compares(torch.ne),
+    "lt": _compares(torch.lt),
+    "le": _compares(torch.le),
+    "gt": _compares(torch.gt),
+    "ge": _compares(torch.ge),
+    "logical_and": _asks(torch.logical_and),
+    "logical_or": _asks(torch.logical_or),
+    "logical_xor": _asks(torch.logical_xor),
+    "bitwise_and": _selects(torch.bitwise_and),
+    "bitwise_or": _selects(torch.bitwise_or),
+    "bitwise_xor": _selects(torch.bitwise_xor),
+    "where": lambda tv, args, shape: pick(*args),
+    "clamp": _clamp,
+    "lerp": _lerp,
+    "addcmul": _addcmul,
+    "mma": multiply_sum,
+    **REDUCTIONS,
+    **MOVES,
+    "iota": _iota,
+}
+"""What every operation of `fuser.fusion.ops.OPS` does."""

@@ -1,0 +1,1 @@
+"""One kernel, one launch, one adversarial schedule at a time, with vector clocks."""

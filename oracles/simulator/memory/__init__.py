@@ -1,0 +1,1 @@
+"""What moves data in a simulated run, and the shadow that notices conflicts."""

@@ -1,0 +1,226 @@
+"""Where tensors and tiles lie at one launch, and what an access of them needs.
+
+An ordinary access stays inside its tensor, and its width divides its address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from fuser.kernel import ir as kir
+from oracles.simulator.agent import Violation
+from oracles.simulator.expr import Env, compile_expr
+from oracles.simulator.memory.global_memory import GlobalShadow
+from oracles.simulator.memory.ops import Array
+from oracles.simulator.memory.tile import Atoms, narrowed, row_major, tile
+from oracles.simulator.sync.clock import Index
+from oracles.simulator.unroll import Event
+
+TMA_GLOBAL, TMA_SHARED = 16, 128
+"""Bytes that divide every global stride, and every shared address, of a tensor copy.
+
+Source: PTX ISA, cp.async.bulk.tensor, alignment of `dstMem`; CUDA driver API,
+cuTensorMapEncodeTiled, globalStrides.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A global tensor at one launch.
+
+    Parameters
+    ----------
+    extents, strides : tuple of int
+        As the kernel states them, evaluated.
+    steps : tuple of int
+        Elements between neighbours in the simulator's dense array.
+    """
+
+    tensor: kir.Tensor
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements of the dense array."""
+        return prod(self.extents)
+
+
+def view(tensor: kir.Tensor, env: Env) -> View:
+    """Evaluate a tensor's extents and strides."""
+    extents = tuple(compile_expr(e)(env) for e in tensor.extents)
+    strides = tuple(compile_expr(e)(env) for e in tensor.strides)
+    return View(tensor, extents, strides, row_major(extents))
+
+
+def broken_precondition(view: View, *, copied: bool) -> str:
+    """Say in which way a launch breaks what a tensor needs of it; empty if in none.
+
+    Parameters
+    ----------
+    copied : bool
+        Whether a copy engine moves it: then the host encodes a tensor map, which asks more.
+    """
+    tensor, unit = view.tensor, view.tensor.aligned
+    where = f"{tensor.name} has extents {view.extents} and strides {view.strides}"
+    if any(n < 0 for n in view.extents):
+        return f"{where}; extents count from 0"
+    bent = [s for e, s in zip(tensor.strides, view.strides, strict=True) if e != 1 and s % unit]
+    if bent or (view.extents and tensor.extents[-1] != 1 and view.extents[-1] % unit):
+        return f"{where}; it is declared aligned={unit}"
+    rows = zip(view.extents[:-1], view.strides[:-1], strict=True)
+    if copied and any(n > 1 and s * tensor.dtype.nbytes % TMA_GLOBAL for n, s in rows):
+        return f"{where}; a tensor map needs strides of multiples of {TMA_GLOBAL} bytes"
+    return ""
+
+
+def covered(event: Event, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many positions along each axis lie below the limit."""
+    return tuple(
+        max(0, min(n, last - first))
+        for first, n, last in zip(event.origin, shape, event.limit, strict=True)
+    )
+
+
+def settle_box(view: View, event: Event, box: kir.Box, width: int) -> tuple[int, ...]:
+    """Check an ordinary access once for all threads, and return what of it is below the limit."""
+    if event.below is None:
+        below = covered(event, box.shape)
+        if all(below):
+            _check_box(view, event, box, below, width)
+        event.base = sum(o * s for o, s in zip(event.origin, view.steps, strict=True))
+        event.below = below
+    return event.below
+
+
+def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], width: int) -> None:
+    """Refuse an access that leaves its tensor or whose vectors are not aligned."""
+    name = view.tensor.name
+    for axis, (first, n, extent) in enumerate(zip(event.origin, valid, view.extents, strict=True)):
+        if first < 0 or first + n > extent:
+            raise Violation(
+                "bounds",
+                f"axis {axis} of {name} has extent {extent}; the access covers "
+                f"{first}..{first + n - 1}",
+            )
+    if width == 1 or not box.shape or box.shape[-1] == 1:
+        return
+    if view.tensor.strides[-1] != 1:
+        raise Violation("bounds", f"{width} neighbours of {name} are not neighbours in memory")
+    if view.tensor.aligned % width:
+        raise Violation("bounds", f"width {width} does not divide aligned={view.tensor.aligned}")
+    start = sum(o * s for o, s in zip(event.origin, view.strides, strict=True))
+    rows = [s for s, n in zip(view.strides[:-1], box.shape[:-1], strict=True) if n > 1]
+    if start % width or any(s % width for s in rows) or valid[-1] % width:
+        raise Violation(
+            "bounds",
+            f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
+            f"end after {valid[-1]}",
+        )
+
+
+def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
+    """Refuse a slot that does not exist or whose address `nbytes` does not divide."""
+    buffer = slot.buffer
+    if not 0 <= index < buffer.slots:
+        raise Violation("bounds", f"{buffer.name} has {buffer.slots} slots, none of number {index}")
+    start = buffer.start(index)
+    if start % nbytes:
+        raise Violation(
+            "bounds", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
+        )
+
+
+def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
+    """Refuse a tensor copy whose shared or global addresses are not aligned."""
+    check_slot(slot, event.index, TMA_SHARED)
+    if event.limit != view.extents:
+        raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
+    if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:
+        raise Violation("bounds", f"neighbours of {view.tensor.name} are not neighbours in memory")
+
+
+def check_chunks(view: View, event: Event, box: kir.Box) -> None:
+    """Refuse a tensor store over the end of a row that ends inside a chunk of 16 bytes."""
+    nbytes = view.extents[-1] * view.tensor.dtype.nbytes
+    first = event.origin[-1]
+    if first < view.extents[-1] < first + box.shape[-1] and nbytes % TMA_GLOBAL:
+        raise Violation(
+            "bounds",
+            f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks of "
+            f"{TMA_GLOBAL}",
+        )
+
+
+class Geometry:
+    """What stays the same over all schedules of one launch: views, tiles, atoms."""
+
+    def __init__(self, kernel: kir.Kernel, views: Mapping[str, View]) -> None:
+        self.kernel = kernel
+        self.views = views
+        self.atoms = Atoms(kernel)
+        self.copied = {
+            ref.tensor.name
+            for stmt in kernel.walk()
+            if isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce)
+            for ref in (stmt.dst, stmt.src)
+            if isinstance(ref, kir.Box)
+        }
+        writers = kir.Store | kir.TmaStore | kir.TmaReduce | kir.AtomicAdd
+        self.written = {
+            stmt.dst.tensor.name
+            for stmt in kernel.walk()
+            if isinstance(stmt, writers) and isinstance(stmt.dst, kir.Box)
+        }
+        self.read = {
+            stmt.src.tensor.name
+            for stmt in kernel.walk()
+            if isinstance(stmt, kir.Load | kir.TmaLoad | kir.CpAsync)
+            and isinstance(stmt.src, kir.Box)
+        }
+        self._flat: dict[tuple[int, int, int, int], Index] = {}
+
+    def in_box(self, box: kir.Box, layout: kir.Layout, lo: int, hi: int) -> Index:
+        """Flat positions, from the box's origin, of the elements those threads hold.
+
+        Box and layout are objects of the kernel, which lives as long as this does.
+        """
+        key = (id(box), id(layout), lo, hi)
+        if key not in self._flat:
+            steps = self.views[box.tensor.name].steps
+            self._flat[key] = narrowed(tile(layout, (lo, hi)), box.shape, steps)
+        return self._flat[key]
+
+    def in_slot(self, slot: kir.Slot, layout: kir.Layout, lo: int, hi: int) -> Index:
+        """Flat positions within a slot of the elements those threads hold; objects as above."""
+        key = (id(slot), id(layout), lo, hi)
+        if key not in self._flat:
+            shape = slot.buffer.shape
+            self._flat[key] = narrowed(tile(layout, (lo, hi)), shape, row_major(shape))
+        return self._flat[key]
+
+
+class Tensors:
+    """Global memory of one launch: arrays, and who touched what in any CTA."""
+
+    def __init__(self, geometry: Geometry, arrays: Mapping[str, Array]) -> None:
+        self.geometry = geometry
+        self.flat = {name: array.reshape(-1) for name, array in arrays.items()}
+        self.shaped = arrays
+        kernel = geometry.kernel
+        self.shadows = {
+            name: GlobalShadow(
+                np.zeros(geometry.views[name].size, np.bool_),
+                name in geometry.read,
+                name in kernel.workspaces,
+                kernel.determinism == "bitwise" and geometry.views[name].tensor.dtype.is_float,
+                [],
+                [],
+            )
+            for name in {*geometry.written, *kernel.outputs, *kernel.workspaces}
+        }

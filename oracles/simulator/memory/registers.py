@@ -1,0 +1,136 @@
+"""Registers of threads: what they hold of a tile, and what ordinary statements compute in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from fuser.dtype import DType
+from fuser.kernel import ir as kir
+from oracles.simulator.agent import Agent, Violation
+from oracles.simulator.memory import ops
+from oracles.simulator.memory.ops import Array
+from oracles.simulator.memory.tile import columns_of, registers_of, tile
+from oracles.simulator.unroll import Event
+
+
+def span(agent: Agent, event: Event) -> tuple[int, int]:
+    """Return the threads of an agent, counted in the role of a statement."""
+    first = kir.WARP * event.team.first
+    return agent.lo - first, agent.hi - first
+
+
+def register(agent: Agent, fragment: kir.Fragment) -> Array:
+    """Return a thread's part of a fragment."""
+    if fragment.name not in agent.registers:
+        raise Violation("RAW", f"register {fragment.name} was never written")
+    return agent.registers[fragment.name]
+
+
+def nothing(dtype: DType) -> Array:
+    """Return the registers of a thread that holds no element."""
+    return np.empty(0, ops.REGISTER[dtype])
+
+
+def number(value: float, dtype: DType) -> Array:
+    """Return a number in register form."""
+    return np.asarray(value).astype(ops.REGISTER[dtype])
+
+
+def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str, Array]) -> None:
+    """Apply an op to this thread's part."""
+    dst = stmt.dst
+    args: list[Array] = []
+    for arg in stmt.args:
+        match arg:
+            case kir.Fragment():
+                if arg.layout != dst.layout:
+                    raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
+                args.append(register(agent, arg))
+            case kir.Scalar(name):
+                args.append(scalars[name])
+            case kir.Literal(value, dtype):
+                args.append(number(value, dtype))
+    if any(arg.ndim and not arg.size for arg in args):
+        agent.registers[dst.name] = nothing(dst.dtype)
+        return
+    result = ops.evaluate(stmt.op, dst.dtype, args)
+    if result.ndim == 0:
+        held = tile(dst.layout, span(agent, event)).elements.size
+        result = np.full(held, result, result.dtype)
+    agent.registers[dst.name] = result
+
+
+def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
+    """Take this thread's part of some columns, or all its registers under other positions."""
+    whole, part = stmt.src.layout, stmt.dst.layout
+    if {whole.deal, part.deal} == {kir.Deal.STRIPS, kir.Deal.ROUND}:
+        _relabel(agent, event, stmt)
+        return
+    held = register(agent, stmt.src)
+    at = columns_of(whole, part, stmt.column, span(agent, event))
+    inside = 0 <= stmt.column <= whole.shape[-1] - part.shape[-1]
+    if not inside or whole.shape[:-1] != part.shape[:-1] or (at < 0).any():
+        says = f"{stmt.dst.name} is not made of columns of {stmt.src.name} in the same threads"
+        raise Violation("bounds", says)
+    if held.size != tile(whole, span(agent, event)).elements.size:
+        says = f"register {stmt.src.name} was never written in this layout"
+        raise Violation("RAW", says)
+    agent.registers[stmt.dst.name] = held[at]
+
+
+def _relabel(agent: Agent, event: Event, stmt: kir.Slice) -> None:
+    """Hand registers on in their order, thread by thread: row-major order is another."""
+    threads = span(agent, event)
+    held, at = register(agent, stmt.src), registers_of(stmt.src.layout, threads)
+    to = registers_of(stmt.dst.layout, threads)
+    if held.size != at.size:
+        says = f"register {stmt.src.name} was never written in this layout"
+        raise Violation("RAW", says)
+    mine, theirs = np.argsort(to), np.argsort(at)
+    whole = stmt.src.layout.shape == stmt.dst.layout.shape and stmt.column == 0
+    if not whole or to.size != at.size or (to[mine] != at[theirs]).any():
+        says = f"{stmt.dst.name} has not the registers of {stmt.src.name}"
+        raise Violation("bounds", says)
+    out = np.empty_like(held)
+    out[mine] = held[theirs]
+    agent.registers[stmt.dst.name] = out
+
+
+def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
+    """Put elements of a warp's registers together, along rows or down columns."""
+    dst, src = stmt.dst.layout, stmt.src.layout
+    along = dst.folded > 1
+    holds = np.zeros(prod(src.shape), np.bool_)
+    values = np.zeros(prod(src.shape), ops.REGISTER[stmt.src.dtype])
+    for agent in pair:
+        held = tile(src, span(agent, event)).elements
+        mine = register(agent, stmt.src)
+        if mine.size != held.size:
+            says = f"register {stmt.src.name} was never written in this layout"
+            raise Violation("RAW", says)
+        values[held], holds[held] = mine, True
+    last = src.shape[-1]
+    for agent in pair:
+        wanted = tile(dst, span(agent, event)).elements
+        if along:
+            first = wanted // dst.shape[-1] * last + wanted % dst.shape[-1] * dst.folded
+            parts = first[:, None] + np.arange(dst.folded)
+        else:
+            parts = wanted[:, None] + np.arange(prod(src.shape) // last) * last
+        if not holds[parts].all():
+            says = f"elements of {stmt.src.name} that are put together lie in several warps"
+            raise Violation("bounds", says)
+        out = values[parts[:, 0]]
+        for n in range(1, parts.shape[1]):
+            out = ops.evaluate(stmt.op, stmt.dst.dtype, [out, values[parts[:, n]]])
+        agent.registers[stmt.dst.name] = out
+
+
+def coordinate(agent: Agent, event: Event, stmt: kir.Coordinate) -> None:
+    """Fill a fragment with positions along an axis."""
+    part = tile(stmt.dst.layout, span(agent, event))
+    positions = part.coordinates[stmt.axis] + event.origin[0]
+    agent.registers[stmt.dst.name] = positions.astype(ops.REGISTER[stmt.dst.dtype])

@@ -1,0 +1,284 @@
+"""The shadow of shared memory: who touched which atom when, and in which lane.
+
+It knows nothing of statements or schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.simulator.sync.clock import (
+    ORDER,
+    SHARED_OWN,
+    SHARED_SEEN,
+    SPOKEN,
+    Clock,
+    Index,
+    Parts,
+    Trouble,
+)
+
+Writers = tuple[Index, NDArray[np.int32]]
+"""Per atom a component that wrote it, and its time."""
+
+
+@dataclass(slots=True)
+class SharedShadow:
+    """Last write and last reads of every atom of shared memory.
+
+    An atom is a set of bytes that every access touches wholly or not at all.
+
+    Parameters
+    ----------
+    parts : Parts
+        What the components are.
+    write_by, write_at : array of int, one per atom
+        Component and time of the last write; time 0 is "never written".
+    also_by, also_at : array of int, one per atom
+        The same of another component that may have made that write as well; `paired` tells
+        whether there has been any.
+    reads : array of int, atoms x components
+        Time of each component's last read; grows with the clocks.
+    strict : bool
+        Whether disputed omissions are errors.
+    """
+
+    parts: Parts
+    write_by: Index
+    write_at: NDArray[np.int32]
+    also_by: Index
+    also_at: NDArray[np.int32]
+    reads: NDArray[np.int32]
+    strict: bool
+    paired: bool = False
+
+    def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
+        """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
+        writers = self._writers(atoms)
+        when = writers[0][1]
+        if not when.all():
+            where = int(atoms[int(when.argmin())])
+            return Trouble("RAW", "no write of these bytes came before", where=where)
+        for who, when in writers:
+            late = clock[ORDER][who] < when
+            if late.any():
+                says = "the write is not ordered before the read"
+                return self._meets("RAW", says, late, atoms, by, clock, who, when)
+        if by >= self.reads.shape[1]:
+            more = clock.shape[1] - self.reads.shape[1]
+            self.reads = np.pad(self.reads, ((0, 0), (0, more)))
+        self.reads[atoms, by] = at
+        return None if self.parts.generic[by] else self._crossing(atoms, writers, clock)
+
+    def write(
+        self,
+        atoms: Index,
+        by: int,
+        at: int,
+        clock: Clock,
+        also: tuple[int, int] | None = None,
+    ) -> Trouble | None:
+        """Check a write of `atoms` by component `by` at its time `at`, and remember it.
+
+        Parameters
+        ----------
+        also : (int, int), optional
+            Another component that may make this write as well, and its time.
+        """
+        writers = self._writers(atoms)
+        for who, when in writers:
+            late = clock[ORDER][who] < when
+            if late.any():
+                says = "the earlier write is not ordered before this one"
+                return self._meets("WAW", says, late, atoms, by, clock, who, when)
+        reads = self.reads[atoms]
+        unread = reads > clock[ORDER, : reads.shape[1]]
+        found = self._unread(atoms, reads, unread, by, clock) if unread.any() else None
+        if found is None and not self.parts.generic[by]:
+            found = self._crossing(atoms, writers, clock) or self._refill(atoms, reads, clock)
+        self.write_by[atoms], self.write_at[atoms] = by, at
+        if also is not None:
+            self.paired = True
+        if self.paired:
+            self.also_by[atoms], self.also_at[atoms] = also or (0, 0)
+        return found
+
+    def by_lanes(
+        self, atoms: Index, lanes: Sequence[tuple[int, int, Clock]], *, writes: bool
+    ) -> Trouble | None:
+        """Check an access of which nobody knows by which of two components, and remember it.
+
+        Parameters
+        ----------
+        lanes : sequence of (by, at, Clock)
+            Either component, its time and what it knows.
+        """
+        if not writes:
+            found = [self.read(atoms, by, at, clock) for by, at, clock in lanes]
+            return found[0] or found[1]
+        (by, at, clock), (other, then, its_clock) = lanes
+        return self.write(atoms, by, at, np.minimum(clock, its_clock), (other, then))
+
+    def _writers(self, atoms: Index) -> list[Writers]:
+        first = self.write_by[atoms], self.write_at[atoms]
+        return [first, (self.also_by[atoms], self.also_at[atoms])] if self.paired else [first]
+
+    def _unread(
+        self,
+        atoms: Index,
+        reads: NDArray[np.int32],
+        unread: NDArray[np.bool_],
+        by: int,
+        clock: Clock,
+    ) -> Trouble:
+        for row, other in np.argwhere(unread).tolist():
+            if clock[SPOKEN, other] < reads[row, other]:
+                says = "the earlier read is not ordered before this write"
+                kind = self.parts.kind("WAR", other, by, int(reads[row, other]), clock)
+                return Trouble(kind, says, other, where=int(atoms[row]))
+        self.reads[atoms] = np.where(unread, 0, reads)
+        row, other = np.argwhere(unread).tolist()[0]
+        says = "one warp of the warpgroup says that its wgmma is over, for all four of them"
+        return Trouble("WAR", says, other, where=int(atoms[row]), severity="warning")
+
+    def _crossing(self, atoms: Index, writers: list[Writers], clock: Clock) -> Trouble | None:
+        """Look for generic writes that reach an access of the async proxy without a fence."""
+        found = None
+        for who, when in writers:
+            generic = self.parts.generic[who] & (when > 0)
+            if not generic.any():
+                continue
+            bare = generic & (clock[SHARED_SEEN][who] < when)
+            if bare.any():
+                says = "ordered, but no fence_async_proxy stands between the generic write and this"
+                return self._first("proxy", says, bare, atoms, who)
+            late = generic & (clock[SHARED_OWN][who] < when) & ~self.parts.published[who]
+            if late.any():
+                says = "fenced by an observer after the wait, not by the writing thread before it"
+                severity = "error" if self.strict else "warning"
+                found = found or self._first("proxy", says, late, atoms, who, severity)
+        return found
+
+    def _refill(self, atoms: Index, reads: NDArray[np.int32], clock: Clock) -> Trouble | None:
+        n = reads.shape[1]
+        bare = (reads > clock[SHARED_SEEN, :n]) & self.parts.generic[:n]
+        if not bare.any():
+            return None
+        row, other = (int(i) for i in np.argwhere(bare)[0])
+        says = "generic read ordered before this asynchronous write, but without a proxy fence"
+        severity = "error" if self.strict else "warning"
+        return Trouble("proxy", says, other, where=int(atoms[row]), severity=severity)
+
+    def _meets(
+        self,
+        kind: str,
+        says: str,
+        bad: NDArray[np.bool_],
+        atoms: Index,
+        by: int,
+        clock: Clock,
+        who: Index,
+        when: NDArray[np.int32],
+    ) -> Trouble:
+        first = int(bad.argmax())
+        where, other, at = int(atoms[first]), int(who[first]), int(when[first])
+        return Trouble(self.parts.kind(kind, other, by, at, clock), says, other, True, where)
+
+    def _first(
+        self,
+        kind: str,
+        says: str,
+        bad: NDArray[np.bool_],
+        atoms: Index,
+        who: Index,
+        severity: str = "error",
+    ) -> Trouble:
+        first = int(bad.argmax())
+        return Trouble(kind, says, int(who[first]), True, int(atoms[first]), severity)
+
+
+def shared_shadow(atoms: int, parts: Parts, *, strict: bool) -> SharedShadow:
+    """Return the shadow of memory that nobody has touched."""
+    return SharedShadow(
+        parts,
+        np.zeros(atoms, np.intp),
+        np.zeros(atoms, np.int32),
+        np.zeros(atoms, np.intp),
+        np.zeros(atoms, np.int32),
+        np.zeros((atoms, parts.generic.size), np.int32),
+        strict,
+    )
+
+
+@dataclass(slots=True)
+class LaneShadow:
+    """Under which deal of elements to lanes one component last touched each atom.
+
+    One clock stands for 31 lanes, so order *between* these lanes is kept apart: two accesses
+    under different deals meet in different lanes, and need a barrier that joins the lanes.
+
+    Parameters
+    ----------
+    write_how, read_how : array of int, one per atom
+        Number of the deal, -1 for none.
+    write_at, read_at : array of int, one per atom
+        Time of the component at that access.
+    """
+
+    write_how: Index
+    write_at: NDArray[np.int32]
+    read_how: Index
+    read_at: NDArray[np.int32]
+
+    def touch(
+        self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
+    ) -> list[tuple[str, int, int]]:
+        """Remember an access; return the earlier ones under other deals, not yet joined.
+
+        Parameters
+        ----------
+        joined : int
+            Accesses up to this time are ordered before this one in every lane.
+        alike : bool
+            Whether two accesses under this deal are by the same lanes.
+
+        Returns
+        -------
+        list of (kind, deal, atom)
+            One per earlier deal; deals that agree on who holds the bytes are for the caller to
+            sort out.
+        """
+        same = how if alike else -1
+        out = self._apart(self.write_how, self.write_at, atoms, same, joined, _KINDS[writes])
+        if writes:
+            out += self._apart(self.read_how, self.read_at, atoms, same, joined, "WAR")
+            self.write_how[atoms], self.write_at[atoms] = how, at
+        else:
+            self.read_how[atoms], self.read_at[atoms] = how, at
+        return out
+
+    def _apart(
+        self,
+        hows: Index,
+        times: NDArray[np.int32],
+        atoms: Index,
+        how: int,
+        joined: int,
+        kind: str,
+    ) -> list[tuple[str, int, int]]:
+        apart = (hows[atoms] != how) & (times[atoms] > joined)
+        met = {int(hows[atom]): int(atom) for atom in atoms[apart]}
+        return [(kind, other, atom) for other, atom in sorted(met.items())]
+
+
+_KINDS = {False: "RAW", True: "WAW"}
+
+
+def lane_shadow(atoms: int) -> LaneShadow:
+    """Return the shadow of memory that the lanes have not touched."""
+    never = np.full(atoms, -1, np.intp)
+    return LaneShadow(never, np.zeros(atoms, np.int32), never.copy(), np.zeros(atoms, np.int32))

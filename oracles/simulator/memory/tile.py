@@ -1,0 +1,363 @@
+"""Which elements and bytes a thread touches: layouts, boxes and atoms of shared memory.
+
+It knows nothing of time; everything here is fixed once kernel and launch are known.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import gcd, prod
+
+import numpy as np
+
+from fuser.kernel import ir as kir
+from oracles.simulator.sync.clock import Index
+
+BAND = 64
+"""Rows of a left operand that one warpgroup reads together."""
+STRIP = 16
+"""Rows of a tensor-core tile that one warp holds together."""
+Threads = tuple[int, int]
+"""Threads `lo <= t < hi`, counted within a role as layouts do."""
+
+
+@dataclass(eq=False, slots=True)
+class Tile:
+    """The elements of one tile statement that one thread range handles.
+
+    Parameters
+    ----------
+    elements : array of int
+        Row-major positions in the fragment's tile, in rising order.
+    coordinates : tuple of array
+        The same, along each axis of the tile.
+    """
+
+    elements: Index
+    coordinates: tuple[Index, ...]
+
+
+def lane_of(rows: Index, columns: Index, vector: int) -> Index:
+    """Lane that holds element (row, column) of a tensor-core tile, `vector` in 32 bits.
+
+    Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16".
+    """
+    return np.asarray((rows % 8) * 4 + columns // vector % 4)
+
+
+def holders(layout: kir.Layout, warp: int) -> Index:
+    """Return the thread, counted in its role, that holds each element of a tile.
+
+    Parameters
+    ----------
+    warp : int
+        Whose threads to name where every warp holds the whole tile.
+    """
+    every = np.arange(prod(layout.shape))
+    if layout.folded > 1:
+        rows, columns = every // layout.shape[-1], every % layout.shape[-1]
+        wide = holders(layout.wide, warp)
+        at = (rows * layout.shape[-1] + columns) * layout.folded
+        return np.asarray(wide[at])
+    match layout.deal:
+        case kir.Deal.ROUND:
+            return (every // layout.vector) % layout.threads
+        case kir.Deal.STRIPS:
+            rows, columns = every // layout.shape[-1], every % layout.shape[-1]
+            warps = layout.threads // kir.WARP
+            return kir.WARP * ((rows // STRIP) % warps) + lane_of(rows, columns, layout.vector)
+        case kir.Deal.EACH_WARP:
+            rows, columns = every // layout.shape[-1], every % layout.shape[-1]
+            held = kir.WARP * warp + lane_of(rows, columns, layout.vector)
+            return held if kir.WARP * (warp + 1) <= layout.threads else np.full_like(held, -1)
+
+
+@lru_cache(maxsize=4096)
+def tile(layout: kir.Layout, threads: Threads) -> Tile:
+    """Return the part of a layout that these threads hold; the arrays are shared, do not write."""
+    holder = holders(layout, threads[0] // kir.WARP)
+    elements = np.nonzero((holder >= threads[0]) & (holder < threads[1]))[0]
+    return Tile(elements, tuple(np.unravel_index(elements, layout.shape)))
+
+
+def narrowed(part: Tile, shape: tuple[int, ...], steps: tuple[int, ...]) -> Index:
+    """Flat positions in a memory of `steps` per axis; axes where `shape` is 1 do not count."""
+    flat = np.zeros(part.elements.size, np.intp)
+    for x, n, step in zip(part.coordinates, shape, steps, strict=True):
+        if n > 1:
+            flat += x * step
+    return flat
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the steps of a dense array of that shape."""
+    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def halves(warp: int) -> tuple[Threads, Threads]:
+    """Return the two thread ranges by which a warp is modelled."""
+    first, last = warp_of((kir.WARP * warp, 0))
+    return (first, first + 1), (first + 1, last)
+
+
+def left_operand(stmt: kir.Wgmma, slot: kir.Buffer) -> kir.Layout:
+    """Return how warpgroups share a left operand: dealt to each as if it were one thread.
+
+    Notes
+    -----
+    Of 64 rows (columns where it is transposed) after the other, each reads the next.
+    """
+    vector = BAND if stmt.a_transposed else BAND * slot.shape[-1]
+    groups = max(stmt.acc.layout.threads // kir.WARPGROUP, 1)
+    return kir.Layout(slot.shape, vector, groups)
+
+
+def warpgroup(threads: Threads) -> Threads:
+    """Return the warpgroup of these threads, counted in the role, as a range of one."""
+    group = threads[0] // kir.WARPGROUP
+    return group, group + 1
+
+
+def warp_of(threads: Threads) -> Threads:
+    """Return the threads of the warp of these threads."""
+    first = threads[0] // kir.WARP * kir.WARP
+    return first, first + kir.WARP
+
+
+@lru_cache(maxsize=4096)
+def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Threads) -> Index:
+    """Return where registers of `part` stand among those of `whole` that these threads hold.
+
+    Parameters
+    ----------
+    column : int
+        First column of the part; an element that another thread holds gets -1.
+    """
+    held, wanted = tile(whole, threads).elements, tile(part, threads).elements
+    width, inner = whole.shape[-1], part.shape[-1]
+    same = wanted // inner * width + wanted % inner + column
+    if not held.size:
+        return np.full(wanted.size, -1, np.intp)
+    at = np.minimum(np.searchsorted(held, same), held.size - 1)
+    return np.asarray(np.where(held[at] == same, at, -1), np.intp)
+
+
+@lru_cache(maxsize=4096)
+def registers_of(layout: kir.Layout, threads: Threads) -> Index:
+    """Return a number for the thread and register of each element that these threads hold.
+
+    Elements are in rising order, as in `tile`; numbers order threads, then registers of a thread.
+    Strips and rounds only.
+    """
+    at = tile(layout, threads).elements
+    rows, columns = at // layout.shape[-1], at % layout.shape[-1]
+    vector, inside = layout.vector, at % layout.vector
+    if layout.deal is kir.Deal.ROUND:
+        vectors = at // vector // layout.threads
+    else:
+        strip, block = rows // STRIP // (layout.threads // kir.WARP), rows % STRIP // 8
+        vectors = strip * (layout.shape[-1] // (2 * vector)) + columns // (4 * vector) * 2 + block
+        inside = columns % vector
+    holder = holders(layout, threads[0] // kir.WARP)[at]
+    return np.asarray(holder * layout.registers + vectors * vector + inside, np.intp)
+
+
+def _patterns(kernel: kir.Kernel) -> Iterator[tuple[kir.Buffer, kir.Layout, Threads]]:
+    """Every (buffer, layout, thread range) with which the kernel touches shared memory."""
+    seen = set()
+    for warps, stmt in _placed(kernel.body, kernel.threads // kir.WARP):
+        spans = [threads for warp in range(warps) for threads in halves(warp)]
+        match stmt:
+            case kir.Load(fragment, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer), fragment):
+                layout = fragment.layout
+            case kir.CpAsync(kir.Slot(buffer), _, layout):
+                pass
+            case kir.Wgmma(_, kir.Slot(buffer)):
+                layout = left_operand(stmt, buffer)
+                spans = [warpgroup((kir.WARP * warp, 0)) for warp in range(0, warps, 4)]
+            case _:
+                continue
+        for threads in spans:
+            if (buffer.name, layout, threads) not in seen:
+                seen.add((buffer.name, layout, threads))
+                yield buffer, layout, threads
+
+
+def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
+    """Every layout by which threads themselves touch shared memory."""
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.Load(fragment, kir.Slot()) | kir.Store(kir.Slot(), fragment):
+                yield fragment.layout
+            case kir.CpAsync(_, _, layout):
+                yield layout
+            case _:
+                pass
+
+
+def _by_matrix(stmt: kir.Stmt) -> bool:
+    return isinstance(stmt, kir.Load | kir.Store) and stmt.matrix
+
+
+def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.Stmt]]:
+    """Every statement, with how many warps its innermost role has."""
+    for stmt in body:
+        yield warps, stmt
+        inside = stmt.warps if isinstance(stmt, kir.Role) else warps
+        for inner in kir.bodies(stmt):
+            yield from _placed(inner, inside)
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """A slot, dealt out to the lanes of one warp by a layout.
+
+    With `any_lane` each element may be any lane's, which only the hardware knows.
+    """
+
+    buffer: kir.Buffer
+    slot: int
+    layout: kir.Layout
+    lo: int
+    hi: int
+    first_warp: int
+    any_lane: bool = False
+
+
+class Atoms:
+    """Shared memory cut into atoms: bytes that every access touches wholly or not at all.
+
+    Notes
+    -----
+    Every access pattern adds a random 64-bit number to the granules it touches; granules with
+    equal sums are touched by the same accesses and become one atom.  Two different sets of
+    patterns with one sum have probability 2**-64.  Bytes, not buffers, are cut, so buffers
+    that alias by offset share atoms.
+    """
+
+    def __init__(self, kernel: kir.Kernel) -> None:
+        patterns = list(_patterns(kernel))
+        layouts = set(_dealt(kernel))
+        self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
+        self.mixed = self.mixed or any(_by_matrix(stmt) for stmt in kernel.walk())
+        """Whether one byte may be dealt to different lanes by different statements."""
+        ends = sorted(
+            (b.start(slot), b.start(slot) + b.slot_nbytes)
+            for b in kernel.buffers
+            for slot in range(b.slots)
+        )
+        self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
+        self.aliased = self.aliased or bool(self._placed_barriers(kernel))
+        """Whether two buffers, or a buffer and a barrier, may share bytes."""
+        self.granule = _granule(kernel, patterns)
+        self._slots: dict[tuple[str, int], Index] = {}
+        self._tiles: dict[tuple[str, int, int, Threads], Index] = {}
+        self._differ: dict[tuple[Deal, Deal], bool] = {}
+        self._touched: dict[tuple[str, kir.Layout, Threads], Index] = {}
+        draw = random.Random(0)
+        ends_at = [kernel.smem_bytes, *(at + 8 for at in self._placed_barriers(kernel))]
+        sums = np.zeros(-(-max(ends_at) // self.granule) + 1, np.uint64)
+        for buffer in kernel.buffers:
+            whole = np.arange(buffer.slot_nbytes // self.granule)
+            self._mark(sums, buffer, whole, draw)
+        for buffer, layout, threads in patterns:
+            self._mark(sums, buffer, self._granules(buffer, layout, threads), draw)
+        for at in self._placed_barriers(kernel):
+            sums[at // self.granule : -(-(at + 8) // self.granule)] += np.uint64(
+                draw.getrandbits(64)
+            )
+        self._atom = np.unique(sums, return_inverse=True)[1]
+        self.count = int(self._atom.max()) + 1
+
+    def of_slot(self, buffer: kir.Buffer, slot: int) -> Index:
+        """Atoms of a whole slot."""
+        key = (buffer.name, slot)
+        if key not in self._slots:
+            start, size = self._start(buffer, slot), buffer.slot_nbytes // self.granule
+            self._slots[key] = np.unique(self._atom[start : start + size])
+        return self._slots[key]
+
+    def of_tile(self, buffer: kir.Buffer, slot: int, layout: kir.Layout, threads: Threads) -> Index:
+        """Atoms of a slot that these threads touch under a layout (an object of the kernel)."""
+        key = (buffer.name, slot, id(layout), threads)
+        if key not in self._tiles:
+            touched = self._start(buffer, slot) + self._granules(buffer, layout, threads)
+            self._tiles[key] = np.unique(self._atom[touched])
+        return self._tiles[key]
+
+    def of_barrier(self, start: int) -> Index:
+        """Atoms of the eight bytes of an mbarrier."""
+        return np.unique(self._atom[start // self.granule : -(-(start + 8) // self.granule)])
+
+    def _placed_barriers(self, kernel: kir.Kernel) -> list[int]:
+        return [
+            m.offset + 8 * i
+            for m in kernel.barriers
+            if m.offset is not None
+            for i in range(m.slots)
+        ]
+
+    def holders(self, deal: Deal) -> dict[int, set[int]]:
+        """Return which threads of the CTA touch each granule of shared memory under a deal."""
+        out: dict[int, set[int]] = {}
+        part = tile(deal.layout, (deal.lo, deal.hi))
+        flat = narrowed(part, deal.buffer.shape, row_major(deal.buffer.shape))
+        granules = flat * deal.buffer.dtype.nbytes // self.granule
+        more = range(max(deal.buffer.dtype.nbytes // self.granule, 1))
+        threads = holders(deal.layout, deal.lo // kir.WARP)[part.elements]
+        start = self._start(deal.buffer, deal.slot)
+        for granule, thread in zip(granules.tolist(), threads.tolist(), strict=True):
+            for i in more:
+                out.setdefault(start + granule + i, set()).add(thread + 32 * deal.first_warp)
+        return out
+
+    def lanes_differ(self, a: Deal, b: Deal) -> bool:
+        """Whether some byte is touched by one lane under `a` and by another under `b`."""
+        if a.any_lane or b.any_lane:
+            return True
+        key = (a, b)
+        if key not in self._differ:
+            ours, theirs = self.holders(a), self.holders(b)
+            common = ours.keys() & theirs.keys()
+            self._differ[key] = any(len(ours[g] | theirs[g]) > 1 for g in common)
+        return self._differ[key]
+
+    def _start(self, buffer: kir.Buffer, slot: int) -> int:
+        return buffer.start(slot) // self.granule
+
+    def _mark(
+        self,
+        sums: np.ndarray[tuple[int], np.dtype[np.uint64]],
+        buffer: kir.Buffer,
+        granules: Index,
+        draw: random.Random,
+    ) -> None:
+        for slot in range(buffer.slots):
+            sums[self._start(buffer, slot) + granules] += np.uint64(draw.getrandbits(64))
+
+    def _granules(self, buffer: kir.Buffer, layout: kir.Layout, threads: Threads) -> Index:
+        key = (buffer.name, layout, threads)
+        if key not in self._touched:
+            flat = narrowed(tile(layout, threads), buffer.shape, row_major(buffer.shape))
+            more = np.arange(max(buffer.dtype.nbytes // self.granule, 1))
+            first = flat * buffer.dtype.nbytes // self.granule
+            self._touched[key] = np.unique(first[:, None] + more)
+        return self._touched[key]
+
+
+def _granule(kernel: kir.Kernel, patterns: list[tuple[kir.Buffer, kir.Layout, Threads]]) -> int:
+    """Return the largest size, in bytes, that no access ever splits."""
+    size = 128
+    for buffer in kernel.buffers:
+        size = gcd(size, buffer.slot_nbytes, buffer.pitch)
+    if any(m.offset is not None for m in kernel.barriers):
+        size = gcd(size, 8)
+    for buffer, layout, _ in patterns:
+        whole = buffer.shape == layout.shape and layout.folded == 1
+        vector = layout.vector if whole else 1
+        size = gcd(size, buffer.dtype.nbytes * vector)
+    return size

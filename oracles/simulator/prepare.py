@@ -1,0 +1,173 @@
+"""A kernel laid out for one launch: programs of its threads, and which CTAs run together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fuser.kernel import ir as kir
+from fuser.kernel.text import line
+from oracles.simulator.agent import Agent, Warp
+from oracles.simulator.expr import compile_expr
+from oracles.simulator.machine import traits
+from oracles.simulator.memory import ops
+from oracles.simulator.memory.access import Geometry, View, view
+from oracles.simulator.memory.tile import halves
+from oracles.simulator.sync.clock import fresh
+from oracles.simulator.unroll import Event, Position, compile_kernel, position, role_nodes, unroll
+
+
+def unsupported(kernel: kir.Kernel) -> str:
+    """Name the first construct that this machine does not model; empty if it models all."""
+    for stmt in kernel.walk():
+        unknown = isinstance(stmt, kir.Compute) and not ops.known(stmt.op)
+        if unknown or isinstance(stmt, kir.Copy | kir.GridSum | kir.GridShare):
+            return f"`{line(stmt)}` ({type(stmt).__name__})"
+    for b in kernel.buffers:
+        others = [
+            (o.name, o.start(slot), o.start(slot) + o.slot_nbytes)
+            for o in kernel.buffers
+            if o != b
+            for slot in range(o.slots)
+        ]
+        others += [
+            (m.name, m.offset, m.offset + 8 * m.slots)
+            for m in kernel.barriers
+            if m.offset is not None
+        ]
+        shared = [name for name, first, end in others if b.holds(first, end)]
+        if b.swizzle and shared:
+            return f"{b.name} is swizzled and shares bytes with {shared[0]}"
+    return ""
+
+
+def broken_requirement(kernel: kir.Kernel, env: Mapping[str, int]) -> str:
+    """Say which requirement of a kernel a launch breaks; empty if none."""
+    for condition in kernel.requires:
+        if not compile_expr(condition)(dict(env)):
+            return f"{kernel.name} requires {condition}"
+    if env[kir.GRID.name] % kernel.cluster:
+        return f"a grid of {env[kir.GRID.name]} CTAs is not made of clusters of {kernel.cluster}"
+    return ""
+
+
+class Prepared:
+    """A kernel laid out for one launch; any number of schedules can run on it.
+
+    Parameters
+    ----------
+    env : mapping of str to int
+        Values of the kernel's parameters and of `GRID`.
+
+    Attributes
+    ----------
+    counts : dict of str to int
+        Integers of every semaphore.
+    """
+
+    def __init__(self, kernel: kir.Kernel, env: Mapping[str, int]) -> None:
+        self.kernel = kernel
+        self.env = dict(env)
+        self.views: dict[str, View] = {t.name: view(t, self.env) for t in kernel.tensors}
+        self.counts = {s.name: compile_expr(s.count)(self.env) for s in kernel.semaphores}
+        self.together = compile_expr(kernel.together)(self.env)
+        self.nodes = compile_kernel(kernel)
+        self.geometry = Geometry(kernel, self.views)
+        self.traits = traits(kernel)
+        self._roles = role_nodes(self.nodes)
+        self._programs: dict[tuple[int, Position], list[Event]] = {}
+        self._positions: dict[tuple[int, bool], Position] = {}
+
+    def gangs(self, blocks: range | tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Return which CTAs run together: those of a cluster, and those that meet at a semaphore.
+
+        Raises
+        ------
+        ValueError
+            If only a part of a cluster is asked for.
+
+        Notes
+        -----
+        CTAs that never meet are not ordered by anything, so it is the same to run them one by
+        one; what they do to the same global memory is a race in every order.
+        """
+        size = self.kernel.cluster
+        for block in blocks:
+            first = block // size * size
+            if any(peer not in blocks for peer in range(first, first + size)):
+                raise ValueError(
+                    f"Launch(blocks={tuple(blocks)}): CTA {block} runs with its cluster of {size} "
+                    "CTAs only; name all of them"
+                )
+        leader = {block: block for block in blocks}
+
+        def find(block: int) -> int:
+            while leader[block] != block:
+                block = leader[block]
+            return block
+
+        met: dict[object, int] = {}
+        for block in blocks:
+            for place in self._meets(block):
+                first = met.setdefault(place, block)
+                a, b = sorted((find(first), find(block)))
+                leader[b] = a
+        gangs: dict[int, list[int]] = {}
+        for block in blocks:
+            gangs.setdefault(find(block), []).append(block)
+        return [tuple(sorted(gang)) for gang in gangs.values()]
+
+    def _meets(self, block: int) -> set[object]:
+        places = set[object]()
+        if self.kernel.cluster > 1:
+            places.add(block // self.kernel.cluster)
+        if self.kernel.semaphores:
+            for warp in range(self.kernel.threads // kir.WARP):
+                for lane0 in (True, False):
+                    for event in self._program(block, warp, lane0=lane0):
+                        match event.stmt:
+                            case (
+                                kir.BlockSerializeWait(s)
+                                | kir.BlockSerializeRelease(s)
+                                | kir.GridSync(s)
+                                | kir.ElectLast(s)
+                            ):
+                                places.add((s.name, event.slot))
+                            case _:
+                                pass
+        return places
+
+    def agents(self, blocks: tuple[int, ...]) -> list[Agent]:
+        """Return the threads of CTAs at their start, two for each warp."""
+        agents: list[Agent] = []
+        for cta, block in enumerate(blocks):
+            where = f"CTA {block} " if len(blocks) > 1 else ""
+            for warp in range(self.kernel.threads // kir.WARP):
+                team = Warp()
+                for (lo, hi), lanes in zip(halves(warp), ("lane 0", "lanes 1-31"), strict=True):
+                    name = f"{where}{self._team(warp)} {lanes}"
+                    program = self._program(block, warp, lane0=hi - lo == 1)
+                    by = len(agents)
+                    agents.append(
+                        Agent(by, name, cta, block, warp, hi - lo, lo, hi, program, fresh(0), team)
+                    )
+        return agents
+
+    def _team(self, warp: int) -> str:
+        for stmt in self.kernel.body:
+            if isinstance(stmt, kir.Role) and 0 <= warp - stmt.first_warp < stmt.warps:
+                return f"{stmt.name} warp {warp - stmt.first_warp}"
+        return f"warp {warp}"
+
+    def _program(self, block: int, warp: int, *, lane0: bool) -> list[Event]:
+        if (warp, lane0) not in self._positions:
+            self._positions[warp, lane0] = position(self._roles, warp, lane0=lane0)
+        key = (block, self._positions[warp, lane0])
+        if key not in self._programs:
+            env = {
+                **self.env,
+                kir.BLOCK.name: block,
+                kir.RANK.name: block % self.kernel.cluster,
+            }
+            warps = self.kernel.threads // kir.WARP
+            self._programs[key] = unroll(self.nodes, env, key[1], warps)
+        return self._programs[key]

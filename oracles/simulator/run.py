@@ -1,0 +1,384 @@
+"""CTAs stepped through one schedule: every statement of the Kernel IR has its action here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fuser.kernel import ir as kir
+from oracles.simulator.agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, Step, Violation
+from oracles.simulator.agent import place as place_of
+from oracles.simulator.machine import GROUPS, Machine
+from oracles.simulator.memory import registers
+from oracles.simulator.memory.access import Tensors
+from oracles.simulator.memory.copy import Copies
+from oracles.simulator.memory.moves import Memory
+from oracles.simulator.memory.ops import Array
+from oracles.simulator.memory.tensor_cores import Tensorcores
+from oracles.simulator.prepare import Prepared
+from oracles.simulator.schedule import Choices, Schedule
+from oracles.simulator.sync import fence
+from oracles.simulator.sync.barrier import Election, Gate
+from oracles.simulator.sync.grid import Semaphores
+from oracles.simulator.sync.joins import Meetings
+from oracles.simulator.sync.mbarriers import Phases
+from oracles.simulator.unroll import Event
+from oracles.verdict import Finding
+
+TRACE = 14
+"""Steps that a witness shows before the one that failed."""
+
+
+class Run:
+    """CTAs that run together, under one schedule.
+
+    Parameters
+    ----------
+    blocks : tuple of int
+        Their numbers, rising; whole clusters.
+    seed, choices : int, sequence of int or None
+        What draws the schedule; the seed does not count where there are choices.
+
+    Attributes
+    ----------
+    findings : list of Finding
+        Warnings so far; `go` adds the errors, with which the run ends.
+    checked, accesses : int
+        Accesses, synchronisations and ends that were checked; of these, accesses.
+    broken : Violation or None
+        What ended the run early.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        tensors: Tensors,
+        scalars: Mapping[str, Array],
+        blocks: tuple[int, ...],
+        seed: int,
+        choices: Sequence[int] | None,
+        *,
+        strict: bool,
+    ) -> None:
+        agents = prepared.agents(blocks)
+        kernel = prepared.kernel
+        self.blocks = blocks
+        self.log: list[Step] = []
+        self.machine = machine = Machine(kernel, prepared.traits, agents, self._warn)
+        self.phases = Phases(machine)
+        drained = frozenset(kernel.workspaces) | prepared.geometry.read
+        self.semaphores = Semaphores(machine, prepared.counts, drained)
+        self.meetings = Meetings(machine, self.semaphores)
+        self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
+        self.copies = Copies(machine, self.phases, self.memory)
+        self.cores = Tensorcores(machine, self.meetings, self.memory)
+        self._multiplies = prepared.traits.multiplies
+        clusters = len(blocks) // kernel.cluster
+        drawn = kernel.residency == "ticket"
+        self.schedule: Schedule | Choices = (
+            Schedule(seed, blocks[0], agents, clusters if drawn else 1, prepared.together)
+            if choices is None
+            else Choices(choices, clusters)
+        )
+        self.findings: list[Finding] = []
+        self.checked = 0
+        self.accesses = 0
+        self.broken: Violation | None = None
+        self.waiting = list(range(clusters))
+        self.actor: Agent | Flight | None = None
+        self.event: Event | None = None
+        self._warned: set[tuple[str, int, int]] = set()
+
+    def go(self) -> bool:
+        """Move until nobody can or a rule breaks; tell whether none was broken."""
+        everybody = self.machine.kernel.residency != "ticket"
+        while everybody and self.waiting:
+            self._admit()
+        try:
+            with np.errstate(all="ignore"):
+                while self._move():
+                    pass
+        except Violation as broken:
+            self.broken = broken
+            self.findings.append(self._finding(broken))
+        self.accesses = self.memory.checked
+        self.checked += self.accesses
+        return self.broken is None
+
+    def _move(self) -> bool:
+        if self.waiting and self._running() < self.schedule.slots:
+            idle = not self.machine.ready and not self.machine.flights
+            if idle or self.schedule.admits():
+                self._admit()
+        actor = self.schedule.pick(self.machine)
+        if actor is None:
+            return bool(self.waiting) and self._running() < self.schedule.slots
+        self.actor = actor
+        if isinstance(actor, Flight):
+            self._advance(actor)
+        else:
+            self._step(actor, self.schedule.burst())
+        return True
+
+    def _admit(self) -> None:
+        cluster = self.machine.kernel.cluster
+        first = self.waiting.pop(0) * cluster
+        for cta in range(first, first + cluster):
+            self.machine.start(cta)
+
+    def _running(self) -> int:
+        """Return how many clusters have started and not ended."""
+        started = len(self.blocks) // self.machine.kernel.cluster - len(self.waiting)
+        live = {
+            agent.cta // self.machine.kernel.cluster
+            for agent in self.machine.agents
+            if agent.pc < len(agent.program)
+        }
+        return sum(1 for cluster in live if cluster < started)
+
+    def _advance(self, flight: Flight) -> None:
+        self.event = flight.event
+        if len(flight.steps) == 1:
+            self.machine.flights.remove(flight)
+        flight.steps.pop()()
+
+    def _step(self, agent: Agent, burst: int) -> None:
+        flights = len(self.machine.flights)
+        for _ in range(burst):
+            self.event = event = agent.program[agent.pc]
+            if not self._act(agent, event):
+                return
+            agent.pc += 1
+            if agent.pc == len(agent.program):
+                self.machine.retire(agent)
+                return
+            if len(self.machine.flights) > flights:
+                return
+
+    def _act(self, agent: Agent, event: Event) -> bool:
+        """Execute one statement; False where the agent is blocked, or was moved on by another."""
+        machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
+        match stmt:
+            case kir.Load(matrix=True) | kir.Store(matrix=True):
+                return self._matrix(agent, event, stmt)
+            case (
+                kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
+                | kir.Slice()
+            ):  # fmt: skip
+                self._data(agent, event, stmt)
+            case kir.MBarrierWaitParity(ring, _, _, scope, retry):
+                barrier = phases.barrier(ring, event.slot, agent.cta)
+                if not retry:
+                    phases.use(agent, barrier)  # the one try gives up
+                    return self._note(agent, event, "gives up")
+                passed = phases.wait(agent, barrier, event.parity, scope)
+                return passed and self._note(agent, event, barrier.state)
+            case kir.MBarrierArrive(ring, _, scope, cta):
+                target = agent.cta if cta is None else machine.peer(agent, event.extra)
+                barrier = phases.barrier(ring, event.slot, target)
+                phases.arrive(agent, barrier, 0, scope, event)
+                self._note(agent, event, barrier.state)
+            case kir.MBarrierArriveExpectTx(ring, _, nbytes):
+                barrier = phases.barrier(ring, event.slot, agent.cta)
+                phases.arrive(agent, barrier, nbytes, kir.Scope.CTA, event)
+                self._note(agent, event, barrier.state)
+            case kir.MBarrierExpectTx(ring, _, nbytes):
+                barrier = phases.barrier(ring, event.slot, agent.cta)
+                phases.expect(agent, barrier, nbytes)
+                self._note(agent, event, barrier.state)
+            case kir.WarpSync():
+                return self.meetings.warp_sync(agent, event) and self._note(agent, event)
+            case kir.BlockSync(number, threads):
+                self._note(agent, event)
+                return self.meetings.arrive(agent, event, number, threads, None, wait=True)
+            case kir.NamedArrive(number, threads):
+                self._note(agent, event)
+                return self.meetings.arrive(agent, event, number, threads, None, wait=False)
+            case kir.TmaLoad():
+                self.copies.tma_load(agent, event, stmt)
+            case kir.TmaStore() | kir.TmaReduce():
+                self.copies.tma_store(agent, event, stmt)
+            case kir.CpAsync():
+                self.copies.cp_async(agent, event, stmt)
+            case kir.CpAsyncMBarrierArrive():
+                self.copies.arrive_after(agent, event, stmt)
+                self._note(agent, event)
+            case kir.Wgmma():
+                return self.cores.wgmma(agent, event, stmt)
+            case kir.WgmmaFence():
+                return self.cores.fence(agent, event) and self._note(agent, event)
+            case kir.Reduce():
+                return self._reduce(agent, event, stmt)
+            case kir.Mma():
+                if self._multiplies:
+                    self.cores.access(agent, stmt)
+                return self.cores.mma(agent, event, stmt)
+            case kir.AsyncCommit(kind):
+                return self._commit(agent, event, kind)
+            case kir.AsyncAwait(kind, keep, read_only):
+                if kind is kir.AsyncKind.WGMMA:
+                    passed = self.cores.await_groups(agent, event, keep)
+                else:
+                    passed = self._await(agent, kind, keep, read_only=read_only)
+                return passed and self._note(agent, event)
+            case kir.FenceAsyncProxy(space):
+                fence.fence_proxy(agent, space)
+                self._note(agent, event)
+            case kir.ThreadFence(scope):
+                fence.fence_thread(agent, scope)
+                self._note(agent, event)
+            case kir.FenceMBarrierInit():
+                phases.fence_inits(agent)
+            case kir.MBarrierInit(ring):
+                memory.barrier_bytes(agent, event, ring, live=True)
+                phases.init(agent, ring)
+                self._note(agent, event)
+            case kir.MBarrierInvalidate(ring):
+                phases.invalidate(agent, ring)
+                memory.barrier_bytes(agent, event, ring, live=False)
+                self._note(agent, event)
+            case kir.SetMaxNReg():
+                return self.meetings.set_registers(agent, event, stmt) and self._note(agent, event)
+            case kir.ClusterArrive(relaxed):
+                self._note(agent, event)
+                self.meetings.cluster_arrive(agent, event, relaxed=relaxed)
+            case kir.ClusterWait():
+                return self.meetings.cluster_wait(agent, event) and self._note(agent, event)
+            case kir.BlockSerializeWait(semaphore, _, _, scope, number):
+                self._note(agent, event)
+                gate = Gate((semaphore.name, event.slot), event.parity, scope)
+                threads = event.team.warps * kir.WARP
+                return self.meetings.arrive(agent, event, number, threads, gate, wait=True)
+            case kir.BlockSerializeRelease():
+                self.meetings.release(agent, stmt, event)
+                self._note(agent, event)
+            case kir.ElectLast(semaphore, barrier=number):
+                self._note(agent, event)
+                election = Election((semaphore.name, event.slot), event.parity, event.team)
+                threads = event.team.warps * kir.WARP
+                return self.meetings.arrive(agent, event, number, threads, election, wait=True)
+            case kir.GridSync(semaphore, barrier=number):
+                self._note(agent, event)
+                self.meetings.grid_sync(agent, event, semaphore, number)
+                return False
+            case (
+                kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
+                | kir.Elect() | kir.Copy() | kir.GridSum() | kir.GridShare()
+            ):  # fmt: skip
+                raise AssertionError("structure was unrolled, and copies without end refused")
+        return True
+
+    def _data(
+        self,
+        agent: Agent,
+        event: Event,
+        stmt: kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice,
+    ) -> None:
+        if self._multiplies:
+            self.cores.access(agent, stmt)
+        match stmt:
+            case kir.Compute():
+                registers.compute(agent, event, stmt, self.memory.scalars)
+            case kir.Load():
+                self.memory.load(agent, event, stmt)
+            case kir.Store():
+                self.memory.store(agent, event, stmt)
+            case kir.AtomicAdd():
+                self.memory.atomic_add(agent, event, stmt)
+            case kir.Coordinate():
+                registers.coordinate(agent, event, stmt)
+            case kir.Slice():
+                registers.slice_columns(agent, event, stmt)
+
+    def _matrix(self, agent: Agent, event: Event, stmt: kir.Load | kir.Store) -> bool:
+        """Move a tile by a warp that executes `ldmatrix` or `stmatrix` in step."""
+        what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+        other = self.meetings.converge(agent, event, what)
+        if other is None:
+            return False
+        if self._multiplies:
+            self.cores.access(agent, stmt)
+        self.memory.matrix((agent, other), event, stmt)
+        self.machine.wake(other, passed=True)
+        return True
+
+    def _reduce(self, agent: Agent, event: Event, stmt: kir.Reduce) -> bool:
+        """Put elements together by a warp that executes shuffles in step."""
+        other = self.meetings.converge(agent, event, "reduce")
+        if other is None:
+            return False
+        if self._multiplies:
+            self.cores.access(agent, stmt)
+        registers.reduce((agent, other), event, stmt)
+        self.machine.wake(other, passed=True)
+        return True
+
+    def _commit(self, agent: Agent, event: Event, kind: kir.AsyncKind) -> bool:
+        match kind:
+            case kir.AsyncKind.WGMMA:
+                return self.cores.commit(agent, event)
+            case kir.AsyncKind.BULK:
+                agent.bulk.commit()
+            case kir.AsyncKind.CP_ASYNC:
+                agent.copies.commit()
+        return True
+
+    def _await(self, agent: Agent, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> bool:
+        """Wait until all but the latest `keep` groups of this thread are read, or performed."""
+        groups: Groups = agent.bulk if kind is kir.AsyncKind.BULK else agent.copies
+        upto = READ_DONE if read_only else WRITE_DONE
+        old = groups.older(keep, read_only=read_only)
+        if any(f.done < upto for f in old):
+            self.machine.block(agent, f"{GROUPS} {old[0].name} and others")
+            return False
+        for flight in old:
+            agent.sees(flight, upto)
+        if kind is kir.AsyncKind.CP_ASYNC:
+            self.copies.awaited(agent, old)
+        groups.forget(keep, read_only=read_only)
+        return True
+
+    def _note(self, agent: Agent, event: Event, note: str = "") -> bool:
+        """Log a synchronisation that happened; True, so that actions can end with it."""
+        self.checked += 1
+        self.log.append(Step(agent.name, agent.by, event, note=note))
+        return True
+
+    # --- findings -------------------------------------------------------------------------------
+
+    def _finding(self, broken: Violation) -> Finding:
+        assert self.actor is not None, "rules are broken by somebody"
+        assert self.event is not None, "and by a statement"
+        where = place_of(self.actor.name, self.event)
+        if broken.against is not None:
+            where += f" against {place_of(broken.against.name, broken.against.event)}"
+        return Finding(
+            broken.kind,
+            f"CTA {self._block()}, {where}",
+            f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here",
+        )
+
+    def _block(self) -> int:
+        actor = self.actor.issuer if isinstance(self.actor, Flight) else self.actor
+        return self.blocks[0] if actor is None else actor.block
+
+    def trace(self, against: Step | None = None) -> str:
+        """Return the last steps of the run, and before them the other party's."""
+        shown = self.log[-TRACE:]
+        first = [] if against is None or against in shown else [f"{against}", "..."]
+        rows = [*first, *(str(step) for step in shown)]
+        name = self.schedule.name
+        return f"\n  last steps, schedule {name!r}:" + "".join(f"\n    {row}" for row in rows)
+
+    def _warn(self, kind: str, says: str, against: Step | None = None) -> None:
+        assert self.actor is not None, "warnings are about somebody"
+        assert self.event is not None, "and about a statement"
+        key = (kind, self.event.line, against.event.line if against else 0)
+        if key not in self._warned:
+            self._warned.add(key)
+            where = place_of(self.actor.name, self.event)
+            if against is not None:
+                where += f" against {place_of(against.name, against.event)}"
+            where = f"CTA {self._block()}, {where}"
+            self.findings.append(Finding(kind, where, says, severity="warning"))

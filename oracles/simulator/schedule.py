@@ -1,0 +1,169 @@
+"""Who moves next: adversarial orders, drawn from a seed.
+
+A uniform scheduler finds almost nothing, because real bugs need one party to be very late.  So
+each schedule starves somebody: copies finish as late as the barriers allow, or at once, or
+in halves with a long pause; one thread runs as far ahead as it can.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from enum import Enum
+
+from oracles.simulator.agent import Agent, Flight
+from oracles.simulator.machine import Machine
+
+
+class Strategy(Enum):
+    """The ways to be unfair."""
+
+    LATE = "late"
+    """Copies move only when no thread can; threads by fixed random priority."""
+    EARLY = "early"
+    """Copies finish at their issue; threads by fixed random priority."""
+    SPLIT = "split"
+    """Copies do their first half at once and the second as late as possible."""
+    NEWEST = "newest"
+    """As LATE, but the newest copy first and threads in turn, a few statements each."""
+    AHEAD = "ahead"
+    """Threads by priority, which changes now and then; copies at random moments."""
+    UNIFORM = "uniform"
+    """Anyone, one statement at a time."""
+
+
+STRATEGIES = tuple(Strategy)
+FOREVER = 1 << 30
+"""Statements that no thread has."""
+
+
+class Schedule:
+    """One seeded order of moves.
+
+    Parameters
+    ----------
+    seed : int
+        Chooses the strategy (`seed % 6`) and all its draws.
+    salt : int
+        Number of the CTA, so that CTAs of one launch differ.
+    together : int
+        Clusters that run at once at least.
+
+    Attributes
+    ----------
+    slots : int
+        How many clusters run at once at most, where they may have to wait for each other's end.
+    """
+
+    def __init__(
+        self, seed: int, salt: int, agents: list[Agent], clusters: int, together: int = 1
+    ) -> None:
+        self.strategy = STRATEGIES[seed % len(STRATEGIES)]
+        self.name = self.strategy.value
+        self._draw = random.Random(seed * 1_000_003 + salt)
+        self._rank = [a.by for a in agents]
+        self._draw.shuffle(self._rank)
+        self._turn = 0
+        self.slots = 1
+        if clusters > 1:
+            slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
+            self.slots = max(slots, together)
+
+    def admits(self) -> bool:
+        """Draw whether the next cluster starts now, though others could move."""
+        return self._draw.random() < 0.3
+
+    def pick(self, machine: Machine) -> Agent | Flight | None:
+        """Return who moves next; None where nobody can."""
+        ready, flights = machine.ready, machine.able()
+        if not ready and not flights:
+            return None
+        if not flights:
+            return self._thread(ready)
+        match self.strategy:
+            case Strategy.LATE:
+                return self._thread(ready) if ready else self._draw.choice(flights)
+            case Strategy.EARLY:
+                return flights[0]
+            case Strategy.SPLIT:
+                fresh = [f for f in flights if len(f.steps) == 2]
+                if fresh:
+                    return fresh[0]
+                return self._thread(ready) if ready else self._draw.choice(flights)
+            case Strategy.NEWEST:
+                return self._thread(ready) if ready else flights[-1]
+            case Strategy.AHEAD:
+                copies = not ready or self._draw.random() < 0.1
+                return self._draw.choice(flights) if copies else self._thread(ready)
+            case Strategy.UNIFORM:
+                i = self._draw.randrange(len(ready) + len(flights))
+                return ready[i] if i < len(ready) else flights[i - len(ready)]
+
+    def burst(self) -> int:
+        """Return how many statements the picked thread executes before the next pick."""
+        match self.strategy:
+            case Strategy.LATE | Strategy.EARLY | Strategy.SPLIT:
+                return FOREVER
+            case Strategy.NEWEST:
+                return 3
+            case Strategy.AHEAD:
+                return 1 << self._draw.randrange(6)
+            case Strategy.UNIFORM:
+                return 1
+
+    def _thread(self, ready: list[Agent]) -> Agent:
+        match self.strategy:
+            case Strategy.NEWEST:
+                self._turn += 1
+                return ready[self._turn % len(ready)]
+            case Strategy.UNIFORM:
+                return self._draw.choice(ready)
+            case Strategy.AHEAD:
+                if self._draw.random() < 0.05:
+                    self._draw.shuffle(self._rank)
+            case Strategy.LATE | Strategy.EARLY | Strategy.SPLIT:
+                pass
+        return min(ready, key=lambda agent: self._rank[agent.by])
+
+
+class Choices:
+    """An order of moves read from a list of small integers, to be drawn and shrunk by others.
+
+    Number `i` of the list decides the i-th move at which there is a choice.  Its remainder by the
+    number of candidates says who moves (0: the first one that can, threads before copies), its
+    quotient after how many statements the next choice comes (0: when that one cannot go on).
+    Behind the end of the list every number is 0.
+
+    Parameters
+    ----------
+    choices : sequence of int
+        Each at least 0.
+    """
+
+    def __init__(self, choices: Sequence[int], clusters: int) -> None:
+        self.name = f"choices {list(choices)}"
+        self.slots = clusters
+        self._choices = list(reversed(choices))
+        self._burst = 0
+
+    def admits(self) -> bool:
+        """Start every cluster at once."""
+        return True
+
+    def pick(self, machine: Machine) -> Agent | Flight | None:
+        """Return who moves next; None where nobody can."""
+        flights = machine.able()
+        count = len(machine.ready) + len(flights)
+        self._burst = 0
+        if count == 0:
+            return None
+        who = 0
+        if count > 1 and self._choices:
+            self._burst, who = divmod(max(self._choices.pop(), 0), count)
+        if who < len(machine.ready):
+            return machine.ready[who]
+        return flights[who - len(machine.ready)]
+
+    def burst(self) -> int:
+        """Return how many statements the picked thread executes before the next pick."""
+        return self._burst or FOREVER

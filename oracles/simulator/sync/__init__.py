@@ -1,0 +1,1 @@
+"""What orders a simulated run: clocks, barriers, semaphores, fences."""

@@ -1,0 +1,311 @@
+"""The mbarriers of the CTAs that run together: their lives, phases, arrivals, bytes and waits.
+
+Notes
+-----
+A barrier slot has a clock column of its own whose value is the number of completed phases.  It
+spreads like any other entry, so "this thread knows that phase n is over" is a comparison.
+Source: PTX ISA, "mbarrier".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fuser.kernel import ir as kir
+from oracles.simulator.agent import WRITE_DONE, Agent, Flight, Violation
+from oracles.simulator.machine import Machine
+from oracles.simulator.sync.barrier import REACH, Barrier
+from oracles.simulator.sync.clock import CAUSE, ORDER, SISTERS, SPOKEN, Clock, join, join_cause
+from oracles.simulator.unroll import Event
+
+
+class Phases:
+    """All mbarriers of a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.rings: list[dict[str, list[Barrier]]] = []
+        for cta in range(machine.ctas):
+            self.rings.append({m.name: self._ring(m, cta) for m in machine.kernel.barriers})
+        machine.followers.append(self._follow)
+
+    def _ring(self, m: kir.MBarrier, cta: int) -> list[Barrier]:
+        made, wide = self.machine.column(), self.machine.column()
+        where = f"CTA {self.machine.agents_of(cta)[0].block}'s " if self.machine.ctas > 1 else ""
+        return [
+            Barrier(
+                f"{where}{m.name}[{i}]",
+                cta,
+                m.arrivals,
+                self.machine.column(),
+                made,
+                wide,
+                self.machine.columns.fresh(),
+                self.machine.columns.fresh(),
+                self.machine.columns.fresh(),
+                self.machine.columns.fresh(),
+            )
+            for i in range(m.slots)
+        ]
+
+    def _follow(self) -> None:
+        wide = self.machine.columns.widened
+        for rings in self.rings:
+            for ring in rings.values():
+                for b in ring:
+                    b.acc, b.sealed = wide(b.acc), wide(b.sealed)
+                    b.far, b.far_sealed = wide(b.far), wide(b.far_sealed)
+
+    def barrier(self, ring: kir.MBarrier, slot: int, cta: int) -> Barrier:
+        """Return one slot of a ring of barriers."""
+        if not 0 <= slot < ring.slots:
+            raise Violation("bounds", f"{ring.name} has {ring.slots} slots, none of number {slot}")
+        return self.rings[cta][ring.name][slot]
+
+    def init(self, agent: Agent, ring: kir.MBarrier) -> None:
+        """Begin phase 0 of every slot."""
+        for b in self.rings[agent.cta][ring.name]:
+            if b.phase >= 0 or agent.mult > 1:
+                raise Violation("init", f"{b.name} is initialised twice")
+            b.life += b.life % 2
+            b.phase, b.pending, b.nbytes = b.life, b.count, 0
+            b.lives += 1
+            both = slice(ORDER, CAUSE + 1)
+            agent.clock[both, b.column] = b.phase
+            agent.clock[both, b.made] = b.lives
+            b.made_by = agent.by
+            for clock in (b.acc, b.sealed, b.far, b.far_sealed):
+                clock[:] = 0
+            b.parts, b.last_parts = [], []
+
+    def fence_inits(self, agent: Agent) -> None:
+        """Make the initialisations by this agent known to the cluster."""
+        soft = agent.fences.get(kir.Scope.CLUSTER)
+        for ring in self.rings[agent.cta].values():
+            b = ring[0]
+            if b.made_by == agent.by:
+                known = int(agent.clock[ORDER, b.made])
+                agent.clock[ORDER, b.wide] = known
+                if soft is None:
+                    soft = agent.fences[kir.Scope.CLUSTER] = self.machine.columns.fresh()
+                soft[ORDER, b.wide] = soft[ORDER, b.made] = known
+
+    def invalidate(self, agent: Agent, ring: kir.MBarrier) -> None:
+        """End the life of every slot; all its uses must be over."""
+        for b in self.rings[agent.cta][ring.name]:
+            self.use(agent, b)
+            late = [by for by, at in b.used.items() if agent.clock[ORDER, by] < at]
+            if late or agent.mult > 1:
+                who = self.machine.agents[late[0]].name if late else agent.name
+                raise Violation("init", f"{b.name} is invalidated while {who} may still use it")
+            if any(b is target for target in self._targets()):
+                raise Violation("init", f"{b.name} is invalidated before a copy completed on it")
+            b.life, b.phase = b.phase, -1
+
+    def _targets(self) -> Iterator[Barrier]:
+        for f in self.machine.issued:
+            match f.event.stmt:
+                case kir.TmaLoad(_, _, ring) | kir.CpAsyncMBarrierArrive(ring):
+                    if f.done < WRITE_DONE:
+                        yield self.rings[f.cta][ring.name][f.event.slot]
+                case _:
+                    pass
+
+    def use(self, agent: Agent, b: Barrier) -> None:
+        """Check that the life of `b` is visible to this agent."""
+        if b.phase < 0:
+            raise Violation("init", f"{b.name} is used before its mbarrier_init or after its end")
+        if agent.clock[ORDER, b.made] < b.lives:
+            raise Violation("init", f"nothing orders the mbarrier_init of {b.name} before this use")
+        if agent.cta != b.cta and agent.clock[ORDER, b.wide] < b.lives:
+            says = f"no fence_mbarrier_init makes the init of {b.name} visible to another CTA"
+            raise Violation("init", says)
+        b.used[agent.by] = agent.now
+
+    def arrive(self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event) -> None:
+        """Expect `nbytes` more, then count the arrivals of this agent."""
+        self.use(agent, b)
+        self._counts_now(agent, b, "arrivals")
+        if b.pending < agent.mult:
+            raise Violation(
+                "arrivals",
+                f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}",
+            )
+        b.nbytes += nbytes * agent.mult
+        b.pending -= agent.mult
+        if agent.cta == b.cta:
+            join(b.acc, agent.clock)
+            self._speak(agent, b.acc, nbytes)
+        else:
+            self.machine.reach(agent, b.cta, event)
+            join_cause(b.acc, agent.clock)
+            wide = REACH[scope] >= REACH[kir.Scope.CLUSTER]
+            seen = agent.clock if wide else agent.fences.get(kir.Scope.CLUSTER)
+            if seen is not None:
+                join(b.far, seen)
+            if wide:
+                self._speak(agent, b.far, nbytes)
+        b.parts.append((agent.by, agent.now))
+        agent.tick()
+        self._settle(b)
+
+    def _speak(self, agent: Agent, released: Clock, nbytes: int) -> None:
+        """Let an arrival tell of the parts that other warps have in wgmmas that this one awaited.
+
+        Notes
+        -----
+        The default policy tolerates one arrival per warpgroup on the barrier that frees a slot.
+        Who expects bytes fills a slot; nothing else than an arrival speaks for other warps.
+        """
+        if not nbytes:
+            np.maximum(released[SPOKEN], agent.clock[SISTERS], out=released[SPOKEN])
+
+    def arrive_for(self, flight: Flight, b: Barrier, mult: int, copies: list[Flight]) -> None:
+        """Count the arrivals that copies make by themselves when they are over."""
+        if b.phase < 0:
+            raise Violation("init", f"{b.name} is arrived on, but has no life")
+        knows = _known(b, flight.start)
+        if knows != b.phase or b.pending < mult:
+            raise Violation(
+                "arrivals",
+                f"{mult} arrivals for phase {knows} of {b.name} land on phase {b.phase}, which "
+                f"expects {b.pending}",
+            )
+        b.pending -= mult
+        for f in copies:
+            column = b.acc[ORDER : CAUSE + 1, f.by]
+            column[column < f.base + WRITE_DONE] = f.base + WRITE_DONE
+        join_cause(b.acc, flight.start)
+        b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
+        b.parts.append((flight.by, flight.base + WRITE_DONE))
+        flight.done = WRITE_DONE
+        self._settle(b)
+
+    def expect(self, agent: Agent, b: Barrier, nbytes: int) -> None:
+        """Expect `nbytes` more on the running phase, without an arrival."""
+        self.use(agent, b)
+        self._counts_now(agent, b, "bytes")
+        b.nbytes += nbytes * agent.mult
+        b.expects.append((agent.by, agent.now))
+        agent.tick()
+
+    def _counts_now(self, agent: Agent, b: Barrier, kind: str) -> None:
+        knows = _known(b, agent.clock)
+        if knows != b.phase:
+            raise Violation(
+                kind,
+                f"this counts for phase {b.phase} of {b.name}, but its thread only knows "
+                f"that {knows} phases are over: it may count for phase {knows}",
+            )
+
+    def complete(self, flight: Flight, b: Barrier, nbytes: int) -> None:
+        """Count the bytes of a finished copy on the running phase."""
+        if b.phase < 0:
+            raise Violation("init", f"bytes complete on {b.name}, which has no life")
+        knows = _known(b, flight.start)
+        if knows != b.phase:
+            raise Violation(
+                "bytes",
+                f"{nbytes} bytes land on phase {b.phase} of {b.name}; the copy was issued when "
+                f"{knows} phases were known to be over: they may land on phase {knows}",
+            )
+        b.nbytes -= nbytes
+        join_cause(b.acc, flight.start)
+        b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
+        b.parts.append((flight.by, flight.base + WRITE_DONE))
+        flight.done = WRITE_DONE
+        self._settle(b)
+
+    def _settle(self, b: Barrier) -> None:
+        if b.pending:
+            return
+        if b.nbytes < 0:
+            raise Violation(
+                "bytes",
+                f"phase {b.phase} of {b.name} got {-b.nbytes} bytes more than it expects",
+            )
+        if b.nbytes:
+            return
+        for by, at in b.expects:
+            if b.acc[CAUSE, by] <= at:
+                raise Violation(
+                    "bytes", f"no arrival follows an expect_tx on phase {b.phase} of {b.name}"
+                )
+        for agent, at in b.returned:
+            if b.acc[CAUSE, agent.by] < at:
+                raise Violation(
+                    "parity",
+                    f"phase {b.phase} of {b.name} completes, but nothing orders that after "
+                    f"{agent.name} has left its wait for phase {b.phase - 1}: it can be lapped",
+                )
+        b.phase += 1
+        b.pending = b.count
+        b.acc[ORDER : CAUSE + 1, b.column] = b.phase
+        b.sealed, b.acc = b.acc, b.sealed
+        b.far_sealed, b.far = b.far, b.far_sealed
+        b.acc[:] = 0
+        b.far[:] = 0
+        b.returned.clear()
+        b.expects.clear()
+        b.parts, b.last_parts = [], b.parts
+        waiters, b.waiters = b.waiters, []
+        for agent in waiters:
+            self.machine.wake(agent, passed=False)
+
+    def wait(self, agent: Agent, b: Barrier, parity: int, scope: kir.Scope) -> bool:
+        """Try to pass a wait; it is meant for the first phase that may still be running.
+
+        Notes
+        -----
+        Of the phases of that parity, the thread can only mean the first one that is not before
+        the last phase it knows to be over.
+        """
+        self.use(agent, b)
+        if agent.intent is None:
+            if parity not in (0, 1):
+                raise Violation("parity", f"parity {parity} of {b.name} is neither 0 nor 1")
+            last = _known(b, agent.clock) - 1
+            agent.intent = last if last % 2 == parity else last + 1
+            self._skipped(agent, b)
+        if b.phase <= agent.intent:
+            b.waiters.append(agent)
+            self.machine.block(agent, f"phase {agent.intent} of {b.name} (running: {b.state})")
+            return False
+        if b.phase > agent.intent + 1:
+            raise Violation(
+                "parity",
+                f"{agent.name} waits for phase {agent.intent} of {b.name}, which already runs "
+                f"phase {b.phase}: it was lapped",
+            )
+        join(agent.clock, b.sealed)
+        if self.machine.kernel.cluster > 1 and b.far_sealed.any():
+            if REACH[scope] >= REACH[kir.Scope.CLUSTER]:
+                join(agent.clock, b.far_sealed)
+            else:
+                agent.weak.append((kir.Scope.CLUSTER, b.far_sealed.copy()))
+        agent.joined = max(agent.joined, int(b.sealed[ORDER, agent.by]))
+        b.returned.append((agent, agent.now))
+        b.observed[agent.by] = agent.intent
+        agent.intent = None
+        return True
+
+    def _skipped(self, agent: Agent, b: Barrier) -> None:
+        seen = b.observed.get(agent.by)
+        if seen is not None and agent.intent is not None and agent.intent > seen + 1:
+            says = f"{agent.name} never observes phase {seen + 1} of {b.name}"
+            self.machine.warn("parity", says, None)
+
+
+def _known(b: Barrier, clock: Clock) -> int:
+    """Return how many phases of a barrier this clock knows to be over.
+
+    Notes
+    -----
+    Somebody said so, or all arrivals and bytes of the last phase are in the clock.
+    """
+    known = int(clock[CAUSE, b.column])
+    if known == b.phase - 1 and all(clock[CAUSE, by] >= at for by, at in b.last_parts):
+        return b.phase
+    return known

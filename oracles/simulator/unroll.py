@@ -1,0 +1,336 @@
+"""A Kernel laid out in time: the exact statements each kind of thread executes in one CTA.
+
+Trip counts, guards, slots and parities depend on launch parameters and loop indices only, so
+the whole program of a thread is known before anything runs; of an `ElectLast`, how far a CTA that
+is not the last jumps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fuser.kernel import ir as kir
+from fuser.kernel.text import numbered
+from oracles.simulator.expr import Env, Value, compile_expr
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """One execution of one statement, with its expressions evaluated.
+
+    Parameters
+    ----------
+    line : int
+        Line of the statement in the kernel's text.
+    trip : tuple of (name, value)
+        The loop indices at the time.
+    index, other : int
+        Slot of the shared buffer, and of a second one.
+    slot, parity : int
+        Slot of the mbarrier and the parity waited for; index and turn of a semaphore.
+    extra : int
+        Rank of the CTA it reaches or a mask of ranks (-1: its own); whether to accumulate.
+    origin, limit : tuple of int
+        Of the global box (origin also of a Coordinate).
+    team : Team
+        The role it stands in.
+    elected : bool
+        Whether single threads execute it.
+    below : tuple of int or None
+        Positions of the box below the limit, once bounds and alignment were found right; that
+        is the same for every thread.
+    base : int
+        Flat position of the box's origin, set with `below`.
+    body : int
+        Of an `ElectLast`: how many events its body is, which CTAs that are not the last leave out.
+    """
+
+    line: int
+    stmt: kir.Stmt
+    trip: tuple[tuple[str, int], ...]
+    index: int
+    other: int
+    slot: int
+    parity: int
+    extra: int
+    origin: tuple[int, ...]
+    limit: tuple[int, ...]
+    team: Team
+    elected: bool
+    below: tuple[int, ...] | None = None
+    base: int = 0
+    body: int = 0
+
+    @property
+    def first_warp(self) -> int:
+        """First warp of the role; its layouts count threads from there."""
+        return self.team.first
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The warps of the innermost role; the whole CTA outside of roles."""
+
+    first: int
+    warps: int
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A statement with its expressions compiled."""
+
+    line: int
+    stmt: kir.Stmt
+    value: Value | None = None
+    slot: Value | None = None
+    parity: Value | None = None
+    extra: Value | None = None
+    index: Value | None = None
+    other: Value | None = None
+    origin: tuple[Value, ...] = ()
+    limit: tuple[Value, ...] = ()
+    body: tuple[Node, ...] = ()
+    orelse: tuple[Node, ...] = ()
+
+
+def compile_kernel(kernel: kir.Kernel) -> tuple[Node, ...]:
+    """Compile every expression of a kernel once."""
+    lines = {id(stmt): line for line, stmt in numbered(kernel)}
+    return tuple(_node(stmt, lines) for stmt in kernel.body)
+
+
+def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
+    node = Node(lines[id(stmt)], stmt)
+    match stmt:
+        case kir.Let(_, value) | kir.Assign(_, value) | kir.ForLoop(_, value):
+            node.value = compile_expr(value)
+        case kir.IfThenElse(value):
+            node.value = compile_expr(value)
+        case kir.MBarrierArrive(_, slot, _, cta):
+            node.slot, node.extra = compile_expr(slot), compile_expr(-1 if cta is None else cta)
+        case (
+            kir.MBarrierArriveExpectTx(_, slot)
+            | kir.MBarrierExpectTx(_, slot)
+            | kir.CpAsyncMBarrierArrive(_, slot)
+        ):
+            node.slot = compile_expr(slot)
+        case (
+            kir.MBarrierWaitParity(_, slot, parity)
+            | kir.BlockSerializeWait(_, slot, parity)
+            | kir.BlockSerializeRelease(_, slot, parity)
+            | kir.GridSync(_, slot, parity)
+            | kir.ElectLast(_, slot, parity)
+        ):
+            node.slot, node.parity = compile_expr(slot), compile_expr(parity)
+        case kir.TmaLoad(dst, src, _, slot, multicast):
+            node.slot = compile_expr(slot)
+            _references(node, dst, src)
+            if multicast is not None:
+                node.extra = compile_expr(multicast)
+            elif node.extra is not None and dst.cta is not None:
+                node.extra = _bit(node.extra)
+            else:
+                node.extra = None
+        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
+            _references(node, dst, src)
+        case kir.CpAsync(dst, src):
+            _references(node, dst, src)
+        case kir.Load(_, place) | kir.Store(place):
+            _references(node, place)
+        case kir.AtomicAdd(place):
+            _references(node, place)
+        case kir.Wgmma(_, a, b, accumulate):
+            if isinstance(a, kir.Slot):
+                node.index = compile_expr(a.index)
+            node.other, node.extra = compile_expr(b.index), compile_expr(accumulate)
+        case kir.Coordinate(_, _, origin):
+            node.origin = (compile_expr(origin),)
+        case _:
+            pass  # the simulator's list of actions names every node; these have no expressions
+    inner = [tuple(_node(s, lines) for s in body) for body in kir.bodies(stmt)]
+    node.body = inner[0] if inner else ()
+    node.orelse = inner[1] if len(inner) > 1 else ()
+    return node
+
+
+def _bit(rank: Value) -> Value:
+    return lambda env: 1 << rank(env)
+
+
+def _references(node: Node, *places: kir.Slot | kir.Box) -> None:
+    for place in places:
+        match place:
+            case kir.Slot(_, index, cta):
+                node.index = compile_expr(index)
+                node.extra = compile_expr(-1 if cta is None else cta)
+            case kir.Box(_, origin, _, limit):
+                node.origin = tuple(compile_expr(e) for e in origin)
+                node.limit = tuple(compile_expr(e) for e in limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Which of the modelled threads: enough to know what it executes.
+
+    Parameters
+    ----------
+    roles : frozenset of int
+        Lines of the role statements whose warps hold it.
+    heads : frozenset of int
+        Lines of those of which it is in the first warp; 0 stands for the whole CTA.
+    groups : frozenset of int
+        Lines of those of which it is in the first warp of a warpgroup; 0 as before.
+    lane0 : bool
+        Whether it is the first lane of its warp.
+    """
+
+    roles: frozenset[int]
+    heads: frozenset[int]
+    groups: frozenset[int]
+    lane0: bool
+
+
+WARPS_OF_GROUP = kir.WARPGROUP // kir.WARP
+
+
+def role_nodes(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the roles of a kernel, nested ones too."""
+    return tuple(node for node in _every(nodes) if isinstance(node.stmt, kir.Role))
+
+
+def position(roles_of: tuple[Node, ...], warp: int, *, lane0: bool) -> Position:
+    """Return what decides the program of a lane of this warp, among these roles."""
+    first_of_four = warp % WARPS_OF_GROUP == 0
+    roles, heads, groups = set(), {0} if warp == 0 else set(), {0} if first_of_four else set()
+    for node in roles_of:
+        match node.stmt:
+            case kir.Role(_, first, warps):
+                if first <= warp < first + warps:
+                    roles.add(node.line)
+                if first == warp:
+                    heads.add(node.line)
+                if first == warp or first_of_four:
+                    groups.add(node.line)
+            case _:
+                pass
+    return Position(frozenset(roles), frozenset(heads), frozenset(groups), lane0)
+
+
+def _every(nodes: tuple[Node, ...]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        yield from _every(node.body)
+        yield from _every(node.orelse)
+
+
+def unroll(
+    nodes: tuple[Node, ...], env: Mapping[str, int], where: Position, warps: int
+) -> list[Event]:
+    """Return all that a thread at this position executes, in program order."""
+    walk = _Walk(dict(env), where, [])
+    walk.body(nodes, (), Team(0, warps), 0, elected=False)
+    return walk.out
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One thread's way through the kernel; `env` is changed on the way."""
+
+    env: Env
+    where: Position
+    out: list[Event]
+
+    def body(
+        self,
+        nodes: tuple[Node, ...],
+        trip: tuple[tuple[str, int], ...],
+        team: Team,
+        role: int,
+        *,
+        elected: bool,
+    ) -> None:
+        env, outer = self.env, dict[str, int | None]()
+        for node in nodes:
+            match node.stmt:
+                case kir.Let(var):
+                    outer.setdefault(var.name, env.get(var.name))
+                    env[var.name] = _of(node.value, env)
+                case kir.Assign(var):
+                    env[var.name] = _of(node.value, env)
+                case kir.ForLoop(index):
+                    shadowed = env.get(index.name)
+                    for i in range(_of(node.value, env)):
+                        env[index.name] = i
+                        here = (*trip, (index.name, i))
+                        self.body(node.body, here, team, role, elected=elected)
+                    _restore(env, index.name, shadowed)
+                case kir.IfThenElse():
+                    branch = node.body if _of(node.value, env) else node.orelse
+                    self.body(branch, trip, team, role, elected=elected)
+                case kir.Role(_, first, warps):
+                    if node.line in self.where.roles:
+                        self.body(node.body, trip, Team(first, warps), node.line, elected=elected)
+                case kir.Elect(per):
+                    if self._elected(per, role):
+                        self.body(node.body, trip, team, role, elected=True)
+                case kir.ElectLast():
+                    event = _event(node, env, trip, team, elected=elected)
+                    self.out.append(event)
+                    begin = len(self.out)
+                    self.body(node.body, trip, team, role, elected=elected)
+                    event.body = len(self.out) - begin
+                    for name in _carried_out(node) if event.parity != 1 else ():
+                        env.pop(name, None)  # one CTA alone is always the last
+                case _:
+                    self.out.append(_event(node, env, trip, team, elected=elected))
+        for name, value in outer.items():
+            _restore(env, name, value)
+
+    def _elected(self, per: kir.Per, role: int) -> bool:
+        if not self.where.lane0:
+            return False
+        match per:
+            case kir.Per.ROLE:
+                return role in self.where.heads
+            case kir.Per.WARPGROUP:
+                return role in self.where.groups
+            case kir.Per.WARP:
+                return True
+
+
+def _carried_out(node: Node) -> set[str]:
+    """Return the variables of bodies around it to which the body of a statement assigns."""
+    inside = [below.stmt for below in _every(node.body)]
+    own = {stmt.var.name for stmt in inside if isinstance(stmt, kir.Let)}
+    return {stmt.var.name for stmt in inside if isinstance(stmt, kir.Assign)} - own
+
+
+def _restore(env: Env, name: str, value: int | None) -> None:
+    if value is None:
+        env.pop(name, None)
+    else:
+        env[name] = value
+
+
+def _of(value: Value | None, env: Env) -> int:
+    return 0 if value is None else value(env)
+
+
+def _event(
+    node: Node, env: Env, trip: tuple[tuple[str, int], ...], team: Team, *, elected: bool
+) -> Event:
+    return Event(
+        node.line,
+        node.stmt,
+        trip,
+        _of(node.index, env),
+        _of(node.other, env),
+        _of(node.slot, env),
+        _of(node.parity, env),
+        -1 if node.extra is None else node.extra(env),
+        tuple([value(env) for value in node.origin]),
+        tuple([value(env) for value in node.limit]),
+        team,
+        elected,
+    )

@@ -1,0 +1,207 @@
+"""Tiles in CUDA C++: layouts, slots, boxes, copies; each statement one call that compiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from kernel_parts import FRAG_A, FRAG_B, SA, SB, kernel, zero
+
+from fuser.codegen import cuda
+from fuser.codegen.registers import plan
+from fuser.codegen.tile import tile_line
+from fuser.dtype import DType
+from fuser.errors import ScheduleError
+from fuser.expr import Var
+from fuser.kernel import ir as kir
+from fuser.runtime.nvrtc import compile_cubin
+from oracles.assembler import judge_log
+from oracles.verdict import Status
+
+M, N, p = Var("M"), Var("N"), Var("p")
+X = kir.Tensor("X", DType.BF16, (M, N), (N, 1), 8)
+Y = kir.Tensor("Y", DType.BF16, (M, N), (N, 1), 8)
+S = kir.Buffer("S", DType.BF16, (64, 128), 3, 0, 128)
+PLAIN = kir.Buffer("P", DType.BF16, (64, 128), 2, S.end)
+BAR = kir.MBarrier("bar", 1, 3)
+STRIPS = kir.Layout((64, 128), 2, 128, kir.Deal.STRIPS)
+WIDE = kir.Fragment("wide", DType.F32, STRIPS)
+HALF = kir.Fragment("half", DType.BF16, STRIPS)
+
+
+def box(tensor: kir.Tensor = X) -> kir.Box:
+    """64 x 128 elements from (16, 32) on."""
+    return kir.Box(tensor, (16, 32), (64, 128), (M, N))
+
+
+def of(*body: kir.Stmt, cluster: int = 1) -> kir.Kernel:
+    """A kernel over X and Y."""
+    return kir.Kernel(
+        "k", (M, N), (X, Y), (), (S, PLAIN), (BAR,), 128, body, ("Y",), cluster=cluster
+    )
+
+
+def written(stmt: kir.Data, *others: kir.Stmt, cluster: int = 1) -> str:
+    """The line of a statement."""
+    whole = of(stmt, *others, cluster=cluster)
+    return tile_line(stmt, whole, plan(whole))
+
+
+def test_a_wide_swizzled_slot_is_copied_by_panels() -> None:
+    """A box is no wider than the swizzle: two of 64 columns, 8192 bytes apart."""
+    load = kir.TmaLoad(kir.Slot(S, p), box(), BAR, p)
+    assert written(load) == ("tma::load<2, 8192, 64>(S + p * 8192, &X_map, bar + p, 32, 16);")
+    store = kir.TmaStore(box(Y), kir.Slot(S, 2))
+    assert written(store) == "tma::store<2, 8192, 64>(S + 16384, &Y_map, 32, 16);"
+    reduce = kir.TmaReduce(box(Y), kir.Slot(S, 2))
+    assert written(reduce) == "tma::reduce<2, 8192, 64>(S + 16384, &Y_map, 32, 16);"
+
+
+def test_a_plain_slot_is_copied_at_once() -> None:
+    """No template arguments, no loop."""
+    load = kir.TmaLoad(kir.Slot(PLAIN, 1), box(), BAR, 0, multicast=3)
+    assert written(load, cluster=2) == "tma::multicast(P + 8192, &X_map, bar + 0, 3, 32, 16);"
+
+
+def test_swizzled_addresses_know_rows_and_span() -> None:
+    """Device code computes what `fuser.kernel.swizzle` does."""
+    load = kir.Load(WIDE, kir.Slot(S, 0), 2)
+    assert "tile::Swizzled<bf16, 64, 128>{S + 0}" in written(load)
+    assert "tile::Slot<bf16, 128>{P + 0}" in written(kir.Load(WIDE, kir.Slot(PLAIN, 0), 2))
+
+
+def test_a_slot_of_another_cta_goes_through_its_rank() -> None:
+    """Distributed shared memory has addresses of its own."""
+    load = kir.Load(WIDE, kir.Slot(PLAIN, 0, 1 - kir.RANK), 2)
+    assert "{tile::of_cta(P + 0, (1 - clusterRank_))}" in written(load, cluster=2)
+
+
+def test_only_what_nobody_writes_is_read_past_the_coherent_path() -> None:
+    """Other CTAs write a workspace while this one runs."""
+    text = cuda.source(of(kir.Load(WIDE, box(), 2), kir.Load(WIDE, box(Y), 2)))
+    assert "tile::Box<const bf16, true>{X" in text
+    assert "tile::Box<bf16, true>{Y" in text
+    assert "const bf16* __restrict__ X" in text
+    assert "    bf16* Y" in text
+
+
+def test_a_packed_fragment_is_rounded_once() -> None:
+    """The cast to bf16 is the packing; alone it would be done twice."""
+    cast = kir.Compute(HALF, "cast", (WIDE,))
+    packed = written(cast, kir.Store(kir.Slot(S, 0), HALF, 2))
+    assert packed == (
+        "tile::map_packed<bf16>(half, [&](int i) { return math::to<float>(wide[i]); });"
+    )
+    seen = written(cast, kir.Compute(WIDE, "promote", (HALF,)))
+    assert "tile::map(half" in seen
+    assert "math::round_to_bf16(wide[i])" in seen
+
+
+def test_a_slice_names_both_layouts() -> None:
+    """Registers of a strip are counted by its columns."""
+    part = kir.Fragment("part", DType.F32, replace(STRIPS, shape=(64, 32)))
+    assert written(kir.Slice(part, WIDE, 64)) == (
+        "tile::slice<tile::Strips<64, 32, 128>, tile::Strips<64, 128, 128>, 64>(part, wide);"
+    )
+
+
+def test_bools_cannot_be_added() -> None:
+    """No instruction does; the message says what to use."""
+    flags = kir.Tensor("F", DType.BOOL, (M, N), (N, 1), 1)
+    frag = kir.Fragment("f", DType.BOOL, STRIPS)
+    add = kir.AtomicAdd(kir.Box(flags, (0, 0), (64, 128), (M, N)), frag)
+    with pytest.raises(ScheduleError, match="no instruction adds bools; use i32"):
+        written(add)
+
+
+def test_ldmatrix_does_not_convert() -> None:
+    """f16 bits are no bf16."""
+    other = kir.Fragment("h", DType.F16, STRIPS)
+    load = kir.Load(other, kir.Slot(S, 0), 2, matrix=True)
+    with pytest.raises(ScheduleError, match="does not convert bf16 into f16"):
+        written(load, kir.Compute(WIDE, "promote", (other,)))
+
+
+def test_three_axes_are_refused() -> None:
+    """Rows and columns are all that addresses of ordinary accesses know."""
+    cube = kir.Fragment("c", DType.F32, kir.Layout((2, 4, 8), 4, 32))
+    with pytest.raises(ScheduleError, match="more than two axes that are not 1"):
+        written(kir.Coordinate(cube, 0, 0))
+
+
+ADD = kir.Compute(WIDE, "add", (WIDE, WIDE))
+CLEAR = kir.Compute(WIDE, "cast", (kir.Literal(0.0, DType.F32),))
+EACH = kir.Fragment("each", DType.BF16, kir.Layout((64, 128), 2, 128, kir.Deal.EACH_WARP))
+ROUND = kir.Fragment("round", DType.BF16, kir.Layout((64, 128), 8, 128))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        (kir.Load(HALF, kir.Slot(S, 0), 2, matrix=True), kir.Store(kir.Slot(S, 1), HALF, 2)),
+        (kir.Load(HALF, kir.Slot(PLAIN, 0), 2), kir.Store(kir.Slot(S, 1), HALF, 2, matrix=True)),
+        (kir.Load(HALF, box(), 1, fill=1), kir.Store(box(Y), HALF, 1)),
+        (
+            kir.Load(HALF, kir.Slot(S, 0), 2, matrix=True),
+            kir.Compute(WIDE, "promote", (HALF,)),
+            kir.Store(kir.Slot(S, 0), WIDE, 2, matrix=True),
+        ),
+        (
+            kir.Load(EACH, kir.Slot(S, 0), 2, matrix=True),
+            kir.Store(kir.Slot(S, 1), EACH, 2, matrix=True),
+        ),
+        (kir.Load(ROUND, kir.Slot(S, 0), 8), kir.Store(kir.Slot(S, 1), ROUND, 4)),
+        (kir.CpAsync(kir.Slot(S, 0), box(), ROUND.layout, 8),),
+        (kir.CpAsync(kir.Slot(PLAIN, 0), box(), STRIPS, 2),),
+        (CLEAR, kir.AtomicAdd(box(Y), WIDE)),
+        (
+            CLEAR,
+            kir.Store(kir.Slot(PLAIN, 0, 1 - kir.RANK), WIDE, 2),
+            kir.Load(WIDE, kir.Slot(S, 0, 1 - kir.RANK), 2),
+            kir.Store(box(Y), WIDE, 2),
+        ),
+        (
+            kir.Elect(
+                kir.Per.WARPGROUP,
+                (
+                    kir.TmaLoad(kir.Slot(S, 0), box(), BAR, 0, multicast=3),
+                    kir.TmaReduce(box(Y), kir.Slot(S, 0)),
+                    kir.TmaStore(box(Y), kir.Slot(PLAIN, 0)),
+                ),
+            ),
+        ),
+    ],
+    ids=lambda body: "-".join(type(stmt).__name__ for stmt in body),
+)
+def test_every_move_compiles(body: tuple[kir.Stmt, ...]) -> None:
+    """Packed and not, by matrices and not, swizzled and not, here and in the next CTA."""
+    whole = of(*body, cluster=2)
+    log = compile_cubin(cuda.source(whole)).log
+    assert judge_log(log).status is Status.PASS
+    assert "warning" not in log
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.nbytes > 1])
+def test_every_type_is_added(dtype: DType) -> None:
+    """Each has an instruction of its own."""
+    tensor = kir.Tensor("Y", dtype, (M, N), (N, 1), 1)
+    frag = kir.Fragment("f", dtype, kir.Layout((4, 64), 1, 128))
+    one = kir.Compute(frag, "cast", (kir.Literal(1.0, dtype),))
+    add = kir.AtomicAdd(kir.Box(tensor, (0, 0), (4, 64), (M, N)), frag)
+    whole = kir.Kernel("k", (M, N), (tensor,), (), (), (), 128, (one, add), ("Y",))
+    compile_cubin(cuda.source(whole))
+
+
+def test_a_product_of_fragments_that_are_seen_packs_them_on_the_way() -> None:
+    """One of them is also computed with, so it is held in f32."""
+    body = (
+        zero(),
+        kir.Load(FRAG_A, kir.Slot(SA, 0), 2),
+        kir.Load(FRAG_B, kir.Slot(SB, 0), 2),
+        kir.Compute(FRAG_A, "relu", (FRAG_A,)),
+    )
+    acc = body[0].dst if isinstance(body[0], kir.Compute) else None
+    assert acc is not None
+    text = cuda.source(kernel(*body, kir.Mma(acc, FRAG_A, FRAG_B)))
+    assert "mma::add_product<bf16, 8, 1>(acc, types::Pairs<bf16, 4>(a).at, b);" in text
+    compile_cubin(text)

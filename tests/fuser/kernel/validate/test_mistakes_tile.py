@@ -1,0 +1,426 @@
+"""The same for tiles: what is not declared, copies, layouts, fragments and tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kernel_parts import (
+    ACC,
+    ALPHA,
+    B_BOX,
+    BAR,
+    FRAG_A,
+    FRAG_B,
+    ROUND,
+    SA,
+    SB,
+    STRIPS,
+    SY,
+    TILE,
+    TURNS,
+    X_BOX,
+    Y_BOX,
+    M,
+    X,
+    Y,
+    alone,
+    clustered,
+    copy,
+    kernel,
+    load,
+    one,
+    product,
+    refused,
+    registers,
+    role,
+    shaped,
+    zero,
+)
+
+from fuser.dtype import DType
+from fuser.kernel import ir as kir
+
+
+def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
+    """A wgmma of slots of other types."""
+    left = replace(SA, dtype=a)
+    right = replace(SB, dtype=b, offset=left.end)
+    out = replace(SY, offset=right.end)
+    multiply = product(a=kir.Slot(left, 0), b=kir.Slot(right, 0), **change)
+    return kernel(multiply, buffers=(left, right, out))
+
+
+SWIZZLED = replace(SA, swizzle=32)
+SC = kir.Buffer("SC", DType.BF16, (8, 16), 2, SA.end + 256, 32, 512)
+
+
+def stacked(second: kir.Buffer, a: kir.Buffer = SWIZZLED) -> kir.Kernel:
+    """A wgmma whose columns come from two buffers."""
+    a = replace(a, swizzle=32)
+    first = kir.Buffer(
+        "SB", DType.BF16, second.shape, 2, a.end, 32, max(second.pitch // 512, 1) * 512
+    )
+    multiply = product(
+        acc=shaped(ACC, 64, 16), a=kir.Slot(a, 0), b=kir.Slot(first, 0), beside=(second,)
+    )
+    return kernel(multiply, buffers=(a, first, second))
+
+
+MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
+    # --- what is not declared ---
+    **{
+        f"undeclared barrier of {type(stmt).__name__}": (
+            "uses a barrier that the kernel does not declare; add bar to Kernel.barriers",
+            kernel(one(stmt), barriers=()),
+        )
+        for stmt in (
+            kir.MBarrierInit(BAR),
+            kir.MBarrierInvalidate(BAR),
+            kir.MBarrierArrive(BAR, 0),
+            kir.MBarrierArriveExpectTx(BAR, 0, 16),
+            kir.MBarrierExpectTx(BAR, 0, 16),
+            kir.MBarrierWaitParity(BAR, 0, 0),
+            kir.CpAsyncMBarrierArrive(BAR, 0, noinc=True),
+            load(),
+        )
+    },
+    "changed barrier": (
+        "add bar to Kernel.barriers, with the same fields",
+        kernel(kir.MBarrierArrive(replace(BAR, slots=3), 0)),
+    ),
+    "slot of a barrier": (
+        r"uses slot 2; bar has slots 0..1: take the position % 2",
+        kernel(kir.MBarrierArrive(BAR, 2)),
+    ),
+    "undeclared semaphore": (
+        "uses a semaphore that the kernel does not declare; add turns to Kernel.semaphores",
+        kernel(kir.BlockSerializeWait(TURNS, 0, 0), semaphores=()),
+    ),
+    "semaphore index": (
+        "turns has 4 integers; use 0..3",
+        kernel(kir.BlockSerializeWait(TURNS, 4, 0)),
+    ),
+    "negative turn": (
+        "turn -1 is negative",
+        kernel(one(kir.BlockSerializeRelease(TURNS, 0, -1))),
+    ),
+    "undeclared tensor": (
+        "uses a tensor that the kernel does not declare; add X to Kernel.tensors",
+        kernel(one(load()), tensors=(Y,)),
+    ),
+    "undeclared buffer": (
+        "uses a shared buffer that the kernel does not declare; add SA to Kernel.buffers",
+        kernel(one(load()), buffers=(SB, SY)),
+    ),
+    "undeclared scalar": (
+        "uses a scalar that the kernel does not declare; add alpha to Kernel.scalars",
+        kernel(role(kir.Compute(ACC, "cast", (ALPHA,))), scalars=()),
+    ),
+    "slot": (
+        "uses slot 2; SA has slots 0..1: take the position % 2",
+        kernel(one(load(dst=kir.Slot(SA, 2)))),
+    ),
+    "store to an input": (
+        "writes X, which is not an output or workspace; list it in Kernel.outputs",
+        kernel(role(zero(TILE), kir.Store(X_BOX, TILE, 8))),
+    ),
+    "reduction into an input": (
+        "writes Y, which is not an output",
+        kernel(one(kir.TmaReduce(Y_BOX, kir.Slot(SY, 0))), outputs=()),
+    ),
+    "atomic add to an input": (
+        "writes Y, which is not an output",
+        kernel(role(zero(), kir.AtomicAdd(Y_BOX, ACC)), outputs=()),
+    ),
+    # --- copies by TMA ---
+    "rank of a box": (
+        "TmaLoad of X: origin, shape, limit and extents differ in rank: 1, 2, 2 and 2; give one",
+        kernel(one(load(src=replace(X_BOX, origin=(0,))))),
+    ),
+    "empty box": (
+        r"a box of \(64, 0\) is empty",
+        kernel(one(load(src=replace(X_BOX, shape=(64, 0))))),
+    ),
+    "box and slot": (
+        r"box \(8, 16\) of bf16 and slot \(64, 16\) of bf16 differ",
+        kernel(one(load(src=B_BOX))),
+    ),
+    "type of a copy": (
+        r"box \(64, 8\) of f32 and slot \(64, 8\) of bf16 differ",
+        kernel(
+            one(kir.TmaStore(Y_BOX, kir.Slot(replace(SY, dtype=DType.BF16), 0))),
+            buffers=(SA, SB, replace(SY, dtype=DType.BF16)),
+        ),
+    ),
+    "limit of a copy": (
+        "clips at the tensor's extents, not elsewhere; make limit equal extents",
+        kernel(one(load(src=replace(X_BOX, limit=(64, 16))))),
+    ),
+    "alignment of a store": (
+        "writes chunks of 16 bytes, Y is aligned to 4; align Y",
+        kernel(
+            one(kir.TmaReduce(replace(Y_BOX, tensor=replace(Y, aligned=1)), kir.Slot(SY, 0))),
+            tensors=(X, replace(Y, aligned=1)),
+        ),
+    ),
+    "large box": (
+        r"at most 256 elements per axis, rows of 16-byte multiples; this one is \(512, 16\)",
+        kernel(
+            one(
+                load(
+                    dst=kir.Slot(replace(SA, shape=(512, 16)), 0),
+                    src=replace(X_BOX, shape=(512, 16)),
+                )
+            ),
+            buffers=(replace(SA, shape=(512, 16)),),
+        ),
+    ),
+    "columns of a copy": (
+        "wants neighbours along the last axis of X, its stride is M",
+        kernel(
+            one(load(src=replace(X_BOX, tensor=replace(X, strides=(1, M))))),
+            tensors=(replace(X, strides=(1, M)), Y),
+        ),
+    ),
+    "copy into a neighbour": (
+        "a copy names slots of its own CTA",
+        clustered(one(load(dst=kir.Slot(SA, 0, 1)))),
+    ),
+    "multicast without clusters": (
+        "sends to CTAs of a cluster, but the kernel has no clusters; set Kernel.cluster",
+        kernel(one(load(multicast=3))),
+    ),
+    "mask": (
+        "mask 4 names CTAs outside a cluster of 2; use 1..3",
+        clustered(one(load(multicast=4))),
+    ),
+    "slot of another CTA without clusters": (
+        "names CTA 1 of a cluster, but the kernel has no clusters",
+        kernel(role(zero(), kir.Store(kir.Slot(SY, 0, 1), ACC, 2))),
+    ),
+    # --- copies by cp.async ---
+    "bytes of cp.async": (
+        "copies 2 bytes at a time; cp.async takes 4, 8 or 16",
+        kernel(copy(width=1)),
+    ),
+    "vector of cp.async": (
+        "width 8 must divide vector 4",
+        kernel(copy(layout=replace(ROUND, vector=4))),
+    ),
+    "layout of cp.async": (
+        r"box \(64, 16\), slot \(64, 16\) and layout \(8, 16\) differ",
+        kernel(copy(layout=replace(ROUND, shape=(8, 16)))),
+    ),
+    "threads of cp.async": (
+        "deals to 256 threads, 128 threads of role r execute it; use a layout for 128",
+        kernel(copy(layout=replace(ROUND, threads=256))),
+    ),
+    "cp.async in an elect": (
+        "deals to 128 threads, 1 thread of role r execute it",
+        kernel(role(one(kir.CpAsync(kir.Slot(SA, 0), X_BOX, ROUND, 8)))),
+    ),
+    "type of cp.async": (
+        "copies f32 into bf16; cp.async does not convert",
+        kernel(copy(src=replace(X_BOX, tensor=Y), width=4)),
+    ),
+    "cp.async into a neighbour": (
+        "writes its own CTA's shared memory; drop cta",
+        clustered(copy(dst=kir.Slot(SA, 0, 1))),
+    ),
+    # --- loads, stores, layouts ---
+    "tile of a load": (
+        r"a tile of \(8, 16\) does not broadcast to the fragment's \(64, 16\)",
+        alone(kir.Load(TILE, B_BOX, 8)),
+    ),
+    "width": (
+        "width 3 must divide vector 8, and that the last extent 16",
+        alone(kir.Load(TILE, X_BOX, 3)),
+    ),
+    "no width": ("width 0 must divide", alone(kir.Load(TILE, X_BOX, 0))),
+    "store of a broadcast": (
+        "must not write one element from several registers",
+        kernel(role(zero(), kir.Store(replace(Y_BOX, shape=(1, 8)), ACC, 2))),
+    ),
+    "threads of a layout": (
+        "deals to 128 threads, 32 threads of role r execute it",
+        kernel(role(kir.Load(TILE, X_BOX, 8), warps=1)),
+    ),
+    "vectors of a layout": (
+        "rows of 16 are no whole vectors of 3",
+        alone(zero(replace(TILE, layout=replace(ROUND, vector=3)))),
+    ),
+    "empty layout": (
+        "holds nothing; use numbers of at least 1",
+        alone(zero(shaped(TILE, 0, 16))),
+    ),
+    "strips": (
+        r"strips hold tiles of multiples of 16 x 8, .* this one is \(24, 8\)",
+        alone(zero(shaped(ACC, 24, 8))),
+    ),
+    "vector of strips": ("by 4 and 128 threads", alone(zero(shaped(ACC, 64, 8, vector=4)))),
+    "axes of strips": ("this one is", alone(zero(shaped(ACC, 2, 64, 8)))),
+    "each warp": (
+        r"each_warp hold tiles of multiples of 8 x 8, .* this one is \(12, 16\)",
+        alone(zero(shaped(FRAG_B, 12, 16))),
+    ),
+    "huge tile": ("fits no registers", alone(zero(shaped(TILE, 1 << 17, 16)))),
+    "layouts of a compute": (
+        "tile and acc have different layouts",
+        kernel(role(zero(TILE), kir.Compute(ACC, "cast", (TILE,)))),
+    ),
+    "axis": (
+        "a tile of 2 axes has no axis 2; use 0..1",
+        alone(kir.Coordinate(replace(TILE, dtype=DType.I64), 2, 0)),
+    ),
+    "type of a coordinate": (
+        "gives i64, tile is bf16; make it i64",
+        alone(kir.Coordinate(TILE, 0, 0)),
+    ),
+    # --- fragments ---
+    "no value": (
+        r"uses acc, to which no statement before it gives a value; load or compute it first",
+        alone(kir.Store(Y_BOX, ACC, 2)),
+    ),
+    "a value of other threads": (
+        "uses acc, to which no statement before it gives a value",
+        kernel(role(zero()), role(kir.Store(Y_BOX, ACC, 2), first=4, name="s"), threads=256),
+    ),
+    "a value later": ("uses acc", kernel(role(kir.Store(Y_BOX, ACC, 2), zero()))),
+    "accumulator without a start": (
+        "uses acc",
+        alone(kir.Wgmma(ACC, kir.Slot(SA, 0), kir.Slot(SB, 0))),
+    ),
+    "a value in another layout": (
+        "uses acc in another layout or type than it got its value in; use f32",
+        kernel(role(zero(), kir.Store(Y_BOX, replace(ACC, layout=kir.Layout((64, 8), 2, 128)), 2))),
+    ),
+    # --- tensor cores ---
+    "accumulator in rounds": (
+        "wants acc in strips; give it Deal.STRIPS",
+        kernel(product(acc=replace(ACC, layout=replace(STRIPS, deal=kir.Deal.ROUND)))),
+    ),
+    "rows of an accumulator": (
+        "32 rows for 1 warpgroups; each takes a multiple of 64",
+        kernel(
+            product(acc=shaped(ACC, 32, 8), a=kir.Slot(replace(SA, shape=(32, 16)), 0)),
+            buffers=(replace(SA, shape=(32, 16)), SB),
+        ),
+    ),
+    "columns of an accumulator": (
+        "264 columns; use a multiple of 8 in 8..256",
+        kernel(
+            product(acc=shaped(ACC, 64, 264), b=kir.Slot(replace(SB, shape=(264, 16)), 0)),
+            buffers=(SA, replace(SB, shape=(264, 16))),
+        ),
+    ),
+    "K of wgmma": (
+        "K is 8; use a multiple of 16",
+        kernel(
+            product(
+                a=kir.Slot(replace(SA, shape=(64, 8)), 0), b=kir.Slot(replace(SB, shape=(8, 8)), 0)
+            ),
+            buffers=(replace(SA, shape=(64, 8)), replace(SB, shape=(8, 8))),
+        ),
+    ),
+    "shapes of wgmma": (
+        r"\(M, N\) \(64, 8\), \(M, K\) \(64, 16\) and \(N, K\) \(64, 16\) do not fit",
+        kernel(product(b=kir.Slot(SA, 1))),
+    ),
+    "transposed": ("do not fit; make M, N and K agree", kernel(product(b_transposed=True))),
+    "columns that are not behind each other": (
+        "SC begins at byte 4864, a slot of SB ends at 4352; put one behind the other",
+        stacked(replace(SC, offset=4864)),
+    ),
+    "columns of another kind": (
+        "SC and SB differ in type, slots, swizzle or pitch; make them alike",
+        stacked(replace(SC, pitch=768)),
+    ),
+    "columns of two panels": (
+        "rows of 64 bytes with a swizzle of 32; the columns of several buffers lie behind each",
+        stacked(replace(SC, shape=(8, 32), offset=8704, pitch=1024), replace(SA, shape=(64, 32))),
+    ),
+    "columns of which some are missing": (
+        r"\(M, N\) \(64, 16\), \(M, K\) \(64, 16\) and \(N, K\) \(8, 16\) do not fit",
+        kernel(
+            product(acc=shaped(ACC, 64, 16), a=kir.Slot(SWIZZLED, 0), b=kir.Slot(SC, 0)),
+            buffers=(SWIZZLED, SC),
+        ),
+    ),
+    "types of wgmma": (
+        "multiplies bf16 by f16; use one of f16, bf16, f32, i8 for both, or 8-bit floats",
+        kernel(
+            product(b=kir.Slot(replace(SB, dtype=DType.F16), 0)),
+            buffers=(SA, replace(SB, dtype=DType.F16)),
+        ),
+    ),
+    "type of an accumulator": (
+        "adds up in f32, acc is bf16",
+        kernel(product(acc=replace(ACC, dtype=DType.BF16))),
+    ),
+    "threads of an operand": (
+        "acc is dealt to 128 threads, a to 64; use one number",
+        kernel(product(a=shaped(FRAG_A, 64, 16, threads=64))),
+    ),
+    "operand of a neighbour": (
+        "reads slots of its own CTA; drop cta of SB",
+        clustered(product(b=kir.Slot(SB, 0, 1))),
+    ),
+    "operand of mma": (
+        "wants b in each warp; load it with Deal.EACH_WARP",
+        kernel(registers(b=shaped(FRAG_B, 8, 16, deal=kir.Deal.ROUND))),
+    ),
+    "strips of mma": (
+        "wants a in strips",
+        kernel(registers(a=shaped(FRAG_A, 64, 16, deal=kir.Deal.ROUND))),
+    ),
+    "threads of mma": (
+        "are dealt to 128, 64 and 128 threads; use one number",
+        kernel(registers(a=shaped(FRAG_A, 64, 16, threads=64))),
+    ),
+    "shapes of mma": ("do not fit", kernel(registers(b=shaped(FRAG_B, 16, 16)))),
+    # --- types of tensor cores ---
+    "sums of i8": ("adds up in i32, acc is f32; make it i32", slots(DType.I8, DType.I8)),
+    "sums of bf16 in f16": (
+        "adds up in f32, acc is f16; make it f32",
+        kernel(product(acc=replace(ACC, dtype=DType.F16))),
+    ),
+    "i8 by f8": ("multiplies i8 by f8e4m3; use one of", slots(DType.I8, DType.F8E4M3)),
+    "step of i8": (
+        "K is 16; use a multiple of 32",
+        slots(DType.I8, DType.I8, acc=replace(ACC, dtype=DType.I32)),
+    ),
+    "transposed tf32": (
+        "only operands of 16 bits may have K across their rows, these are f32",
+        slots(DType.F32, DType.F32, a_transposed=True),
+    ),
+    "tf32 from registers": (
+        "a in registers is f32; take it from a slot",
+        kernel(product(a=replace(FRAG_A, dtype=DType.F32))),
+    ),
+    "vectors of an operand": (
+        "a is held by vectors of 2, a register has 1 of f32; use vectors of 1",
+        kernel(registers(a=replace(FRAG_A, dtype=DType.F32), b=replace(FRAG_B, dtype=DType.F32))),
+    ),
+    "vectors of sums": (
+        "acc is held by vectors of 1, sums by vectors of 2; use those",
+        kernel(product(acc=shaped(ACC, 64, 8, vector=1))),
+    ),
+    "mma of 8-bit floats": (
+        "mma multiplies no f8e4m3; use Wgmma",
+        kernel(
+            registers(
+                a=replace(shaped(FRAG_A, 64, 32, vector=4), dtype=DType.F8E4M3),
+                b=replace(shaped(FRAG_B, 8, 32, vector=4), dtype=DType.F8E4M3),
+            )
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_refused_with_a_way_out(name: str) -> None:
+    """The message comes from this mistake, not from another one beside it, and says what to do."""
+    says, wrong = MISTAKES[name]
+    refused(wrong, says)

@@ -1,0 +1,219 @@
+"""Operands that are computed where they are multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fuser.fusion.definition import FusionDefinition, TensorView
+from fuser.kernel import ir as kir
+from fuser.pipeline import Program, build
+from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.campaign.judge import judge
+from fuzz.cases.case import Case, specs, symbols
+from fuzz.kernels.matmul import launch
+from oracles.prover.prove import prove
+from oracles.simulator import simulate
+from oracles.simulator.simulate import Launch
+from oracles.verdict import Status
+
+COOPERATIVE = MatmulParams(
+    (64, 16, 16), 1, "cooperative", 3, 1, persistent=True, columns=16, prologue="registers"
+)
+PARAMS: dict[str, MatmulParams | AmpereParams] = {
+    "pipelined": replace(COOPERATIVE, split="pipelined", persistent=False),
+    "cooperative": COOPERATIVE,
+    "ping_pong": replace(COOPERATIVE, split="ping_pong", warpgroups=2, stages=2, prefetch=0),
+    "groups": AmpereParams((32, 16, 16), 2, "groups", 2, 1, persistent=False, columns=16),
+    "mbarriers": AmpereParams((32, 16, 16), 2, "mbarriers", 2, 0, persistent=True, columns=16),
+}
+
+Define = Callable[[FusionDefinition, TensorView], TensorView]
+
+
+def unary(op: str) -> Define:
+    """One operation."""
+    return lambda fd, x: getattr(fd.ops, op)(x)
+
+
+def scaled(fd: FusionDefinition, x: TensorView) -> TensorView:
+    """By a factor a row, and one a column."""
+    rows = fd.ops.broadcast(fd.define_tensor(["m"], "f32"), [False, True])
+    columns = fd.ops.broadcast(fd.define_tensor(["k"], "bf16"), [True, False])
+    return fd.ops.cast(fd.ops.mul(fd.ops.mul(x, rows), columns), "bf16")
+
+
+def of_two(fd: FusionDefinition, x: TensorView) -> TensorView:
+    """Of two tensors."""
+    return fd.ops.mul(fd.ops.silu(x), fd.define_tensor(["m", "k"], "bf16"))
+
+
+def by_scalar(fd: FusionDefinition, x: TensorView) -> TensorView:
+    """Times a number of the call, which may be infinite."""
+    return fd.ops.cast(fd.ops.mul(x, fd.define_scalar("f32")), "bf16")
+
+
+DEFINES: dict[str, Define] = {
+    "relu": unary("relu"),
+    "exp": unary("exp"),
+    "reciprocal": unary("reciprocal"),
+    "scaled": scaled,
+    "of two": of_two,
+    "by a scalar": by_scalar,
+}
+
+
+def case(
+    define: Define, params: MatmulParams | AmpereParams = COOPERATIVE, dtype: str = "bf16"
+) -> Case:
+    """`relu(define(x) @ w)` with an odd number of rows, and a tail of K."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], dtype), fd.define_tensor(["n", "k"], "bf16")
+    fd.add_output(fd.ops.relu(fd.ops.linear(define(fd, x), w)))
+    params = replace(params, prologue="registers")
+    return Case(fd.fusion(), params, {"m": 37, "k": 40, "n": 24}, "reals", 0)
+
+
+def compiled(of: Case) -> Program:
+    """The program of a case."""
+    return build(of.fusion, of.params, classify(of.fusion, of.params, specs(of)))
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
+@pytest.mark.parametrize("name", DEFINES)
+def test_one_kernel_computes_and_multiplies(name: str, params: MatmulParams | AmpereParams) -> None:
+    """Every judge agrees, at a tail of K too, where 1 / x would be infinite."""
+    of = case(DEFINES[name], params)
+    assert len(compiled(of).launches) == 1
+    records = judge(of)
+    assert {"prover", "simulator", "differential", "assembler"} <= {r.oracle for r in records}
+    assert not [r for r in records if r.status != "pass"]
+
+
+@pytest.mark.parametrize("dtype", ["i8", "f32"])
+def test_other_types_are_copied_as_they_are(dtype: str) -> None:
+    """And become the operand's in registers."""
+    of = case(lambda fd, x: fd.ops.cast(x, "bf16"), dtype=dtype)
+    of = replace(of, extents=of.extents | {"k": 48})
+    (launch,) = compiled(of).launches
+    assert next(b for b in launch.kernel.buffers if b.name == "S_T0").dtype.name == dtype
+    assert not [r for r in judge(of) if r.status != "pass"]
+
+
+@pytest.mark.parametrize(
+    ("define", "masked"),
+    [
+        (unary("relu"), False),
+        (of_two, False),
+        (lambda fd, x: fd.ops.mul(x, 2.0), False),
+        (lambda fd, x: fd.ops.mul(x, float("inf")), True),
+        (lambda fd, x: fd.ops.add(x, 1.0), True),
+        (unary("exp"), True),
+        (scaled, True),
+        (by_scalar, True),
+    ],
+)
+def test_only_what_is_not_0_beyond_the_end_is_replaced(define: Define, masked: bool) -> None:
+    """Zeros of zeros cost nothing."""
+    (launch,) = compiled(case(define)).launches
+    assert any(isinstance(s, kir.Coordinate) for s in launch.kernel.walk()) == masked
+
+
+@pytest.mark.parametrize("params", [COOPERATIVE, None])
+def test_a_deep_chain_is_walked_once_per_node(params: MatmulParams | None) -> None:
+    """Every tensor is used twice: 2 ** 60 ways lead from the operand to the input."""
+
+    def deep(fd: FusionDefinition, x: TensorView) -> TensorView:
+        for _ in range(60):
+            x = fd.ops.add(x, x)
+        return x
+
+    of = case(deep)
+    assert len(build(of.fusion, params, classify(of.fusion, params, specs(of))).launches) == 1
+
+
+def transposed(fd: FusionDefinition) -> TensorView:
+    """The rows of x lie along M."""
+    x = fd.define_tensor(["m", "k"], "bf16", stride_order=[0, 1])
+    return fd.ops.linear(fd.ops.relu(x), fd.define_tensor(["n", "k"], "bf16"))
+
+
+def of_the_second(fd: FusionDefinition) -> TensorView:
+    """Computed is the operand that has the columns."""
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    return fd.ops.linear(x, fd.ops.relu(w))
+
+
+def of_products(fd: FusionDefinition) -> TensorView:
+    """Computed from a product."""
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["n", "k"], "bf16")
+    return fd.ops.linear(fd.ops.relu(fd.ops.linear(x, w)), fd.define_tensor(["l", "n"], "bf16"))
+
+
+def of_vectors(fd: FusionDefinition) -> TensorView:
+    """No tile of A is in memory at all."""
+    rows, columns = fd.define_tensor(["m"], "bf16"), fd.define_tensor(["k"], "bf16")
+    x = fd.ops.mul(fd.ops.broadcast(rows, [False, True]), fd.ops.broadcast(columns, [True, False]))
+    return fd.ops.linear(x, fd.define_tensor(["n", "k"], "bf16"))
+
+
+@pytest.mark.parametrize("define", [transposed, of_the_second, of_products, of_vectors])
+def test_what_registers_cannot_hold_is_stored_first(
+    define: Callable[[FusionDefinition], TensorView],
+) -> None:
+    """A kernel before computes it, as without the request."""
+    fd = FusionDefinition()
+    fd.add_output(define(fd))
+    extents = {"m": 16, "k": 24, "n": 16, "l": 16}
+    fusion = fd.fusion()
+    of = Case(fusion, COOPERATIVE, {n: extents[n] for n in symbols(fusion)}, "reals", 0)
+    program = compiled(of)
+    assert len(program.launches) == 2
+    assert not [p for launch in program.launches for p in launch.tiling.domain.products if p.leaves]
+    assert not [r for r in judge(of) if r.status != "pass"]
+
+
+def test_a_step_waits_for_the_one_before_as_late_as_it_can() -> None:
+    """Loads and arithmetic run beside the products of the step before; nothing waits behind."""
+    (launch,) = compiled(case(unary("silu"))).launches
+    role = next(s for s in launch.kernel.body if isinstance(s, kir.Role) and s.name == "compute")
+    (loop,) = (s for s in kir.walk(role.body) if isinstance(s, kir.ForLoop) and s.index.name == "k")
+    names = [type(s).__name__ for s in loop.body]
+    assert names == [
+        "MBarrierWaitParity", "Load", "Compute", "AsyncAwait", "WarpSync", "IfThenElse",
+        "Compute", "WgmmaFence", "Wgmma", "AsyncCommit", "Assign",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [kir.AsyncAwait, kir.WgmmaFence])
+def test_registers_are_not_written_while_they_are_multiplied(kind: type[kir.Stmt]) -> None:
+    """Without the wait for the step before, or without the fence, both judges object."""
+    (made,) = compiled(case(unary("silu"), PARAMS["pipelined"])).launches
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.ForLoop() if any(isinstance(s, kir.Wgmma) for s in stmt.body):
+                return [replace(stmt, body=tuple(s for s in stmt.body if not isinstance(s, kind)))]
+            case _:
+                return None
+
+    bad = made.kernel.rewrite(rule)
+    assert prove(made.kernel).status is Status.PASS
+    assert prove(bad).status is Status.FAIL
+    start = Launch(*launch(bad, PARAMS["pipelined"], 1, 4))
+    assert simulate.search(bad, start, schedules=6).status is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("op", "columns", "kernels"),
+    [("relu", 2048, 1), ("relu", 2056, 2), ("silu", 256, 1), ("silu", 264, 2)],
+)
+def test_by_default_few_columns_are_worth_it(op: str, columns: int, kernels: int) -> None:
+    """Each column of tiles computes A again."""
+    of = replace(case(unary(op)), extents={"m": 4096, "k": 512, "n": columns})
+    program = build(of.fusion, None, classify(of.fusion, None, specs(of)))
+    assert len(program.launches) == kernels

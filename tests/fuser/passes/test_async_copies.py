@@ -1,0 +1,76 @@
+"""How the end of every copy is observed: shared barriers, parities, groups and fences."""
+
+import pytest
+from fusions import PIPELINED, SPECIALIZED, STORED, compiled
+
+from fuser.kernel import ir as kir
+from fuser.schedule.params import PointwiseParams
+
+
+def final(params: PointwiseParams) -> kir.Kernel:
+    """`bias_relu` after all passes."""
+    return compiled(params).launches[0].kernel
+
+
+def test_tensors_of_one_stage_share_a_barrier_with_summed_bytes() -> None:
+    """Two tiles of 4 x 128 bf16: one arrival, 2048 bytes, then both loads, by one thread."""
+    kernel = final(PIPELINED)
+    assert [b.name for b in kernel.barriers] == ["full"]
+    issues = [
+        s.body
+        for s in kernel.walk()
+        if isinstance(s, kir.Elect) and any(isinstance(i, kir.TmaLoad) for i in s.body)
+    ]
+    assert len(issues) == 2, "one before the loop, one in it"
+    for body in issues:
+        assert [type(s).__name__ for s in body] == ["MBarrierArriveExpectTx", "TmaLoad", "TmaLoad"]
+        assert isinstance(body[0], kir.MBarrierArriveExpectTx)
+        assert body[0].nbytes == 2 * 4 * 128 * 2
+
+
+def test_readers_wait_once_before_their_first_read() -> None:
+    """One wait for both tensors, parity of the turn."""
+    kernel = final(PIPELINED)
+    main = [s for s in kernel.body if isinstance(s, kir.ForLoop)][-1]
+    kinds = [type(s).__name__ for s in main.body]
+    assert kinds.count("MBarrierWaitParity") == 1
+    assert kinds.index("MBarrierWaitParity") < kinds.index("Load")
+    (wait,) = [s for s in main.body if isinstance(s, kir.MBarrierWaitParity)]
+    assert wait.parity == (main.index // 3) % 2
+
+
+def test_roles_hand_slots_back_through_an_empty_barrier() -> None:
+    """Every reading warp arrives once, after its lanes joined."""
+    kernel = final(SPECIALIZED)
+    arrivals = {b.name: b.arrivals for b in kernel.barriers}
+    assert arrivals == {"full": 1, "empty": 2}
+    compute = next(s for s in kernel.body if isinstance(s, kir.Role) and s.name == "compute")
+    (loop,) = [s for s in compute.body if isinstance(s, kir.ForLoop)]
+    at = next(n for n, s in enumerate(loop.body) if isinstance(s, kir.WarpSync))
+    assert isinstance(loop.body[at - 1], kir.Load), "after the last read"
+    after = loop.body[at + 1]
+    assert isinstance(after, kir.Elect)
+    assert after.per is kir.Per.WARP
+
+
+def test_one_role_needs_no_empty_barrier() -> None:
+    """Joining the CTA orders the reads before the refill."""
+    assert [b.name for b in final(PIPELINED).barriers] == ["full"]
+
+
+@pytest.mark.parametrize("params", [STORED, SPECIALIZED])
+def test_stores_are_grouped_and_awaited_by_their_thread(params: PointwiseParams) -> None:
+    """All but the group of the other slot before a slot is written, all at the end."""
+    awaits = [s for s in final(params).walk() if isinstance(s, kir.AsyncAwait)]
+    assert [(a.keep, a.read_only) for a in awaits] == [(1, True), (0, True)]
+    commits = [s for s in final(params).walk() if isinstance(s, kir.AsyncCommit)]
+    assert len(commits) == 1
+
+
+def test_writers_fence_before_they_join() -> None:
+    """Ordinary writes, fence, join, then the copy engine reads."""
+    kernel = final(STORED)
+    (loop,) = [s for s in kernel.body if isinstance(s, kir.ForLoop)]
+    kinds = [type(s).__name__ for s in loop.body]
+    tail = kinds[kinds.index("Store") :]
+    assert tail == ["Store", "FenceAsyncProxy", "BlockSync", "Elect"]

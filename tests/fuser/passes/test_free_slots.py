@@ -1,0 +1,69 @@
+"""Who hands slots back, when, and how often."""
+
+from dataclasses import replace
+
+import pytest
+from product_kernels import COOPERATIVE, MBARRIERS, PING_PONG, PIPELINED, kernel, loops, roles
+
+from fuser.kernel import ir as kir
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from oracles.prover.prove import prove
+from oracles.verdict import Status
+
+
+def arrivals(made: kir.Kernel, name: str) -> list[kir.MBarrierArrive]:
+    """Arrivals at a barrier."""
+    return [s for s in made.walk() if isinstance(s, kir.MBarrierArrive) and s.barrier.name == name]
+
+
+def test_every_reading_warp_is_counted() -> None:
+    """Eight warps share a tile; in ping-pong four read each slot."""
+    counts = {
+        name: next(b.arrivals for b in kernel(p).barriers if b.name == "empty")
+        for name, p in (("both", COOPERATIVE), ("one", PING_PONG), ("copies", MBARRIERS))
+    }
+    assert counts == {"both": 8, "one": 4, "copies": 4}
+
+
+@pytest.mark.parametrize("in_flight", range(3))
+def test_the_slot_of_so_many_turns_ago_goes_back(in_flight: int) -> None:
+    """And the last ones behind the flush, for the next tile."""
+    made = kernel(replace(COOPERATIVE, stages=5, prefetch=4 - in_flight))
+    found = arrivals(made, "empty")
+    assert len(found) == 1 + in_flight
+    position = next(s.var for s in made.walk() if isinstance(s, kir.Let) and s.var.name == "p")
+    back = position + (5 - in_flight) if in_flight else position
+    assert found[0].slot == back % 5
+
+
+def test_one_role_hands_nothing_back() -> None:
+    """A join of the CTA does it."""
+    assert not arrivals(kernel(PIPELINED), "empty")
+
+
+def test_lanes_join_before_they_hand_back_what_they_read() -> None:
+    """Ordinary loads: one lane speaks for all."""
+    (loop,) = [
+        found
+        for found in loops(roles(kernel(MBARRIERS))["compute"].body)
+        if any(isinstance(s, kir.Mma) for s in found.body)
+    ]
+    names = [type(s).__name__ for s in loop.body]
+    at = names.index("WarpSync")
+    assert names[at - 1] == "Load"
+    assert names[at + 1] == "Elect"
+
+
+@pytest.mark.parametrize("params", [COOPERATIVE, PING_PONG, MBARRIERS])
+def test_no_arrival_is_one_too_many(params: MatmulParams | AmpereParams) -> None:
+    """Without any one of them the kernel hangs."""
+    made = kernel(params)
+    assert prove(made).status is Status.PASS
+    for victim in arrivals(made, "empty"):
+        assert prove(without(made, victim)).status is Status.FAIL
+
+
+def without(made: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:
+    """The kernel without a statement."""
+    return made.rewrite(lambda stmt: [] if stmt is victim else None)

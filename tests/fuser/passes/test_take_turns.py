@@ -1,0 +1,43 @@
+"""Ping-pong: why two roles that share a ring must wait for each other."""
+
+from product_kernels import COOPERATIVE, PING_PONG, kernel, kinds, loops, roles
+
+from fuser.kernel import ir as kir
+from oracles.prover.prove import prove
+from oracles.verdict import Status
+
+
+def test_each_role_enters_after_the_other() -> None:
+    """A wait before its steps along K, an arrival for the other behind them."""
+    made = kernel(PING_PONG)
+    for me in range(2):
+        (tiles, *_) = loops(roles(made)[f"compute{me}"].body)
+        (turn,) = tiles.body
+        assert isinstance(turn, kir.IfThenElse)
+        names = kinds(turn.then)
+        at = names.index("ForLoop")
+        enter, leave = turn.then[at - 1], turn.then[at + 2]
+        assert isinstance(enter, kir.MBarrierWaitParity)
+        assert (enter.barrier.name, enter.slot) == ("order", me)
+        assert names[at + 1] == "WarpSync"
+        assert isinstance(leave, kir.Elect)
+        (arrive,) = leave.body
+        assert isinstance(arrive, kir.MBarrierArrive)
+        assert (arrive.barrier.name, arrive.slot) == ("order", 1 - me)
+
+
+def test_without_the_order_a_role_mistakes_a_phase() -> None:
+    """The prover found this before there was such a pass."""
+    made = kernel(PING_PONG)
+
+    def unordered(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        waits = isinstance(stmt, kir.MBarrierWaitParity) and stmt.barrier.name == "order"
+        return [] if waits else None
+
+    verdict = prove(made.rewrite(unordered))
+    assert verdict.status is Status.FAIL
+
+
+def test_other_kernels_have_no_order() -> None:
+    """The pass leaves them alone."""
+    assert "order" not in {b.name for b in kernel(COOPERATIVE).barriers}

@@ -1,0 +1,52 @@
+"""NVRTC without a GPU: errors carry the log, the cache survives torn files."""
+
+from pathlib import Path
+
+import pytest
+
+from fuser.errors import CompileError
+from fuser.runtime import nvrtc
+
+SOURCE = 'extern "C" __global__ void k(int* x) { x[threadIdx.x] = 1; }'
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSER_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_second_compile_comes_from_the_disk_with_its_log() -> None:
+    """The log is a judge's evidence, so it is cached with the cubin."""
+    first, second = nvrtc.compile_cubin(SOURCE), nvrtc.compile_cubin(SOURCE)
+    assert (first.cached, second.cached) == (False, True)
+    assert (first.image, first.log) == (second.image, second.log)
+    assert "Used" in second.log
+
+
+def test_options_and_headers_are_part_of_the_key() -> None:
+    """A poisoned build is another cubin."""
+    assert nvrtc.compile_cubin(SOURCE).key != nvrtc.compile_cubin(SOURCE, defines=("X",)).key
+
+
+def test_a_torn_file_is_compiled_again() -> None:
+    """A kill between write and rename, or a bad disk, must not load garbage."""
+    cubin = nvrtc.compile_cubin(SOURCE)
+    path = nvrtc.cache_dir() / f"{cubin.key}.cubin"
+    path.write_bytes(path.read_bytes()[:-7])
+    again = nvrtc.compile_cubin(SOURCE)
+    assert not again.cached
+    assert again.image == cubin.image
+
+
+def test_an_unwritable_cache_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk costs time, not results."""
+    monkeypatch.setenv("FUSER_CACHE", "/proc/nowhere")
+    assert nvrtc.compile_cubin(SOURCE).image
+
+
+def test_a_refused_text_carries_source_and_log() -> None:
+    """The message names the first error and the dump that shows the text."""
+    with pytest.raises(CompileError, match=r"identifier .nope. is undefined; FUSER_DUMP=cuda") as e:
+        nvrtc.compile_cubin("__global__ void k() { nope; }")
+    assert "nope" in e.value.source
+    assert "nope" in e.value.log

@@ -1,0 +1,131 @@
+"""How a fusion with products is cut, and how what lies between kernels lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fuser.fusion.definition import FusionDefinition, Symbol, TensorView
+from fuser.pipeline import Program, build
+from fuser.runtime.binding import bind
+from fuser.runtime.call import intermediate_spec
+from fuser.runtime.classify import classify
+from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.campaign.judge import judge
+from fuzz.cases.case import Case, specs
+
+PARAMS = MatmulParams((64, 16, 16), 1, "pipelined", 2, 1, persistent=False, columns=16)
+
+
+def case(define: Callable[[FusionDefinition], TensorView], **extents: int) -> Case:
+    """A case of one output."""
+    fd = FusionDefinition()
+    fd.add_output(define(fd))
+    return Case(fd.fusion(), PARAMS, extents, "integers", 0)
+
+
+def stretched(fd: FusionDefinition) -> TensorView:
+    """The second operand has no summed axis in memory."""
+    x = fd.define_tensor(["m", "k"], "bf16")
+    w = fd.ops.expand(fd.ops.broadcast(fd.define_tensor(["n"], "bf16"), [True, False]), ["k", "n"])
+    return fd.ops.matmul(x, w)
+
+
+def batch_last(fd: FusionDefinition) -> TensorView:
+    """The fastest axis of a computed operand is a batch axis."""
+    x = fd.ops.neg(fd.define_tensor(["m", "k", "b"], "bf16"))
+    w = fd.define_tensor(["b", "n", "k"], "bf16")
+    mapping = [[2, 0, -1, 1], [0, -1, 1, 2]]
+    return fd.ops.fused_multiply_sum(x, w, axis_mapping=mapping)
+
+
+def sums_apart(fd: FusionDefinition) -> TensorView:
+    """Two summed axes in different orders."""
+    x = fd.define_tensor(["k0", "m", "k1"], "bf16")
+    w = fd.define_tensor(["n", "k1", "k0"], "bf16")
+    mapping = [[1, -1, 0, 2], [-1, 0, 2, 1]]
+    return fd.ops.fused_multiply_sum(x, w, axes=[2, 3], axis_mapping=mapping)
+
+
+def some_sums_shared(fd: FusionDefinition) -> TensorView:
+    """One product sums over two axes, another over one of the same extent."""
+    x = fd.define_tensor(["m", "k0", "k1"], "bf16")
+    w = fd.define_tensor(["n", "k0", "k1"], "bf16")
+    both = fd.ops.fused_multiply_sum(x, w, axes=[2, 3], axis_mapping=[[0, -1, 1, 2], [-1, 0, 1, 2]])
+    one = fd.ops.linear(
+        fd.define_tensor(["m", "k0"], "bf16"), fd.define_tensor(["n", "k0"], "bf16")
+    )
+    return fd.ops.add(both, one)
+
+
+def one_between(fd: FusionDefinition) -> TensorView:
+    """A computed operand with an axis of extent 1 before the rows that are padded."""
+    x = fd.ops.neg(fd.define_tensor(["a", "b", "k"], "bf16"))
+    w = fd.define_tensor(["n", "k"], "bf16")
+    wide = fd.ops.broadcast(x, [False, False, True, False])
+    return fd.ops.fused_multiply_sum(wide, w, axis_mapping=[[0, 1, -1, 3], [-1, -1, 0, 1]])
+
+
+def several_rows(fd: FusionDefinition) -> TensorView:
+    """The fastest axis of an operand has the role M, but tiles lie along another such axis."""
+    x = fd.ops.neg(fd.define_tensor(["k", "m0", "m1"], "bf16"))
+    w = fd.define_tensor(["n", "k"], "bf16")
+    mapping = [[2, 1, -1, 0], [-1, -1, 0, 1]]
+    return fd.ops.fused_multiply_sum(x, w, axis_mapping=mapping)
+
+
+def on_both_sides(fd: FusionDefinition) -> TensorView:
+    """One vector is the first operand of a product and the second of another, and of itself."""
+    x, y = fd.define_tensor(["k"], "bf16"), fd.define_tensor(["k"], "bf16")
+    return fd.ops.add(fd.ops.matmul(x, y), fd.ops.add(fd.ops.matmul(y, x), fd.ops.matmul(x, x)))
+
+
+CASES = {
+    "stretched": case(stretched, m=8, k=8, n=16),
+    "batch last": case(batch_last, m=8, k=8, b=2, n=8),
+    "sums apart": case(sums_apart, k0=3, m=8, k1=5, n=9),
+    "some sums shared": case(some_sums_shared, m=8, n=8, k0=8, k1=2),
+    "one between": case(one_between, a=3, b=2, k=7, n=8),
+    "one row": case(one_between, a=3, b=1, k=7, n=8),
+    "several rows": case(several_rows, k=8, m0=2, m1=3, n=8),
+    "on both sides": case(on_both_sides, k=24),
+}
+
+
+def program(name: str) -> Program:
+    """Compile a case."""
+    drawn = CASES[name]
+    return build(drawn.fusion, PARAMS, classify(drawn.fusion, PARAMS, specs(drawn)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operands_lie_as_the_copy_engine_reads_them(name: str) -> None:
+    """Found by the generator: refused, or read at wrong addresses."""
+    made = program(name)
+    assert made.intermediates or name in ("some sums shared", "on both sides")
+    bind(made, specs(CASES[name]), sms=1)
+    records = judge(CASES[name], ("differential",))
+    assert [(r.oracle, r.status, r.reason) for r in records if r.status != "pass"] == []
+    assert any(r.oracle == "differential" for r in records)
+
+
+def test_rows_of_an_intermediate_are_padded_to_whole_chunks() -> None:
+    """TMA takes strides of multiples of 16 bytes: 15 summed elements of 2 bytes become 16."""
+    made = program("sums apart")
+    values = {Symbol(name): n for name, n in CASES["sums apart"].extents.items()}
+    strides = [intermediate_spec(tv, values).strides for tv in made.intermediates]
+    assert strides == [(5, 16, 1), (16, 1, 5)]
+
+
+def test_a_computed_operand_is_stored_as_the_schedule_reads_it() -> None:
+    """cp.async and ldmatrix need the summed axis last, whether an operand is copied or computed."""
+    fd = FusionDefinition()
+    x, w = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["k", "n"], "bf16")
+    fd.add_output(fd.ops.matmul(x, fd.ops.neg(w)))
+    params = AmpereParams((32, 16, 16), 2, "groups", 2, 1, persistent=False, columns=16)
+    drawn = Case(fd.fusion(), params, {"m": 8, "k": 8, "n": 16}, "integers", 0)
+    records = judge(drawn, ("differential",))
+    assert {r.status for r in records} == {"pass"}
+    assert any(r.oracle == "differential" for r in records)

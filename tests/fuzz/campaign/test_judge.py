@@ -1,0 +1,108 @@
+"""One case through every oracle, and prover against simulator."""
+
+from dataclasses import replace
+
+import pytest
+
+from fuser.pipeline import build
+from fuser.runtime.classify import classify
+from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
+from fuzz.campaign.launches import trip_counts, with_trips
+from fuzz.campaign.recorder import Clerk
+from fuzz.cases.case import Case, specs, to_text
+from fuzz.cases.params import POINTWISE_FAMILIES
+from fuzz.mutation.score import representative
+from oracles.simulator.simulate import simulate
+from oracles.verdict import Finding, Status, Verdict
+
+
+def test_every_oracle_speaks_of_a_good_case() -> None:
+    """A record per oracle; an oracle that is left out silently praises."""
+    records = judge(representative("tma-pipelined/tma"))
+    assert {r.oracle for r in records} == {"build", *CPU_ORACLES}
+    assert {r.status for r in records} == {"pass"}
+    assert all(r.checked > 0 for r in records)
+    subjects = [r.subject for r in records if r.oracle == "simulator"]
+    assert subjects == [f"pointwise0 trips={n}" for n in (0, 1, 2, 3, 7)] + [
+        "pointwise0 own launch"
+    ]
+
+
+def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:
+    """It is neither a failure nor praise."""
+    case = representative("tma-pipelined/direct")
+    (record,) = judge(Case(case.fusion, case.params, {"i0": 3, "i1": 5}, "integers", 0, offset=1))
+    assert (record.oracle, record.status) == ("build", "invalid")
+    assert "use load" in record.reason
+
+
+@pytest.mark.parametrize("family", POINTWISE_FAMILIES)
+@pytest.mark.parametrize("trips", [0, 1, 2, 7])
+def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -> None:
+    """The trip counts in the report must be those that ran."""
+    case = representative(family)
+    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    (launch,) = program.launches
+    made = with_trips(launch, trips)
+    rows = -(-made.params["n0"] // 4)
+    assert made.params["n1"] <= 64
+    assert rows == max(trips, 1)
+    assert made.grid == (1 if trips else 2)
+    assert simulate(launch.kernel, made).status is Status.PASS
+
+
+def test_trip_counts_follow_the_ring() -> None:
+    """0, 1, S - 1, S and 2 S + 1 are where pipelines break."""
+    case = representative("tma-specialized/direct")
+    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    assert trip_counts(program.launches[0]) == [0, 1, 2, 3, 7]
+
+
+def test_an_exception_in_an_oracle_is_a_record() -> None:
+    """A harness error must never be lost, nor end the campaign."""
+    case = representative("direct/direct")
+    clerk = Clerk(case, to_text(case))
+
+    def broken() -> Verdict:
+        raise ZeroDivisionError("an oracle's own bug")
+
+    assert clerk.ask("prover", "k", broken) is None
+    (record,) = clerk.records
+    assert (record.status, record.kind) == ("error", "ZeroDivisionError")
+    assert "an oracle's own bug" in record.reason
+
+
+RACE = Finding("race", "line 3", "trips=4")
+PASSED = Verdict("x", Status.PASS, 1)
+FAILED = Verdict("x", Status.FAIL, 1, (RACE,))
+
+
+@pytest.mark.parametrize(
+    ("proof", "said", "seen", "status"),
+    [
+        (PASSED, [], {0: PASSED, 3: PASSED}, Status.PASS),
+        (PASSED, [], {0: PASSED, 3: FAILED}, Status.FAIL),
+        (FAILED, [4], {4: FAILED}, Status.PASS),
+        (FAILED, [4], {3: FAILED, 4: PASSED}, Status.FAIL),
+        (Verdict("x", Status.UNKNOWN, 0), [], {0: PASSED}, Status.UNKNOWN),
+    ],
+)
+def test_prover_and_simulator_must_agree_where_both_speak(
+    proof: Verdict, said: list[int], seen: dict[int, Verdict], status: Status
+) -> None:
+    """A disagreement is a bug in one of the two, whichever is right about the kernel."""
+    assert agreement(proof, said, seen).status is status
+
+
+def test_a_broken_kernel_is_refuted_and_replayed() -> None:
+    """The trip count of the prover's witness is one that the simulator is asked about."""
+    case = representative("tma-specialized/direct")
+    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    (launch,) = program.launches
+    waits = [s for s in launch.kernel.walk() if type(s).__name__ == "MBarrierWaitParity"]
+    broken = launch.kernel.rewrite(lambda stmt: [] if stmt is waits[0] else None)
+    clerk = Clerk(case, to_text(case))
+    changed = replace(launch, kernel=broken)
+    judge_kernel(clerk, changed, frozenset(CPU_ORACLES), seed=0)
+    by_oracle = {r.oracle: r.status for r in clerk.records if r.oracle != "simulator"}
+    assert by_oracle == {"prover": "fail", "agreement": "pass"}

@@ -1,0 +1,84 @@
+"""A Case holds everything that a bug needs."""
+
+import dataclasses
+
+import torch
+from hypothesis import given, settings
+
+from fuser.fusion.definition import FusionDefinition
+from fuser.schedule.params import PointwiseParams
+from fuzz.cases.case import SMALL, Case, case_id, facts, from_text, inputs, specs, to_text
+from fuzz.cases.strategies import cases
+
+PARAMS = PointwiseParams((1, 64), 4, 1, None, "direct", "direct")
+
+
+def case(**changes: object) -> Case:
+    """A case with a transposed input with gaps, and a scalar."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["i0", "i1"], "f16", contiguity=[False, True], stride_order=[0, 1])
+    s = fd.define_scalar("f32")
+    fd.add_output(fd.ops.mul(x, s))
+    made = Case(fd.fusion(), PARAMS, {"i0": 3, "i1": 5}, "integers", 7, gap=2, offset=1)
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]  # any field
+
+
+@given(cases())
+@settings(max_examples=40, deadline=None)
+def test_a_case_and_its_text_are_the_same_case(drawn: Case) -> None:
+    """A repro shows the bug only if its text makes the case again."""
+    again = from_text(to_text(drawn))
+    assert to_text(again) == to_text(drawn)
+    assert (again.extents, again.params) == (drawn.extents, drawn.params)
+
+
+def test_the_id_is_stable_and_follows_the_text() -> None:
+    """Ledgers of different days and machines must speak of the same case by the same name."""
+    assert case_id("") == "e3b0c44298fc"
+    assert case_id(to_text(case())) == case_id(to_text(case()))
+    assert case_id(to_text(case())) != case_id(to_text(case(seed=8)))
+
+
+def test_inputs_follow_the_declared_strides_with_gaps_of_poison() -> None:
+    """A kernel that reads a gap, or past the end, must meet NaN there."""
+    x, scalar = inputs(case())
+    assert isinstance(x, torch.Tensor)
+    assert isinstance(scalar, float)
+    # Axis 0 is the fastest and has gaps: neighbours are 1 + 2 elements apart.
+    assert x.shape == (3, 5)
+    assert x.stride() == (3, 9)
+    assert x.storage_offset() == 1
+    everything = x.as_strided((1 + 2 * 3 + 4 * 9 + 1,), (1,), 0)
+    assert int(everything.isnan().sum()) == everything.numel() - x.numel()
+    assert specs(case())["T0"].strides == x.stride()
+
+
+def test_the_same_case_has_the_same_inputs_and_each_turn_others() -> None:
+    """A replay is exact; a second launch must not meet the values of the first."""
+    first, again, other = (inputs(case(), turn=turn)[0] for turn in (0, 0, 1))
+    assert isinstance(first, torch.Tensor)
+    assert isinstance(again, torch.Tensor)
+    assert isinstance(other, torch.Tensor)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_integers_are_small_and_whole() -> None:
+    """Only then is equality with the reference a fair demand."""
+    x = inputs(case(extents={"i0": 40, "i1": 50}))[0]
+    assert isinstance(x, torch.Tensor)
+    assert torch.equal(x, x.round())
+    assert float(x.abs().max()) == SMALL
+
+
+def test_reals_hold_special_values() -> None:
+    """NaN, infinities and subnormals take other paths through the device functions."""
+    x = inputs(case(kind="reals", extents={"i0": 60, "i1": 60}))[0]
+    assert isinstance(x, torch.Tensor)
+    assert bool(x.isnan().any())
+    assert bool(x.isinf().any())
+
+
+def test_facts_name_each_operation_with_its_operand_type() -> None:
+    """The coverage table of the report is counted from these."""
+    assert facts(case()) == "mul/f16"

@@ -1,0 +1,103 @@
+"""Other schedules of a case: which there are, and when their results agree."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from product_kernels import GROUPS, PIPELINED, linear
+
+from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuzz.cases.case import Case, Kind
+from fuzz.cases.metamorphic import agree, siblings
+from fuzz.cases.strategies import cases
+from oracles.verdict import Status
+
+EXTENTS = {"i0": 72, "i1": 200, "i2": 24}
+PRODUCT = Case(linear(), replace(PIPELINED, splits=3), EXTENTS, "integers", 0)
+SUMS = {"mma", "sum", "mean", "max", "min"}
+ORDER = {"splits", "tile", "columns", "vector", "warps"}
+"""What the order of a sum may depend on."""
+
+
+def changed(case: Case) -> set[str]:
+    """Names of the params in which siblings differ from their case."""
+    mine = case.params
+    return {
+        name
+        for other in siblings(case)
+        for name in (field.name for field in fields(mine))
+        if getattr(other, name) != getattr(mine, name)
+    }
+
+
+def test_integers_are_split_anew_and_reals_are_not() -> None:
+    """Sums of integers are exact in any order."""
+    assert "splits" in changed(PRODUCT)
+    reals = [replace(PRODUCT, kind="reals", seed=seed) for seed in range(9)]
+    names = {name for case in reals for name in changed(case)}
+    assert {"stages", "meet", "residency", "split"} <= names
+    assert not names & ORDER
+
+
+@pytest.mark.parametrize("kind", ["integers", "reals"])
+def test_sums_that_are_rounded_on_their_way_meet_as_they_do(kind: Kind) -> None:
+    """Each way rounds at other places, and so do other splits; the rest may still change."""
+    rounded = replace(PIPELINED, splits=3, partial="bf16")
+    found = changed(replace(PRODUCT, params=rounded, kind=kind))
+    assert {"stages", "split", "store"} <= found
+    assert not found & (ORDER | {"meet", "residency", "partial"})
+    assert "partial" not in changed(replace(PRODUCT, kind=kind))
+
+
+def test_sums_of_rows_are_split_anew_too() -> None:
+    """A reduction's CTAs meet in turns."""
+    params = ReductionParams((1, 256), 1, 4, None, "tma", "direct", 4, 2, splits=2)
+    assert {"splits", "stages", "meet"} <= changed(Case(linear(), params, EXTENTS, "integers", 0))
+    plain = PointwiseParams((1, 256), 1, 4, None, "tma", "direct", 4, 2)
+    wanted: dict[Kind, set[str]] = {"integers": {"warps", "vector", "tile"}, "reals": set()}
+    for kind, more in wanted.items():
+        drawn = [Case(linear(), plain, EXTENTS, kind, seed) for seed in range(9)]
+        whole = {name for case in drawn for name in changed(case)}
+        assert whole & ORDER == more
+        assert {"load", "store", "ctas_per_sm"} <= whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_siblings_are_others_and_the_same_every_time(case: Case) -> None:
+    """Nobody is compared with itself, and what failed can be run again."""
+    found = list(siblings(case))
+    assert case.params not in found
+    assert len(set(found)) == len(found)
+    assert found == list(siblings(case))
+    if case.kind == "reals" and any(tv.op in SUMS for tv in case.fusion.tensors):
+        assert not changed(case) & ORDER
+
+
+@pytest.mark.parametrize(
+    ("other", "status"),
+    [
+        ([1.0, torch.nan, 0.0], Status.PASS),
+        ([1.0, torch.nan, -0.0], Status.PASS),
+        ([1.0, 2.0, 0.0], Status.FAIL),
+        ([1.0000001, torch.nan, 0.0], Status.FAIL),
+    ],
+)
+def test_the_least_difference_counts(other: list[float], status: Status) -> None:
+    """Two NaN are the same, one is not."""
+    mine = [torch.tensor([1.0, torch.nan, 0.0])]
+    verdict = agree(mine, [torch.tensor(other)], GROUPS)
+    assert (verdict.status, verdict.checked) == (status, 3)
+    assert all("elements differ under AmpereParams" in str(f) for f in verdict.findings)
+
+
+def test_whole_numbers_are_compared_too() -> None:
+    """And outputs without elements are one claim."""
+    one, two = torch.tensor([[1, 2]]), torch.tensor([[1, 3]])
+    assert agree([one], [one.clone()], GROUPS).status is Status.PASS
+    (finding,) = agree([one], [two], GROUPS).findings
+    assert "[0, 1]: 2 and 3" in str(finding)
+    assert agree([one[:0]], [two[:0]], GROUPS).checked == 1

@@ -1,0 +1,192 @@
+"""The strategies draw valid things, all kinds of them, and shrink to what they promise."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import Phase, find, given, seed, settings
+from hypothesis.strategies import SearchStrategy
+
+from fuser.arch import SM_90A
+from fuser.errors import FusionError, ScheduleError
+from fuser.fusion.definition import Fusion, to_python
+from fuser.fusion.ops import OPS, Form
+from fuser.pipeline import build
+from fuser.runtime.binding import bind
+from fuser.runtime.classify import classify
+from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuzz.cases.case import Case, specs
+from fuzz.cases.draft import INEXACT
+from fuzz.cases.fusions import fusions, single_op_fusions
+from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
+from fuzz.cases.schedules import MATMUL_FAMILIES
+from fuzz.cases.strategies import cases, default_cases, pointwise_cases, product_cases
+
+QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
+LEAST = """from fuser.fusion.definition import FusionDefinition
+
+fd = FusionDefinition()
+T0 = fd.define_tensor(shape=["i0"], dtype="f32")
+T1 = fd.ops.relu(T0)
+fd.add_output(T1)
+fusion = fd.fusion()
+"""
+PLAIN = PointwiseParams((1, 16), 1, 1, None, "direct", "direct")
+
+
+@pytest.mark.parametrize("strategy", [fusions(), single_op_fusions()])
+def test_fusions_shrink_to_one_relu(strategy: SearchStrategy[Fusion]) -> None:
+    """The least fusion is the one that the docstrings promise."""
+    least = find(strategy, lambda _: True, settings=QUIET, random=Random(1))
+    assert to_python(least) == LEAST
+
+
+def test_params_shrink_to_the_plainest_schedule() -> None:
+    """A failure that needs no ring must be shown without one."""
+    assert find(params(), lambda _: True, settings=QUIET, random=Random(1)) == PLAIN
+
+
+def test_extents_and_layouts_shrink_to_one_element_without_gaps() -> None:
+    """The smallest tensors make the shortest traces."""
+    fusion = find(fusions(), lambda _: True, settings=QUIET, random=Random(1))
+    assert find(extents(fusion, PLAIN), lambda _: True, settings=QUIET, random=Random(1)) == {
+        "i0": 1
+    }
+    assert find(layouts(), lambda _: True, settings=QUIET, random=Random(1)) == (0, 0)
+
+
+def test_cases_shrink_to_one_relu_of_one_element() -> None:
+    """All parts shrink together as each does alone."""
+    least = find(cases(), lambda _: True, settings=QUIET, random=Random(1))
+    assert to_python(least.fusion) == LEAST
+    assert (least.params, least.extents) == (PLAIN, {"i0": 1})
+    assert (least.kind, least.seed, least.gap, least.offset) == ("integers", 0, 0, 0)
+
+
+def test_a_failure_keeps_only_what_it_needs() -> None:
+    """Shrinking must drop everything but the operation that matters."""
+    least = find(
+        fusions(),
+        lambda f: any(tv.op == "mul" for tv in f.tensors),
+        settings=QUIET,
+        random=Random(1),
+    )
+    assert [tv.op for tv in least.tensors] == ["input", "mul"]
+
+
+@pytest.mark.parametrize("families", [POINTWISE_FAMILIES, MATMUL_FAMILIES])
+def test_nearly_all_cases_are_valid(families: tuple[str, ...]) -> None:
+    """A refused case judges nothing; below 95 % the strategy is the bug."""
+    counts: Counter[str] = Counter()
+    most = 250 if families is POINTWISE_FAMILIES else 100
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=most, deadline=None)
+    @given(cases(families=families))
+    def draw(case: Case) -> None:
+        try:
+            program = build(
+                case.fusion, case.params, classify(case.fusion, case.params, specs(case))
+            )
+            bind(program, specs(case), sms=2)
+        except (FusionError, ScheduleError) as error:
+            counts[str(error)] += 1
+        else:
+            counts["valid"] += 1
+            assert all(x.kernel.smem_bytes <= SM_90A.smem_bytes for x in program.launches)
+        counts[case.params.family] += 1
+
+    draw()
+    assert counts["valid"] >= 0.95 * most, counts
+    assert all(counts[family] for family in families), counts
+
+
+def test_half_of_the_cases_have_products() -> None:
+    """Neither kind may crowd out the other; and each can be drawn alone."""
+    counts: Counter[bool] = Counter()
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @given(cases(), pointwise_cases(), product_cases())
+    def draw(either: Case, pointwise: Case, product: Case) -> None:
+        def multiplies(case: Case) -> bool:
+            return any(tv.op == "mma" for tv in case.fusion.tensors)
+
+        counts[multiplies(either)] += 1
+        assert not multiplies(pointwise)
+        assert multiplies(product)
+        assert {case.params.family for case in (either, pointwise, product)} <= set(FAMILIES)
+
+    draw()
+    assert min(counts[True], counts[False]) >= 10, counts
+
+
+@pytest.mark.parametrize("name", sorted(op for op in OPS if OPS[op].pointwise))
+def test_every_operation_can_be_drawn_alone(name: str) -> None:
+    """An operation that no strategy reaches is never tested."""
+    drawn = find(single_op_fusions(op=name), lambda _: True, settings=QUIET, random=Random(1))
+    assert name in {tv.op for tv in drawn.tensors}
+
+
+def test_every_shape_operation_is_drawn() -> None:
+    """Views are where indexing goes wrong."""
+    counts: Counter[str] = Counter()
+
+    @seed(2)
+    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
+    @given(fusions())
+    def draw(fusion: Fusion) -> None:
+        counts.update({tv.op for tv in fusion.tensors})
+
+    draw()
+    views = [op for op, spec in OPS.items() if spec.form in (Form.SHAPE, Form.FACTORY)]
+    rare = [op for op in views if counts[op] < 2]
+    assert not rare, counts
+    assert len(counts) >= 50, counts
+
+
+@given(fusions(exact=True))
+@settings(max_examples=60, deadline=None)
+def test_exact_fusions_have_only_exact_operations(fusion: Fusion) -> None:
+    """Equality with the reference is demanded of them."""
+    assert not {tv.op for tv in fusion.tensors} & INEXACT
+
+
+def test_heuristics_choose_the_schedules_of_default_cases() -> None:
+    """Params are of the other kind; some results are asked to be shared, and some are."""
+    drawn: list[Case] = []
+
+    @seed(1)
+    @settings(database=None, phases=(Phase.generate,), max_examples=60, deadline=None)
+    @given(default_cases())
+    def draw(case: Case) -> None:
+        drawn.append(case)
+
+    draw()
+    shared = 0
+    for case in drawn:
+        products = any(tv.op == "mma" for tv in case.fusion.tensors)
+        assert isinstance(case.params, PointwiseParams if products else MatmulParams)
+        made = classify(case.fusion, case.params, specs(case)).schedules
+        shared += any(not isinstance(p, PointwiseParams) and p.splits > 1 for p in made)
+        shared += any(isinstance(p, ReductionParams) and p.splits > 1 for p in made)
+    assert shared > 3
+    assert any(tv.meet for case in drawn for tv in case.fusion.tensors)
+
+
+def test_some_reductions_are_shared() -> None:
+    """By up to 16 CTAs, never by persistent ones."""
+    found: list[ReductionParams] = []
+
+    @seed(3)
+    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
+    @given(pointwise_cases())
+    def draw(case: Case) -> None:
+        if isinstance(case.params, ReductionParams):
+            found.append(case.params)
+
+    draw()
+    assert len({one.splits for one in found}) >= 3
+    assert {one.load for one in found} == {"direct", "tma"}
+    assert {one.meet for one in found} == {"vectorized", "tma", "last"}

@@ -1,0 +1,252 @@
+"""Coverage: every output element once, nothing out of bounds, every access aligned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import kernels as ks
+import pytest
+
+from fuser.dtype import DType
+from fuser.expr import Expr, Kind, Var, ceildiv, fold, minimum
+from fuser.kernel import ir as kir
+from oracles.prover.invariants.solver import follows
+from oracles.prover.polynomial import Product, digit, poly, product
+from oracles.prover.prove import prove
+from oracles.verdict import Status, Verdict
+
+A, B, C, P, Q = Var("A"), Var("B"), Var("C"), Var("p"), Var("q")
+TILE = Var("tile")
+Place = tuple[Expr, ...]
+
+
+def div(a: Expr, b: Expr) -> Expr:
+    """A // b."""
+    return fold(Kind.FLOORDIV, a, b)
+
+
+def mod(a: Expr, b: Expr) -> Expr:
+    """A % b."""
+    return fold(Kind.MOD, a, b)
+
+
+def kinds(verdict: Verdict) -> set[str]:
+    """Kinds of the errors."""
+    return {f.kind for f in verdict.findings if f.severity == "error"}
+
+
+def moved(
+    kernel: kir.Kernel, *, origin: Place | None = None, limit: Place | None = None
+) -> kir.Kernel:
+    """Return the kernel with the box of its store to global memory changed."""
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Store(kir.Box() as box, src, width):
+                new = replace(
+                    box,
+                    origin=box.origin if origin is None else origin,
+                    limit=box.limit if limit is None else limit,
+                )
+                return [kir.Store(new, src, width)]
+            case _:
+                return None
+
+    return kernel.rewrite(rule)
+
+
+NUMBER: Expr = kir.BLOCK + ks.K * kir.GRID
+WIDE = ceildiv(ks.C, ks.COLS)
+DENSE: Expr = kir.BLOCK + ks.K
+ROW, COL = div(NUMBER, WIDE), mod(NUMBER, WIDE)
+
+
+@pytest.mark.parametrize(
+    ("origin", "limit"),
+    [
+        ((ROW * ks.ROWS + ks.ROWS, COL * ks.COLS), None),
+        ((ROW * ks.ROWS * 2, COL * ks.COLS), None),
+        ((ROW * ks.ROWS, ROW * ks.COLS), None),
+        ((COL * ks.ROWS, ROW * ks.COLS), None),
+        ((div(DENSE, WIDE) * ks.ROWS, mod(DENSE, WIDE) * ks.COLS), None),
+        ((div(NUMBER + 1, WIDE) * ks.ROWS, mod(NUMBER + 1, WIDE) * ks.COLS), None),
+        (None, (ks.R - 1, ks.C)),
+        (None, (ks.R + 1, ks.C)),
+        (None, (ks.C, ks.R)),
+        ((0, 0), None),
+    ],
+)
+def test_boxes_that_are_no_partition_are_refuted(origin: Place | None, limit: Place | None) -> None:
+    """A tile off by one, a stride forgotten, a limit that is not the extent."""
+    verdict = prove(moved(ks.direct(), origin=origin, limit=limit))
+    assert verdict.status is Status.FAIL, verdict
+    assert kinds(verdict) <= {"coverage", "bounds"}
+    assert all("trips=" in f.witness or "every launch" in f.witness for f in verdict.findings)
+
+
+def test_a_column_major_walk_is_a_partition_too() -> None:
+    """Which digit is which axis does not matter, as long as the weights chain."""
+    tall = ceildiv(ks.R, ks.ROWS)
+    origin = (mod(NUMBER, tall) * ks.ROWS, div(NUMBER, tall) * ks.COLS)
+    assert prove(moved(ks.direct(), origin=origin)).status is Status.PASS
+
+
+def deep(order: tuple[int, int, int] = (0, 1, 2), *, trips: Expr | None = None) -> kir.Kernel:
+    """Copy a 3-D tensor, boxes of one row's depth; `order` says which axis is which digit."""
+    src = kir.Tensor("T0", DType.F32, (A, B, C), (P, Q, 1), 4)
+    dst = kir.Tensor("T1", DType.F32, (A, B, C), (P, Q, 1), 4)
+    sizes = (A, ceildiv(B, ks.ROWS), ceildiv(C, ks.COLS))
+    rest: Expr = TILE
+    digits: list[Expr] = [0, 0, 0]
+    for axis in (2, 1):
+        digits[axis] = mod(rest, sizes[axis])
+        rest = div(rest, sizes[axis])
+    digits[0] = rest
+    digits = [digits[i] for i in order]
+    shape = (1, ks.ROWS, ks.COLS)
+    origin = tuple(d * n for d, n in zip(digits, shape, strict=True))
+    layout = kir.Layout(shape, 4, 128)
+    x = kir.Fragment("x", DType.F32, layout)
+    number = kir.BLOCK + ks.K * kir.GRID
+    total = sizes[0] * sizes[1] * sizes[2]
+    stop = ceildiv(total - kir.BLOCK, kir.GRID) if trips is None else trips
+    body: tuple[kir.Stmt, ...] = (
+        kir.Let(TILE, number),
+        kir.Load(x, kir.Box(src, origin, shape, (A, B, C)), 4),
+        kir.Store(kir.Box(dst, origin, shape, (A, B, C)), x, 4),
+    )
+    return kir.Kernel(
+        name="deep",
+        params=(A, B, C, P, Q),
+        tensors=(src, dst),
+        scalars=(),
+        buffers=(),
+        barriers=(),
+        threads=128,
+        body=(kir.Let(ks.TRIPS, stop), kir.ForLoop(ks.K, ks.TRIPS, body)),
+        outputs=("T1",),
+    )
+
+
+def test_three_axes_are_covered() -> None:
+    """Nested digits of a tile number, for all extents and every grid."""
+    verdict = prove(deep())
+    assert verdict.status is Status.PASS, verdict
+
+
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0)])
+def test_swapped_digits_are_refuted(order: tuple[int, int, int]) -> None:
+    """The sizes of the digits belong to their axes."""
+    assert kinds(prove(deep(order))) <= {"coverage", "bounds"}
+    assert prove(deep(order)).status is Status.FAIL
+
+
+@pytest.mark.parametrize("trips", [ceildiv(A * B - kir.BLOCK, kir.GRID), A * B * C, Var("A")])
+def test_a_trip_count_of_other_tiles_is_not_proved(trips: Expr) -> None:
+    """The loop must run once per tile of the output, no more and no less."""
+    assert prove(deep(trips=trips)).status is not Status.PASS
+
+
+@pytest.mark.parametrize("guard", [fold(Kind.LT, ks.K + 1, ks.TRIPS), fold(Kind.LT, 1 - ks.K, 1)])
+def test_a_store_that_skips_a_tile_is_refuted(guard: Expr) -> None:
+    """The first and the last iteration are where guards go wrong."""
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        return [kir.IfThenElse(guard, (stmt,))] if isinstance(stmt, kir.Store) else None
+
+    verdict = prove(ks.direct().rewrite(rule))
+    assert verdict.status is Status.FAIL
+    assert kinds(verdict) == {"coverage"}
+
+
+def test_a_tile_stored_twice_is_refuted() -> None:
+    """Exactly once: two stores of one box are a write too many."""
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Store(dst, src, width):
+                return [stmt, kir.Store(dst, src, width)]
+            case _:
+                return None
+
+    assert kinds(prove(ks.direct().rewrite(rule))) == {"coverage"}
+
+
+def test_an_input_limit_may_be_smaller_but_not_larger() -> None:
+    """What a tile may read is the tensor; z3 settles what is no equality."""
+
+    def rule(limit: tuple[Expr, ...]) -> kir.Kernel:
+        def swap(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+            match stmt:
+                case kir.Load(dst, kir.Box() as box, _):
+                    return [kir.Load(dst, replace(box, limit=limit), 1)]
+                case _:
+                    return None
+
+        return ks.direct().rewrite(swap)
+
+    assert prove(rule((minimum(ks.R, 7), ks.C))).status is Status.PASS
+    assert kinds(prove(rule((ks.R + 4, ks.C)))) == {"bounds"}
+
+
+def test_width_needs_alignment() -> None:
+    """A vector access needs its address, its origin and its row to be multiples of it."""
+    loose = replace(ks.T1, aligned=2)
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Store(kir.Box() as box, src, width):
+                return [kir.Store(replace(box, tensor=loose), src, width)]
+            case _:
+                return None
+
+    kernel = replace(ks.direct().rewrite(rule), tensors=(ks.T0, loose))
+    assert kinds(prove(kernel)) == {"bounds"}
+
+
+def test_a_layout_dealt_to_absent_threads_leaves_holes() -> None:
+    """Elements held by threads that do not execute the store are never written."""
+    assert kinds(prove(replace(ks.direct(), threads=64))) == {"coverage"}
+    body = tuple(
+        kir.ForLoop(s.index, s.stop, (kir.Elect(kir.Per.WARP, s.body),))
+        if isinstance(s, kir.ForLoop)
+        else s
+        for s in ks.direct().body
+    )
+    assert kinds(prove(replace(ks.direct(), body=body))) == {"coverage"}
+
+
+def test_a_fragment_is_written_before_it_is_read() -> None:
+    """Registers have no sync, but they have an order."""
+    loop = kir.ForLoop(ks.K, ks.TRIPS, (ks.add(), kir.Store(ks.box(ks.T1), ks.Y, 4)))
+    assert "RAW" in kinds(prove(ks.kernel("unset", [loop])))
+
+
+def test_digits_are_read_through_any_nesting() -> None:
+    """T // (n*m), (t // m) % n and (t % (n*m)) // m are digits of one system."""
+    t, n, m = Var("t"), Var("n"), Var("m")
+    middle = digit(poly(mod(t // m, n)))
+    assert middle == digit(poly(div(t % (n * m), m)))
+    assert middle is not None
+    assert (middle.weight, middle.size) == (product(poly(m)), product(poly(n)))
+    assert digit(poly(div(t // m, n))) == digit(poly(t // (m * n)))
+    assert digit(poly(t)) is not None
+    assert product(poly(n * 6 * m)) == product(poly(m * n * 6))
+    assert Product(6).over(Product(4)) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        (fold(Kind.LE, minimum(A, B), A), True),
+        (A <= A + B, True),
+        (A <= B, False),
+        (fold(Kind.LE, div(A, 4) * 4, A), True),
+        (fold(Kind.LE, A % 4, 2), False),
+        (fold(Kind.LE, A % 4, 3), True),
+        (fold(Kind.LE, A * B, A), False),
+    ],
+)
+def test_z3_answers_only_what_follows(condition: Expr, *, holds: bool) -> None:
+    """A weak model may leave a truth open; it must never prove a falsehood."""
+    assert follows(condition, 100_000) is holds

@@ -1,0 +1,88 @@
+"""States that differ by a turn of their rings are one: fewer states, and no other verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from fuser.cookbook import recipes
+from fuser.cookbook.ring import k, trips
+from fuser.dtype import DType
+from fuser.expr import Var
+from fuser.kernel import ir as kir
+from fuzz.mutation import operators
+from oracles.prover.reachability import fixpoint, world
+from oracles.prover.reachability.canonical.rotation import NONE, Spin, turn
+from oracles.prover.reachability.grid.readings import readings
+
+TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")
+
+
+def _spin(kernel: kir.Kernel) -> Spin:
+    reading = next(iter(readings(kernel)))
+    return fixpoint.opened(kernel, reading, policy="default").spin
+
+
+def _said(kernel: kir.Kernel) -> Iterator[tuple[str, str]]:
+    closed = fixpoint.judge(kernel)
+    yield from sorted({(v.severity, v.kind) for v in (*closed.violations, *closed.warnings)})
+    yield "reason", closed.reason
+
+
+@pytest.mark.parametrize("name", ["store_ring", "specialized_ring"])
+def test_no_verdict_depends_on_turning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is wrong with a kernel is wrong in the state that was not looked at again."""
+    kernels = [m.kernel for m in operators.drop_each_sync(recipes.RECIPES[name]())]
+    turned = [list(_said(kernel)) for kernel in kernels]
+    monkeypatch.setattr(world, "spin_of", lambda _: NONE)
+    assert turned == [list(_said(kernel)) for kernel in kernels]
+
+
+@pytest.mark.parametrize("name", TURNING)
+def test_a_ring_turns(name: str) -> None:
+    """One more turn of the ring is no other state."""
+    assert _spin(recipes.RECIPES[name]()).rings
+
+
+def test_turning_on_is_turning_by_the_sum() -> None:
+    """A slot that passes the end of its ring has the other parity, and after two ends its own."""
+    spin = _spin(recipes.specialized_ring(3))
+    place = ("phase", (0, "full", 1), 0)
+    assert spin.turned(spin.turned(place, 1), 1) == spin.turned(place, 2)
+    assert spin.turned(place, 2) == ("phase", (0, "full", 2), 1)
+    assert spin.turned(place, spin.period) == place
+
+
+def test_a_turning_moves_bits_as_events() -> None:
+    """Sets of events and single events name the same things after it."""
+    spin = _spin(recipes.specialized_ring(3))
+    places = list(spin.siblings(("phase", (0, "full", 0), 0)))
+    events: dict[object, int] = {place: number for number, place in enumerate(places)}
+    by = turn(spin, events, 1)
+    for number in events.values():
+        assert by.bits(1 << 4 * number) == 1 << 4 * by.event(number)
+
+
+def test_a_prologs_counter_beside_a_position_turns_with_it() -> None:
+    """Slots `(p + j) % S` hold back no turning: j is no position, it only ever counts to two."""
+    p, j = Var("p"), Var("j")
+    ring = kir.Buffer("S", DType.F32, (1, 4), 3, 0)
+    row = kir.Fragment("row", DType.F32, kir.Layout((1, 4), 4, 1))
+    for slot, turns in (((p + j) % 3, True), ((2 * p + j) % 3, False)):
+        stores = kir.Elect(kir.Per.ROLE, (kir.Store(kir.Slot(ring, slot), row, 4),))
+        late = kir.Elect(kir.Per.ROLE, (kir.Store(kir.Slot(ring, p % 3), row, 4),))
+        tile = (
+            kir.ForLoop(j, 2, (stores, kir.BlockSync(0, 32))),
+            kir.ForLoop(k, trips, (late, kir.BlockSync(0, 32), kir.Assign(p, p + 1))),
+        )
+        tiles = kir.ForLoop(Var("t"), Var("tiles"), tile)
+        kernel = replace(
+            recipes.store_ring(), buffers=(ring,), barriers=(), threads=32, tensors=(),
+            params=(trips, Var("tiles")), outputs=(), requires=(), body=(kir.Let(p, 0), tiles),
+        )  # fmt: skip
+        spin = _spin(kernel)
+        assert ("access", "S") in spin.rings
+        inside = max(spin.clean) > 1
+        assert inside is not turns

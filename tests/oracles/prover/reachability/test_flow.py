@@ -1,0 +1,66 @@
+"""Counts that several loops share are one number while small, and no verdict is lost by that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fuser.cookbook import recipes
+from fuser.cookbook.ring import k, p, step, trips
+from fuser.cookbook.sum import sum_kernel
+from fuser.expr import Var, ceildiv
+from fuser.kernel import ir as kir
+from fuzz.mutation.operators import drop_each_sync
+from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability.flow import few
+from oracles.prover.reachability.grid.readings import readings
+from oracles.prover.reachability.world import World
+
+
+def _opened(kernel: kir.Kernel) -> World:
+    return fixpoint.opened(kernel, next(iter(readings(kernel))), policy="default")
+
+
+def test_states_of_ping_pong_are_few_at_every_depth() -> None:
+    """Lengths of earlier tiles multiplied the states: 3049 at three stages, no end at five."""
+    found = {s: fixpoint.judge(recipes.ping_pong(stages=s)) for s in (2, 5, 8)}
+    assert all(not closed.reason and not closed.violations for closed in found.values())
+    assert found[8].states < 200
+    assert found[8].states < 4 * found[2].states
+
+
+def test_only_counts_with_several_uses_are_decided_at_once() -> None:
+    """The tiles of `ping_pong` are counted by one loop of a role, the steps anew in each tile."""
+    world = _opened(recipes.ping_pong(stages=3))
+    assert [str(atom) for atom, n in world.code.atoms.found.items() if n in few(world.code)] == [
+        "((K + 15) // 16)"
+    ]
+    assert not few(_opened(recipes.specialized_ring(3)).code)
+
+
+def test_no_verdict_depends_on_counts_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a small count goes wrong, a count for each use does too, and the other way round."""
+    kernels = [m.kernel for m in drop_each_sync(recipes.persistent(2))]
+    shared = [bool(fixpoint.judge(kernel).violations) for kernel in kernels]
+    monkeypatch.setattr(fixpoint, "few", lambda _: {})
+    assert shared == [bool(fixpoint.judge(kernel).violations) for kernel in kernels]
+    assert any(shared)
+
+
+def test_threads_with_nothing_left_to_do_are_done() -> None:
+    """Lanes that only count along keep nobody waiting and tell no states apart."""
+    body = (kir.Let(p, 0), kir.ForLoop(k, trips, (step(p),)))
+    world = _opened(sum_kernel("idle", body, (), (), 128))
+    assert fixpoint.explore(world) == (0, "")
+
+
+def test_what_a_kernel_requires_bounds_what_is_made_of_it() -> None:
+    """A guard that every launch passes was taken to fail: a refutation that no launch shows."""
+    m = Var("M")
+    kernel = recipes.persistent()
+    kernel = replace(kernel, params=(*kernel.params, m), requires=(*kernel.requires, m >= 1))
+    code = _opened(kernel).code
+    for expr, low in ((m, 1), (ceildiv(m, 64), 1), ((m + 8) // 3, 3), (m * m, None), (m - 5, None)):
+        number = code.atoms.number(expr)
+        assert fixpoint.least(code).get(number) == low

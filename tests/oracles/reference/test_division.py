@@ -1,0 +1,62 @@
+"""Division by rational arithmetic, where floats give up."""
+
+import itertools
+import math
+import random
+from fractions import Fraction
+
+import pytest
+import torch
+
+from oracles.reference import division
+
+F64 = torch.float64
+
+
+@pytest.mark.parametrize("reach", [3, 40, 1000])
+def test_floats_agree_with_rational_numbers(reach: int) -> None:
+    """The quotient may be far beyond f64; the remainder is exact all the same."""
+    rng = random.Random(reach)
+    for _ in range(500):
+        a, b = (math.ldexp(rng.uniform(-2, 2) or 1, rng.randint(-reach, reach)) for _ in range(2))
+        pair = torch.tensor(a, dtype=F64), torch.tensor(b, dtype=F64)
+        turns = Fraction(a) // Fraction(b)
+        rest = Fraction(a) - turns * Fraction(b)
+        got = Fraction(division.remainder(*pair).item())
+        assert abs(got - rest) <= abs(rest) / 2**52 + Fraction(1, 2**1074)
+        quotient = division.floor_divide(*pair).item()
+        if math.isfinite(quotient):
+            assert abs(Fraction(quotient) - turns) <= abs(turns) / 2**51
+        else:
+            assert abs(turns) > 1e308
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_special_floats_agree_with_torch(name: str) -> None:
+    """Inf, NaN and zeros follow torch."""
+    special = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 5.5, -5.5]
+    pairs = torch.tensor(list(itertools.product(special, repeat=2)), dtype=F64)
+    got = getattr(division, name)(pairs[:, 0], pairs[:, 1])
+    want = getattr(torch, name)(pairs[:, 0], pairs[:, 1])
+    assert torch.equal(got.nan_to_num(77.0), want.nan_to_num(77.0))
+    zeros = (want == 0) & (pairs[:, 1] != 0)
+    assert torch.equal(got.signbit()[zeros], want.signbit()[zeros])
+
+
+def test_integers_agree_with_python() -> None:
+    """Every sign, and the least integer over -1, which wraps."""
+    values = [0, 1, -1, 2, -2, 7, -7, 2**63 - 1, -(2**63)]
+    for a, b in itertools.product(values, [n for n in values if n]):
+        pair = torch.tensor(a), torch.tensor(b)
+        want = (a // b + 2**63) % 2**64 - 2**63
+        assert division.int_floor_divide(*pair).item() == want
+        assert division.int_remainder(*pair).item() == a % b
+
+
+def test_square_roots_round_correctly() -> None:
+    """Squared in exact arithmetic, the neighbours of the root straddle the number."""
+    torch.manual_seed(0)
+    x = torch.rand(2000, dtype=torch.float64)
+    for number, root in zip(x.tolist(), division.square_root(x).tolist(), strict=True):
+        exact, half = Fraction(number), Fraction(math.ulp(root)) / 2
+        assert (Fraction(root) - half) ** 2 <= exact <= (Fraction(root) + half) ** 2

@@ -1,0 +1,387 @@
+"""The reference is torch, and its bounds let every right kernel pass."""
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sample import often
+from torch.nn import functional
+
+from fuser.dtype import DType
+from fuser.errors import FusionError
+from fuser.fusion.definition import (
+    Constant,
+    Fusion,
+    FusionDefinition,
+    Scalar,
+    Symbol,
+    TensorView,
+    to_python,
+)
+from fuser.fusion.ops import CASTS, OPS, operand_dtypes
+from fuser.fusion.promotion import arithmetic
+from oracles.differential import compare
+from oracles.reference.evaluate import evaluate
+from oracles.reference.expected import TORCH, Expected
+from oracles.reference.rows import ROWS
+from oracles.verdict import Status
+
+F64, F32, BOOL = torch.float64, torch.float32, torch.bool
+NAN, INF = torch.nan, torch.inf
+
+
+def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return torch's remainder; its vectorised f32 form gives NaN for quotients above f32."""
+    if not a.is_floating_point():
+        return torch.remainder(a, b)
+    with np.errstate(all="ignore"):
+        part = torch.as_tensor(np.fmod(a.numpy(), b.numpy()), dtype=a.dtype)
+    return torch.where((part != 0) & ((b < 0) != (part < 0)), part + b, part)
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """Return torch's gelu; its vectorised f32 form gives NaN at inf."""
+    return x * 0.5 * (1 + torch.erf(x * 0.5**0.5))
+
+
+def sqrt(x: torch.Tensor) -> torch.Tensor:
+    """Return the correctly rounded root; torch's vectorised f32 form is an ulp off at times."""
+    with np.errstate(invalid="ignore"):
+        return torch.as_tensor(np.sqrt(x.to(F64).numpy())).to(x.dtype)
+
+
+KERNEL: dict[str, Callable[..., torch.Tensor]] = {
+    "set": torch.clone,
+    "floor_div": torch.floor_divide,
+    "silu": functional.silu,
+    "remainder": remainder,
+    "gelu": gelu,
+    "sqrt": sqrt,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "addcmul": lambda x, a, b, value: x + value * (a * b),
+    "lerp": lambda a, b, w: torch.where(w.abs() < 0.5, a + w * (b - a), b - (b - a) * (1 - w)),
+    "clamp": lambda x, low, high: torch.minimum(torch.maximum(x, low), high),
+}
+"""torch's own function for each pointwise operation whose name differs."""
+
+
+def kernel_of(op: str) -> Callable[..., torch.Tensor]:
+    """Return torch's function of that operation."""
+    return KERNEL[op] if op in KERNEL else getattr(torch, op)
+
+
+def emulate(fusion: Fusion, inputs: list[Any]) -> list[torch.Tensor]:
+    """Run a fusion as a kernel would: f32 arithmetic, 16 bits only at outputs and casts."""
+    known: dict[Any, torch.Tensor] = {}
+    sizes: dict[Any, int] = {}
+    for arg, given in zip(fusion.inputs, inputs, strict=True):
+        known[arg] = torch.as_tensor(given, dtype=TORCH[arg.dtype])
+        if isinstance(arg, TensorView):
+            sizes.update(zip(arg.shape, given.shape, strict=True))
+    for tv in fusion.tensors:
+        if tv.op == "input":
+            known[tv] = known[tv].to(TORCH[arithmetic(tv.dtype)])
+            continue
+        shape = [sizes[n] if isinstance(n, Symbol) else n for n in tv.shape]
+        for number in tv.args:
+            if isinstance(number, Constant):
+                known[number] = torch.tensor(number.value, dtype=TORCH[number.dtype])
+        pairs = zip(tv.args, operand_dtypes(tv), strict=True)
+        args = [known[operand].to(TORCH[dtype]) for operand, dtype in pairs]
+        held = TORCH[arithmetic(tv.dtype)]
+        match tv.op:
+            case "cast":
+                known[tv] = args[0].to(TORCH[tv.dtype]).to(held)
+            case "broadcast" | "squeeze":
+                known[tv] = args[0].reshape(shape)
+            case "expand" | "full":
+                known[tv] = args[0].expand(shape)
+            case "permute":
+                known[tv] = args[0].permute(*map(int, dict(tv.attrs)["dims"]))
+            case "iota":
+                known[tv] = args[0] + torch.arange(shape[0]).to(held) * args[1]
+            case "add" | "maximum" | "minimum" | "mul" if tv.dtype is DType.BOOL:
+                both = torch.logical_and if tv.op in ("mul", "minimum") else torch.logical_or
+                known[tv] = both(*args)
+            case _:
+                known[tv] = kernel_of(tv.op)(*args)
+    return [known[tv].to(TORCH[tv.dtype]).contiguous() for tv in fusion.outputs]
+
+
+def single(op: str, dtypes: list[str], *, count: int) -> Fusion:
+    """Return a fusion of one pointwise operation on tensors of one axis."""
+    fd = FusionDefinition()
+    tensors = [fd.define_tensor([count], dtype) for dtype in dtypes]
+    fd.add_output(getattr(fd.ops, op)(*tensors))
+    return fd.fusion()
+
+
+SPECIAL = [
+    *(NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 7.0, -7.0),
+    *(1e-40, -1e-40, 1e-20, 3e38, -3e38, 1e10, -1e10, 88.5, -90.0, 104.0, 0.1, -0.3, 1e-3),
+]
+WHOLE = [0, 1, -1, 2, -2, 3, 7, -7, 100, 2**31 - 1, -(2**31), 65537, 46341]
+
+
+def operands(op: str, values: list[Any], dtype: torch.dtype) -> list[torch.Tensor]:
+    """Return all combinations of two values, and a third value beside them."""
+    pairs = list(itertools.product(values, repeat=2))
+    columns = [torch.tensor(column, dtype=dtype) for column in zip(*pairs, strict=True)]
+    columns += [columns[0].flip(0), torch.ones_like(columns[0]) + columns[1]]
+    return columns[: OPS[op].arity]
+
+
+POINTWISE = sorted(name for name, spec in OPS.items() if spec.pointwise and name != "cast")
+
+
+def test_every_operation_has_a_row() -> None:
+    """A new operation without a row would be found only when it is drawn."""
+    assert set(ROWS) == set(OPS)
+
+
+@pytest.mark.parametrize("op", [op for op in POINTWISE if DType.F32 in OPS[op].allowed])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_floats_agree_with_torch_on_special_values(op: str, dtype: str) -> None:
+    """NaN, inf, zeros, subnormals and large numbers: torch's answer must lie within the bound."""
+    columns = operands(op, SPECIAL, TORCH[DType.of(dtype)])
+    kinds = [dtype] * len(columns)
+    if op == "where":
+        columns[0], kinds[0] = columns[0] > 0, "bool"
+    fusion = single(op, kinds, count=len(columns[0]))
+    expected = evaluate(fusion, columns)
+    verdict = compare(expected, emulate(fusion, columns), exact=False)
+    assert verdict.status is Status.PASS, verdict
+    assert verdict.checked >= (0.9 if op == "lerp" else 0.97) * len(columns[0]), verdict
+    if OPS[op].allowed and not expected[0].dtype.is_float:
+        assert verdict.checked == len(columns[0])
+
+
+@pytest.mark.parametrize("op", [op for op in POINTWISE if DType.I32 in OPS[op].allowed])
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_integers_agree_with_torch_and_wrap(op: str, dtype: str) -> None:
+    """Integers are exact; only division by zero is left open."""
+    columns = operands(op, WHOLE, TORCH[DType.of(dtype)])
+    if op in ("floor_div", "remainder"):
+        # torch raises at 0 and traps at the least integer by -1 on some machines.
+        columns[1] = torch.where((columns[1] == 0) | (columns[1] == -1), 5, columns[1])
+    kinds = [dtype] * len(columns)
+    if op == "where":
+        columns[0], kinds[0] = columns[0] > 0, "bool"
+    fusion = single(op, kinds, count=len(columns[0]))
+    exact = not evaluate(fusion, columns)[0].dtype.is_float
+    verdict = compare(evaluate(fusion, columns), emulate(fusion, columns), exact=exact)
+    assert (verdict.status, verdict.checked) == (Status.PASS, len(columns[0])), verdict
+
+
+@pytest.mark.parametrize("op", [op for op in POINTWISE if DType.BOOL in OPS[op].allowed])
+def test_bool_agrees_with_torch(op: str) -> None:
+    """Bool logic is exact."""
+    columns = operands(op, [True, False], BOOL)[: OPS[op].arity]
+    columns = [column.to(BOOL) for column in columns]
+    fusion = single(op, ["bool"] * len(columns), count=4)
+    verdict = compare(evaluate(fusion, columns), emulate(fusion, columns), exact=False)
+    assert (verdict.status, verdict.checked) == (Status.PASS, 4), verdict
+
+
+def test_integer_division_by_zero_is_open_and_by_minus_one_wraps() -> None:
+    """The hardware gives some number; no comparison may depend on it."""
+    a = torch.tensor([7, -(2**31), 5], dtype=torch.int32)
+    b = torch.tensor([0, -1, -1], dtype=torch.int32)
+    for op, wants in (("floor_div", [-(2**31), -5]), ("remainder", [0, 0])):
+        (got,) = evaluate(single(op, ["i32", "i32"], count=3), [a, b])
+        assert got.undecided.tolist() == [True, False, False]
+        assert got.value.tolist()[1:] == wants
+
+
+@pytest.mark.parametrize("source", [dtype.name for dtype in DType if dtype in CASTS])
+@pytest.mark.parametrize("target", [dtype.name for dtype in DType if dtype in CASTS])
+def test_casts_agree_with_torch(source: str, target: str) -> None:
+    """Every pair of dtypes; what an integer cannot hold is open."""
+    values = [0.0, -0.0, 1.0, -1.9, 2.5, 255.7, 65519.0, 65520.0, 1e-7, 3e38, INF, -INF, NAN]
+    if not DType.of(source).is_float:
+        values = [0, 1, -1, 2049, 65537, 2**24 + 1, 2**31 - 1, -(2**31)]
+    x = torch.tensor(values).to(TORCH[DType.of(source)])
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.cast(fd.define_tensor([len(values)], source), target))
+    (want,) = evaluate(fd.fusion(), [x])
+    verdict = compare([want], [x.to(TORCH[DType.of(target)])], exact=True)
+    assert verdict.status is Status.PASS, verdict
+    if DType.of(source).is_float and DType.of(target).is_int:
+        fits = x.isfinite() & (x.to(F64).abs() < 2.0 ** (8 * DType.of(target).nbytes - 1))
+        assert torch.equal(want.undecided, ~fits)
+    else:
+        assert not want.undecided.any()
+
+
+def drawn(seed: int) -> tuple[Fusion, list[Any]]:
+    """Return a random fusion of up to eight operations, and inputs for it."""
+    rng = random.Random(seed)
+    fd = FusionDefinition()
+    floats = ["f32", "f32", "f16", "bf16", "f64"]
+    kinds = [rng.choice([*floats, "i32", "bool"]) for _ in range(2)] + [rng.choice(floats)]
+    live: list[TensorView] = [fd.define_tensor(["n", "m"], kind) for kind in kinds]
+    scalar = fd.define_scalar("f64")
+    names = [name for name, spec in OPS.items() if spec.pointwise]
+    for _ in range(rng.randint(1, 8)):
+        op = rng.choice(names)
+        if op == "cast":
+            live.append(fd.ops.cast(rng.choice(live), rng.choice([*floats, "i32"])))
+            continue
+        args = [rng.choice([*live, *live, scalar, 0.75, -2]) for _ in range(OPS[op].arity)]
+        try:
+            live.append(getattr(fd.ops, op)(*args))
+        except FusionError:
+            continue
+    fd.add_output(live[-1] if live[-1].op != "input" else fd.ops.neg(live[-1]))
+    torch.manual_seed(seed)
+    spread = rng.choice([0.1, 1.0, 1.0, 10.0, 1000.0])
+    inputs: list[Any] = []
+    for kind in kinds:
+        real = torch.randn(17, 33, dtype=F64) * spread
+        whole = torch.randint(-9, 9, (17, 33))
+        whole = torch.where(whole == 0, 1, whole)
+        inputs.append((whole if kind == "i32" else real).to(TORCH[DType.of(kind)]))
+        if kind == "bool":
+            inputs[-1] = whole > 0
+    return fd.fusion(), [*inputs, 1.3]
+
+
+def safe(fusion: Fusion) -> bool:
+    """Tell whether torch can run it: integer division may meet zero and stop the process."""
+    risky = ("floor_div", "remainder")
+    return not any(tv.op in risky and tv.dtype.is_int for tv in fusion.tensors)
+
+
+def test_right_kernels_pass() -> None:
+    """Correct must pass: f32 arithmetic of torch stays within the bound of every element."""
+    decided = total = 0
+    for seed in range(often(1200, 400)):
+        fusion, inputs = drawn(seed)
+        if not safe(fusion):
+            continue
+        try:
+            got = emulate(fusion, inputs)
+        except RuntimeError:  # integers to negative integer powers: a value, but not for torch
+            continue
+        verdict = compare(evaluate(fusion, inputs), got, exact=False)
+        assert verdict.status is not Status.FAIL, f"seed {seed}: {verdict}\n{to_python(fusion)}"
+        decided, total = decided + verdict.checked, total + got[0].numel()
+    assert decided > 0.9 * total
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("f32", 2e-6), ("bf16", 2.0**-7), ("f64", 1e-13)])
+def test_bounds_of_simple_chains_are_tight(dtype: str, limit: float) -> None:
+    """A wide bound would hide bugs: the allowance is a few roundings."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1], dtype), fd.define_tensor([-1], dtype)
+    fd.add_output(fd.ops.tanh(fd.ops.div(fd.ops.add(fd.ops.mul(x, y), 1.0), 3.0)))
+    inputs = [(torch.rand(1000, dtype=F64) + 0.1).to(TORCH[DType.of(dtype)]) for _ in range(2)]
+    (want,) = evaluate(fd.fusion(), inputs)
+    assert float((want.bound / want.value.abs()).max()) < limit
+    assert not want.undecided.any()
+
+
+def test_whole_numbers_have_no_error() -> None:
+    """Integer valued chains are exact, so the exact comparison may be used."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1], "bf16"), fd.define_tensor([-1], "bf16")
+    total = fd.ops.sub(fd.ops.mul(x, y), fd.ops.relu(x))
+    fd.add_output(fd.ops.floor(fd.ops.div(total, 4)))
+    inputs = [torch.randint(-8, 9, (500,)).to(torch.bfloat16) for _ in range(2)]
+    (want,) = evaluate(fd.fusion(), inputs)
+    assert float(want.bound.max()) == 0.0
+    assert compare([want], emulate(fd.fusion(), inputs), exact=True).checked == 500
+
+
+def test_planted_errors_are_caught() -> None:
+    """One wrong element of two ulps in f32, one of one ulp in bf16."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], "f32")
+    fd.add_output(fd.ops.add(x, 0.1))
+    data = [torch.rand(100)]
+    got = emulate(fd.fusion(), data)[0]
+    got[41] *= 1 + 2.0**-22
+    verdict = compare(evaluate(fd.fusion(), data), [got], exact=False)
+    assert verdict.status is Status.FAIL
+    assert "1 of 100 elements wrong; worst at [41]" in str(verdict)
+
+
+def test_straddled_steps_are_undecided() -> None:
+    """Floor of a number within rounding of an integer may go either way; others may not."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([4], "f32")
+    warm = fd.ops.exp(x)
+    fd.add_output(fd.ops.floor(warm))
+    fd.add_output(fd.ops.lt(warm, 1.0))
+    fd.add_output(fd.ops.where(fd.ops.gt(warm, 1.0), 5.0, 3.0))
+    fd.add_output(fd.ops.cast(warm, "i32"))
+    for want in evaluate(fd.fusion(), [torch.tensor([0.0, 1.0, -1.0, 100.0])]):
+        assert want.undecided.tolist()[:3] == [True, False, False]
+
+
+def test_where_forgives_doubt_between_equal_branches() -> None:
+    """A relu written by hand stays decided at its kink."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([3], "f32")
+    moved = fd.ops.add(fd.ops.mul(x, 0.1), -0.1)
+    fd.add_output(fd.ops.where(fd.ops.gt(moved, 0.0), moved, 0.0))
+    (want,) = evaluate(fd.fusion(), [torch.tensor([1.0, 2.0, -2.0])])
+    assert not want.undecided.any()
+    assert float(want.bound.max()) < 1e-7
+
+
+def test_overflow_of_the_output_dtype_is_inf() -> None:
+    """65504 is f16's largest number; 65520 is the first that rounds to inf."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([3], "f32")
+    fd.add_output(fd.ops.cast(fd.ops.add(x, 0.0), "f16"))
+    (want,) = evaluate(fd.fusion(), [torch.tensor([65519.0, 65520.0, -7e4])])
+    assert want.value.tolist() == [65504.0, INF, -INF]
+
+
+def test_shape_operations_move_elements_like_torch() -> None:
+    """broadcast, expand, permute, squeeze, iota and full against torch's own."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, 1, -1], "i64")
+    wide = fd.ops.expand(fd.ops.permute(x, [2, 1, 0]), [-1, 4, -1])
+    row = fd.ops.broadcast(fd.ops.iota(4, start=5, step=-2), [True, False, True])
+    fd.add_output(fd.ops.mul(fd.ops.add(wide, row), fd.ops.full([1, 1, 1], 3, "i64")))
+    fd.add_output(fd.ops.squeeze(x, [1]))
+    data = torch.arange(6).reshape(3, 1, 2)
+    first, second = evaluate(fd.fusion(), [data])
+    rows = torch.tensor([5, 3, 1, -1]).reshape(1, 4, 1)
+    assert torch.equal(first.value, (data.permute(2, 1, 0).expand(2, 4, 3) + rows) * 3)
+    assert torch.equal(second.value, data.reshape(3, 2))
+
+
+def test_empty_tensors_are_evaluated() -> None:
+    """Extent 0 is a legal extent."""
+    fusion = single("gelu", ["bf16"], count=0)
+    (want,) = evaluate(fusion, [torch.empty(0, dtype=torch.bfloat16)])
+    assert want.value.shape == (0,)
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    """The reference is called by judges only; wrong calls are their bugs."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1, 8], "f32"), fd.define_tensor([-1, 8], "f32")
+    scalar: Scalar = fd.define_scalar("f32")
+    fd.add_output(fd.ops.addcmul(x, y, scalar))
+    fusion, good = fd.fusion(), torch.ones(3, 8)
+    bad: list[tuple[list[Any], str]] = [
+        ([good, good], "2 inputs given, the fusion has 3"),
+        ([good, torch.ones(4, 8), 1.0], "T1 has extent i0 = 3, the tensor has 4"),
+        ([good, torch.ones(3, 7), 1.0], "T1 has extent 8 = 8, the tensor has 7"),
+        ([good, good.double(), 1.0], "T1 is a tensor of f32; pass one"),
+        ([good, torch.ones(8), 1.0], "T1 has 2 axes, the tensor given has 1"),
+        ([good, good, torch.ones(())], "S0 is a scalar; pass a Python number"),
+    ]
+    for inputs, says in bad:
+        with pytest.raises(ValueError, match=says):
+            evaluate(fusion, inputs)
+    want: list[Expected] = evaluate(fusion, [good, good, 0.5])
+    assert want[0].value.shape == (3, 8)
