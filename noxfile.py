@@ -73,7 +73,7 @@ def rules(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def proofs(session: nox.Session) -> None:
     """Time the proofs of the cookbook's kernels: nox -s proofs -- --only split_k."""
-    _python(session, "fuzz.bench", "proofs", *session.posargs)
+    _python(session, "fuzz.bench.proofs", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
@@ -100,9 +100,7 @@ def report(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def bench(session: nox.Session) -> None:
     """Time our kernels against torch, torch.compile, Triton and a copy kernel (needs a GPU)."""
-    _python(session, "fuzz.bench", "ladder")
-    _python(session, "fuzz.bench", "matmul", *session.posargs)
-    _python(session, "fuzz.bench", "reductions")
+    _python(session, "fuzz.bench", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)

@@ -198,3 +198,7 @@ def main(policy: str, only: str) -> None:
         console.print(late_table([late(name, LATE_STAGES, policy) for name in recipes]))
     if any(row.verdict.status is not Status.PASS for row in rows):
         raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
