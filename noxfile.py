@@ -6,6 +6,7 @@ On a machine whose Python already has the packages (a GPU machine without a netw
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import nox
@@ -112,6 +113,15 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def docs(session: nox.Session) -> None:
-    """Render the docstrings to reports/out/docs."""
-    rooms = ("fuser", "oracles", "fuzz", "reports")
-    _python(session, "pdoc", "-d", "numpy", "-o", "reports/out/docs", *rooms)
+    """Render the READMEs and docstrings to reports/out/docs; the first page is the map."""
+    out = Path("reports", "out")
+    templates = out / "docs-templates"
+    shutil.copytree("reports/docs", templates, dirs_exist_ok=True)
+    shutil.copy("README.md", templates)
+    rooms = ("fuser", "oracles", "fuzz", "reports", "!fuzz.bench.triton")  # needs Triton
+    _python(session, "pdoc", "-d", "numpy", "-t", str(templates), "-o", str(out / "docs"), *rooms)
+    shutil.copytree("reports", out / "docs" / "reports", ignore=_no_pictures, dirs_exist_ok=True)
+
+
+def _no_pictures(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith((".png", ".md"))]
