@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fuzz": {"fuser", "oracles", "fuzz"},
     "reports": {
         "fuzz.campaign.record",
+        "fuzz.exit_code",
         "fuzz.semaphores.record",
         "oracles.lanes",
         "oracles.witness",

@@ -13,9 +13,10 @@ from rich.console import Console
 from fuser.runtime.executable import device_present
 from fuzz.bench import pointwise, products, reductions
 from fuzz.bench.row import measure, table
+from fuzz.exit_code import HARNESS, Command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", type=click.Path(path_type=Path), help="Write all numbers here as JSON.")
 @click.option("--only", default="", help="Comma list of rows, or of their first letters.")
 @click.option("--tune", is_flag=True, help="Time a dozen schedules beside the default one.")
@@ -24,7 +25,7 @@ def main(out: Path | None, only: str, *, tune: bool, no_compile: bool) -> None:
     """Time our kernels against torch, torch.compile, Triton and a copy kernel."""
     if not device_present():
         click.echo("bench: no CUDA device; nothing was measured", err=True)
-        sys.exit(3)
+        sys.exit(HARNESS)
     console = Console(width=140)
     wanted = tuple(word for word in only.split(",") if word)
     every = [*pointwise.rows(), *products.rows(), *reductions.rows()]

@@ -16,6 +16,7 @@ from enum import Enum
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
+from fuzz.campaign.child import at_work
 from fuzz.kernels.cookbook import SEEDS, mutated
 from fuzz.kernels.draw import Skeleton, draw
 from fuzz.kernels.file import of_file
@@ -146,12 +147,14 @@ def find(subject: str) -> Skeleton:
 def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
     """Explore a launch."""
     grid, params = start
+    at_work("explorer", f"grid {grid}, {params}")
     return explore_launch(kernel, Exploration(grid, params), states=states)
 
 
 def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Verdict:
     """Search a launch by adversarial schedules."""
     grid, params = start
+    at_work("simulator", f"grid {grid}, {params}")
     launch = simulator.Launch(grid, params)
     return simulator.search(kernel, launch, schedules=schedules)
 
@@ -251,6 +254,7 @@ def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bu
 
 
 def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]:
+    at_work("prover", kernel.name)
     begin = time.perf_counter()
     try:
         verdict = prover(kernel)

@@ -102,7 +102,9 @@ def test_a_mistake_is_answered_with_the_way_out(
 
 def test_a_missing_file_is_told_from_a_near_one() -> None:
     """Most are typing mistakes."""
-    with pytest.raises(TargetError, match="there is no file fuser/cookbook/recipe.py; did you mean fuser"):
+    with pytest.raises(
+        TargetError, match="there is no file fuser/cookbook/recipe.py; did you mean fuser"
+    ):
         load("fuser/cookbook/recipe.py:tma_ring")
     with pytest.raises(TargetError, match="no Python file"):
         load("README.md")
