@@ -24,6 +24,7 @@ from fuser.fusion_ir import FusionDefinition
 from fuser.params import Mechanism, PointwiseParams
 from fuser.runtime import Executable, device_present
 from fuser.tensor_view import Fusion
+from fuzz.exit_code import HARNESS, Command
 
 L2_BYTES = 60_000_000
 SAMPLES = 15
@@ -254,14 +255,14 @@ def _best(row: Row, family: str) -> float:
     return min(t for name, t in row.results.items() if name.startswith(family))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", type=click.Path(path_type=Path), help="Write all numbers here as JSON.")
 @click.option("--only", default="", help="Rows whose name contains this.")
 def main(out: Path | None, only: str) -> None:
     """Time our kernels against torch, torch.compile and a copy kernel."""
     if not device_present():
         click.echo("bench: no CUDA device; nothing was measured", err=True)
-        sys.exit(3)
+        sys.exit(HARNESS)
     console = Console(width=140)
     measured = []
     for row in rows():

@@ -28,6 +28,7 @@ from fuser.params import Meet
 from fuser.runtime import Executable, device_present
 from fuzz.bench_rows import Row, Tensors, rows, torch_stacked
 from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, PRACTICAL_FLOPS, in_turn
+from fuzz.exit_code import HARNESS, Command
 
 WAYS: tuple[tuple[Meet, int], ...] = (
     ("vectorized", 8),
@@ -225,7 +226,7 @@ def _table(measured: dict[str, dict[str, float]], table: Sequence[Row]) -> Table
     return shown
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", type=click.Path(path_type=Path), help="Write all numbers here as JSON.")
 @click.option("--only", default="", help="Comma list of rows, or of their first letters.")
 @click.option("--tune", is_flag=True, help="Time a dozen schedules beside the default one.")
@@ -234,7 +235,7 @@ def main(out: Path | None, only: str, *, tune: bool, no_compile: bool) -> None:
     """Time matrix products against torch, torch.compile and Triton."""
     if not device_present():
         click.echo("bench: no CUDA device; nothing was measured", err=True)
-        sys.exit(3)
+        sys.exit(HARNESS)
     console = Console(width=140)
     wanted = tuple(word for word in only.split(",") if word)
     measured: dict[str, dict[str, float]] = {}

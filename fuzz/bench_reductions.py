@@ -23,6 +23,7 @@ from fuser.params import Meet, ReductionParams
 from fuser.runtime import Executable, device_present
 from fuser.tensor_view import Fusion
 from fuzz.bench_timing import L2_BYTES, PRACTICAL_BYTES, in_turn
+from fuzz.exit_code import HARNESS, Command
 
 SAMPLES = 21
 MEETINGS: tuple[Meet, ...] = ("vectorized", "tma", "last")
@@ -173,7 +174,7 @@ def _table(measured: dict[str, dict[str, float]]) -> Table:
     return shown
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--out", type=click.Path(path_type=Path), help="Write all numbers here as JSON.")
 @click.option("--only", default="", help="Comma list of rows.")
 @click.option("--tune", is_flag=True, help="Time a dozen schedules beside the default one.")
@@ -182,7 +183,7 @@ def main(out: Path | None, only: str, *, tune: bool, no_compile: bool) -> None:
     """Time reductions against torch and torch.compile."""
     if not device_present():
         click.echo("bench: no CUDA device; nothing was measured", err=True)
-        sys.exit(3)
+        sys.exit(HARNESS)
     console = Console(width=140)
     wanted = tuple(word for word in only.split(",") if word)
     measured: dict[str, dict[str, float]] = {}

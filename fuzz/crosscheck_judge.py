@@ -16,6 +16,7 @@ from enum import Enum
 
 from fuser import kernel_ir as kir
 from fuser.kernel_text import text
+from fuzz.child import at_work
 from fuzz.mutate import SYNC_OPERATORS
 from fuzz.skeletons import Skeleton, draw
 from fuzz.skeletons_cookbook import SEEDS, mutated
@@ -146,12 +147,14 @@ def find(subject: str) -> Skeleton:
 def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
     """Explore a launch."""
     grid, params = start
+    at_work("explorer", f"grid {grid}, {params}")
     return explore_launch(kernel, Exploration(grid, params), states=states)
 
 
 def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Verdict:
     """Search a launch by adversarial schedules."""
     grid, params = start
+    at_work("simulator", f"grid {grid}, {params}")
     launch = simulator.Launch(grid, params)
     return simulator.search(kernel, launch, schedules=schedules)
 
@@ -251,6 +254,7 @@ def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bu
 
 
 def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]:
+    at_work("prover", kernel.name)
     begin = time.perf_counter()
     try:
         verdict = prover(kernel)

@@ -32,10 +32,11 @@ from fuser.matmul_params import MatmulParams
 from fuser.params import ReductionParams
 from fuser.runtime import Executable, device_present
 from fuzz.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
-from fuzz.child import Child, Lost
+from fuzz.child import LIMIT_S, Child, Lost
 from fuzz.clerk import Clerk, blank_record
 from fuzz.compared import compared
 from fuzz.environment import machine, versions
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.ledger import Ledger
 from fuzz.param_strategies import FAMILIES
 from fuzz.record import Record
@@ -45,8 +46,8 @@ from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3
 """Launches of a case, each with inputs of its own."""
-CASE_LIMIT_S = 60.0
-"""Wall limit of one case, with its compilation."""
+WALL_S = 2 * LIMIT_S
+"""Wall limit of one case, with its compilation: a host that waits for a kernel may not compute."""
 MOST_ALONE = 6
 """Cases that are drawn for each one in which CTAs share tiles."""
 GUARD = 512
@@ -229,7 +230,7 @@ class Device:
         return [replace(blank, oracle="gpu", status="fail", kind=answer.kind, reason=answer.reason)]
 
     def _restart(self) -> None:
-        self._child.__exit__(None, None, None)
+        self._child.close()
         self._child = self._new()
         answer = self._child.call(PROBE)
         if isinstance(answer, Lost) or any(record.status != "pass" for record in answer):
@@ -237,10 +238,10 @@ class Device:
 
     @staticmethod
     def _new() -> Child[list[Record]]:
-        return Child(judge_case, limit_s=CASE_LIMIT_S, spawn=True)
+        return Child(judge_case, wall_s=WALL_S, spawn=True)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--count", default=500, show_default=True, help="Cases in all.")
 @click.option("--seconds", default=1e9, help="Stop after this time.", show_default="no limit")
 @click.option("--seed", "seed_", default=0, show_default=True)
@@ -272,7 +273,7 @@ def main(
     """Run random cases on the GPU, schedule families in turn, and compare them with torch."""
     if not device_present():
         click.echo("gpu: no device, 0 cases run")
-        sys.exit(3)
+        sys.exit(HARNESS)
     end = time.monotonic() + seconds
     start = time.monotonic()
     statuses: Counter[tuple[str, str]] = Counter()
@@ -317,7 +318,7 @@ def main(
     click.echo(
         f"{total} different cases on {facts['gpu']}, {bad} mismatches or errors; ledger {ledger}"
     )
-    sys.exit(1 if bad else 0 if total else 3)
+    sys.exit(FAILED if bad else CLEAN if total else HARNESS)
 
 
 def splits_of(case: Case) -> int:

@@ -24,6 +24,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fuser.cookbook import RECIPES
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.rules_engines import CRASHED, ENGINES, Case
 from fuzz.rules_implied import IMPLIED
 from fuzz.rules_notice import (
@@ -205,7 +206,7 @@ def record(found: Sequence[Row], path: Path) -> None:
     path.write_text(json.dumps(ordered, indent=2) + "\n", encoding="utf-8")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--engine", "engines", multiple=True, type=click.Choice(tuple(ENGINES)))
 @click.option("--rule", "names", multiple=True, help="Only this rule; may be given again.")
 @click.option("--cases", default=CASES, show_default=True, help="MODULE:FUNCTION with the cases.")
@@ -267,7 +268,7 @@ def main(
     if book is not None:
         record(seen, book)
     console.print(summary(seen))
-    sys.exit(bool(broken) or any(row.open for row in seen))
+    sys.exit(FAILED if any(row.open for row in seen) else HARNESS if broken else CLEAN)
 
 
 if __name__ == "__main__":

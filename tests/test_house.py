@@ -94,7 +94,7 @@ def may_import(path: Path) -> set[str]:
             return {m for m in everything if not m.startswith("reports.")}
         case "reports":
             own = {m for m in everything if m.startswith("reports.")}
-            return own | {"fuzz.record", "fuzz.release_record"} | DRAWING
+            return own | {"fuzz.record", "fuzz.release_record", "fuzz.exit_code"} | DRAWING
         case _:
             pass
     if name in PROVER:
