@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -274,16 +275,14 @@ def _serve(work: Callable[[str], R], pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _parent = pipe
-    pipe.send(_AtWork())
-    while True:
-        try:
+    with suppress(EOFError, OSError):  # the parent is gone
+        pipe.send(_AtWork())
+        while True:
             argument = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send(_Answer(work(argument)))
-        except Exception as error:
-            pipe.send(_Raised(_sendable(error)))
+            try:
+                pipe.send(_Answer(work(argument)))
+            except Exception as error:
+                pipe.send(_Raised(_sendable(error)))
 
 
 def _end_with_parent() -> None:

@@ -4,22 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted((ROOT / "tests" / "repros").glob("*.py"))
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_the_failure_is_gone(script: Path) -> None:
-    """Every judge passes the case; a script that judges nothing is not taken for one."""
+def test_every_failure_is_gone() -> None:
+    """Every judge passes the cases; a script that judges nothing is not taken for one."""
     done = subprocess.run(
-        [sys.executable, "-m", "fuzz.repro", script],
+        [sys.executable, "-m", "fuzz.repro", *SCRIPTS],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("all: fixed\n")
+    assert done.stdout == "".join(f"{script}:\nall: fixed\n" for script in SCRIPTS)
