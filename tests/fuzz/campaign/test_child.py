@@ -13,7 +13,7 @@ from behaviour import behave
 
 from fuzz.campaign.child import FAR, Child, Lost
 
-OWN = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+OWN = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 ORPHAN = """
 import sys
 sys.path.append({tests!r})
