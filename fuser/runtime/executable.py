@@ -15,13 +15,12 @@ import torch
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.expr import Expr, Var
 from fuser.fusion.ir import Fusion, Scalar, TensorView
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import Binding, bind
 from fuser.runtime.call import Spec, extents_of, intermediate_spec, shape_of, with_parts
 from fuser.runtime.classify import classify
-from fuser.runtime.launch import Argument, BoundKernel, Function, load_function
+from fuser.runtime.launch import Argument, BoundKernel, load_function
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.runtime.scratch import scratch
 from fuser.schedule.shape_class import CallClass, Params
@@ -243,11 +242,15 @@ class BoundLaunch(BoundKernel):
     """A launch of a compiled fusion, which knows where its arguments lie among those of a call."""
 
     def __init__(
-        self, program: Program, binding: Binding, function: Function, device: torch.device
+        self,
+        program: Program,
+        binding: Binding,
+        function: cupy.cuda.function.Function,
+        device: torch.device,
     ) -> None:
         launch = binding.launch
         kernel = launch.kernel
-        values: dict[Var, Expr] = {p: binding.params[p.name] for p in kernel.params}
+        values = binding.values
         what = f"call({kernel.name} of {type(launch.params).__name__})"
         super().__init__(kernel, function, binding.grid, values, device, what=what)
         fusion = program.fusion

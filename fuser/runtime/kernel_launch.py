@@ -15,9 +15,10 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
+from fuser.runtime.call import number
 from fuser.runtime.launch import BoundKernel, Number, load_function
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.runtime.scratch import counts, elements, number
+from fuser.runtime.scratch import counts, elements
 
 
 def launch_kernel(

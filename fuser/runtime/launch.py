@@ -25,12 +25,11 @@ from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.kernel import tensor_map
 from fuser.kernel.tensor_map import TensorMap
+from fuser.runtime.call import number, shape
 from fuser.runtime.nvrtc import Cubin
-from fuser.runtime.scratch import number, shape
 
 Number = int | float | bool
 Argument = torch.Tensor | Number
-Function = cupy.cuda.function.Function
 
 MAX_ENCODED = 4096
 """Tensor maps kept per parameter: addresses that never repeat must not fill the memory."""
@@ -41,11 +40,11 @@ _LINE = 64
 """Bytes between arguments; a tensor map is aligned to so many, and takes two."""
 _NUMPY = {"double": "f8", "float": "f4", "int": "i4", "int64": "i8", "bool": "?"}
 """By the type of a register."""
-_LOADED: dict[tuple[str, int], Function] = {}
+_LOADED: dict[tuple[str, int], cupy.cuda.function.Function] = {}
 """Functions by cubin and device; never unloaded, because a captured CUDA graph keeps no module."""
 
 
-def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> Function:
+def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.function.Function:
     """Return the function of a cubin on a device, loaded once."""
     found = _LOADED.get((cubin.key, device))
     if found is not None:
@@ -100,7 +99,7 @@ class BoundKernel:
     def __init__(
         self,
         kernel: kir.Kernel,
-        function: Function,
+        function: cupy.cuda.function.Function,
         grid: int,
         values: Mapping[Var, Expr],
         device: torch.device,

@@ -231,7 +231,7 @@ def test_all_judges_pass_every_count_of_ctas(
             {"persistent": True, "meet": "cluster"},
             'splits=3, meet="cluster", persistent=True.*use meet="scatter", or persistent=False',
         ),
-        ({"residency": "any"}, 'unknown; use one of "ticket", "co-resident"'),
+        ({"residency": "any"}, 'unknown; use "ticket" or "co-resident"'),
     ],
 )
 def test_what_ctas_cannot_share_is_refused(changes: dict[str, object], says: str) -> None:
