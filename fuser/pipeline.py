@@ -18,14 +18,12 @@ from fuser.lower.ampere import lower_ampere
 from fuser.lower.hopper import lower_hopper
 from fuser.lower.reduction import lower_reduction
 from fuser.lower.tiling import Numbers, lower
+from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
-from fuser.passes.cluster_sync import meet_clusters
-from fuser.passes.free_slots import free_slots
-from fuser.passes.relay_slots import relay_slots
-from fuser.passes.split_k import meet_ctas, take_grid_turns
+from fuser.passes.free_slots import free_slots, relay_slots
+from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
 from fuser.passes.sync import init_barriers, sync_threads
-from fuser.passes.take_turns import take_turns
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
 from fuser.passes.warp_specialize import warp_specialize
 from fuser.schedule.ampere_params import AmpereParams
@@ -49,10 +47,10 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     flush_wgmma,
     free_slots,
     relay_slots,
-    take_turns,
-    take_grid_turns,
-    meet_ctas,
-    meet_clusters,
+    alternate_roles,
+    serialize_split_k,
+    sync_ctas,
+    sync_clusters,
     drain_stores,
     fence_proxies,
     forget_requests,

@@ -351,20 +351,24 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
+def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """Return a statement with each of its bodies replaced by what `change` makes of it."""
+    match stmt:
+        case ForLoop() | Role() | Elect() | ElectLast():
+            return replace(stmt, body=change(stmt.body))
+        case IfThenElse(_, then, orelse):
+            return replace(stmt, then=change(then), orelse=change(orelse))
+        case _:
+            return stmt
+
+
 def rewrite(body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]) -> tuple[Stmt, ...]:
     """Replace statements of a body by `rule`; where it returns None, keep one and go inside."""
     out: list[Stmt] = []
     for stmt in body:
         new = rule(stmt)
-        if new is not None:
-            out.extend(new)
-            continue
-        match stmt:
-            case ForLoop() | Role() | Elect() | ElectLast():
-                inner = rewrite(stmt.body, rule)
-                out.append(stmt if inner == stmt.body else replace(stmt, body=inner))
-            case IfThenElse(_, then, orelse):
-                out.append(replace(stmt, then=rewrite(then, rule), orelse=rewrite(orelse, rule)))
-            case _:
-                out.append(stmt)
+        if new is None:
+            made = inside(stmt, lambda inner: rewrite(inner, rule))
+            new = [stmt if made == stmt else made]
+        out.extend(new)
     return tuple(out)
