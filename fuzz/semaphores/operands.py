@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from fuser.expr import Expr, Var
-from fuser.runtime.scratch import number
+from fuser.runtime.call import number
 from fuzz.semaphores.family import BASES, COMPILED, WIDE, Member
 
 
