@@ -25,7 +25,7 @@ from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
 from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint, launch
-from oracles.prover.reachability.witness import execution
+from oracles.prover.reachability.witness import teller
 from oracles.prover.reachability.world import Violation as Missing
 from oracles.prover.trace import read
 from oracles.verdict import Finding, Status, Verdict
@@ -195,7 +195,7 @@ def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
     Witness or None
         The followed execution with the fewest trips in every loop; None if few trips show nothing.
     """
-    return execution.witness(kernel, policy=policy)
+    return teller.witness(kernel, policy=policy)
 
 
 def witness_trips(verdict: Verdict) -> set[int]:

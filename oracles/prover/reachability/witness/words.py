@@ -8,34 +8,42 @@ from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.state import Entry, Where
 from oracles.prover.reachability.world import World
 
+_ENGINES: dict[type, tuple[str, str, kir.AsyncKind | None]] = {
+    kir.TmaLoad: ("the TMA load", "TMA engine", None),
+    kir.TmaStore: ("the TMA store", "store engine", kir.AsyncKind.BULK),
+    kir.TmaReduce: ("the TMA reduction", "store engine", kir.AsyncKind.BULK),
+    kir.CpAsync: ("the cp.async", "cp.async engine", kir.AsyncKind.CP_ASYNC),
+    kir.Wgmma: ("`wgmma`", "tensor core", kir.AsyncKind.WGMMA),
+}
+"""What is still at work when its statement returns: its name, its engine, its kind of group."""
+_NAMES: dict[type, str] = {
+    kir.Load: "the load",
+    kir.Store: "the store",
+    kir.AtomicAdd: "the atomic addition",
+    kir.BlockSerializeRelease: "the release",
+    kir.MBarrierArrive: "the arrival",
+    kir.MBarrierArriveExpectTx: "the arrival",
+    kir.CpAsyncMBarrierArrive: "the arrival",
+    kir.MBarrierWaitParity: "the wait",
+}
 
-def operation(stmt: kir.Stmt) -> str:
-    """Name what a statement does."""
-    match stmt:
-        case kir.TmaLoad():
-            return "the TMA load"
-        case kir.TmaStore():
-            return "the TMA store"
-        case kir.TmaReduce():
-            return "the TMA reduction"
-        case kir.CpAsync():
-            return "the cp.async"
-        case kir.Wgmma():
-            return "`wgmma`"
-        case kir.Load():
-            return "the ldmatrix" if stmt.matrix else "the load"
-        case kir.Store():
-            return "the stmatrix" if stmt.matrix else "the store"
-        case kir.AtomicAdd():
-            return "the atomic addition"
-        case kir.BlockSerializeRelease():
-            return "the release"
-        case kir.MBarrierArrive() | kir.MBarrierArriveExpectTx() | kir.CpAsyncMBarrierArrive():
-            return "the arrival"
-        case kir.MBarrierWaitParity():
-            return "the wait"
-        case _:
-            return f"`{line(stmt).partition('(')[0]}`"
+
+def engine(stmt: kir.Stmt) -> str:
+    """Name what goes on with a statement when it has returned; empty if it is done then."""
+    return _ENGINES[type(stmt)][1] if type(stmt) in _ENGINES else ""
+
+
+def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
+    """Return the kind of group that an operation joins."""
+    return _ENGINES[type(stmt)][2] if type(stmt) in _ENGINES else None
+
+
+def _operation(stmt: kir.Stmt) -> str:
+    if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
+        return "the ldmatrix" if isinstance(stmt, kir.Load) else "the stmatrix"
+    if type(stmt) in _ENGINES:
+        return _ENGINES[type(stmt)][0]
+    return _NAMES.get(type(stmt)) or f"`{line(stmt).partition('(')[0]}`"
 
 
 def iteration(world: World, site: Site, k: int) -> str:
@@ -46,11 +54,8 @@ def iteration(world: World, site: Site, k: int) -> str:
 
 def said(world: World, site: Site, k: int) -> str:
     """Name an operation with its iteration and its line."""
-    return " ".join(
-        part
-        for part in (operation(site.stmt), iteration(world, site, k), f"(line {site.line})")
-        if part
-    )
+    parts = _operation(site.stmt), iteration(world, site, k), f"(line {site.line})"
+    return " ".join(filter(None, parts))
 
 
 def spot(world: World, where: Where) -> str:
@@ -79,74 +84,38 @@ def pair(
     after += f" of {spot(world, at)}"
     if of != at and of[0] >= 0:
         after += f", on bytes of {spot(world, of)},"
-    if same or not _handed_over(later.stmt):
+    if same or isinstance(later.stmt, kir.CpAsync) or not engine(later.stmt):
         after += f" by {world.kinds[agent]}"
     return before, after
-
-
-def _handed_over(stmt: kir.Stmt) -> bool:
-    """Whether an engine does it, for one thread or for a warpgroup."""
-    return isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.Wgmma)
-
-
-def engine(stmt: kir.Stmt) -> str:
-    """Name the lane of what a statement starts; empty if it is done when it returns."""
-    match stmt:
-        case kir.TmaLoad():
-            return "TMA engine"
-        case kir.TmaStore() | kir.TmaReduce():
-            return "store engine"
-        case kir.Wgmma():
-            return "tensor core"
-        case kir.CpAsync():
-            return "cp.async engine"
-        case _:
-            return ""
-
-
-def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
-    """Return the kind of group that an operation joins."""
-    match stmt:
-        case kir.TmaStore() | kir.TmaReduce():
-            return kir.AsyncKind.BULK
-        case kir.Wgmma():
-            return kir.AsyncKind.WGMMA
-        case kir.CpAsync():
-            return kir.AsyncKind.CP_ASYNC
-        case _:
-            return None
 
 
 def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
     """Return what a statement does, in short, with numbers in place of expressions."""
 
-    def at(name: str, key: str) -> str:
+    def at(name: str, key: str = "slot") -> str:
         return f"{name}[{values[key]}]" if key in values else name
 
     peer = f" of CTA {values['cta']}" if "cta" in values else ""
     match stmt:
         case kir.TmaLoad(dst):
-            cast = f" to CTAs {_ranks(values['cast'])}" if "cast" in values else ""
-            return f"{at(dst.buffer.name, 'slot')} <~ tma_load{cast}"
+            mask = values.get("cast", 0)
+            ranks = ", ".join(str(cta) for cta in range(mask.bit_length()) if mask >> cta & 1)
+            return f"{at(dst.buffer.name)} <~ tma_load" + (f" to CTAs {ranks}" if ranks else "")
         case kir.TmaStore(dst, src):
-            return f"{dst.tensor.name} <~ tma_store({at(src.buffer.name, 'slot')})"
+            return f"{dst.tensor.name} <~ tma_store({at(src.buffer.name)})"
         case kir.TmaReduce(dst, src):
-            return f"{dst.tensor.name} <~ tma_reduce({at(src.buffer.name, 'slot')})"
+            return f"{dst.tensor.name} <~ tma_reduce({at(src.buffer.name)})"
         case kir.CpAsync(dst, src):
-            return f"{at(dst.buffer.name, 'slot')} <~ cp_async({src.tensor.name})"
-        case kir.Load(dst, kir.Slot(buffer)):
-            how = "ldmatrix" if stmt.matrix else "load"
-            return f"{dst.name} = {how}({at(buffer.name, 'slot')}{peer})"
-        case kir.Load(dst, kir.Box(tensor)):
-            return f"{dst.name} = load({tensor.name})"
-        case kir.Store(kir.Slot(buffer), value):
-            how = "stmatrix" if stmt.matrix else "store"
-            return f"{at(buffer.name, 'slot')}{peer} = {how}({value.name})"
-        case kir.Store(kir.Box(tensor), value):
-            return f"{tensor.name} = store({value.name})"
+            return f"{at(dst.buffer.name)} <~ cp_async({src.tensor.name})"
+        case kir.Load(dst, src):
+            where = src.tensor.name if isinstance(src, kir.Box) else at(src.buffer.name) + peer
+            return f"{dst.name} = {'ldmatrix' if stmt.matrix else 'load'}({where})"
+        case kir.Store(dst, src):
+            where = dst.tensor.name if isinstance(dst, kir.Box) else at(dst.buffer.name) + peer
+            return f"{where} = {'stmatrix' if stmt.matrix else 'store'}({src.name})"
         case kir.Wgmma(acc, a):
             left = at(a.buffer.name, "a") if isinstance(a, kir.Slot) else a.name
-            right = " | ".join(at(slot.buffer.name, "slot") for slot in stmt.columns)
+            right = " | ".join(at(slot.buffer.name) for slot in stmt.columns)
             return f"{acc.name} <~ wgmma({left}, {right})"
         case kir.MBarrierWaitParity(barrier):
             once = "" if stmt.retry else ", once"
@@ -165,12 +134,8 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
             return f"{semaphore.name} meet {values['ctas']} CTAs"
         case kir.ElectLast(semaphore):
             which = "the last" if values["last"] else "one"
-            return f"{semaphore.name} comes as {which} of {values['ctas']} CTAs"
+            return f"{semaphore.name} arrive as {which} of {values['ctas']} CTAs"
         case kir.BlockSerializeRelease(semaphore):
             return f"{semaphore.name} give turn {values['turn']}"
         case _:
             return line(stmt)
-
-
-def _ranks(mask: int) -> str:
-    return ", ".join(str(rank) for rank in range(mask.bit_length()) if mask >> rank & 1)

@@ -12,7 +12,7 @@ from litmus.suite import LITMUS
 from fuser.cookbook import recipes
 from fuser.kernel import ir as kir
 from oracles.lanes import text
-from oracles.prover.reachability.witness.execution import witness
+from oracles.prover.reachability.witness.teller import witness
 from oracles.witness import Mark, Row, Witness
 
 Test = Callable[[kir.Stmt], bool]
