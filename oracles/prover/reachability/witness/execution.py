@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import product
 from typing import NamedTuple
@@ -20,10 +21,12 @@ from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.flow import ChoiceError, ForkError, settle
 from oracles.prover.reachability.grid.readings import readings, single
+from oracles.prover.reachability.grid.semaphores import meeting
 from oracles.prover.reachability.program.code import Do, Enter, Site
 from oracles.prover.reachability.register_pool import ContestError
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.static import stands
+from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
 
 RUNS = 200
@@ -38,7 +41,7 @@ class Point(NamedTuple):
 
     @property
     def of_warp(self) -> bool:
-        """Whether only the lanes of a warp, or of a warpgroup's pair, meet there."""
+        """Whether only threads of a warp meet there."""
         return self.sync[0] == "warp"
 
 
@@ -50,28 +53,13 @@ class Touch(NamedTuple):
     ends_later: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Event:
-    """A statement, executed once by threads of one kind.
+    """A statement, executed once by threads of one kind (`agent`), in iteration `when`.
 
-    Parameters
-    ----------
-    number : int
-        Place in the log.
-    previous : int
-        The last event of these threads, -1 if there is none.
-    agent : int
-        Kind of threads.
-    k : int
-        Iteration of the innermost loop, -1 outside of loops.
-    values : dict of name to int
-        The statement's control expressions, as numbers.
-    arrives, waits : set of Point
-        What it lets others go on by, and what let it go on.
-    touches : list of Touch
-        Memory that it uses.
-    state : str
-        State of its barrier afterwards.
+    `values` are its control expressions as numbers, `previous` is the number of the last event of
+    these threads.  It lets others go on by what it `arrives` at; what it `waits` for let it go on.
+    `state` is that of its barrier afterwards, or what it lacks, if it waits for ever.
     """
 
     number: int
@@ -79,6 +67,7 @@ class Event:
     agent: int
     site: Site
     k: int
+    when: str
     values: dict[str, int]
     arrives: set[Point] = field(default_factory=set)
     waits: set[Point] = field(default_factory=set)
@@ -91,6 +80,11 @@ class Event:
         return self.site.stmt
 
     @property
+    def text(self) -> str:
+        """What it does, with numbers in place of expressions."""
+        return " ".join(filter(None, (concrete(self.stmt, self.values), self.when)))
+
+    @property
     def syncs(self) -> set[tuple[Hashable, ...]]:
         """The barriers and semaphores that it uses, those of warps aside."""
         return {point.sync for point in self.arrives | self.waits if not point.of_warp}
@@ -101,27 +95,27 @@ class FoundError(Exception):
 
 
 class Log:
-    """All events so far.
+    """All events so far, and the `stuck` ones: those at which threads wait for ever.
 
-    `last` is the state in which the execution ends, `stuck` tells that nobody could go on there.
+    `state` is that in which the execution ends.
     """
 
-    def __init__(self, world: World, last: State) -> None:
+    def __init__(self, world: World, state: State) -> None:
         self.world = world
-        self.last = last
-        self.stuck = False
+        self.state = state
         self.events: list[Event] = []
+        self.stuck: list[Event] = []
         self._made: dict[int, tuple[int, ...]] = {}
         self._when: dict[int, object] = {}
         self._ends: dict[int, int] = {}
         self._phases: dict[Where, int] = {}
         self._met: dict[tuple[Hashable, ...], int] = {}
 
-    def copy(self, last: State) -> Log:
+    def copy(self, state: State) -> Log:
         """Return a log that goes on in another state."""
-        new = Log(self.world, last)
-        new.events, new._made, new._when = list(self.events), dict(self._made), dict(self._when)
-        new._ends, new._phases, new._met = dict(self._ends), dict(self._phases), dict(self._met)
+        new = Log(self.world, state)
+        own = {name: copy(held) for name, held in vars(self).items() if type(held) in (dict, list)}
+        vars(new).update(own)
         return new
 
     def made(self, fact: int) -> tuple[int, ...]:
@@ -136,48 +130,87 @@ class Log:
         FoundError
             If it is wrong.
         """
-        values = {name: value(a.env) for name, value in do.values.items()}
-        number, agent = len(self.events), a.kind.index
-        event = Event(number, self._ends.get(agent, -1), agent, do.site, k, values)
-        self._ends[agent] = number
+        event = self._event(a, do, k)
+        self._ends[event.agent] = event.number
         self.events.append(event)
         self._meet(event, a)
         self._count(state, event, a)
         for fact, when in state.when.items():
             if self._when.get(fact) is not when:
                 self._when[fact] = when
-                self._made[fact] = (*self.made(fact), number)[-2:]
+                self._made[fact] = (*self.made(fact), event.number)[-2:]
         event.touches = [
             Touch(where, e.writes, e.engine)
             for where, entries in state.memory.items()
             for e in entries
-            if self.made(e.event)[-1:] == (number,) and e.site == do.site.index
+            if self.made(e.event)[-1:] == (event.number,) and e.site == do.site.index
         ]
         if self.world.failed:
             raise FoundError
 
+    def _event(self, a: Agent, do: Do, k: int) -> Event:
+        values = {name: value(a.env) for name, value in do.values.items()}
+        when, agent = iteration(self.world, do.site, k), a.kind.index
+        return Event(len(self.events), self._ends.get(agent, -1), agent, do.site, k, when, values)
+
+    def block(self) -> None:
+        """Note at what each kind of threads waits for ever, and what that lacks."""
+        for a in self.state.agents:
+            program = self.world.code.programs[a.kind.index]
+            do = None if a.done or a.at >= len(program) else program[a.at]
+            if isinstance(do, Do):
+                event = self._event(a, do, a.env[a.loops[-1][2]] if a.loops else -1)
+                event.state = self._lacking(event, a)
+                self.stuck.append(event)
+
+    def _lacking(self, event: Event, a: Agent) -> str:
+        match event.stmt:
+            case kir.MBarrierWaitParity(barrier):
+                where = a.kind.cta, barrier.name, event.values["bar"]
+                phase = self.state.phases.get(where)
+                event.waits.add(Point(where, phase.count if phase is not None else 0))
+                if phase is None:
+                    return "no phase has begun"
+                if phase.nbytes < 0:
+                    return f"{-phase.nbytes} bytes more come than phase {phase.count} expects"
+                parts = [f"{phase.pending} of {phase.arrivals} arrivals"] if phase.pending else []
+                parts += [f"{phase.nbytes} bytes"] if phase.nbytes else []
+                return f"{' and '.join(parts)} of phase {phase.count} are missing"
+            case kir.BlockSync(number, threads):
+                event.waits.add(Point(("barrier", a.kind.cta, number), 0))
+                turn = self.state.turns.get((a.kind.cta, number))
+                return f"{turn.count if turn else 0} of {threads} threads have arrived"
+            case kir.GridSync(semaphore):
+                turn = self.state.turns.get(meeting(self.world.kernel, semaphore))
+                count, threads = (turn.count, turn.threads) if turn else (0, 0)
+                return f"{count} of {threads} threads have arrived"
+            case kir.ElectLast():
+                return "another CTA never arrives"
+            case _:
+                return "nobody lets it go on"
+
     def _count(self, state: State, event: Event, a: Agent) -> None:
         """Note which phase of an mbarrier an event belongs to."""
-        barrier = getattr(event.stmt, "barrier", None)
-        if isinstance(barrier, kir.MBarrier) and "bar" in event.values:
-            for cta in _ctas(event, a, self.world.ctas):
-                where = cta, barrier.name, event.values["bar"]
-                before, phase = self._phases.get(where, 0), state.phases.get(where)
-                if phase is None:
-                    continue
-                if isinstance(event.stmt, kir.MBarrierWaitParity):
-                    event.waits.add(Point(where, phase.count - 1))
-                    event.state = f"phase {phase.count - 1} is complete"
-                    if phase.count == 0:
-                        event.state = "passes: no phase has run yet"
-                    continue
-                event.arrives.add(Point(where, before))
-                if phase.count > before:
-                    event.state = f"completes phase {before} of {barrier.name}[{where[2]}]"
-                else:
-                    came = phase.arrivals - phase.pending
-                    event.state = f"phase {before}: {came} of {phase.arrivals} arrivals"
-                    event.state += f", {phase.nbytes} bytes to come" if phase.nbytes else ""
+        barrier, values = getattr(event.stmt, "barrier", None), event.values
+        mask = values.get("cast", 1 << values.get("cta", a.kind.cta))
+        for cta in range(self.world.ctas if isinstance(barrier, kir.MBarrier) else 0):
+            where = cta, getattr(barrier, "name", ""), values.get("bar", -1)
+            before, phase = self._phases.get(where, 0), state.phases.get(where)
+            if phase is None or not mask >> cta & 1:
+                continue
+            if isinstance(event.stmt, kir.MBarrierWaitParity):
+                event.waits.add(Point(where, phase.count - 1))
+                event.state = f"phase {phase.count - 1} is complete"
+                if phase.count == 0:
+                    event.state = "passes: no phase has run yet"
+                continue
+            event.arrives.add(Point(where, before))
+            if phase.count > before:
+                event.state = f"completes phase {before} of {where[1]}[{where[2]}]"
+            else:
+                came = phase.arrivals - phase.pending
+                event.state = f"phase {before}: {came} of {phase.arrivals} arrivals"
+                event.state += f", {phase.nbytes} bytes to come" if phase.nbytes else ""
         self._phases |= {where: phase.count for where, phase in state.phases.items()}
 
     def _meet(self, event: Event, a: Agent) -> None:
@@ -269,15 +302,6 @@ class Log:
         return tuple((names[atom], trips) for atom, trips in pinned if atom in names)
 
 
-def _ctas(event: Event, a: Agent, many: int) -> list[int]:
-    """Return the CTAs whose barrier an event uses."""
-    if "cast" in event.values:
-        return [cta for cta in range(many) if event.values["cast"] >> cta & 1]
-    if isinstance(event.stmt, kir.MBarrierArrive) and "cta" in event.values:
-        return [event.values["cta"]]
-    return [a.kind.cta]
-
-
 def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
     """Return the execution with the smallest trip counts that goes wrong, None if none is found.
 
@@ -327,17 +351,16 @@ def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
 
 def _followed(world: World) -> Log | None:
     """Follow every way through a kernel with known trip counts until one goes wrong."""
-    start = fixpoint.start(world)
-    todo = [Log(world, start)]
+    todo = [Log(world, fixpoint.start(world))]
     while todo:
         log = todo.pop()
-        state, world.log = log.last, log
+        state, world.log = log.state, log
         ways: list[State] = []
         try:
             while not world.failed:
                 settle(world, state)
                 if fixpoint.over(world, state):
-                    log.stuck = not all(a.done for a in state.agents)
+                    log.block()
                     break
                 state.pass_gate()
         except FoundError:

@@ -5,7 +5,7 @@ It is a hint: the nearest sync is where a reader looks first, not a promise that
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
@@ -13,62 +13,55 @@ from oracles.prover.reachability.program.code import Do, Site
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS
 from oracles.prover.reachability.witness.execution import Event, Log
-from oracles.prover.reachability.witness.words import concrete, group, iteration
+from oracles.prover.reachability.witness.words import concrete, group
 from oracles.prover.reachability.world import Violation
 
 _REACH = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
+_ARRIVES = (kir.MBarrierArrive, kir.MBarrierArriveExpectTx, kir.CpAsyncMBarrierArrive)
 
 
 class Conflict:
     """The two events of a violation in the log that ends with it, where there are two.
 
-    Parameters
-    ----------
-    log : Log
-        An execution.
-    wrong : Violation
-        What is wrong with it.
+    `way` are the events by which the second depends on the first, `unfinished` tells that it is the
+    end of the first that comes too late, and `registers` of which wgmma's registers.
     """
 
     def __init__(self, log: Log, wrong: Violation) -> None:
         self.log, self.world, self.wrong = log, log.world, wrong
-        made = [log.events[n] for n in log.made(wrong.event)]
-        ends = wrong.kind == "exit" or log.stuck
-        self.second = log.events[-1] if log.events and not ends else None
+        self.second = log.events[-1] if log.events and not log.stuck else None
+        if wrong.kind == "exit":
+            self.second = None
         if wrong.kind == "semaphore":
             # What it is left at is seen at the end, and comes from the release before.
             given = [event for event in log.events if event.stmt is wrong.later.stmt]
             self.second = given[-1] if given else self.second
-        made = [event for event in made if event is not self.second]
-        self.first = made[-1] if made else None
-        if self.first is None and self.second is not None:
-            self.first = self._counterpart(self.second)
-        self.registers = ""
-        if self.first is not None and wrong.rule is Rule.REGISTERS_BUSY:
-            stmt = self.first.stmt
-            self.registers = stmt.acc.name if isinstance(stmt, kir.Wgmma) else ""
+        made = [log.events[n] for n in log.made(wrong.event) if log.events[n] is not self.second]
+        self.first = made[-1] if made else self._counterpart()
         one, two = self.first, self.second
+        busy = one.stmt if one is not None and wrong.rule is Rule.REGISTERS_BUSY else None
+        self.registers = busy.acc.name if isinstance(busy, kir.Wgmma) else ""
+        later = one is not None and any(touch.ends_later for touch in one.touches)
+        self.unfinished = later or self.registers != ""
         self.way: list[int] = log.path(one.number, two.number) if one and two else []
         alike = one and two and one.agent != two.agent and self.team(one) == self.team(two)
         self._apart = {one.agent, two.agent} if one and two and alike else set()
 
-    def _counterpart(self, two: Event) -> Event | None:
-        """Return what `two` needs to be ordered after, where the engine has no event for it."""
+    def _counterpart(self) -> Event | None:
+        """Return what the second needs to be ordered after, where the engine has no event for it."""
+        if (two := self.second) is None:
+            return None
+        used = (two.stmt.acc, two.stmt.a) if isinstance(two.stmt, kir.Wgmma) else ()
         for event in reversed(self.log.events[: two.number]):
-            mine = event.agent == two.agent
-            match self.wrong.rule, event.stmt:
-                case Rule.REGISTERS_BUSY, kir.Wgmma() if mine:
-                    return event
-                case Rule.WGMMA_FENCE, kir.Compute(dst) | kir.Slice(dst) | kir.Reduce(
-                    dst
-                ) | kir.Load(dst) if mine:
-                    if isinstance(two.stmt, kir.Wgmma) and dst in (two.stmt.acc, two.stmt.a):
-                        return event
-                case Rule.INIT, kir.MBarrierInit(barrier):
-                    if barrier == getattr(two.stmt, "barrier", None):
-                        return event
-                case _:
-                    pass
+            own, made = event.agent == two.agent, getattr(event.stmt, "dst", None)
+            found = {
+                Rule.REGISTERS_BUSY: own and isinstance(event.stmt, kir.Wgmma),
+                Rule.WGMMA_FENCE: own and isinstance(made, kir.Fragment) and made in used,
+                Rule.INIT: isinstance(event.stmt, kir.MBarrierInit)
+                and event.stmt.barrier == _barrier(two.stmt),
+            }
+            if found.get(self.wrong.rule):
+                return event
         return None
 
     def team(self, event: Event) -> tuple[int, str]:
@@ -89,19 +82,66 @@ class Conflict:
             name += ", other threads"
         return name + (f" of CTA {kind.cta}" if self.world.ctas > 1 else "")
 
-    def program(self, agent: int) -> list[Do]:
+    def sites(self, agent: int) -> list[Site]:
         """Return the statements of threads, in order."""
-        return [i for i in self.world.code.programs[agent] if isinstance(i, Do)]
+        return [i.site for i in self.world.code.programs[agent] if isinstance(i, Do)]
 
     def before(self, end: Event | None) -> list[Event]:
-        """Return what comes after the first event, and before another one or the end."""
+        """Return the first event and what comes after it, before another one or the end."""
         start = self.first.number if self.first is not None else 0
         return self.log.events[start : end.number if end is not None else None]
 
+    @property
+    def stuck(self) -> list[Event]:
+        """Where threads wait for ever: at an mbarrier, else at a barrier of threads, else anywhere.
 
-def named(event: Event) -> str:
-    """Name an event by its line, with numbers in place of expressions."""
-    return f"line {event.site.line}: {concrete(event.stmt, event.values)}"
+        Who waits at a barrier of threads waits for those who wait at an mbarrier.
+        """
+        alike = {(self.lane(e.agent), e.text, e.state): e for e in reversed(self.log.stuck)}
+        found = sorted(alike.values(), key=lambda event: event.agent)
+        for kind in (kir.MBarrierWaitParity, kir.BlockSync):
+            if any(isinstance(event.stmt, kind) for event in found):
+                return [event for event in found if isinstance(event.stmt, kind)]
+        return found
+
+    def waiting(self) -> Iterator[str]:
+        """Say who waits for what, what that lacks, and from whom."""
+        for event in self.stuck:
+            who = ""
+            if isinstance(event.stmt, kir.MBarrierWaitParity):
+                there = dict.fromkeys(self.arrivals(event.stmt.barrier).values())
+                who = f", from {' and '.join(there)}" if there else ", and nothing arrives on it"
+            lane, number = self.lane(event.agent), event.site.line
+            yield f"{lane} waits at line {number}, {event.text}: {event.state}{who}"
+
+    def arrivals(self, barrier: kir.MBarrier) -> dict[int, str]:
+        """Return the lines of the arrivals on an mbarrier, and who executes them."""
+        return {
+            site.line: self.lane(agent)
+            for agent in range(len(self.world.kinds))
+            for site in self.sites(agent)
+            if isinstance(site.stmt, _ARRIVES) and site.stmt.barrier == barrier
+        }
+
+
+def lacking(c: Conflict) -> str:
+    """Return where those arrive that threads wait for ever for; best, that nobody does."""
+    found: list[tuple[int, str]] = []
+    for event in c.stuck:
+        rank, says = 3, f"{named(event)}: {event.state}"
+        if isinstance(event.stmt, kir.MBarrierWaitParity):
+            barrier, (point,) = event.stmt.barrier, event.waits
+            there = f"line {', '.join(map(str, sorted(c.arrivals(barrier))))}: the"
+            phase = c.log.state.phases.get(point.sync)
+            rank, says = 2, f"{there} arrivals on {barrier.name}"
+            if not c.arrivals(barrier):
+                rank, says = 0, f"none; nothing arrives on {barrier.name}"
+            elif c.wrong.kind == "bytes":
+                rank, says = 1, f"{there} bytes that {barrier.name} expects"
+            elif phase is not None and 0 < phase.pending < phase.arrivals:
+                rank, says = 1, f"{says} are fewer than its {phase.arrivals}"
+        found.append((rank, says))
+    return min(found, default=(0, ""), key=lambda pair: pair[0])[1]
 
 
 def nearest(c: Conflict) -> str:
@@ -109,65 +149,70 @@ def nearest(c: Conflict) -> str:
     one, two, kind = c.first, c.second, c.wrong.kind
     if kind == "semaphore":
         given = [e for e in c.log.events if isinstance(e.stmt, kir.BlockSerializeRelease)]
-        return named(given[-1]) if given else _last(c)
-    if two is not None and kind == "scope":
+        return named(given[-1]) if given else _last(c, two)
+    if two is None:
+        return "" if one is None else _unfinished(c, one, None)
+    if kind == "scope":
         return _narrow(c, two)
     if one is None:
-        return _unwritten(c) or _last(c)
-    if two is None:
-        return _unfinished(c, one, None)
+        return _unwritten(c, two) if kind == "RAW" else _last(c, two)
     match kind:
         case "parity":
             seen = [e for e in c.log.events[: two.number] if e.waits & one.arrives]
-            return _handshake(c, seen[0], two) if seen else _last(c)
+            return _handshake(c, seen[0], two) if seen else _last(c, two)
         case "proxy":
             return _unfenced(c, one, two)
         case "fence":
             return f"none; missing is a wgmma_fence {_between(c, one, two)}"
         case "init":
             for event in c.before(two):
-                sync = isinstance(event.stmt, kir.BlockSync | kir.ClusterArrive)
-                if event.agent == one.agent and sync:
+                joins = isinstance(event.stmt, kir.BlockSync | kir.ClusterArrive)
+                if joins and event.agent == one.agent:
                     return f"{named(event)} is not enough for {c.world.kinds[two.agent]}"
             return f"none; missing is a block_sync of all threads after line {one.site.line}"
-    again = one.site.line == two.site.line and one.k == two.k and one.agent != two.agent
     copies = isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad)
-    if again and copies and c.team(one)[0] == c.team(two)[0]:
+    again = (one.site.line, one.k, c.team(one)[0]) == (two.site.line, two.k, c.team(two)[0])
+    if copies and again and one.agent != two.agent:
         who = f"{c.world.kinds[one.agent]} and by {c.world.kinds[two.agent]}"
         return f"{named(two)} is issued by {who}: missing is an election of one thread"
-    if c.registers or any(touch.ends_later for touch in one.touches):
-        return _unfinished(c, one, two)
-    return _handshake(c, one, two)
+    return _unfinished(c, one, two) if c.unfinished else _handshake(c, one, two)
 
 
-def _at(c: Conflict, event: Event) -> str:
-    when = iteration(c.world, event.site, event.k)
-    return f"line {event.site.line}" + (f", {when}" if when else "")
+def named(event: Event) -> str:
+    """Name an event by its line, with numbers in place of expressions."""
+    return f"line {event.site.line}: {concrete(event.stmt, event.values)}"
+
+
+def _at(event: Event) -> str:
+    return f"line {event.site.line}" + (f", {event.when}" if event.when else "")
+
+
+def _barrier(stmt: kir.Stmt) -> object:
+    return getattr(stmt, "barrier", None)
+
+
+def _waits(c: Conflict, agent: int) -> list[Site]:
+    return [s for s in c.sites(agent) if isinstance(s.stmt, kir.MBarrierWaitParity)]
 
 
 def _between(c: Conflict, one: Event, two: Event | None) -> str:
     """Say between which lines a sync is missing: up to what lets others go on, if anything does."""
     for event in (c.log.events[n] for n in c.way[1:-1]):
-        own = c.lane(event.agent) == c.lane(one.agent)
-        if own and not all(point.of_warp for point in event.arrives | event.waits):
-            return f"between line {one.site.line} and {_called(event)} of line {event.site.line}"
+        if c.lane(event.agent) == c.lane(one.agent) and event.syncs:
+            called = "the sync" if event.waits else "the arrival"
+            if isinstance(event.stmt, kir.BlockSerializeRelease):
+                called = "the release"
+            return f"between line {one.site.line} and {called} of line {event.site.line}"
     if two is None:
         return f"between line {one.site.line} and the end"
-    return f"between {_at(c, one)} and {_at(c, two)}"
+    return f"between {_at(one)} and {_at(two)}"
 
 
-def _called(event: Event) -> str:
-    if isinstance(event.stmt, kir.BlockSerializeRelease):
-        return "the release"
-    return "the sync" if event.waits else "the arrival"
-
-
-def _last(c: Conflict) -> str:
+def _last(c: Conflict, two: Event | None) -> str:
     """Return the last sync of the threads that go wrong."""
-    two = c.second
     for event in reversed(c.log.events[: two.number] if two is not None else []):
-        mine = two is not None and event.agent == two.agent and event.site.index != two.site.index
-        if mine and isinstance(event.stmt, kir.SYNCS) and (event.k >= 0 or two.k < 0):
+        own = two is not None and event.agent == two.agent and event.site.index != two.site.index
+        if own and isinstance(event.stmt, kir.SYNCS) and (event.k >= 0 or two.k < 0):
             return named(event) + (f" ({event.state})" if event.state else "")
     return ""
 
@@ -175,37 +220,32 @@ def _last(c: Conflict) -> str:
 def _narrow(c: Conflict, two: Event) -> str:
     """Say which side of a handshake on a semaphore does not reach the other CTA, and why."""
     for event in reversed(c.log.events[: two.number]):
-        match event.stmt:
-            case kir.BlockSerializeWait(scope=scope) if scope in _REACH:
-                return f"{named(event)} looks no further than {_REACH[scope]}"
-            case kir.BlockSerializeRelease(scope=scope) if scope in _REACH:
-                return f"{named(event)} reaches only threads of {_REACH[scope]}"
-            case kir.BlockSerializeRelease(relaxed=True):
-                return f"{named(event)}, relaxed, and no thread_fence(gpu) stands before it"
-            case _:
-                pass
+        stmt = event.stmt
+        if isinstance(stmt, kir.BlockSerializeWait) and stmt.scope in _REACH:
+            return f"{named(event)} looks no further than {_REACH[stmt.scope]}"
+        if isinstance(stmt, kir.BlockSerializeRelease) and stmt.scope in _REACH:
+            return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"
+        if isinstance(stmt, kir.BlockSerializeRelease) and stmt.relaxed:
+            return f"{named(event)}, relaxed, and no thread_fence(gpu) stands before it"
     return f"{named(two)} does not reach the other CTA"
 
 
-def _unwritten(c: Conflict) -> str:
+def _unwritten(c: Conflict, two: Event) -> str:
     """Say which wait is missing before memory is read that a copy should have written."""
-    two = c.second
-    if two is None or c.wrong.kind != "RAW":
-        return ""
-    names = {touch.where[1] for touch in two.touches if not touch.writes}
-    mine = [i.site for i in c.program(two.agent)]
-    waits = [s for s in mine if isinstance(s.stmt, kir.MBarrierWaitParity)]
-    for i in (i for agent in range(len(c.world.kinds)) for i in c.program(agent)):
-        load = i.site.stmt
-        if isinstance(load, kir.TmaLoad) and load.dst.buffer.name in names:
-            if all(load.barrier != getattr(s.stmt, "barrier", None) for s in waits):
-                says = f"none; {c.lane(two.agent)} waits nowhere on {load.barrier.name}, on which "
-                return says + f"the load of line {i.site.line} completes"
-    ran = {e.site.index for e in c.log.events if e.agent == two.agent}
+    read = {touch.where[1] for touch in two.touches if not touch.writes}
+    waits = _waits(c, two.agent)
+    asked = {_barrier(site.stmt) for site in waits}
+    for site in (site for agent in range(len(c.world.kinds)) for site in c.sites(agent)):
+        fills = isinstance(site.stmt, kir.TmaLoad) and site.stmt.dst.buffer.name in read
+        if fills and _barrier(site.stmt) not in asked:
+            says = f"none; {c.lane(two.agent)} waits nowhere on {site.stmt.barrier.name}, on which"
+            return f"{says} the load of line {site.line} completes"
     late = [site for site in waits if site.line > two.site.line][:1]
+    ran = {event.site.index for event in c.log.events if event.agent == two.agent}
     if late and late[0].index not in ran:
         return f"line {late[0].line}: {line(late[0].stmt)} comes after the read"
-    return _last(c) or f"none; {c.lane(two.agent)} waits for nobody before line {two.site.line}"
+    nobody = f"none; {c.lane(two.agent)} waits for nobody before line {two.site.line}"
+    return _last(c, two) or nobody
 
 
 def _unfenced(c: Conflict, one: Event, two: Event) -> str:
@@ -217,16 +257,14 @@ def _unfenced(c: Conflict, one: Event, two: Event) -> str:
         return f"none; missing is a fence_async_proxy by {who}"
     there = [e for e in c.before(two) if isinstance(e.stmt, kir.FenceAsyncProxy)]
     missing = f"a fence_async_proxy by {c.lane(one.agent)} {_between(c, one, two)}"
-    if there:
-        return f"{named(there[-1])} does not do for {missing}"
-    return f"none; missing is {missing}"
+    return (
+        f"{named(there[-1])} does not do for {missing}" if there else f"none; missing is {missing}"
+    )
 
 
 def _unjoined(c: Conflict, sync: Event, agent: int, where: str) -> str:
-    kinds = c.world.kinds
-    return (
-        f"{named(sync)} is by {kinds[sync.agent]}, and nothing joins {kinds[agent]} with it {where}"
-    )
+    by, other = c.world.kinds[sync.agent], c.world.kinds[agent]
+    return f"{named(sync)} is by {by}, and nothing joins {other} with it {where}"
 
 
 def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
@@ -234,37 +272,37 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
     kind = group(one.stmt)
     if two is None and "cta" in one.values:
         return "none; missing is a cluster_arrive and a cluster_wait before the end"
-    if isinstance(one.stmt, kir.TmaLoad):
-        return _unloaded(c, one, two)
     if kind is None:
-        return _last(c)
+        return _unloaded(c, one, two) if isinstance(one.stmt, kir.TmaLoad) else _last(c, two)
+    there = [
+        site for site in c.sites(one.agent)
+        if isinstance(site.stmt, kir.AsyncAwait) and site.stmt.kind is kind
+    ]  # fmt: skip
+    releases = [
+        event for event in c.log.events[: two.number if two is not None else None]
+        if isinstance(event.stmt, kir.BlockSerializeRelease) and c.team(event)[0] == c.team(one)[0]
+    ]  # fmt: skip
+    for event in releases if there else ():
+        at, late = event.site.line, there[-1]
+        if event.agent != one.agent and late.line < at:
+            return _unjoined(c, event, one.agent, f"after line {late.line}")
+        if event.agent == one.agent and late.line > at > one.site.line:
+            return f"line {late.line}: {line(late.stmt)} comes after the release of line {at}"
     awaits = [
-        e for e in c.before(two) if isinstance(e.stmt, kir.AsyncAwait) and e.stmt.kind is kind
-    ]
-    program = [i.site for i in c.program(one.agent)]
-    there = [s for s in program if isinstance(s.stmt, kir.AsyncAwait) and s.stmt.kind is kind]
-    for event in c.log.events[: two.number if two is not None else None] if there else ():
-        late = there[-1]
-        if not isinstance(event.stmt, kir.BlockSerializeRelease):
-            continue
-        if event.agent != one.agent and c.team(event)[0] == c.team(one)[0]:
-            if late.line < event.site.line:
-                return _unjoined(c, event, one.agent, f"after line {late.line}")
-        elif event.agent == one.agent and late.line > event.site.line > one.site.line:
-            says = f"line {late.line}: {line(late.stmt)} comes after the release"
-            return f"{says} of line {event.site.line}"
-    for event in reversed(awaits if two is not None else ()):
-        knows = c.log.last.agents[event.agent].mine >> FACTS * max(c.wrong.event, 0) & 1
-        if two is not None and event.agent != two.agent and c.wrong.event >= 0 and knows:
-            return _unjoined(c, event, two.agent, f"before {_at(c, two)}")
-    for event in reversed(awaits):
-        if event.agent == one.agent and isinstance(event.stmt, kir.AsyncAwait):
-            why = ["waits for its reads only"] if event.stmt.read_only else []
-            why += [f"keeps {event.stmt.keep} in flight"] if event.stmt.keep else []
+        (event, event.stmt) for event in reversed(c.before(two))
+        if isinstance(event.stmt, kir.AsyncAwait) and event.stmt.kind is kind
+    ]  # fmt: skip
+    for event, _ in awaits:
+        knows = c.wrong.event >= 0 and c.log.state.agents[event.agent].mine >> FACTS * c.wrong.event
+        if two is not None and event.agent != two.agent and knows & 1:
+            return _unjoined(c, event, two.agent, f"before {_at(two)}")
+    for event, stmt in awaits:
+        if event.agent == one.agent:
+            why = ["waits for its reads only"] if stmt.read_only else []
+            why += [f"keeps {stmt.keep} in flight"] if stmt.keep else []
             return f"{named(event)} {', and '.join(why) or 'waits for other groups'}"
-    if awaits:
-        who = c.lane(awaits[-1].agent)
-        return f"{named(awaits[-1])} is by {who}, whose groups it waits for"
+    for event, _ in awaits:
+        return f"{named(event)} is by {c.lane(event.agent)}, whose groups it waits for"
     missing = f"missing is async_await({kind.value}) {_between(c, one, two)}"
     after = [site for site in there if site.line > one.site.line and two is not None]
     if after:
@@ -274,78 +312,62 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
 
 def _unloaded(c: Conflict, one: Event, two: Event | None) -> str:
     """Say where the wait for a load is, if there is one."""
-    barrier = getattr(one.stmt, "barrier", None)
-    name = f"{barrier.name}[{one.values['bar']}]" if barrier is not None else ""
+    barrier = one.stmt.barrier if isinstance(one.stmt, kir.TmaLoad) else None
+    name = f"a wait on {barrier.name}[{one.values['bar']}]" if barrier is not None else ""
     if two is None:
-        return f"none; missing is a wait on {name} {_between(c, one, two)}"
+        return f"none; missing is {name} {_between(c, one, two)}"
     for event in c.before(two):
         if event.waits & one.arrives and event.agent != two.agent:
-            who = c.lane(event.agent)
-            return f"{named(event)} is executed by {who}, and nothing hands it on"
-    waits = [i.site for i in c.program(two.agent) if _waits_on(i.site) == barrier]
+            return f"{named(event)} is executed by {c.lane(event.agent)}, and nothing hands it on"
+    waits = [site for site in _waits(c, two.agent) if _barrier(site.stmt) == barrier]
     if not waits:
-        who = c.lane(two.agent)
-        return f"none; missing is a wait on {name} before line {two.site.line} by {who}"
-    mine = [e for e in c.log.events[: two.number] if e.agent == two.agent and e.site is waits[-1]]
-    if not mine:
+        return f"none; missing is {name} before line {two.site.line} by {c.lane(two.agent)}"
+    own = [e for e in c.log.events[: two.number] if e.agent == two.agent and e.site is waits[-1]]
+    if not own:
         return f"line {waits[-1].line}: {line(waits[-1].stmt)} comes too late"
-    return f"{named(mine[-1])} waits for another phase or slot: {mine[-1].state}"
-
-
-def _waits_on(site: Site) -> object:
-    return site.stmt.barrier if isinstance(site.stmt, kir.MBarrierWaitParity) else None
+    return f"{named(own[-1])} waits for another phase or slot: {own[-1].state}"
 
 
 def _handshake(c: Conflict, one: Event, two: Event) -> str:
     """Return the handshake between two kinds of threads that comes nearest."""
+    first, second, at = c.lane(one.agent), c.lane(two.agent), f"line {one.site.line}"
     if one.agent == two.agent:
         for event in reversed(c.before(two)):
             if event.agent == one.agent and isinstance(event.stmt, kir.SYNCS):
-                return f"{named(event)} does not join the threads of {c.lane(one.agent)}"
-        return f"none; missing is a sync that joins {c.lane(one.agent)} {_between(c, one, two)}"
+                return f"{named(event)} does not join the threads of {first}"
+        return f"none; missing is a sync that joins {first} {_between(c, one, two)}"
     # What happened before all loops orders nothing within them.
     waits: dict[tuple[Hashable, ...], Event] = {}
     for event in c.log.events[: two.number]:
         if event.agent == two.agent and (event.k >= 0 or two.k < 0):
             waits |= {point.sync: event for point in event.waits if not point.of_warp}
-    arrives = (kir.MBarrierArrive, kir.NamedArrive, kir.BlockSerializeRelease)
+    single = (kir.MBarrierArrive, kir.NamedArrive, kir.BlockSerializeRelease)
     for wait in waits.values():
         for event in c.log.events[one.number : two.number]:
-            mates = c.team(event) == c.team(one) and event.agent != one.agent
-            if mates and isinstance(event.stmt, arrives) and event.arrives & wait.waits:
-                return _unjoined(c, event, one.agent, f"after line {one.site.line}")
-    arrivals = [e for e in c.log.events if e.agent == one.agent and e.arrives]
-    # Handshakes on the slots of the accesses first, then any other.
+            mate = c.team(event) == c.team(one) and event.agent != one.agent
+            if mate and isinstance(event.stmt, single) and event.arrives & wait.waits:
+                return _unjoined(c, event, one.agent, f"after {at}")
+    arrivals = [event for event in c.log.events if event.agent == one.agent and event.arrives]
+    # Handshakes on the slots of the two events first, then any other.
     for sync in sorted(waits, key=lambda s: (s not in one.syncs | two.syncs, -waits[s].number)):
         points = {point for point in waits[sync].waits if point.sync == sync}
-        here = [e for e in arrivals if e.arrives & points]
+        here = [event for event in arrivals if event.arrives & points]
         if here and here[-1].number < one.number:
-            return (
-                f"{named(waits[sync])}: the arrival it waits for ({_at(c, here[-1])}) comes before "
-                f"line {one.site.line}"
-            )
-    later = [e for e in arrivals if e.number > one.number and e.syncs]
+            says = f"the arrival it waits for ({_at(here[-1])}) comes before {at}"
+            return f"{named(waits[sync])}: {says}"
+    later = [event for event in arrivals if event.number > one.number and event.syncs]
     for event in later:
         for sync in event.syncs & waits.keys():
             return f"{named(waits[sync])}: it goes on before the arrival of line {event.site.line}"
-    for event in later:
-        for i in c.program(two.agent):
-            stmt = i.site.stmt
-            if isinstance(stmt, kir.MBarrierWaitParity | kir.BlockSync):
-                if stmt.barrier == getattr(event.stmt, "barrier", None):
-                    return f"{named(event)}: line {i.site.line} waits for it too late"
     if later:
-        # Of what nobody waits for, an arrival on an mbarrier is meant for others most likely.
-        cta, who = c.team(two)[0], c.lane(two.agent)
-        event = min(
-            later,
-            key=lambda e: (
-                not isinstance(e.stmt, kir.MBarrierArrive),
-                e.values.get("cta", cta) != cta,
-            ),
-        )
-        return f"{named(event)}: {who} does not wait for it before line {two.site.line}"
+        asked, cta = {_barrier(site.stmt) for site in _waits(c, two.agent)}, c.team(two)[0]
+        # One that these threads wait for later; else, as meant for them, one on an mbarrier.
+        event = min(later, key=lambda e: (
+            _barrier(e.stmt) not in asked,
+            not isinstance(e.stmt, kir.MBarrierArrive),
+            e.values.get("cta", cta) != cta,
+        ))  # fmt: skip
+        return f"{named(event)}: {second} does not wait for it before line {two.site.line}"
     if c.team(one)[0] != c.team(two)[0]:
         return "none; the two CTAs do not meet between the accesses"
-    who = f"{c.lane(two.agent)} waits for nothing that {c.lane(one.agent)} does"
-    return f"none; {who} after line {one.site.line}"
+    return f"none; {second} waits for nothing that {first} does after {at}"

@@ -164,10 +164,11 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     """One sentence, and a row for each who is stuck."""
     found = told(NEVER_FREED)
     assert found.kind == "deadlock"
-    assert "mma0 waits for full[0] k=3 (line 19): 1 of 1 arrivals of phase 1 are missing" in (
-        found.says
+    assert found.says == (
+        "mma0 waits at line 19, full[0] wait parity 1 k=3: 1 of 1 arrivals of phase 1 are missing, "
+        "from load; load waits at line 31, empty[0] wait parity 0 k=3: 4 of 4 arrivals of phase 0 "
+        "are missing, and nothing arrives on it"
     )
-    assert "load waits for empty[0] k=3" in found.says
     assert [row.lane for row in found.rows if row.text.endswith("for ever")] == ["mma0", "load"]
 
 
