@@ -97,7 +97,8 @@ class FoundError(Exception):
 class Log:
     """All events so far, and the `stuck` ones: those at which threads wait for ever.
 
-    `state` is that in which the execution ends.
+    `made` has the last two events by the number that the engine has for them, `state` is that in
+    which the execution ends.
     """
 
     def __init__(self, world: World, state: State) -> None:
@@ -105,9 +106,8 @@ class Log:
         self.state = state
         self.events: list[Event] = []
         self.stuck: list[Event] = []
-        self._made: dict[int, tuple[int, ...]] = {}
+        self.made: dict[int, tuple[Event, ...]] = {}
         self._when: dict[int, object] = {}
-        self._ends: dict[int, int] = {}
         self._phases: dict[Where, int] = {}
         self._met: dict[tuple[Hashable, ...], int] = {}
 
@@ -118,10 +118,6 @@ class Log:
         vars(new).update(own)
         return new
 
-    def made(self, fact: int) -> tuple[int, ...]:
-        """Return the last two events that one of the engine's events stood for."""
-        return self._made.get(fact, ())
-
     def add(self, state: State, a: Agent, do: Do, k: int) -> None:
         """Append a statement that has been executed.
 
@@ -131,19 +127,18 @@ class Log:
             If it is wrong.
         """
         event = self._event(a, do, k)
-        self._ends[event.agent] = event.number
         self.events.append(event)
         self._meet(event, a)
         self._count(state, event, a)
         for fact, when in state.when.items():
             if self._when.get(fact) is not when:
                 self._when[fact] = when
-                self._made[fact] = (*self.made(fact), event.number)[-2:]
+                self.made[fact] = (*self.made.get(fact, ()), event)[-2:]
         event.touches = [
             Touch(where, e.writes, e.engine)
             for where, entries in state.memory.items()
             for e in entries
-            if self.made(e.event)[-1:] == (event.number,) and e.site == do.site.index
+            if self.made.get(e.event, ())[-1:] == (event,) and e.site == do.site.index
         ]
         if self.world.failed:
             raise FoundError
@@ -151,7 +146,8 @@ class Log:
     def _event(self, a: Agent, do: Do, k: int) -> Event:
         values = {name: value(a.env) for name, value in do.values.items()}
         when, agent = iteration(self.world, do.site, k), a.kind.index
-        return Event(len(self.events), self._ends.get(agent, -1), agent, do.site, k, when, values)
+        previous = next((e.number for e in reversed(self.events) if e.agent == agent), -1)
+        return Event(len(self.events), previous, agent, do.site, k, when, values)
 
     def block(self) -> None:
         """Note at what each kind of threads waits for ever, and what that lacks."""
@@ -303,20 +299,7 @@ class Log:
 
 
 def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
-    """Return the execution with the smallest trip counts that goes wrong, None if none is found.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Any; of one that is proved there is none.
-    policy : str
-        `default` or `strict`.
-
-    Raises
-    ------
-    UnsupportedError
-        If something in the kernel is not modelled.
-    """
+    """Return the execution with the smallest trip counts that goes wrong, None if none is found."""
     violations = fixpoint.judge(kernel, policy=policy).violations
     if not violations:
         return None

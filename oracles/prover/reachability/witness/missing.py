@@ -36,7 +36,7 @@ class Conflict:
             # What it is left at is seen at the end, and comes from the release before.
             given = [event for event in log.events if event.stmt is wrong.later.stmt]
             self.second = given[-1] if given else self.second
-        made = [log.events[n] for n in log.made(wrong.event) if log.events[n] is not self.second]
+        made = [event for event in log.made.get(wrong.event, ()) if event is not self.second]
         self.first = made[-1] if made else self._counterpart()
         one, two = self.first, self.second
         busy = one.stmt if one is not None and wrong.rule is Rule.REGISTERS_BUSY else None
@@ -44,11 +44,13 @@ class Conflict:
         later = one is not None and any(touch.ends_later for touch in one.touches)
         self.unfinished = later or self.registers != ""
         self.way: list[int] = log.path(one.number, two.number) if one and two else []
-        alike = one and two and one.agent != two.agent and self.team(one) == self.team(two)
+        alike = (
+            one and two and one.agent != two.agent and self.team(one.agent) == self.team(two.agent)
+        )
         self._apart = {one.agent, two.agent} if one and two and alike else set()
 
     def _counterpart(self) -> Event | None:
-        """Return what the second needs to be ordered after, where the engine has no event for it."""
+        """Return what the second must be ordered after, where the engine has no event for that."""
         if (two := self.second) is None:
             return None
         used = (two.stmt.acc, two.stmt.a) if isinstance(two.stmt, kir.Wgmma) else ()
@@ -64,11 +66,8 @@ class Conflict:
                 return event
         return None
 
-    def team(self, event: Event) -> tuple[int, str]:
-        """Return the CTA and the role of the threads of an event."""
-        return self._team(event.agent)
-
-    def _team(self, agent: int) -> tuple[int, str]:
+    def team(self, agent: int) -> tuple[int, str]:
+        """Return the CTA and the role of threads."""
         kind = self.world.kinds[agent]
         return kind.cta, kind.role
 
@@ -78,7 +77,7 @@ class Conflict:
         if agent in self._apart:
             return str(kind)
         name = kind.role or "all threads"
-        if any(self._team(other) == self._team(agent) for other in self._apart):
+        if any(self.team(other) == self.team(agent) for other in self._apart):
             name += ", other threads"
         return name + (f" of CTA {kind.cta}" if self.world.ctas > 1 else "")
 
@@ -126,22 +125,16 @@ class Conflict:
 
 def lacking(c: Conflict) -> str:
     """Return where those arrive that threads wait for ever for; best, that nobody does."""
-    found: list[tuple[int, str]] = []
+    found = []
     for event in c.stuck:
-        rank, says = 3, f"{named(event)}: {event.state}"
-        if isinstance(event.stmt, kir.MBarrierWaitParity):
-            barrier, (point,) = event.stmt.barrier, event.waits
-            there = f"line {', '.join(map(str, sorted(c.arrivals(barrier))))}: the"
-            phase = c.log.state.phases.get(point.sync)
-            rank, says = 2, f"{there} arrivals on {barrier.name}"
-            if not c.arrivals(barrier):
-                rank, says = 0, f"none; nothing arrives on {barrier.name}"
-            elif c.wrong.kind == "bytes":
-                rank, says = 1, f"{there} bytes that {barrier.name} expects"
-            elif phase is not None and 0 < phase.pending < phase.arrivals:
-                rank, says = 1, f"{says} are fewer than its {phase.arrivals}"
-        found.append((rank, says))
-    return min(found, default=(0, ""), key=lambda pair: pair[0])[1]
+        barrier = _barrier(event.stmt)
+        if isinstance(barrier, kir.MBarrier):
+            lines = ", ".join(map(str, sorted(c.arrivals(barrier))))
+            what = "bytes that {} expects" if c.wrong.kind == "bytes" else "arrivals on {}"
+            found.append(f"line {lines}: the {what.format(barrier.name)}")
+            if not lines:
+                return f"none; nothing arrives on {barrier.name}"
+    return found[0] if found else ""
 
 
 def nearest(c: Conflict) -> str:
@@ -171,7 +164,11 @@ def nearest(c: Conflict) -> str:
                     return f"{named(event)} is not enough for {c.world.kinds[two.agent]}"
             return f"none; missing is a block_sync of all threads after line {one.site.line}"
     copies = isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad)
-    again = (one.site.line, one.k, c.team(one)[0]) == (two.site.line, two.k, c.team(two)[0])
+    again = (one.site.line, one.k, c.team(one.agent)[0]) == (
+        two.site.line,
+        two.k,
+        c.team(two.agent)[0],
+    )
     if copies and again and one.agent != two.agent:
         who = f"{c.world.kinds[one.agent]} and by {c.world.kinds[two.agent]}"
         return f"{named(two)} is issued by {who}: missing is an election of one thread"
@@ -250,7 +247,7 @@ def _unwritten(c: Conflict, two: Event) -> str:
 
 def _unfenced(c: Conflict, one: Event, two: Event) -> str:
     """Say where a proxy fence is missing: with the writer, or behind an acquire of another CTA."""
-    if c.team(one)[0] != c.team(two)[0]:
+    if c.team(one.agent)[0] != c.team(two.agent)[0]:
         takes = [e for e in c.log.events[: two.number] if e.agent == two.agent and e.waits]
         after = f"line {takes[-1].site.line}" if takes else "the acquire"
         who = f"{c.world.kinds[two.agent]} between {after} and line {two.site.line}"
@@ -278,16 +275,14 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
         site for site in c.sites(one.agent)
         if isinstance(site.stmt, kir.AsyncAwait) and site.stmt.kind is kind
     ]  # fmt: skip
-    releases = [
-        event for event in c.log.events[: two.number if two is not None else None]
-        if isinstance(event.stmt, kir.BlockSerializeRelease) and c.team(event)[0] == c.team(one)[0]
-    ]  # fmt: skip
-    for event in releases if there else ():
-        at, late = event.site.line, there[-1]
-        if event.agent != one.agent and late.line < at:
-            return _unjoined(c, event, one.agent, f"after line {late.line}")
-        if event.agent == one.agent and late.line > at > one.site.line:
-            return f"line {late.line}: {line(late.stmt)} comes after the release of line {at}"
+    for event in c.log.events[: two.number if two is not None else None] if there else ():
+        at, late, own = event.site.line, there[-1], event.agent == one.agent
+        near = c.team(event.agent)[0] == c.team(one.agent)[0]
+        if near and isinstance(event.stmt, kir.BlockSerializeRelease):
+            if not own and late.line < at:
+                return _unjoined(c, event, one.agent, f"after line {late.line}")
+            if own and late.line > at > one.site.line:
+                return f"line {late.line}: {line(late.stmt)} comes after the release of line {at}"
     awaits = [
         (event, event.stmt) for event in reversed(c.before(two))
         if isinstance(event.stmt, kir.AsyncAwait) and event.stmt.kind is kind
@@ -344,7 +339,7 @@ def _handshake(c: Conflict, one: Event, two: Event) -> str:
     single = (kir.MBarrierArrive, kir.NamedArrive, kir.BlockSerializeRelease)
     for wait in waits.values():
         for event in c.log.events[one.number : two.number]:
-            mate = c.team(event) == c.team(one) and event.agent != one.agent
+            mate = c.team(event.agent) == c.team(one.agent) and event.agent != one.agent
             if mate and isinstance(event.stmt, single) and event.arrives & wait.waits:
                 return _unjoined(c, event, one.agent, f"after {at}")
     arrivals = [event for event in c.log.events if event.agent == one.agent and event.arrives]
@@ -360,7 +355,7 @@ def _handshake(c: Conflict, one: Event, two: Event) -> str:
         for sync in event.syncs & waits.keys():
             return f"{named(waits[sync])}: it goes on before the arrival of line {event.site.line}"
     if later:
-        asked, cta = {_barrier(site.stmt) for site in _waits(c, two.agent)}, c.team(two)[0]
+        asked, cta = {_barrier(site.stmt) for site in _waits(c, two.agent)}, c.team(two.agent)[0]
         # One that these threads wait for later; else, as meant for them, one on an mbarrier.
         event = min(later, key=lambda e: (
             _barrier(e.stmt) not in asked,
@@ -368,6 +363,6 @@ def _handshake(c: Conflict, one: Event, two: Event) -> str:
             e.values.get("cta", cta) != cta,
         ))  # fmt: skip
         return f"{named(event)}: {second} does not wait for it before line {two.site.line}"
-    if c.team(one)[0] != c.team(two)[0]:
+    if c.team(one.agent)[0] != c.team(two.agent)[0]:
         return "none; the two CTAs do not meet between the accesses"
     return f"none; {second} waits for nothing that {first} does after {at}"

@@ -169,7 +169,7 @@ class _Rows:
             points = {p for p in event.waits if p.sync[0] != "barrier" or event.number > start}
             points = {point for point in points if not point.of_warp}
             givers = [self.log.events[n] for point in points for n in self.log.arriving(point)]
-            last = {self.c.team(e): e.number for e in givers if e.agent != two.agent}
+            last = {self.c.team(e.agent): e.number for e in givers if e.agent != two.agent}
             if last and len(out) < 4:
                 out += [event.number, *last.values()]
         later = [e for e in self.c.before(two)[1:] if self.first and e.agent == self.first.agent]
@@ -177,7 +177,7 @@ class _Rows:
 
     def _engine(self, event: Event) -> str:
         many = self.world.ctas > 1
-        return engine(event.stmt) + (f" of CTA {self.c.team(event)[0]}" if many else "")
+        return engine(event.stmt) + (f" of CTA {self.c.team(event.agent)[0]}" if many else "")
 
     def _busy(self, event: Event) -> str:
         """Say what an engine is doing to memory; of the two events, to what they share."""

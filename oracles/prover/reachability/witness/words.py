@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.state import Entry, Where
 from oracles.prover.reachability.world import World
 
-_ENGINES: dict[type, tuple[str, str, kir.AsyncKind | None]] = {
-    kir.TmaLoad: ("the TMA load", "TMA engine", None),
-    kir.TmaStore: ("the TMA store", "store engine", kir.AsyncKind.BULK),
-    kir.TmaReduce: ("the TMA reduction", "store engine", kir.AsyncKind.BULK),
-    kir.CpAsync: ("the cp.async", "cp.async engine", kir.AsyncKind.CP_ASYNC),
-    kir.Wgmma: ("`wgmma`", "tensor core", kir.AsyncKind.WGMMA),
+
+class _Words(NamedTuple):
+    """What a kind of statement is called, how it is shown, and what it leaves to an engine."""
+
+    called: str
+    short: str
+    engine: str = ""
+    group: kir.AsyncKind | None = None
+
+
+_BULK = "store engine", kir.AsyncKind.BULK
+_WORDS = {
+    kir.TmaLoad: _Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
+    kir.TmaStore: _Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
+    kir.TmaReduce: _Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
+    kir.CpAsync: _Words(
+        "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
+    ),
+    kir.Wgmma: _Words(
+        "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
+    ),
+    kir.Load: _Words("the load", "{dst} = load({src})"),
+    kir.Store: _Words("the store", "{dst} = store({src})"),
+    kir.AtomicAdd: _Words("the atomic addition", ""),
+    kir.MBarrierArrive: _Words("the arrival", "{barrier}{peer} arrive"),
+    kir.MBarrierArriveExpectTx: _Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
+    kir.MBarrierExpectTx: _Words("", "{barrier} expect {nbytes} bytes"),
+    kir.CpAsyncMBarrierArrive: _Words("the arrival", "{barrier} arrive once the copies are done"),
+    kir.MBarrierWaitParity: _Words("the wait", "{barrier} wait parity {parity}{once}"),
+    kir.BlockSerializeWait: _Words("", "{semaphore} wait for turn {turn}"),
+    kir.BlockSerializeRelease: _Words("the release", "{semaphore} give turn {turn}"),
+    kir.GridSync: _Words("", "{semaphore} meet {ctas} CTAs"),
+    kir.ElectLast: _Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
 }
-"""What is still at work when its statement returns: its name, its engine, its kind of group."""
-_NAMES: dict[type, str] = {
-    kir.Load: "the load",
-    kir.Store: "the store",
-    kir.AtomicAdd: "the atomic addition",
-    kir.BlockSerializeRelease: "the release",
-    kir.MBarrierArrive: "the arrival",
-    kir.MBarrierArriveExpectTx: "the arrival",
-    kir.CpAsyncMBarrierArrive: "the arrival",
-    kir.MBarrierWaitParity: "the wait",
-}
+_PLAIN = _Words("", "")
+
+
+def _words(stmt: kir.Stmt) -> _Words:
+    found = _WORDS.get(type(stmt), _PLAIN)
+    if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
+        matrix = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+        return _Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
+    return found
 
 
 def engine(stmt: kir.Stmt) -> str:
     """Name what goes on with a statement when it has returned; empty if it is done then."""
-    return _ENGINES[type(stmt)][1] if type(stmt) in _ENGINES else ""
+    return _words(stmt).engine
 
 
 def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
     """Return the kind of group that an operation joins."""
-    return _ENGINES[type(stmt)][2] if type(stmt) in _ENGINES else None
-
-
-def _operation(stmt: kir.Stmt) -> str:
-    if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
-        return "the ldmatrix" if isinstance(stmt, kir.Load) else "the stmatrix"
-    if type(stmt) in _ENGINES:
-        return _ENGINES[type(stmt)][0]
-    return _NAMES.get(type(stmt)) or f"`{line(stmt).partition('(')[0]}`"
+    return _words(stmt).group
 
 
 def iteration(world: World, site: Site, k: int) -> str:
@@ -54,7 +73,8 @@ def iteration(world: World, site: Site, k: int) -> str:
 
 def said(world: World, site: Site, k: int) -> str:
     """Name an operation with its iteration and its line."""
-    parts = _operation(site.stmt), iteration(world, site, k), f"(line {site.line})"
+    called = _words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
+    parts = called, iteration(world, site, k), f"(line {site.line})"
     return " ".join(filter(None, parts))
 
 
@@ -91,51 +111,26 @@ def pair(
 
 def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
     """Return what a statement does, in short, with numbers in place of expressions."""
+    peer = f" of CTA {values['cta']}" if "cta" in values else ""
 
-    def at(name: str, key: str = "slot") -> str:
+    def at(name: str, key: str) -> str:
         return f"{name}[{values[key]}]" if key in values else name
 
-    peer = f" of CTA {values['cta']}" if "cta" in values else ""
-    match stmt:
-        case kir.TmaLoad(dst):
-            mask = values.get("cast", 0)
-            ranks = ", ".join(str(cta) for cta in range(mask.bit_length()) if mask >> cta & 1)
-            return f"{at(dst.buffer.name)} <~ tma_load" + (f" to CTAs {ranks}" if ranks else "")
-        case kir.TmaStore(dst, src):
-            return f"{dst.tensor.name} <~ tma_store({at(src.buffer.name)})"
-        case kir.TmaReduce(dst, src):
-            return f"{dst.tensor.name} <~ tma_reduce({at(src.buffer.name)})"
-        case kir.CpAsync(dst, src):
-            return f"{at(dst.buffer.name)} <~ cp_async({src.tensor.name})"
-        case kir.Load(dst, src):
-            where = src.tensor.name if isinstance(src, kir.Box) else at(src.buffer.name) + peer
-            return f"{dst.name} = {'ldmatrix' if stmt.matrix else 'load'}({where})"
-        case kir.Store(dst, src):
-            where = dst.tensor.name if isinstance(dst, kir.Box) else at(dst.buffer.name) + peer
-            return f"{where} = {'stmatrix' if stmt.matrix else 'store'}({src.name})"
-        case kir.Wgmma(acc, a):
-            left = at(a.buffer.name, "a") if isinstance(a, kir.Slot) else a.name
-            right = " | ".join(at(slot.buffer.name) for slot in stmt.columns)
-            return f"{acc.name} <~ wgmma({left}, {right})"
-        case kir.MBarrierWaitParity(barrier):
-            once = "" if stmt.retry else ", once"
-            return f"{at(barrier.name, 'bar')} wait parity {values['parity']}{once}"
-        case kir.MBarrierArrive(barrier):
-            return f"{at(barrier.name, 'bar')}{peer} arrive"
-        case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
-            return f"{at(barrier.name, 'bar')} arrive, expect {nbytes} bytes"
-        case kir.MBarrierExpectTx(barrier, _, nbytes):
-            return f"{at(barrier.name, 'bar')} expect {nbytes} bytes"
-        case kir.CpAsyncMBarrierArrive(barrier):
-            return f"{at(barrier.name, 'bar')} arrive once the copies are done"
-        case kir.BlockSerializeWait(semaphore):
-            return f"{semaphore.name} wait for turn {values['turn']}"
-        case kir.GridSync(semaphore):
-            return f"{semaphore.name} meet {values['ctas']} CTAs"
-        case kir.ElectLast(semaphore):
-            which = "the last" if values["last"] else "one"
-            return f"{semaphore.name} arrive as {which} of {values['ctas']} CTAs"
-        case kir.BlockSerializeRelease(semaphore):
-            return f"{semaphore.name} give turn {values['turn']}"
-        case _:
-            return line(stmt)
+    def tile(ref: object, key: str = "slot") -> str:
+        if isinstance(ref, kir.Slot):
+            return at(ref.buffer.name, key) + peer
+        return str(ref.tensor.name if isinstance(ref, kir.Box) else getattr(ref, "name", ""))
+
+    ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
+    parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
+    words = parts | values | {
+        "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
+        "peer": peer,
+        "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
+        "left": tile(getattr(stmt, "a", None), "a"),
+        "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",
+        "nbytes": getattr(stmt, "nbytes", 0),
+        "once": "" if getattr(stmt, "retry", True) else ", once",
+        "which": "the last" if values.get("last") else "one",
+    }  # fmt: skip
+    return _words(stmt).short.format(**words) or line(stmt)
