@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from typing import NamedTuple
 
 from fuser.expr import Var
@@ -315,21 +315,26 @@ def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
 
 
 def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
-    """Yield the kernel with all trip counts known, the smallest first."""
+    """Yield the kernel with all trip counts known, the smallest first, those of the proof last."""
     whole = (*readings(kernel), *single(kernel))
     every = [(r, fixpoint.opened(kernel, r, policy=policy).code) for r in whole]
     names = max(len(code.counts) for _, code in every)
-    counts = product(range((most if names < 2 else max(most, 2)) + 1), repeat=names)
-    smallest = sorted(counts, key=lambda c: (max(c, default=0), sum(c), [-n for n in c]))
-    for number, (chosen, (reading, code)) in enumerate(product(smallest, every)):
-        if number == RUNS:
-            return
+    top = most if names < 2 else max(most, 2)
+    small = (one for n in range(top + 1) for one in _with_largest(n, names))
+    runs = ((counts, *one) for counts in small for one in every)
+    for counts, reading, code in (*islice(runs, RUNS), *(((most,) * names, *one) for one in every)):
         world = fixpoint.opened(kernel, reading, policy=policy)
-        world.pinned = dict(zip(sorted(code.counts), chosen, strict=False))
+        world.pinned = dict(zip(sorted(code.counts), counts, strict=False))
         world.follows_arrivals = True
         stands(world)
         if all(n >= world.least.get(atom, 0) for atom, n in world.pinned.items()):
             yield world
+
+
+def _with_largest(most: int, names: int) -> list[tuple[int, ...]]:
+    """Return the choices of counts of which the largest is `most`, those with small sums first."""
+    counts = (c for c in product(range(most + 1), repeat=names) if max(c, default=0) == most)
+    return sorted(counts, key=lambda c: (sum(c), [-n for n in c]))
 
 
 def _followed(world: World) -> Log | None:
