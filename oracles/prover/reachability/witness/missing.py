@@ -149,20 +149,19 @@ def nearest(c: Conflict) -> str:
         return _narrow(c, two)
     if one is None:
         return _unwritten(c, two) if kind == "RAW" else _last(c, two)
-    match kind:
-        case "parity":
-            seen = [e for e in c.log.events[: two.number] if e.waits & one.arrives]
-            return _handshake(c, seen[0], two) if seen else _last(c, two)
-        case "proxy":
-            return _unfenced(c, one, two)
-        case "fence":
-            return f"none; missing is a wgmma_fence {_between(c, one, two)}"
-        case "init":
-            for event in c.before(two):
-                joins = isinstance(event.stmt, kir.BlockSync | kir.ClusterArrive)
-                if joins and event.agent == one.agent:
-                    return f"{named(event)} is not enough for {c.world.kinds[two.agent]}"
-            return f"none; missing is a block_sync of all threads after line {one.site.line}"
+    if kind == "parity":
+        seen = [e for e in c.log.events[: two.number] if e.waits & one.arrives]
+        return _handshake(c, seen[0], two) if seen else _last(c, two)
+    if kind == "proxy":
+        return _unfenced(c, one, two)
+    if kind == "fence":
+        return f"none; missing is a wgmma_fence {_between(c, one, two)}"
+    if kind == "init":
+        for event in c.before(two):
+            joins = isinstance(event.stmt, kir.BlockSync | kir.ClusterArrive)
+            if joins and event.agent == one.agent:
+                return f"{named(event)} is not enough for {c.world.kinds[two.agent]}"
+        return f"none; missing is a block_sync of all threads after line {one.site.line}"
     copies = isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad)
     again = (one.site.line, one.k, c.team(one.agent)[0]) == (
         two.site.line,
@@ -207,8 +206,10 @@ def _between(c: Conflict, one: Event, two: Event | None) -> str:
 
 def _last(c: Conflict, two: Event | None) -> str:
     """Return the last sync of the threads that go wrong."""
-    for event in reversed(c.log.events[: two.number] if two is not None else []):
-        own = two is not None and event.agent == two.agent and event.site.index != two.site.index
+    if two is None:
+        return ""
+    for event in reversed(c.log.events[: two.number]):
+        own = event.agent == two.agent and event.site.index != two.site.index
         if own and isinstance(event.stmt, kir.SYNCS) and (event.k >= 0 or two.k < 0):
             return named(event) + (f" ({event.state})" if event.state else "")
     return ""
@@ -233,10 +234,12 @@ def _unwritten(c: Conflict, two: Event) -> str:
     waits = _waits(c, two.agent)
     asked = {_barrier(site.stmt) for site in waits}
     for site in (site for agent in range(len(c.world.kinds)) for site in c.sites(agent)):
-        fills = isinstance(site.stmt, kir.TmaLoad) and site.stmt.dst.buffer.name in read
-        if fills and _barrier(site.stmt) not in asked:
-            says = f"none; {c.lane(two.agent)} waits nowhere on {site.stmt.barrier.name}, on which"
-            return f"{says} the load of line {site.line} completes"
+        load = site.stmt
+        if not isinstance(load, kir.TmaLoad) or load.barrier in asked:
+            continue
+        if load.dst.buffer.name in read:
+            says = f"none; {c.lane(two.agent)} waits nowhere on {load.barrier.name}, on which the"
+            return f"{says} load of line {site.line} completes"
     late = [site for site in waits if site.line > two.site.line][:1]
     ran = {event.site.index for event in c.log.events if event.agent == two.agent}
     if late and late[0].index not in ran:

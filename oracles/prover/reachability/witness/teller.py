@@ -109,7 +109,8 @@ class _Rows:
         if self.kind in _AT_BARRIER:
             syncs = {sync for event in self.ends for sync in event.syncs} | self.waited
             keep.update([e.number for e in self.log.events if e.syncs & syncs][-BESIDE:])
-        if self.second is not None and not self.c.way:
+        both = self.first is not None or self.kind not in _AT_BARRIER
+        if both and self.second is not None and not self.c.way:
             keep.update(self._nearby(self.second))
         same: dict[object, Event] = {self._same(event): event for event in self.ends}
         for n in sorted(keep):
