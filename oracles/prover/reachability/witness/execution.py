@@ -175,13 +175,15 @@ class Log:
             case kir.BlockSync(number, threads):
                 event.waits.add(Point(("barrier", a.kind.cta, number), 0))
                 turn = self.state.turns.get((a.kind.cta, number))
-                return f"{turn.count if turn else 0} of {threads} threads have arrived"
+                return f"{threads - (turn.count if turn else 0)} of {threads} threads are missing"
             case kir.GridSync(semaphore):
                 turn = self.state.turns.get(meeting(self.world.kernel, semaphore))
                 count, threads = (turn.count, turn.threads) if turn else (0, 0)
-                return f"{count} of {threads} threads have arrived"
+                return f"{threads - count} of {threads} threads are missing"
             case kir.ElectLast():
                 return "another CTA never arrives"
+            case kir.BlockSerializeWait():
+                return "nobody gives this turn"
             case _:
                 return "nobody lets it go on"
 

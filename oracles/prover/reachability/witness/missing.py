@@ -32,7 +32,7 @@ class Conflict:
         self.second = log.events[-1] if log.events and not log.stuck else None
         if wrong.kind == "exit":
             self.second = None
-        if wrong.kind == "semaphore":
+        if wrong.kind == "semaphore" and not log.stuck:
             # What it is left at is seen at the end, and comes from the release before.
             given = [event for event in log.events if event.stmt is wrong.later.stmt]
             self.second = given[-1] if given else self.second
@@ -106,20 +106,31 @@ class Conflict:
     def waiting(self) -> Iterator[str]:
         """Say who waits for what, what that lacks, and from whom."""
         for event in self.stuck:
-            who = ""
-            if isinstance(event.stmt, kir.MBarrierWaitParity):
-                there = dict.fromkeys(self.arrivals(event.stmt.barrier).values())
-                who = f", from {' and '.join(there)}" if there else ", and nothing arrives on it"
-            lane, number = self.lane(event.agent), event.site.line
-            yield f"{lane} waits at line {number}, {event.text}: {event.state}{who}"
+            there, says = (
+                self.sources(event),
+                f"line {event.site.line}, {event.text}: {event.state}",
+            )
+            if there is not None:
+                who = " and ".join(dict.fromkeys(there.values()))
+                says += f", from {who}" if there else ", and nobody else arrives there"
+            yield f"{self.lane(event.agent)} waits at {says}"
 
-    def arrivals(self, barrier: kir.MBarrier) -> dict[int, str]:
-        """Return the lines of the arrivals on an mbarrier, and who executes them."""
+    def sources(self, event: Event) -> dict[int, str] | None:
+        """Return where those arrive that are waited for, by line, and who; None of semaphores."""
+        barrier, cta = _barrier(event.stmt), self.team(event.agent)[0]
+        here: set[int] = set()
+        kinds: tuple[type, ...] = _ARRIVES
+        if isinstance(event.stmt, kir.BlockSync):
+            here = {e.agent for e in self.log.stuck if _barrier(e.stmt) == barrier}
+            here |= {n for n in range(len(self.world.kinds)) if self.team(n)[0] != cta}
+            kinds = kir.BlockSync, kir.NamedArrive
+        elif not isinstance(event.stmt, kir.MBarrierWaitParity):
+            return None
         return {
             site.line: self.lane(agent)
-            for agent in range(len(self.world.kinds))
+            for agent in sorted(set(range(len(self.world.kinds))) - here)
             for site in self.sites(agent)
-            if isinstance(site.stmt, _ARRIVES) and site.stmt.barrier == barrier
+            if isinstance(site.stmt, kinds) and _barrier(site.stmt) == barrier
         }
 
 
@@ -127,13 +138,13 @@ def lacking(c: Conflict) -> str:
     """Return where those arrive that threads wait for ever for; best, that nobody does."""
     found = []
     for event in c.stuck:
-        barrier = _barrier(event.stmt)
-        if isinstance(barrier, kir.MBarrier):
-            lines = ", ".join(map(str, sorted(c.arrivals(barrier))))
+        there, barrier = c.sources(event), _barrier(event.stmt)
+        name = barrier.name if isinstance(barrier, kir.MBarrier) else f"barrier {barrier}"
+        if there is not None:
             what = "bytes that {} expects" if c.wrong.kind == "bytes" else "arrivals on {}"
-            found.append(f"line {lines}: the {what.format(barrier.name)}")
-            if not lines:
-                return f"none; nothing arrives on {barrier.name}"
+            found.append(f"line {', '.join(map(str, sorted(there)))}: the {what.format(name)}")
+            if not there:
+                return f"none; nothing {'' if name.isidentifier() else 'else '}arrives on {name}"
     return found[0] if found else ""
 
 

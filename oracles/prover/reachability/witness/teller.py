@@ -112,6 +112,11 @@ class _Rows:
         both = self.first is not None or self.kind not in _AT_BARRIER
         if both and self.second is not None and not self.c.way:
             keep.update(self._nearby(self.second))
+        # Who waits for ever at a barrier of threads has arrived there: that is one row.
+        for event in self.log.stuck:
+            last = self.log.events[event.previous] if event.previous >= 0 else event
+            if (last.site.index, last.k) == (event.site.index, event.k):
+                keep.discard(last.number)
         same: dict[object, Event] = {self._same(event): event for event in self.ends}
         for n in sorted(keep):
             same.setdefault(self._same(self.log.events[n]), self.log.events[n])

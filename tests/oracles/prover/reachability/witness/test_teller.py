@@ -168,9 +168,21 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     assert found.says == (
         "mma0 waits at line 19, full[0] wait parity 1 k=3: 1 of 1 arrivals of phase 1 are missing, "
         "from load; load waits at line 31, empty[0] wait parity 0 k=3: 4 of 4 arrivals of phase 0 "
-        "are missing, and nothing arrives on it"
+        "are missing, and nobody else arrives there"
     )
     assert [row.lane for row in found.rows if row.text.endswith("for ever")] == ["mma0", "load"]
+
+
+def test_a_cycle_of_barriers_says_who_waits_for_whom() -> None:
+    """Two roles that meet twice, in opposite order: each waits for the other."""
+    kernel = by_name("barriers_in_opposite_order").kernel
+    assert isinstance(kernel, kir.Kernel)
+    found = told(kernel)
+    assert found.says == (
+        "a waits at line 6, block_sync(1, 64): 32 of 64 threads are missing, from b; "
+        "b waits at line 11, block_sync(2, 64): 32 of 64 threads are missing, from a"
+    )
+    assert [row.line for row in found.rows] == [6, 11]
 
 
 def test_registers_in_flight_are_named() -> None:
