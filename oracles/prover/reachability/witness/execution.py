@@ -269,7 +269,7 @@ class Log:
                 break
             event = self.events[at]
             before = [(event.previous, met)] if event.previous >= 0 else []
-            before += [(n, met + 1) for point in event.waits for n in self.arriving(point)]
+            before += [(n, met + 1) for p in sorted(event.waits, key=str) for n in self.arriving(p)]
             for to, cost in before:
                 price = cost, length + 1
                 if to not in best or price < best[to][0]:

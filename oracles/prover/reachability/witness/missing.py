@@ -17,7 +17,10 @@ from oracles.prover.reachability.witness.words import concrete, group
 from oracles.prover.reachability.world import Violation
 
 _REACH = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
-_ARRIVES = (kir.MBarrierArrive, kir.MBarrierArriveExpectTx, kir.CpAsyncMBarrierArrive)
+_ARRIVES: tuple[type, ...] = (
+    kir.MBarrierArrive, kir.MBarrierArriveExpectTx, kir.CpAsyncMBarrierArrive,
+)  # fmt: skip
+_MEETS: tuple[type, ...] = (kir.BlockSync, kir.NamedArrive)
 
 
 class Conflict:
@@ -44,10 +47,9 @@ class Conflict:
         later = one is not None and any(touch.ends_later for touch in one.touches)
         self.unfinished = later or self.registers != ""
         self.way: list[int] = log.path(one.number, two.number) if one and two else []
-        alike = (
-            one and two and one.agent != two.agent and self.team(one.agent) == self.team(two.agent)
-        )
-        self._apart = {one.agent, two.agent} if one and two and alike else set()
+        agents = {event.agent for event in (one, two) if event is not None}
+        alike = len(agents) == 2 and len(set(map(self.team, agents))) == 1
+        self._apart = agents if alike else set()
 
     def _counterpart(self) -> Event | None:
         """Return what the second must be ordered after, where the engine has no event for that."""
@@ -70,6 +72,10 @@ class Conflict:
         """Return the CTA and the role of threads."""
         kind = self.world.kinds[agent]
         return kind.cta, kind.role
+
+    def cta(self, event: Event) -> int:
+        """Return the CTA of an event."""
+        return self.world.kinds[event.agent].cta
 
     def lane(self, agent: int) -> str:
         """Name the threads of a role, or one kind of them where they are to be told apart."""
@@ -106,10 +112,8 @@ class Conflict:
     def waiting(self) -> Iterator[str]:
         """Say who waits for what, what that lacks, and from whom."""
         for event in self.stuck:
-            there, says = (
-                self.sources(event),
-                f"line {event.site.line}, {event.text}: {event.state}",
-            )
+            there = self.sources(event)
+            says = f"line {event.site.line}, {event.text}: {event.state}"
             if there is not None:
                 who = " and ".join(dict.fromkeys(there.values()))
                 says += f", from {who}" if there else ", and nobody else arrives there"
@@ -117,19 +121,16 @@ class Conflict:
 
     def sources(self, event: Event) -> dict[int, str] | None:
         """Return where those arrive that are waited for, by line, and who; None of semaphores."""
-        barrier, cta = _barrier(event.stmt), self.team(event.agent)[0]
-        here: set[int] = set()
-        kinds: tuple[type, ...] = _ARRIVES
+        barrier, kinds, here = _barrier(event.stmt), _ARRIVES, set[int]()
         if isinstance(event.stmt, kir.BlockSync):
-            here = {e.agent for e in self.log.stuck if _barrier(e.stmt) == barrier}
-            here |= {n for n in range(len(self.world.kinds)) if self.team(n)[0] != cta}
-            kinds = kir.BlockSync, kir.NamedArrive
+            kinds, here = _MEETS, {e.agent for e in self.log.stuck if _barrier(e.stmt) == barrier}
         elif not isinstance(event.stmt, kir.MBarrierWaitParity):
             return None
         return {
-            site.line: self.lane(agent)
-            for agent in sorted(set(range(len(self.world.kinds))) - here)
-            for site in self.sites(agent)
+            site.line: self.lane(kind.index)
+            for kind in self.world.kinds
+            if kind.index not in here and (kinds is _ARRIVES or kind.cta == self.cta(event))
+            for site in self.sites(kind.index)
             if isinstance(site.stmt, kinds) and _barrier(site.stmt) == barrier
         }
 
@@ -174,11 +175,7 @@ def nearest(c: Conflict) -> str:
                 return f"{named(event)} is not enough for {c.world.kinds[two.agent]}"
         return f"none; missing is a block_sync of all threads after line {one.site.line}"
     copies = isinstance(one.stmt, kir.TmaStore | kir.TmaReduce | kir.TmaLoad)
-    again = (one.site.line, one.k, c.team(one.agent)[0]) == (
-        two.site.line,
-        two.k,
-        c.team(two.agent)[0],
-    )
+    again = one.site.line == two.site.line and one.k == two.k and c.cta(one) == c.cta(two)
     if copies and again and one.agent != two.agent:
         who = f"{c.world.kinds[one.agent]} and by {c.world.kinds[two.agent]}"
         return f"{named(two)} is issued by {who}: missing is an election of one thread"
@@ -230,10 +227,10 @@ def _narrow(c: Conflict, two: Event) -> str:
     """Say which side of a handshake on a semaphore does not reach the other CTA, and why."""
     for event in reversed(c.log.events[: two.number]):
         stmt = event.stmt
-        if isinstance(stmt, kir.BlockSerializeWait) and stmt.scope in _REACH:
-            return f"{named(event)} looks no further than {_REACH[stmt.scope]}"
-        if isinstance(stmt, kir.BlockSerializeRelease) and stmt.scope in _REACH:
-            return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"
+        if not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
+            continue
+        if stmt.scope in _REACH:
+            return f"{named(event)} reaches no further than {_REACH[stmt.scope]}"
         if isinstance(stmt, kir.BlockSerializeRelease) and stmt.relaxed:
             return f"{named(event)}, relaxed, and no thread_fence(gpu) stands before it"
     return f"{named(two)} does not reach the other CTA"
@@ -261,16 +258,16 @@ def _unwritten(c: Conflict, two: Event) -> str:
 
 def _unfenced(c: Conflict, one: Event, two: Event) -> str:
     """Say where a proxy fence is missing: with the writer, or behind an acquire of another CTA."""
-    if c.team(one.agent)[0] != c.team(two.agent)[0]:
+    if c.cta(one) != c.cta(two):
         takes = [e for e in c.log.events[: two.number] if e.agent == two.agent and e.waits]
         after = f"line {takes[-1].site.line}" if takes else "the acquire"
         who = f"{c.world.kinds[two.agent]} between {after} and line {two.site.line}"
         return f"none; missing is a fence_async_proxy by {who}"
     there = [e for e in c.before(two) if isinstance(e.stmt, kir.FenceAsyncProxy)]
     missing = f"a fence_async_proxy by {c.lane(one.agent)} {_between(c, one, two)}"
-    return (
-        f"{named(there[-1])} does not do for {missing}" if there else f"none; missing is {missing}"
-    )
+    if there:
+        return f"{named(there[-1])} does not do for {missing}"
+    return f"none; missing is {missing}"
 
 
 def _unjoined(c: Conflict, sync: Event, agent: int, where: str) -> str:
@@ -291,7 +288,7 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
     ]  # fmt: skip
     for event in c.log.events[: two.number if two is not None else None] if there else ():
         at, late, own = event.site.line, there[-1], event.agent == one.agent
-        near = c.team(event.agent)[0] == c.team(one.agent)[0]
+        near = c.cta(event) == c.cta(one)
         if near and isinstance(event.stmt, kir.BlockSerializeRelease):
             if not own and late.line < at:
                 return _unjoined(c, event, one.agent, f"after line {late.line}")
@@ -366,10 +363,10 @@ def _handshake(c: Conflict, one: Event, two: Event) -> str:
             return f"{named(waits[sync])}: {says}"
     later = [event for event in arrivals if event.number > one.number and event.syncs]
     for event in later:
-        for sync in event.syncs & waits.keys():
+        for sync in sorted(event.syncs & waits.keys(), key=str):
             return f"{named(waits[sync])}: it goes on before the arrival of line {event.site.line}"
     if later:
-        asked, cta = {_barrier(site.stmt) for site in _waits(c, two.agent)}, c.team(two.agent)[0]
+        asked, cta = {_barrier(site.stmt) for site in _waits(c, two.agent)}, c.cta(two)
         # One that these threads wait for later; else, as meant for them, one on an mbarrier.
         event = min(later, key=lambda e: (
             _barrier(e.stmt) not in asked,
@@ -377,6 +374,6 @@ def _handshake(c: Conflict, one: Event, two: Event) -> str:
             e.values.get("cta", cta) != cta,
         ))  # fmt: skip
         return f"{named(event)}: {second} does not wait for it before line {two.site.line}"
-    if c.team(one.agent)[0] != c.team(two.agent)[0]:
+    if c.cta(one) != c.cta(two):
         return "none; the two CTAs do not meet between the accesses"
     return f"none; {second} waits for nothing that {first} does after {at}"

@@ -183,7 +183,7 @@ class _Rows:
 
     def _engine(self, event: Event) -> str:
         many = self.world.ctas > 1
-        return engine(event.stmt) + (f" of CTA {self.c.team(event.agent)[0]}" if many else "")
+        return engine(event.stmt) + (f" of CTA {self.c.cta(event)}" if many else "")
 
     def _busy(self, event: Event) -> str:
         """Say what an engine is doing to memory; of the two events, to what they share."""
