@@ -8,7 +8,6 @@ skeleton.  What it finds refutes a proof; what it does not find at the witness r
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -219,7 +218,7 @@ def witness_launches(skeleton: Skeleton, verdict: Verdict) -> list[Start]:
     wanted = {p.name for p in skeleton.kernel.params} | {kir.GRID.name}
     starts: list[Start] = []
     for finding in verdict.findings:
-        named = {n: int(v) for n, v in re.findall(r"\b(\w+)=(\d+)", finding.witness)}
+        named = dict(finding.launch)
         if finding.severity == "error" and wanted <= set(named):
             params = {p.name: named[p.name] for p in skeleton.kernel.params}
             starts.append((named[kir.GRID.name], params))
@@ -293,8 +292,7 @@ def _explored(
         except Exception as error:
             gone = Answer("error", (), _said(error), time.perf_counter() - begin, 0, words)
             return gone, clear, None
-        found = re.search(r"(\d+) states", verdict.reason)
-        states += int(found[1]) if found else 0
+        states += verdict.states
         answer = _answer(verdict, time.perf_counter() - begin, states, words)
         if verdict.status is Status.FAIL:
             return answer, clear, start

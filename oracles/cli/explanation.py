@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuser.kernel import ir as kir
-from oracles.cli.ablation import PROOFS, Ablation, Judge, proved
+from oracles.cli.ablation import PROOFS, Ablation, Judge, brief, proved
 from oracles.verdict import Status, Verdict
 
 BREACHES = 2
@@ -71,7 +71,7 @@ def _note(asked: Ablation, line: int, policy: str) -> Note:
     found = asked.breaches([line], policy)
     if not found:
         return _quiet(asked, line, policy)
-    said = "; ".join(str(breach) for breach in found[:BREACHES])
+    said = "; ".join(map(brief, found[:BREACHES]))
     more = f" and {len(found) - BREACHES} more" if len(found) > BREACHES else ""
     return Note(line, f"without it: {said}{more}", True)
 
@@ -82,5 +82,5 @@ def _quiet(asked: Ablation, line: int, policy: str) -> Note:
     other = "strict" if policy == "default" else "default"
     found = asked.breaches([line], other)
     if found:
-        return Note(line, f"without it: {found[0]} under {other} policy", True)
+        return Note(line, f"without it: {brief(found[0])} under {other} policy", True)
     return Note(line, f"nothing new under {policy}; {other} policy was not settled", None)

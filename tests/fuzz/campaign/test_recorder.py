@@ -20,7 +20,7 @@ def refuted() -> Clerk:
     """A clerk that has just heard a refutation."""
     case = representative("direct/direct")
     clerk = Clerk(case, to_text(case))
-    verdict = Verdict("prover", Status.FAIL, 1, (Finding("WAR", "line 3", "trips=4"),))
+    verdict = Verdict("prover", Status.FAIL, 1, (Finding("WAR", "line 3", "late", trips=4),))
     clerk.ask("prover", "k", lambda: verdict)
     return clerk
 

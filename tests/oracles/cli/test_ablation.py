@@ -6,7 +6,7 @@ import kernels as ks
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import numbered, text
-from oracles.cli.ablation import Ablation, syncs
+from oracles.cli.ablation import Ablation, brief, syncs
 from oracles.verdict import Finding, Status, Verdict
 
 
@@ -24,8 +24,9 @@ def complaining(kernel: kir.Kernel, policy: str) -> Verdict:
     """A judge that complains of every load, under any policy, unless all syncs are there."""
     if len(syncs(kernel)) == len(syncs(ks.staged(2))):
         return Verdict("judge", Status.PASS, 1)
-    where = [f"line {n}: x" for n, s in numbered(kernel) if isinstance(s, kir.TmaStore)]
-    return Verdict("judge", Status.FAIL, 1, (Finding("RAW", where[0], "trips=3, k=1: late"),))
+    line = next(n for n, s in numbered(kernel) if isinstance(s, kir.TmaStore))
+    finding = Finding("RAW", f"line {line}: x", "late", lines=(line,), trips=3)
+    return Verdict("judge", Status.FAIL, 1, (finding,))
 
 
 def test_only_the_syncs_of_the_lines_are_gone() -> None:
@@ -46,7 +47,7 @@ def test_lines_of_a_breach_are_those_of_the_whole_kernel() -> None:
     store = next(n for n, s in numbered(kernel) if isinstance(s, kir.TmaStore))
     (breach,) = asked.breaches([line_of(kernel, kir.BlockSync)], "default")
     assert (breach.kind, breach.lines, breach.trips) == ("RAW", (store,), 3)
-    assert str(breach) == f"RAW line {store} at trips=3"
+    assert brief(breach) == f"RAW line {store} at trips=3"
 
 
 def test_a_question_is_asked_once_and_only_within_the_budget() -> None:
