@@ -11,7 +11,9 @@ from math import gcd, prod
 from typing import Generic, TypeVar
 
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
@@ -256,6 +258,7 @@ class ProductLowering(Generic[P]):
             value = math.promoted(value, tv.dtype)
         # Columns beyond the end are 0 in memory, and so not in a product with inf or NaN.
         value = self._inside(math, value, identity(tv, tv.dtype), first)
+        self._check_fold(tv, value.layout)
         shape = (*value.layout.shape[:-1], 1)
         layout = replace(value.layout, shape=shape, folded=value.layout.shape[-1])
         begun = kir.Fragment(f"begun_{access.name}", tv.dtype, layout)
@@ -277,6 +280,22 @@ class ProductLowering(Generic[P]):
             limit=(*box.limit[:-1], self._tiles_along(tiling.cols)),
         )
         return [kir.Store(box, begun, 1)]
+
+    def _check_fold(self, tv: TensorView, layout: kir.Layout) -> None:
+        """Refuse columns that the lanes of a warp do not put together.
+
+        Source: `fuser.kernel.validate.reduce`; as accumulators lie, four lanes share any row.
+        """
+        columns = layout.shape[-1]
+        lanes = columns // layout.vector
+        if layout.deal is kir.Deal.ROUND and (lanes > kir.WARP or lanes & (lanes - 1)):
+            fit = min(columns & -columns, 4 * kir.WARP)
+            raise ScheduleError(
+                f'{type(self.params).__name__}(columns={columns}, meet="{self.params.meet}"): '
+                f"{tv} reduces rows, of which {lanes} lanes hold {layout.vector} neighbours each, "
+                f"and a warp puts a power of two of them together; use columns={fit}, or "
+                'meet="vectorized"'
+            )
 
     def _inside(
         self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: Expr

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fuser.errors import ScheduleError
+from fuser.errors import CompileError, ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from fuser.kernel.validate.declarations import declarations, limits
@@ -40,11 +40,17 @@ def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -
     Raises
     ------
     ScheduleError
-        With the offending line of the kernel's text.
+        With the offending line of the kernel's text, if it was written by hand.
+    CompileError
+        The same, if a pass produced it: params that cannot be met are refused before.
     """
     by_hand = after == BY_HAND
     for wrong in problems(kernel, final=final, by_hand=by_hand):
-        raise ScheduleError(f"after {after}: {wrong}")
+        if by_hand:
+            raise ScheduleError(f"after {after}: {wrong}")
+        raise CompileError(
+            f"after {after}: {wrong}; FUSER_DUMP={after} shows the kernel", "invalid kernel"
+        )
 
 
 def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -> Iterable[str]:
