@@ -124,9 +124,8 @@ class _Hopper(ProductLowering):
 
     def _stacks(self, pairs: Pairs) -> list[Pairs]:
         """Return the products of each wgmma."""
-        if not self.schedule.stacked:
-            return [[pair] for pair in pairs]
-        groups = stacks(pairs, self.params.tile[2])
+        stacked = self.schedule.stacked
+        groups = stacks(pairs, self.params.tile[2]) if stacked else [[pair] for pair in pairs]
         for group in groups:
             self._check_width(len(group), group[0][0].b.tv.dtype)
         return groups
@@ -137,13 +136,16 @@ class _Hopper(ProductLowering):
         fit = params.widest // many // 16 * 16
         if columns > params.widest:
             why = f"{params.threads} threads have room for {params.widest}"
-        elif many > 1 and dtype is DType.I8 and columns % 16 and columns != 24:
+        elif dtype is DType.I8 and columns % 16 and columns not in (8, 24):
             why, fit = "of i8 it takes 8, 24 or a multiple of 16", params.tile[1] // 16 * 16
         else:
             return
+        said, way_out = f"MatmulParams(tile={params.tile}", f"use {fit} columns"
+        if many == 1:
+            raise ScheduleError(f"{said}): a wgmma has {columns} columns, {why}; {way_out}")
         raise ScheduleError(
-            f"MatmulParams(tile={params.tile}, stacked=True): one wgmma for {many} products has "
-            f"{columns} columns, {why}; use {fit} columns, or stacked=False"
+            f"{said}, stacked=True): one wgmma for {many} products has {columns} columns, {why}; "
+            f"{way_out}, or stacked=False"
         )
 
     def _slot(

@@ -17,6 +17,7 @@ from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.lower import unknown_strides
 from fuser.lower_math import COMBINE, Arithmetic, identity
 from fuser.lower_tiles import RASTER, STEP, TILES, TURN, Pairs, TileLowering
+from fuser.tensor_view import TensorView
 
 GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
@@ -185,6 +186,7 @@ class ProductLowering(TileLowering):
             value = math.promoted(value, tv.dtype)
         # Columns beyond the end are 0 in memory, and so not in a product with inf or NaN.
         value = self._inside(math, value, identity(tv, tv.dtype), first)
+        self._check_fold(tv, value.layout)
         shape = (*value.layout.shape[:-1], 1)
         layout = replace(value.layout, shape=shape, folded=value.layout.shape[-1])
         begun = kir.Fragment(f"begun_{access.name}", tv.dtype, layout)
@@ -206,6 +208,22 @@ class ProductLowering(TileLowering):
             limit=(*box.limit[:-1], self._tiles_along(tiling.cols)),
         )
         return [kir.Store(box, begun, 1)]
+
+    def _check_fold(self, tv: TensorView, layout: kir.Layout) -> None:
+        """Refuse columns that the lanes of a warp do not put together.
+
+        Source: `fuser.validate_reduce`; as accumulators lie, four lanes share any row.
+        """
+        columns = layout.shape[-1]
+        lanes = columns // layout.vector
+        if layout.deal is kir.Deal.ROUND and (lanes > kir.WARP or lanes & (lanes - 1)):
+            fit = min(columns & -columns, 4 * kir.WARP)
+            raise ScheduleError(
+                f'{type(self.params).__name__}(columns={columns}, meet="{self.params.meet}"): '
+                f"{tv} reduces rows, of which {lanes} lanes hold {layout.vector} neighbours each, "
+                f"and a warp puts a power of two of them together; use columns={fit}, or "
+                'meet="vectorized"'
+            )
 
     def _inside(
         self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: Expr

@@ -127,6 +127,8 @@ def build(
     ------
     ScheduleError
         If the params cannot be met: no tensor that TMA can move, too much shared memory.
+    CompileError
+        If a pass made an invalid kernel, which no params may ask for.
     """
     _dump("fusion", str(fusion))
     launches = []
@@ -200,13 +202,13 @@ def tiled(domain: Domain, params: Params) -> Loops:
 
 
 def run(kernel: kir.Kernel) -> kir.Kernel:
-    """Apply PASSES in order; validate, and maybe print, after each."""
-    validate(kernel, after="lower")
+    """Apply PASSES in order; maybe print, and validate, after each."""
     _dump("lower", text(kernel))
+    validate(kernel, after="lower")
     for run_pass in PASSES:
         kernel = run_pass(kernel)
-        validate(kernel, after=run_pass.__name__, final=run_pass is PASSES[-1])
         _dump(run_pass.__name__, text(kernel))
+        validate(kernel, after=run_pass.__name__, final=run_pass is PASSES[-1])
     return kernel
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser import kernel_ir as kir
-from fuser.errors import ScheduleError
+from fuser.errors import CompileError, ScheduleError
 from fuser.kernel_text import line
 from fuser.validate_kernel import declarations, limits
 from fuser.validate_mma import mma
@@ -40,11 +40,17 @@ def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -
     Raises
     ------
     ScheduleError
-        With the offending line of the kernel's text.
+        With the offending line of the kernel's text, if it was written by hand.
+    CompileError
+        The same, if a pass produced it: params that cannot be met are refused before.
     """
     by_hand = after == BY_HAND
     for wrong in problems(kernel, final=final, by_hand=by_hand):
-        raise ScheduleError(f"after {after}: {wrong}")
+        if by_hand:
+            raise ScheduleError(f"after {after}: {wrong}")
+        raise CompileError(
+            f"after {after}: {wrong}; FUSER_DUMP={after} shows the kernel", "invalid kernel"
+        )
 
 
 def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -> Iterable[str]:
