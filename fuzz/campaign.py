@@ -19,20 +19,21 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import click
-import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fuser.runtime import device_present
-from fuzz import repro, summary
-from fuzz.driver import SHRINK_S, Broken, Job, Judged, Message, Ready, Round, Shrunk, drive
+from fuzz import corpus, driver, floor, repro, summary
+from fuzz.driver import Broken, Job, Judged, Message, Ready, Round, Shrunk, Skipped
 from fuzz.environment import machine, versions
 from fuzz.judge import CPU_ORACLES
 from fuzz.ledger import Fact, Ledger, LedgerError
-from fuzz.record import Record, signature
+from fuzz.param_strategies import FAMILIES
+from fuzz.record import PHASES, SHORT, Record, signature
 
 CLEAN, FAILED, USAGE, HARNESS = 0, 1, 2, 3
-"""Exit codes; 2 is click's own.  A campaign that judged no case is a harness error."""
+"""Exit codes; 2 is click's own.  A campaign that judged no case, or less than `fuzz.floor` asks
+for, is a harness error; a failure that it found counts before that."""
 GRACE_S = 30.0
 """Time in which a driver must start, and after its last case end."""
 STATUS_S = 10.0
@@ -62,7 +63,7 @@ class Plan:
     gpu : bool
         Run every case on the GPU as well.
     mutants : bool
-        Judge the mutants of every family first.
+        Judge mutants of every family, too.
     resume : bool
         Go on with the newest run of the same name instead of a new one.
     """
@@ -88,10 +89,13 @@ class Campaign:
     run: str
     console: Console
     records: list[Record] = field(default_factory=list)
-    cases: set[str] = field(default_factory=set)
-    repros: dict[str, tuple[int, Path]] = field(default_factory=dict)
+    cases: dict[str, set[str]] = field(default_factory=lambda: {phase: set() for phase in PHASES})
+    repros: dict[str, Path] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
+    bad: set[str] = field(default_factory=set)
     start: float = 0.0
 
     @property
@@ -107,38 +111,59 @@ class Campaign:
             case Judged(records, text):
                 self.book.append(self.run, records, text=text)
                 self.records += records
-                self.cases |= {r.case for r in records if not r.mutant}
-                self.counts.update(f"{r.oracle} {r.status}" for r in records if not r.mutant)
+                for r in records:
+                    if not r.mutant:
+                        self.cases[r.phase].add(r.case)
+                for r in summary.ordinary(records):
+                    self.passed[r.oracle] += r.status == "pass"
+                    self.bad |= {r.case} if r.status in repro.FAILED else set()
             case Shrunk(record, text):
                 failure = signature(record)
-                if failure in self.repros and len(text) >= self.repros[failure][0]:
+                if len(text) >= self.least.get(failure, len(text) + 1):
                     return
                 path = repro.write(record, text, folder=self.plan.ledger.parent / "repros")
+                if record.phase in ("generate", "shrink"):
+                    corpus.add(self.plan.ledger, record, text)
                 self.book.add_repro(self.run, failure, record.case, str(path))
-                self.repros[failure] = (len(text), path)
+                self.repros[failure], self.least[failure] = path, len(text)
                 self.console.print(f"{failure}: {path}")
+            case Skipped(count, what, why):
+                self.skipped[what, why] += count
             case Round(number, complete):
                 if complete:
                     self.book.finish_round(self.run, worker, number)
             case Broken(trace):
                 self.broken.append(trace)
 
+    @property
+    def drawn(self) -> int:
+        """Cases that were drawn: neither given ones nor steps of shrinking."""
+        return len(self.cases["generate"])
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Oracles that were asked."""
+        return (*self.plan.oracles, *(["gpu"] if self.plan.gpu else []))
+
     def line(self) -> str:
         """Return one line of progress."""
-        bad = sum(n for key, n in self.counts.items() if key.endswith(("fail", "error")))
-        per_oracle = ", ".join(
-            f"{oracle} {self.counts[f'{oracle} pass']}" for oracle in self.plan.oracles
-        )
-        speed = len(self.cases) / max(self.elapsed, 1e-9)
-        return f"{len(self.cases)} cases, {speed:.1f}/s, {bad} bad ({per_oracle} passed)"
+        per_oracle = ", ".join(f"{oracle} {self.passed[oracle]}" for oracle in self.plan.oracles)
+        given = len(self.cases["corpus"]) + len(self.cases["base"])
+        speed = self.drawn / max(self.elapsed, 1e-9)
+        steps = len(self.cases["shrink"])
+        says = f"{given} given and {self.drawn} drawn cases, {speed:.1f}/s"
+        says += f", {steps} steps of shrinking" if steps else ""
+        return f"{says}, {len(self.bad)} bad ({per_oracle} passed)"
 
     def exit_code(self) -> int:
         """Return the exit code that the records so far ask for."""
         statuses = {r.status for r in self.records if not r.mutant}
         blind = any(r.oracle == "mutant" and r.status == "fail" for r in self.records)
-        if self.broken or "error" in statuses or not self.cases:
-            return HARNESS
-        return FAILED if "fail" in statuses or blind else CLEAN
+        if "fail" in statuses or blind:
+            return FAILED
+        broken = self.broken or any(r.status == "error" for r in self.records)
+        short = any(floor.shortfalls(self.records, self.asked))
+        return HARNESS if broken or short or not self.drawn else CLEAN
 
 
 def conduct(plan: Plan, console: Console) -> int:
@@ -156,18 +181,30 @@ def conduct(plan: Plan, console: Console) -> int:
         console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
         interrupted = _listen(campaign)
         elapsed = max(campaign.elapsed, 1e-9)
-        book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu})
+        short = list(floor.shortfalls(campaign.records, campaign.asked))
+        facts = {"elapsed_s": before + elapsed, "gpu": gpu, SHORT: "; ".join(short)}
+        book.note(run, facts)
         for text in summary.lines(campaign.records):
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+        for (what, why), count in campaign.skipped.items():
+            console.print(f"not judged: {count} {what}: {why}", markup=False, soft_wrap=True)
         console.print(f"gpu: {gpu}" if not plan.gpu else f"gpu: {_gpu_cases(campaign)} cases run")
-        speed = len(campaign.cases) / elapsed
-        console.print(f"{elapsed:.1f} s, {speed:.1f} cases per second")
+        speed = campaign.drawn / elapsed
+        steps = len(campaign.cases["shrink"])
+        console.print(
+            f"{elapsed:.1f} s, {campaign.drawn} cases drawn, {speed:.1f} per second; "
+            f"{steps} steps of shrinking"
+        )
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
-    for failure, (_, path) in sorted(campaign.repros.items()):
-        console.print(f"repro of {failure}: {path}", soft_wrap=True)
+    for text in summary.failing(campaign.records, campaign.repros):
+        console.print(text, markup=False, soft_wrap=True)
+    for text in short:
+        console.print(f"{SHORT}: {text}", markup=False, style="red")
     _report(plan.ledger, run, console)
-    return 130 if interrupted else campaign.exit_code()
+    code = 130 if interrupted else campaign.exit_code()
+    console.print(f"{'green: no failure' if code == CLEAN else 'not green'}, exit code {code}")
+    return code
 
 
 def _gpu_cases(campaign: Campaign) -> int:
@@ -182,7 +219,7 @@ def _listen(campaign: Campaign) -> bool:
     processes: list[SpawnProcess] = []
     for worker in range(plan.workers):
         inbox, outbox = context.Pipe(duplex=False)
-        process = context.Process(target=drive, args=(_job(campaign, worker), outbox))
+        process = context.Process(target=driver.drive, args=(_job(campaign, worker), outbox))
         process.start()
         outbox.close()
         inboxes[inbox] = worker
@@ -208,7 +245,7 @@ def _listen(campaign: Campaign) -> bool:
 
 def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
     """Hear the drivers until all have closed their pipes, or are long overdue."""
-    overdue = time.time() + campaign.plan.seconds + SHRINK_S + 3 * GRACE_S
+    overdue = time.time() + campaign.plan.seconds + driver.SHRINK_S + 3 * GRACE_S
     open_ = dict(inboxes)
     while open_ and time.time() < overdue:
         for inbox in wait(list(open_), timeout=0.25):
@@ -222,7 +259,7 @@ def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[
 
 def _job(campaign: Campaign, worker: int) -> Job:
     plan = campaign.plan
-    cache = Path(os.environ.get("FUSER_CACHE") or platformdirs.user_cache_path("fuser"))
+    texts = list(corpus.texts(plan.ledger).items())
     return Job(
         seed=plan.seed,
         shard=plan.shard[0],
@@ -231,9 +268,10 @@ def _job(campaign: Campaign, worker: int) -> Job:
         most=plan.most,
         oracles=plan.oracles,
         use_gpu=plan.gpu,
+        corpus=dict(texts[worker :: plan.workers]),
+        bases=FAMILIES[worker :: plan.workers],
         mutants=worker == 0 and plan.mutants,
         done=frozenset(campaign.book.rounds(campaign.run, worker)),
-        database=cache / "hypothesis",
     )
 
 

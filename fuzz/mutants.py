@@ -40,6 +40,8 @@ from oracles import simulator
 from oracles.prover import prove, redundant, witness_trips
 from oracles.verdict import Finding, Status, Verdict
 
+REFUSED = "refused"
+"""Kind of failure of a representative that the compiler does not take."""
 SCHEDULES = 24
 """Schedules per trip count of the simulator's search: each of its six strategies four times."""
 
@@ -98,7 +100,7 @@ def representative(family: str) -> Case:
 def taken(records: list[Record]) -> list[Record]:
     """Return the records of a representative, whose params are legal: no refusal is the user's."""
     return [
-        replace(r, status="fail", kind="refused") if r.status == "invalid" else r for r in records
+        replace(r, status="fail", kind=REFUSED) if r.status == "invalid" else r for r in records
     ]
 
 
@@ -116,7 +118,7 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     family : str
         Of `FAMILIES`.
     seconds : float
-        After which no further mutant is judged; the kernel and its first mutant always are.
+        After which no further kernel or mutant is judged; with 0 they are counted only.
     schedules : int
         Per trip count of the simulator's searches.
     """
@@ -133,17 +135,22 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     clerk.ask("build", "", built)
     left = 0
     for launch in (launch for program in programs for launch in program.launches):
-        proof, found = judge_both(clerk, launch, launch.kernel, "", schedules=schedules)
-        alive = proof is not None and found is not None
-        alive = alive and proof.status is found.verdict.status is Status.PASS
+        alive = seconds > 0 and passes(clerk, launch, schedules=schedules)
         # Asked for only where a mutant survives, as it proves the kernel without each sync.
         needless = cache(partial(redundant, launch.kernel))
-        for number, mutant in enumerate(drop_each_sync(launch.kernel)):
-            if not alive or (number and time.perf_counter() > end):
+        for mutant in drop_each_sync(launch.kernel):
+            if not alive or time.perf_counter() > end:
                 left += 1
             else:
                 judge_mutant(clerk, launch, mutant, needless, schedules=schedules)
     return Kills(to_text(case), taken(clerk.records), left)
+
+
+def passes(clerk: Clerk, launch: Launch, *, schedules: int) -> bool:
+    """Judge a kernel as it is, in the way in which its mutants are judged."""
+    proof, found = judge_both(clerk, launch, launch.kernel, "", schedules=schedules)
+    both = [proof, found.verdict] if found is not None else []
+    return {verdict and verdict.status for verdict in both} == {Status.PASS}
 
 
 def judge_mutant(

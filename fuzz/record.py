@@ -15,6 +15,9 @@ PHASES = ("corpus", "base", "generate", "shrink")
 """Where a case comes from: it has failed once, it stands for a schedule family, it was drawn, or it
 was tried to make a failure smaller; this last kind counts in no total."""
 
+SHORT = "not enough was judged"
+"""The fact of a run that says so: what of `fuzz.floor` it falls short of, or nothing."""
+
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 
@@ -34,6 +37,11 @@ ORACLES = (
 prover and simulator say the same on a common trip count; `mutant` whether both judges kill a kernel
 with one sync broken.
 """
+
+
+TITLES = ("build", "prover", "simulator", "differential", "assembler", "gpu", "agreement", "mutant")
+"""Of which oracle the failure is that names a case: the nearest to the cause first.  What is wrong
+with values may follow from a race, and that judges disagree from what one of them has found."""
 
 
 @dataclass(frozen=True, slots=True)
