@@ -13,7 +13,18 @@ from fuser import kernel_ir as kir
 from fuser import pipeline
 from fuzz.case import case_id, from_text, to_text
 from fuzz.child import Child
-from fuzz.driver import Engine, Job, Judged, Message, Ready, Round, Shrunk, Skipped, failures
+from fuzz.driver import (
+    Engine,
+    Job,
+    Judged,
+    Message,
+    Ready,
+    Round,
+    Shrunk,
+    Skipped,
+    failures,
+    needed,
+)
 from fuzz.judge import CPU_ORACLES, judge_text
 from fuzz.mutants import representative
 from fuzz.param_strategies import FAMILIES
@@ -89,6 +100,32 @@ def test_a_refused_representative_is_a_failure(monkeypatch: pytest.MonkeyPatch) 
     (row,) = judged(heard)
     assert (row.oracle, row.status, row.kind) == ("build", "fail", "refused")
     assert not found(heard)
+
+
+def test_a_failure_that_does_not_come_back_is_kept_as_it_was_found() -> None:
+    """Hypothesis calls such a test flaky; that once ended the driver, and lost the failure."""
+
+    def judge(asked: str) -> list[Record]:
+        text = asked.split("\n", 1)[1]
+        built = record(case_id(text), oracle="build")
+        alone = asked.startswith("# oracles: prover\n")
+        return [built, replace(built, oracle="prover", status="pass" if alone else "fail")]
+
+    heard: list[Message] = []
+    job = replace(JOB, oracles=("prover", "simulator"), most=3)
+    Engine(job, heard.append, judge, None).run()
+    assert found(heard) == ["prover fail direct/tma"]
+    assert heard[-1] == Round(1, complete=False)
+    assert {r.phase for r in judged(heard)} == {"generate", "shrink"}
+
+
+def test_a_failure_is_asked_for_by_who_can_see_it() -> None:
+    """What breaks a launch is not seen by who only builds; a crash may be anybody's."""
+    every = ("prover", "simulator")
+    assert needed(record("a", oracle="build"), every) == every
+    assert needed(record("a", oracle="build", subject=""), every) == ()
+    assert needed(record("a", oracle="build", subject="", kind="crash"), every) == every
+    assert needed(record("a", oracle="differential"), every) == ("differential",)
 
 
 # --- what failed before --------------------------------------------------------------------------
