@@ -118,7 +118,7 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     family : str
         Of `FAMILIES`.
     seconds : float
-        After which no further kernel or mutant is judged; with 0 they are counted only.
+        After which no further mutant is judged; with 0 none is, nor a kernel, else at least one.
     schedules : int
         Per trip count of the simulator's searches.
     """
@@ -138,8 +138,8 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
         alive = seconds > 0 and passes(clerk, launch, schedules=schedules)
         # Asked for only where a mutant survives, as it proves the kernel without each sync.
         needless = cache(partial(redundant, launch.kernel))
-        for mutant in drop_each_sync(launch.kernel):
-            if not alive or time.perf_counter() > end:
+        for number, mutant in enumerate(drop_each_sync(launch.kernel)):
+            if not alive or (number and time.perf_counter() > end):
                 left += 1
             else:
                 judge_mutant(clerk, launch, mutant, needless, schedules=schedules)
