@@ -203,7 +203,8 @@ def conduct(plan: Plan, console: Console) -> int:
         console.print(f"{SHORT}: {text}", markup=False, style="red")
     _report(plan.ledger, run, console)
     code = 130 if interrupted else campaign.exit_code()
-    console.print(f"{'green: no failure' if code == CLEAN else 'not green'}, exit code {code}")
+    good = f"green: no failure, each family judged by {', '.join(campaign.asked)}"
+    console.print(f"{good if code == CLEAN else 'not green'}; exit code {code}")
     return code
 
 

@@ -70,6 +70,8 @@ def test_a_campaign_ends_with_a_line_per_oracle_and_a_report(
     assert "gpu: " in said
     assert "0 cases run" in said
     assert "% valid" in said
+    good = "green: no failure, each family judged by prover, simulator, agreement; exit code 0\n"
+    assert said.endswith(good) == (code == CLEAN)
     assert f"report: {ledger.parent / 'index.html'}" in said
     assert (ledger.parent / "index.html").is_file()
 
