@@ -230,7 +230,7 @@ def _narrow(c: Conflict, two: Event) -> str:
         if not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
             continue
         if stmt.scope in _REACH:
-            return f"{named(event)} reaches no further than {_REACH[stmt.scope]}"
+            return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"
         if isinstance(stmt, kir.BlockSerializeRelease) and stmt.relaxed:
             return f"{named(event)}, relaxed, and no thread_fence(gpu) stands before it"
     return f"{named(two)} does not reach the other CTA"
