@@ -117,7 +117,8 @@ class Conflict:
             if there is not None:
                 who = " and ".join(dict.fromkeys(there.values()))
                 says += f", from {who}" if there else ", and nobody else arrives there"
-            yield f"{self.lane(event.agent)} waits at {says}"
+            lane = self.lane(event.agent)
+            yield f"{lane} {'wait' if lane.startswith('all threads') else 'waits'} at {says}"
 
     def sources(self, event: Event) -> dict[int, str] | None:
         """Return where those arrive that are waited for, by line, and who; None of semaphores."""
@@ -145,7 +146,8 @@ def lacking(c: Conflict) -> str:
             what = "bytes that {} expects" if c.wrong.kind == "bytes" else "arrivals on {}"
             found.append(f"line {', '.join(map(str, sorted(there)))}: the {what.format(name)}")
             if not there:
-                return f"none; nothing {'' if name.isidentifier() else 'else '}arrives on {name}"
+                more = "" if isinstance(barrier, kir.MBarrier) else "else "
+                return f"none; nothing {more}arrives on {name}"
     return found[0] if found else ""
 
 
@@ -230,7 +232,7 @@ def _narrow(c: Conflict, two: Event) -> str:
         if not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
             continue
         if stmt.scope in _REACH:
-            return f"{named(event)} reaches no further than {_REACH[stmt.scope]}"
+            return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"
         if isinstance(stmt, kir.BlockSerializeRelease) and stmt.relaxed:
             return f"{named(event)}, relaxed, and no thread_fence(gpu) stands before it"
     return f"{named(two)} does not reach the other CTA"
