@@ -14,10 +14,10 @@ from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuser.lower.ampere import lower_ampere
-from fuser.lower.hopper import lower_hopper
-from fuser.lower.reduction import lower_reduction
-from fuser.lower.tiling import Numbers, lower
+from fuser.lower.ampere import Ampere
+from fuser.lower.hopper import Hopper
+from fuser.lower.reduction import Reducing
+from fuser.lower.tiling import Lowering, Numbers
 from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
@@ -137,17 +137,19 @@ def build(
     ):
         domain = segment.domain
         tiles = tiled(domain, schedule)
+        lowering: Lowering | Hopper | Ampere
         match tiles, schedule:
             case ReductionTiling(), PointwiseParams():
-                lowered = lower_reduction(f"reduction{n}", tiles, schedule, shape_class)
+                lowering = Reducing(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
-                lowered = lower(f"pointwise{n}", tiles, schedule, shape_class)
+                lowering = Lowering(f"pointwise{n}", tiles, schedule, shape_class)
             case MatmulTiling(), MatmulParams():
-                lowered = lower_hopper(f"matmul{n}", tiles, schedule, shape_class)
+                lowering = Hopper(f"matmul{n}", tiles, schedule, shape_class)
             case MatmulTiling(), AmpereParams():
-                lowered = lower_ampere(f"matmul{n}", tiles, schedule, shape_class)
+                lowering = Ampere(f"matmul{n}", tiles, schedule, shape_class)
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
+        lowered = lowering.lowered()
         kernel = run(lowered.kernel)
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)

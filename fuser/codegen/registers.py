@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from fuser.dtype import DType
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
+from fuser.kernel.validate.place import fragments
 
 Path = tuple[int, ...]
 """Where a statement stands: its number in the kernel's body, then branch, number, branch, ..."""
@@ -59,19 +60,19 @@ class Registers:
 
 def plan(kernel: kir.Kernel) -> Registers:
     """Return the plan of a kernel's fragments."""
-    fragments = list(dict.fromkeys(f for stmt in kernel.walk() for f in _touched(stmt)))
+    every = list(dict.fromkeys(f for stmt in kernel.walk() for f in _touched(stmt)))
     declared: dict[Path, tuple[kir.Fragment, ...]] = {}
-    for frag in fragments:
+    for frag in every:
         for path in _declarations(kernel.body, (), frag):
             declared[path] = (*declared.get(path, ()), frag)
     names: dict[kir.Fragment, str] = {}
-    for frag in fragments:
+    for frag in every:
         same = sum(1 for other in names if other.name == frag.name)
         names[frag] = f"{frag.name}_{same + 1}" if same else frag.name
     statements = list(kernel.walk())
     sums = _half_sums(statements)
     packed = frozenset(
-        f for f in fragments if f in sums or _packs(f, statements) or _are_words(f, statements)
+        f for f in every if f in sums or _packs(f, statements) or _are_words(f, statements)
     )
     pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in _used(stmt))
     return Registers(declared, names, packed, pinned | {*_accumulators(statements)})
@@ -90,31 +91,16 @@ def _accumulators(statements: list[kir.Stmt]) -> Iterator[kir.Fragment]:
 
 
 def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
-    match stmt:
-        case (
-            kir.Load(dst) | kir.Compute(dst) | kir.Coordinate(dst)
-            | kir.Slice(dst) | kir.Reduce(dst)
-        ):  # fmt: skip
-            return (dst,)
-        case kir.Wgmma(acc) | kir.Mma(acc):
-            return (acc,)
-        case _:
-            return ()
+    return tuple(fragments(stmt)[1])
 
 
 def _used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
     match stmt:
-        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.Slice(_, src) | kir.Reduce(_, src):
-            return (src,)
-        case kir.Compute(_, _, args):
-            return tuple(arg for arg in args if isinstance(arg, kir.Fragment))
-        case kir.Mma(acc, a, b):
-            return (acc, a, b)
         case kir.Wgmma(acc, a, _, accumulate):
             kept = () if _is_zero(accumulate) else (acc,)
             return (*kept, *((a,) if isinstance(a, kir.Fragment) else ()))
         case _:
-            return ()
+            return tuple(fragments(stmt)[0])
 
 
 def _is_zero(expr: Expr) -> bool:

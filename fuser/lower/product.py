@@ -47,8 +47,6 @@ class ProductLowering(Generic[P]):
         The schedule.
     shapes : ShapeClass
         Alignments.
-    threads : int
-        Threads that share a tile.
     tiles : CircularBuffer
         What is asked of the passes for the loop over tiles, if there is one.
     """
@@ -57,7 +55,6 @@ class ProductLowering(Generic[P]):
     tiling: MatmulTiling
     params: P
     shapes: ShapeClass
-    threads: int
     tiles: kir.CircularBuffer = field(default_factory=lambda: kir.CircularBuffer(1, 0))
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
@@ -70,6 +67,11 @@ class ProductLowering(Generic[P]):
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
         self.cluster = self.params.cluster
         self.split_k = split_k(self.params, self._count(), self.buffer)
+
+    @property
+    def threads(self) -> int:
+        """Threads that share a tile."""
+        raise NotImplementedError
 
     @property
     def _ctas(self) -> int:
@@ -126,7 +128,7 @@ class ProductLowering(Generic[P]):
 
     def before(self, product: Product) -> list[kir.Stmt]:
         """Return what must be done to an accumulator before its loop."""
-        raise NotImplementedError
+        return []
 
     def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
         """Return the loops that multiply, with copies of what the epilogue reads beside them."""

@@ -64,28 +64,6 @@ class Lowered(NamedTuple):
     numbers: Numbers
 
 
-def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> Lowered:
-    """Return the kernel of one domain, without any sync.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : Tiling
-        Axes and tile.
-    params : PointwiseParams
-        Mechanisms, threads and ring.
-    shapes : ShapeClass
-        Alignments; a tensor outside `shapes.tma` is moved by ordinary accesses.
-
-    Raises
-    ------
-    ScheduleError
-        If TMA is asked for and no tensor can use it.
-    """
-    return Lowering(name, tiling, params, shapes).lowered()
-
-
 def seen(
     access: Access, tiling: Tiling | MatmulTiling, extents: tuple[Var, ...], shapes: ShapeClass
 ) -> kir.Tensor:
@@ -127,7 +105,21 @@ def unknown_strides(tensors: Iterable[kir.Tensor], extents: tuple[Var, ...]) -> 
 class Lowering:
     """The lowering of one domain; that of reductions adds a loop of its own.
 
-    Parameters are those of `lower`; the rest is what was lowered so far.
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : Tiling
+        Axes and tile.
+    params : PointwiseParams
+        Mechanisms, threads and ring.
+    shapes : ShapeClass
+        Alignments; a tensor outside `shapes.tma` is moved by ordinary accesses.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA is asked for and no tensor can use it.
     """
 
     name: str
