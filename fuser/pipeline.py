@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fuser.arch import SM_90A, Arch
 from fuser.codegen import cuda
@@ -14,10 +15,10 @@ from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuser.lower.ampere import Ampere
-from fuser.lower.hopper import Hopper
-from fuser.lower.reduction import Reducing
-from fuser.lower.tiling import Lowering, Numbers
+from fuser.lower.ampere import AmpereLowering
+from fuser.lower.hopper import HopperLowering
+from fuser.lower.reduction import ReductionLowering
+from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
 from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
@@ -137,16 +138,16 @@ def build(
     ):
         domain = segment.domain
         tiles = tiled(domain, schedule)
-        lowering: Lowering | Hopper | Ampere
+        lowering: Lowering[Any, Any]
         match tiles, schedule:
             case ReductionTiling(), PointwiseParams():
-                lowering = Reducing(f"reduction{n}", tiles, schedule, shape_class)
+                lowering = ReductionLowering(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
-                lowering = Lowering(f"pointwise{n}", tiles, schedule, shape_class)
+                lowering = PointwiseLowering(f"pointwise{n}", tiles, schedule, shape_class)
             case MatmulTiling(), MatmulParams():
-                lowering = Hopper(f"matmul{n}", tiles, schedule, shape_class)
+                lowering = HopperLowering(f"matmul{n}", tiles, schedule, shape_class)
             case MatmulTiling(), AmpereParams():
-                lowering = Ampere(f"matmul{n}", tiles, schedule, shape_class)
+                lowering = AmpereLowering(f"matmul{n}", tiles, schedule, shape_class)
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
         lowered = lowering.lowered()

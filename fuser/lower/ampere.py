@@ -20,7 +20,7 @@ LOAD_WARPS = 2
 """Warps of a load role, which copy by all their threads."""
 
 
-class Ampere(ProductLowering[AmpereParams]):
+class AmpereLowering(ProductLowering[AmpereParams]):
     """By cp.async, ldmatrix and mma.sync; refuses rows that are not aligned to 4 bytes."""
 
     @property

@@ -17,7 +17,7 @@ from fuser.schedule.matmul import Operand
 from fuser.schedule.matmul_params import MatmulParams
 
 
-class Hopper(ProductLowering[MatmulParams]):
+class HopperLowering(ProductLowering[MatmulParams]):
     """By TMA and wgmma; refuses operands that TMA cannot move, and tiles that suit no swizzle."""
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.split_k import SPLIT, SPLITS
-from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Lowering, Numbers, seen
+from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering, seen
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.reduction import ReductionTiling, how_met, lanes_together, suited
@@ -28,7 +28,7 @@ AT_ONCE = 16
 """Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
 
 
-class Reducing(Lowering):
+class ReductionLowering(PointwiseLowering[ReductionTiling]):
     """The lowering of one domain with reductions; results are stored by threads.
 
     Raises
@@ -37,8 +37,6 @@ class Reducing(Lowering):
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
 
-    tiling: ReductionTiling
-
     def __post_init__(self) -> None:
         """Choose params by which threads can put their parts of a tile together."""
         self.params = suited(self.tiling, self.params)
@@ -46,11 +44,11 @@ class Reducing(Lowering):
         self.meet = how_met(self.params)
         self.counts: dict[Var, Extent] = {}
         self.workspaces: list[kir.Tensor] = []
+        self.guards: list[kir.Fragment] = []
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         domain = self.tiling.domain
-        self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
         for access in (*domain.reads, *domain.writes):
             self.tensors[access.name] = seen(access, self.tiling, self.extents, self.shapes)
         leaves = tuple(dict.fromkeys(a for r in domain.reductions for a in r.leaves))
@@ -110,18 +108,8 @@ class Reducing(Lowering):
 
     # --- where tiles lie --------------------------------------------------------------------
 
-    def _tiles(self) -> Expr:
-        """Tiles of the result."""
-        total: Expr = 1
-        for axis in self.tiling.walked:
-            total = total * self._tiles_along(axis)
-        return total
-
     def _steps(self) -> Expr:
-        total: Expr = 1
-        for axis in self.tiling.reduced:
-            total = total * self._tiles_along(axis)
-        return total
+        return self._tiles(self.tiling.reduced)
 
     def _kept_origins(self) -> list[kir.Stmt]:
         number = kir.BLOCK // SPLITS if self.meet else kir.BLOCK + TRIP * kir.GRID
@@ -131,20 +119,8 @@ class Reducing(Lowering):
         step: Expr = SPLIT + STEP * SPLITS if self.meet else STEP
         if len(self.tiling.reduced) == 1:
             (axis,) = self.tiling.reduced
-            return [kir.Let(self._origin(axis), step * self.tiling.tile[axis])]
+            return [kir.Let(self.origin(axis), step * self.tiling.tile[axis])]
         return self._numbered(Var("step"), step, self.tiling.reduced)
-
-    def _numbered(self, number: Var, value: Expr, axes: tuple[int, ...]) -> list[kir.Stmt]:
-        """Give tiles along some axes their numbers: the last axis changes fastest."""
-        lets: list[kir.Stmt] = [kir.Let(number, value)]
-        rest: Expr = number
-        for axis in reversed(axes):
-            count = self._tiles_along(axis)
-            along = rest if axis == axes[0] else rest % count
-            lets.append(kir.Let(self._origin(axis), along * self.tiling.tile[axis]))
-            if axis != axes[0]:
-                rest = rest // count
-        return lets
 
     # --- a tile of partial results ----------------------------------------------------------
 
@@ -177,7 +153,7 @@ class Reducing(Lowering):
         out = self.math.fragment(f"within_{self._name(reduction)}", value.dtype)
         nothing = identity(reduction.tv, value.dtype)
         if inside not in self.guards:
-            left = self._origin(axis) - self.extents[axis]
+            left = self.origin(axis) - self.extents[axis]
             zero = kir.Literal(0, DType.I64)
             self.math.math += [
                 kir.Coordinate(index, axis, left),
@@ -254,7 +230,7 @@ class Reducing(Lowering):
         *outer, rows, parts = part.layout.shape
         if not self.tiling.along or (parts == 1 and part.layout.folded > 1):
             return part
-        slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+        slot = kir.Slot(self._buffer(name, part.dtype, part.layout.shape), 0)
         row = kir.Layout(part.layout.shape, parts, part.layout.threads)
         every = kir.Fragment(f"parts_{name}", part.dtype, row)
         out += [
@@ -286,7 +262,7 @@ class Reducing(Lowering):
         parts = [self._within_warps(out, *pair) for pair in zip(reductions, sums, strict=True)]
         for reduction, part in zip(reductions, parts, strict=True):
             name = f"{self._name(reduction)}_staged"
-            slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+            slot = kir.Slot(self._buffer(name, part.dtype, part.layout.shape), 0)
             out.append(replace(self._meeting(reduction, part), staged=slot))
         return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
 
@@ -333,12 +309,6 @@ class Reducing(Lowering):
     def _aligned(whole: kir.Fragment) -> int:
         """Return of how many elements the address of a row of a workspace is a multiple."""
         return gcd(16 // whole.dtype.nbytes, whole.layout.shape[-1])
-
-    def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
-        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
-        buffer = kir.Buffer(f"S_{name}", dtype, shape, 1, offset)
-        self.buffers.append(buffer)
-        return buffer
 
     def _mean(self, math: Arithmetic, reduction: Reduction, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements were added up."""
