@@ -216,10 +216,9 @@ def run(kernel: kir.Kernel) -> kir.Kernel:
 
 
 def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
-    name = type(params).__name__
     if kernel.threads > arch.max_threads:
         raise ScheduleError(
-            f"{name}({params.family}): {kernel.threads} threads, {arch.name} has "
+            f"{type(params).__name__}({params.family}): {kernel.threads} threads, {arch.name} has "
             f"{arch.max_threads} per CTA; use fewer warps"
         )
     if kernel.smem_bytes > arch.smem_bytes:
@@ -227,11 +226,8 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
         fixed = kernel.smem_bytes - per_stage * params.stages
         fit = max(0, (arch.smem_bytes - fixed - 128) // max(per_stage, 1))
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
-        raise ScheduleError(
-            f"{name}(tile={params.tile}, stages={params.stages}): needs "
-            f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}; "
-            f"{way_out}"
-        )
+        have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
+        params.refuse("tile stages", f"needs {have}; {way_out}")
 
 
 def _dump(name: str, content: str) -> None:

@@ -95,9 +95,10 @@ class AmpereLowering(ProductLowering[AmpereParams]):
             )
         step = STEP_NBYTES // tv.dtype.nbytes
         if depth % step:
-            raise ScheduleError(
-                f"AmpereParams(tile={self.params.tile}): K steps of {depth}, mma takes {step} "
-                f"elements of {tv.dtype} at a time; use a K step of {-(-depth // step) * step}"
+            self.params.refuse(
+                "tile",
+                f"K steps of {depth}, mma takes {step} elements of {tv.dtype} at a time; use a K "
+                f"step of {-(-depth // step) * step}",
             )
 
 

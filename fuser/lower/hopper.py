@@ -119,9 +119,10 @@ class HopperLowering(ProductLowering[MatmulParams]):
             why, fit = "of i8 it takes 8, 24 or a multiple of 16", params.tile[1] // 16 * 16
         else:
             return
-        raise ScheduleError(
-            f"MatmulParams(tile={params.tile}, stacked=True): one wgmma for {many} products has "
-            f"{columns} columns, {why}; use {fit} columns, or stacked=False"
+        params.refuse(
+            "tile stacked",
+            f"one wgmma for {many} products has {columns} columns, {why}; use {fit} columns, or "
+            "stacked=False",
         )
 
     def _swizzled(self, slot: kir.Slot) -> kir.Slot:

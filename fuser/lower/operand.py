@@ -61,7 +61,9 @@ def compute_operand(
     made = math.value(operand.access.tv, operand.access.coords)
     if not is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
         left = at[operand.summed] - lowering.extents[operand.summed]
-        made = _within(math, made, len(layout.shape) - 1, left)
+        names = ("a_left", "a_inside", f"{made.name}_within")
+        zero = kir.Literal(0.0, DType.F32)
+        made = math.bounded(made, zero, len(layout.shape) - 1, left, names)
     # In registers of its own, which are all that waits for the products of the step before.
     tile = math.fragment(f"f_{operand.access.name}", operand.access.tv.dtype)
     math.math.append(kir.Compute(tile, "set", (made,)))
@@ -77,16 +79,3 @@ def _width(lowering: ProductLowering[M], access: Access, operand: Operand) -> in
     if not lowering.tiling.unit(access, operand.summed):
         return 1
     return min(VECTOR, lowering.tensors[access.name].aligned)
-
-
-def _within(math: Arithmetic, value: kir.Fragment, axis: int, left: Expr) -> kir.Fragment:
-    """Replace what lies beyond the end of an axis by 0; `left` is minus what is left of it."""
-    index = math.fragment("a_left", DType.I64)
-    inside = math.fragment("a_inside", DType.BOOL)
-    out = math.fragment(f"{value.name}_within", value.dtype)
-    math.math += [
-        kir.Coordinate(index, axis, left),
-        kir.Compute(inside, "lt", (index, kir.Literal(0, DType.I64))),
-        kir.Compute(out, "where", (inside, value, kir.Literal(0.0, DType.F32))),
-    ]
-    return out

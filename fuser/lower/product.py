@@ -234,7 +234,11 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         if value.dtype is not tv.dtype:
             value = math.promoted(value, tv.dtype)
         # Columns beyond the end are 0 in memory, and so not in a product with inf or NaN.
-        value = self._inside(math, value, identity(tv, tv.dtype), first)
+        left = self.origin(tiling.cols) + first - self.extents[tiling.cols]
+        n = len(math.math)
+        names = (f"left_{n}", f"inside_{n}", f"within_{n}")
+        nothing = identity(tv, tv.dtype)
+        value = math.bounded(value, nothing, len(value.layout.shape) - 1, left, names)
         shape = (*value.layout.shape[:-1], 1)
         layout = replace(value.layout, shape=shape, folded=value.layout.shape[-1])
         begun = kir.Fragment(f"begun_{access.name}", tv.dtype, layout)
@@ -256,23 +260,6 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             limit=(*box.limit[:-1], self.tiles_along(tiling.cols)),
         )
         return [kir.Store(box, begun, 1)]
-
-    def _inside(
-        self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: Expr
-    ) -> kir.Fragment:
-        """Replace columns beyond the end of the result by what changes nothing."""
-        cols = self.tiling.cols
-        number = len(math.math)
-        index = math.fragment(f"left_{number}", DType.I64)
-        inside = math.fragment(f"inside_{number}", DType.BOOL)
-        out = math.fragment(f"within_{number}", value.dtype)
-        left = self.origin(cols) + first - self.extents[cols]
-        math.math += [
-            kir.Coordinate(index, len(value.layout.shape) - 1, left),
-            kir.Compute(inside, "lt", (index, kir.Literal(0, DType.I64))),
-            kir.Compute(out, "where", (inside, value, nothing)),
-        ]
-        return out
 
     def _position(self, axis: int, first: Expr) -> tuple[int, Expr] | None:
         found = next((n for n, group in enumerate(self.tiling.groups) if axis in group), None)

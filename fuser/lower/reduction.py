@@ -44,7 +44,6 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self.meet = how_met(self.params)
         self.counts: dict[Var, Extent] = {}
         self.workspaces: list[kir.Tensor] = []
-        self.guards: list[kir.Fragment] = []
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
@@ -142,26 +141,11 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
         adds = COMBINE[reduction.tv.op] == "add"
         if not (adds and is_zero_of_zeros(reduction.source, zeros)):
-            value = self._within(reduction, value)
-        return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
-
-    def _within(self, reduction: Reduction, value: kir.Fragment) -> kir.Fragment:
-        """Replace what lies beyond the end of the reduced axis by what changes nothing."""
-        axis = self.tiling.reduced[-1]
-        index = self.math.fragment("left", DType.I64)
-        inside = self.math.fragment("inside", DType.BOOL)
-        out = self.math.fragment(f"within_{self._name(reduction)}", value.dtype)
-        nothing = identity(reduction.tv, value.dtype)
-        if inside not in self.guards:
             left = self.origin(axis) - self.extents[axis]
-            zero = kir.Literal(0, DType.I64)
-            self.math.math += [
-                kir.Coordinate(index, axis, left),
-                kir.Compute(inside, "lt", (index, zero)),
-            ]
-            self.guards.append(inside)
-        self.math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
-        return out
+            names = ("left", "inside", f"within_{self._name(reduction)}")
+            nothing = identity(reduction.tv, value.dtype)
+            value = self.math.bounded(value, nothing, axis, left, names)
+        return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
 
     # --- results ----------------------------------------------------------------------------
 
