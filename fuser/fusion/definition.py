@@ -172,6 +172,7 @@ class FusionDefinition:
             final = [names[root] if isinstance(root, Symbol) else root for root in final]
             new[tv] = TensorView(
                 name=tv.name,
+                number=tv.number,
                 logical=tuple(map(axis_of, final)),
                 dtype=tv.dtype,
                 op=tv.op,

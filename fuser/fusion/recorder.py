@@ -187,6 +187,7 @@ class Recorder:
         """Record one TensorView; everything was checked before."""
         tv = TensorView(
             name=f"T{len(self.tensors)}",
+            number=len(self.tensors),
             logical=logical,
             dtype=dtype,
             op=op,
