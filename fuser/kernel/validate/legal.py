@@ -14,9 +14,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from fuser.kernel.validate.declarations import declarations, limits
 from fuser.kernel.validate.mma import mma
-from fuser.kernel.validate.place import neighbours, places, structure, undefined
-from fuser.kernel.validate.reduce import reduce
-from fuser.kernel.validate.registers import registers
+from fuser.kernel.validate.place import neighbours, places, registers, structure, undefined
 from fuser.kernel.validate.sync import sync
 from fuser.kernel.validate.tile import ranks, tile
 
@@ -54,7 +52,10 @@ def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -
 
 
 def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -> Iterable[str]:
-    """Yield everything that is wrong with a kernel, declarations first."""
+    """Yield everything that is wrong with a kernel, declarations first.
+
+    Checks of one statement say what follows its line.
+    """
     yield from declarations(kernel)
     if by_hand:
         yield from limits(kernel)
@@ -69,12 +70,10 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
         seen.add(id(stmt))
     yield from neighbours(kernel.body)
     for stmt, place in places(kernel):
-        yield from undefined(stmt, place)
-        yield from structure(stmt, place)
-        yield from sync(stmt, place)
-        yield from tile(stmt, place)
-        yield from mma(stmt, place)
-        yield from reduce(stmt, place)
+        for body in kir.bodies(stmt):
+            yield from neighbours(body)
+        for check in (undefined, structure, sync, tile, mma):
+            yield from (f"`{line(stmt)}`{wrong}" for wrong in check(stmt, place))
     yield from registers(kernel)
     if final:
         for stmt in kernel.walk():
