@@ -10,15 +10,8 @@ from math import lcm
 from fuser.expr import Expr, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.preconditions import (
-    Values,
-    broken,
-    copied,
-    fixed_grid,
-    function,
-    pitch_unit,
-    required_grid,
-)
+from oracles.prover.arithmetic import Values, function
+from oracles.prover.preconditions import broken, copied, fixed_grid, pitch_unit, required_grid
 
 LARGEST = 1 << 24
 """Largest value that is tried for a parameter."""

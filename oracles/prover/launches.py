@@ -12,8 +12,9 @@ from itertools import islice, product
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
+from oracles.prover.arithmetic import Values
 from oracles.prover.launch_search import Launch, Search, Wanted
-from oracles.prover.preconditions import Values, required_grid
+from oracles.prover.preconditions import required_grid
 
 LAUNCHES = 400
 """Launches that are tried at most; a few milliseconds."""

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
 from math import lcm
 
 from fuser.expr import Expr, Kind, Op, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import spell
+from oracles.prover.arithmetic import Function, Values, function
 
 TMA_BYTES = 16
 """Strides of tensors that TMA copies are multiples of it.  Source: PTX ISA, "tensor-map"."""
-Values = Mapping[str, int]
-Function = Callable[[Values], int]
-
-
-@lru_cache(maxsize=4096)
-def function(expr: Expr) -> Function:
-    """Return an expression over any variables as a function of their values by name."""
-    if isinstance(expr, int):
-        constant = expr
-        return lambda v: constant
-    spelt = {var: f"v[{var.name!r}]" for var in variables(expr)}
-    made: Function = eval(
-        f"lambda v: {spell(expr, spelt, checked=False)}", {"min": min, "max": max}
-    )
-    return made
 
 
 def broken(kernel: kir.Kernel, values: Values) -> str:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import gcd, lcm
 
-from fuser.expr import Expr, Kind, Op, Var, variables
+from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import K, N, UnsupportedError, drift, function
+from oracles.prover.arithmetic import K, N, UnsupportedError, function, linear
+from oracles.prover.periods import period
 from oracles.prover.trace import Program, Step, Trace
 
 
@@ -119,26 +120,10 @@ def _bound(difference: Expr, plus: int, of: Expr) -> Bound:
 
 def affine(expr: Expr) -> tuple[int, int, int]:
     """Return the factors of `K` and `N` and the constant of a linear expression."""
-    match expr:
-        case int():
-            return (0, 0, expr)
-        case Var():
-            if expr in (K, N):
-                return (int(expr == K), int(expr == N), 0)
-        case Op(Kind.ADD | Kind.SUB as kind, a, b):
-            sign = 1 if kind is Kind.ADD else -1
-            left, right = affine(a), affine(b)
-            return (
-                left[0] + sign * right[0],
-                left[1] + sign * right[1],
-                left[2] + sign * right[2],
-            )
-        case Op(Kind.MUL, int() as factor, other) | Op(Kind.MUL, other, int() as factor):
-            k, n, c = affine(other)
-            return (factor * k, factor * n, factor * c)
-        case _:
-            pass
-    raise UnsupportedError(f"`{expr}` is not linear in k and n")
+    constant, parts = linear(expr)
+    if not parts.keys() <= {K, N}:
+        raise UnsupportedError(f"`{expr}` is not linear in k and n")
+    return parts.get(K, 0), parts.get(N, 0), constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +146,11 @@ def walk(step: Step, expr: Expr, slots: int) -> Walk:
         if expr != 0:
             raise UnsupportedError(f"{step.where}: always slot {expr}")
         return Walk(1, 0)
-    how = drift(expr)
-    if N in variables(expr) or not how.steady or how.start or how.end or how.trips:
+    many = period(expr, K)
+    if many is None:
         raise UnsupportedError(f"{step.where}: slot {expr} does not repeat")
-    value = function(expr)
-    seen = [value(k, 0) for k in range(2 * how.period + 1)]
+    value = function(expr, checked=True)
+    seen = [value({K.name: k}) for k in range(2 * many + 1)]
     modulus = max(seen) + 1
     if min(seen) < 0 or modulus > slots or any(b != (a + 1) % modulus for a, b in pairwise(seen)):
         raise UnsupportedError(f"{step.where}: slot {expr} does not walk through {slots} slots")
@@ -180,13 +165,13 @@ def awaited(step: Step, parity: Expr, slot: Walk) -> Walk:
     UnsupportedError
         If the parity is that of no such phase.
     """
-    how = drift(parity)
-    if N in variables(parity) or not how.steady or how.start or how.end or how.trips:
+    many = period(parity, K)
+    if many is None:
         raise UnsupportedError(f"{step.where}: parity {parity} does not repeat")
-    value = function(parity)
-    period = lcm(how.period, 2 * slot.modulus)
+    value = function(parity, checked=True)
+    turns = range(lcm(many, 2 * slot.modulus))
     for shift in (slot.shift, slot.shift - slot.modulus):
-        if all(value(k, 0) == (k + shift) // slot.modulus % 2 for k in range(period)):
+        if all(value({K.name: k}) == (k + shift) // slot.modulus % 2 for k in turns):
             return Walk(slot.modulus, shift)
     raise UnsupportedError(f"{step.where}: parity {parity} is not that of a ring of phases")
 

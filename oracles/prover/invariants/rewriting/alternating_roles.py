@@ -29,10 +29,11 @@ from dataclasses import dataclass, replace
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import K, UnsupportedError, drift, function
+from oracles.prover.arithmetic import UnsupportedError, function
 from oracles.prover.invariants.rewriting.clusters import Whole
 from oracles.prover.invariants.rewriting.private import Private, private, renamed
 from oracles.prover.invariants.rewriting.unroll import MOST, ROUND, ROUNDS
+from oracles.prover.periods import period
 
 Signal = kir.MBarrierWaitParity | kir.MBarrierArrive
 _ENDS = (kir.Elect, kir.AsyncAwait)
@@ -351,9 +352,9 @@ class _Turns:
 
     def _slot(self, expr: Expr, member: _Member) -> int:
         """Return the slot of a signal, which is the same in every round."""
-        moved = substitute(self._at(expr, member), {ROUND: K})
-        value, how = function(moved), drift(moved)
-        seen = {value(k, 0) for k in range(how.period + how.start + 1)}
-        if len(seen) > 1 or not how.steady or how.end or how.trips:
+        moved = self._at(expr, member)
+        value, many = function(moved, checked=True), period(moved, ROUND)
+        seen = {value({ROUND.name: k}) for k in range(many or 0)}
+        if len(seen) != 1:
             raise UnsupportedError(f"turns in slot {expr}")
         return seen.pop()

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.preconditions import fixed_grid
 from oracles.prover.reachability.program.code import FAMILY
 from oracles.prover.reachability.program.controls import AMONG_CTAS
-from oracles.prover.reachability.program.linear import linear
 from oracles.prover.sites import place_among
 
 MANY = 20

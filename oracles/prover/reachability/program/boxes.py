@@ -14,8 +14,8 @@ from enum import Enum
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.program.code import Code, Do, Enter, Set
-from oracles.prover.reachability.program.linear import linear
 from oracles.prover.reachability.state import Agent
 from oracles.prover.sites import touches
 

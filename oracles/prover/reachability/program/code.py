@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
-from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.arithmetic import Function, UnsupportedError, function
+from oracles.prover.periods import carry, learn
 from oracles.prover.reachability.program.controls import AMONG_CTAS, controls, outcomes
-from oracles.prover.reachability.program.cycle import carry, learn
 from oracles.prover.reachability.program.linear import (
     Atoms,
     Condition,
-    Value,
     compared,
-    compiled,
     joined,
 )
 from oracles.prover.reachability.program.threads import Kind as Threads
@@ -57,7 +55,7 @@ class Do:
     """
 
     site: Site
-    values: Mapping[str, Value]
+    values: Mapping[str, Function]
     exprs: tuple[Expr, ...]
     index: Expr | None = None
     origin: tuple[Expr, ...] = ()
@@ -70,7 +68,7 @@ class Set:
 
     name: str
     expr: Expr
-    value: Value
+    value: Function
     terms: tuple[tuple[int, int], ...]
 
 
@@ -293,10 +291,10 @@ class _Assembler:
             )
         self.out.append(Do(site, values, tuple(exprs.values()), index, origin, limit))
 
-    def _value(self, expr: Expr, site: Site) -> Value:
+    def _value(self, expr: Expr, site: Site) -> Function:
         if any(v.name in self.unknown for v in variables(expr)):
             return _untold(f"{site.where}: depends on {expr}, of which no CTA's value is known")
-        return compiled(expr)
+        return function(expr)
 
     def _loop(
         self,
@@ -356,7 +354,7 @@ class _Assembler:
             branch.orelse = len(self.out)
 
 
-def _untold(says: str) -> Value:
+def _untold(says: str) -> Function:
     def value(_: Mapping[str, int]) -> int:
         raise UnsupportedError(says)
 

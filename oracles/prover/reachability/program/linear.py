@@ -6,22 +6,19 @@ alone, and is compared with such a function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fuser.expr import Expr, Kind, Op, Var, fold, variables
+from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import spell
-
-Env = dict[str, int]
-Value = Callable[[Env], int]
+from oracles.prover.arithmetic import Function, function, linear
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
     """The variables decide."""
 
-    value: Value
+    value: Function
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +26,7 @@ class AtLeast:
     """Whether an unknown is at least so much, or less than that."""
 
     atom: int
-    bound: Value
+    bound: Function
     less: bool
 
 
@@ -63,7 +60,7 @@ class Atoms:
         """Return the number of an unknown."""
         return self.found.setdefault(atom, len(self.found))
 
-    def split(self, expr: Expr) -> tuple[Value, dict[Expr, int]]:
+    def split(self, expr: Expr) -> tuple[Function, dict[Expr, int]]:
         """Return what the variables decide of a sum, and the multiples of unknowns in it."""
         constant, parts = linear(expr)
         known: Expr = constant
@@ -73,7 +70,7 @@ class Atoms:
                 unknown[atom] = times
             else:
                 known = known + times * atom
-        return compiled(known), unknown
+        return function(known), unknown
 
     def condition(self, expr: Expr) -> Condition:
         """Return a condition ready to be decided."""
@@ -200,43 +197,3 @@ def joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:
         return atom, times
     ordered = sorted(parts.items(), key=str)
     return Var(" + ".join(f"{times} * {atom}" for atom, times in ordered)), 1
-
-
-def compiled(expr: Expr) -> Value:
-    """Return an expression over a thread's variables as a function of them."""
-    if isinstance(expr, int):
-        constant = expr
-        return lambda env: constant
-    names = {v: f"env[{v.name!r}]" for v in variables(expr)}
-    source = spell(expr, names, checked=False)
-    made: Value = eval(f"lambda env: {source}", {"min": min, "max": max})
-    return made
-
-
-def linear(expr: Expr, env: Mapping[str, int] | None = None) -> tuple[int, dict[Expr, int]]:
-    """Return an expression as a constant and a sum of multiples of what is not known."""
-    match expr:
-        case int():
-            return expr, {}
-        case Var(name):
-            if env is not None and name in env:
-                return env[name], {}
-            return 0, {expr: 1}
-        case Op(Kind.ADD | Kind.SUB as kind, a, b):
-            sign = 1 if kind is Kind.ADD else -1
-            left, right = linear(a, env), linear(b, env)
-            sums = dict(left[1])
-            for atom, times in right[1].items():
-                sums[atom] = sums.get(atom, 0) + sign * times
-            return left[0] + sign * right[0], {x: n for x, n in sums.items() if n}
-        case Op(kind, a, b):
-            left, right = linear(a, env), linear(b, env)
-            if not left[1] and not right[1]:
-                value = fold(kind, left[0], right[0])
-                assert isinstance(value, int), "numbers make a number"
-                return value, {}
-            if kind is Kind.MUL and not left[1]:
-                return left[0] * right[0], {x: n * left[0] for x, n in right[1].items()}
-            if kind is Kind.MUL and not right[1]:
-                return left[0] * right[0], {x: n * right[0] for x, n in left[1].items()}
-            return 0, {expr: 1}

@@ -13,11 +13,11 @@ from stores import P
 from fuser.expr import Expr, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
+from oracles.prover.arithmetic import function
 from oracles.prover.assumptions import Known
 from oracles.prover.coverage import boxes as tiles
 from oracles.prover.coverage.outputs import Covered, covered
 from oracles.prover.coverage.rewrites import RANK, Stores, restated
-from oracles.prover.preconditions import function
 
 RLIMIT = 500_000
 
