@@ -23,11 +23,11 @@ from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
+from oracles.prover.invariants.trace import read
 from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint, launch
 from oracles.prover.reachability.witness import execution
 from oracles.prover.reachability.world import Violation as Missing
-from oracles.prover.trace import read
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -156,7 +156,7 @@ def _accounts(kernel: kir.Kernel, trips: int) -> list[Finding]:
         expected = delivered = 0
         where = ""
         for step in trace.steps:
-            times = sum(trace.agents[i].count for i in step.agents) if step.loop else 0
+            times = trace.count(step) if step.loop else 0
             match step.stmt:
                 case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
                     expected += nbytes * times

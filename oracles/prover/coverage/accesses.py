@@ -102,7 +102,7 @@ def _wrong(site: Site) -> list[Claim]:
 
 def _alone(site: Site) -> Claim:
     """Claim that a bulk copy is issued once: a second one would copy the same box again."""
-    many = len(site.threads)
+    many = len(site.place.threads)
     return "coverage", "" if many == 1 else f"{many} threads each issue this copy"
 
 
@@ -267,10 +267,10 @@ def _generic(
 
 
 def _executed(site: Site, layout: kir.Layout, name: str) -> Claim:
-    dealt = range(site.base, site.base + layout.threads)
-    if site.threads.issuperset(dealt):
+    dealt = range(site.place.base, site.place.base + layout.threads)
+    if site.place.threads.issuperset(dealt):
         return "coverage", ""
-    many = len(site.threads)
+    many = len(site.place.threads)
     return "coverage", f"{name} is dealt to {layout.threads} threads, {many} execute this"
 
 
@@ -279,7 +279,7 @@ def _once(site: Site, layout: kir.Layout, name: str) -> list[Claim]:
     dst = site.stmt.dst if isinstance(site.stmt, kir.Store | kir.AtomicAdd) else None
     if not isinstance(dst, kir.Box):
         return []
-    many, warps = len(site.threads), layout.threads // kir.WARP
+    many, warps = len(site.place.threads), layout.threads // kir.WARP
     if layout.deal is kir.Deal.EACH_WARP and warps > 1:
         return [("coverage", f"each of {warps} warps holds all of {name} and writes it")]
     says = f"{many} threads execute this, {name} is dealt to {layout.threads} of them"
@@ -297,9 +297,9 @@ def _registers(sites: tuple[Site, ...]) -> list[tuple[str, Site]]:
     for site in sites:
         uses, makes = _fragments(site.stmt)
         nobody: frozenset[int] = frozenset()
-        missing = [name for name in uses if not known.get(name, nobody) & site.threads]
+        missing = [name for name in uses if not known.get(name, nobody) & site.place.threads]
         for name in makes:
-            known[name] = known.get(name, nobody) | site.threads
+            known[name] = known.get(name, nobody) | site.place.threads
         if uses or makes:
             out.append((f"{missing[0]} has no value yet" if missing else "", site))
     return out

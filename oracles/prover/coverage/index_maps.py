@@ -9,7 +9,7 @@ of one output can then be compared, however their loops are cut.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product as combinations
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute
@@ -27,7 +27,7 @@ from oracles.prover.polynomial import (
     repr_atom,
     tree,
 )
-from oracles.prover.sites import Site, Turn
+from oracles.prover.sites import Loop, Site
 
 UNROLL = 64
 """Copies that loops of a constant length may make when they are written out."""
@@ -63,7 +63,7 @@ class Store:
     site: Site
     box: kir.Box
     units: list[Poly]
-    loops: tuple[Turn, ...]
+    loops: tuple[Loop, ...]
     conditions: list[Expr]
     places: dict[Place, Var] = field(default_factory=dict)
     ends: dict[Place, Expr] = field(default_factory=dict)
@@ -83,9 +83,9 @@ def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
     for at in combinations(*(range(t.stop) for t in fixed if isinstance(t.stop, int))):
         values: dict[Var, Expr] = {t.index: i for t, i in zip(fixed, at, strict=True)}
         lets = {var: substitute(e, values) for var, e in site.lets.items()}
-        loops = tuple(Turn(t.index, t.name, substitute(t.stop, values)) for t in rest)
+        loops = tuple(Loop(t.index, t.name, substitute(t.stop, values)) for t in rest)
         guards = tuple(substitute(g, values) for g in site.guards)
-        copy = Site(site.stmt, site.line, loops, guards, site.threads, site.base, lets)
+        copy = replace(site, loops=loops, guards=guards, lets=lets)
         out.append((copy, box))
     return out
 
@@ -150,7 +150,7 @@ def link(stores: list[Store], *, whole: bool = True) -> list[Place]:
     return places
 
 
-def _linked(store: Store, turn: Turn) -> Place | None:
+def _linked(store: Store, turn: Loop) -> Place | None:
     """Replace `a * index + b` by a place; pin an index that the origins do not use."""
     uses = {
         (factor, tuple(a for a in monomial if a != (turn.index.name,)), offset)
@@ -187,7 +187,7 @@ def _linked(store: Store, turn: Turn) -> Place | None:
     return place
 
 
-def _alone(store: Store, turn: Turn) -> Place | None:
+def _alone(store: Store, turn: Loop) -> Place | None:
     """Take an index as a place, whatever it is multiplied with; pin one that is not used."""
     if not any(turn.index.name in names(unit) for unit in store.units):
         _solved(store, turn)
@@ -226,7 +226,7 @@ def _peeled(store: Store) -> None:
     store.plain = False
 
 
-def _solved(store: Store, turn: Turn) -> None:
+def _solved(store: Store, turn: Loop) -> None:
     """Take the one turn in which a store outside all loop indices is executed."""
     if turn.stop == 1:
         at: Expr = 0

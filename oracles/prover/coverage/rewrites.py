@@ -28,7 +28,7 @@ from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
 from oracles.prover.assumptions import Known
 from oracles.prover.polynomial import Poly, Product, divided, mapped, poly, product, tree, value
-from oracles.prover.sites import Site, Turn
+from oracles.prover.sites import Loop, Site
 
 RANK = Var("rank in the cluster")
 """Index of the loop over the CTAs of a cluster."""
@@ -91,7 +91,7 @@ def _by_clusters(plain: Stores) -> Iterator[Stores]:
     def rule(expr: Expr) -> Expr:
         return _by_cluster(expr, many)
 
-    ranks = Turn(RANK, "rank", many)
+    ranks = Loop(RANK, "rank", many)
     found = [(replace(s, loops=(ranks, *s.loops)), b) for s, b in _rewritten(plain.found, rule)]
     requires = tuple(_lowest(rule(condition)) for condition in plain.kernel.requires)
     kernel = replace(plain.kernel, cluster=1, requires=requires)
@@ -157,7 +157,7 @@ def _grouped(plain: Stores, condition: Expr, groups: Var, many: Expr) -> Iterato
         def rule(expr: Expr, words: dict[Expr, Expr] = words) -> Expr:
             return _reworded(expr, {**words, groups: kir.GRID})
 
-        places = Turn(PLACE, "place", many)
+        places = Loop(PLACE, "place", many)
         found = [
             (replace(s, loops=(places, *s.loops)), b) for s, b in _rewritten(plain.found, rule)
         ]

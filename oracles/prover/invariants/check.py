@@ -47,8 +47,8 @@ from oracles.prover.invariants.rules import Obligation, Without
 from oracles.prover.invariants.semaphore.claims import TurnClaims
 from oracles.prover.invariants.semaphore.events import Events
 from oracles.prover.invariants.semaphore.turns import split
+from oracles.prover.invariants.trace import read
 from oracles.prover.reachability import fixpoint
-from oracles.prover.trace import read
 from oracles.verdict import Finding, Status, Verdict
 
 ORACLE = "certificate"

@@ -29,8 +29,8 @@ from oracles.prover.invariants.events.nodes import Access, Agency, Phase, Refuse
 from oracles.prover.invariants.events.parametric import Bound, both, either, shift
 from oracles.prover.invariants.events.phases import counted, paired, raised
 from oracles.prover.invariants.rules import Obligation
+from oracles.prover.invariants.trace import Step
 from oracles.prover.invariants.window import FAR
-from oracles.prover.trace import Step
 
 HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 """Name of the hazard by (earlier writes, later writes)."""
@@ -166,7 +166,7 @@ class Claims:
             if Obligation.EXPECTED not in self.skeleton.without:
                 raised(phase)
             if Obligation.COUNTED not in self.skeleton.without:
-                counted(phase, self.skeleton.trace.agents)
+                counted(phase, self.skeleton.trace)
             paired(phase)
             rule = Obligation.WHOLE
             whole = both(list(dict.fromkeys(p.runs(-shift(p)) for _, p in places)))
@@ -201,7 +201,7 @@ class Claims:
 
     def _meet(self, a: Access, b: Access) -> bool:
         if Agency.ENGINE in (a.agency, b.agency):
-            return max(a.thread.warp, b.thread.warp) < 2 and max(a.thread.lane, b.thread.lane) < 2
+            return self.skeleton.stands(a.thread) and self.skeleton.stands(b.thread)
         if Agency.CP_ASYNC in (a.agency, b.agency) and a.thread == b.thread:
             return True
         meetings = self.skeleton.footprints.meetings(a.step.index, b.step.index)
@@ -244,11 +244,9 @@ class Claims:
         """
         if self.policy == "strict" or not isinstance(a.step.stmt, kir.Wgmma):
             return
-        me = self.skeleton.trace.agents[a.thread.agent]
         for other in self.skeleton.accesses:
-            mate = self.skeleton.trace.agents[other.thread.agent]
-            same = (other.step, other.buffer, mate.base) == (a.step, a.buffer, me.base)
-            if same and other.end != a.end and me.threads == kir.WARPGROUP:
+            same = (other.step, other.buffer) == (a.step, a.buffer)
+            if same and other.end != a.end and self.skeleton.mates(a.thread, other.thread):
                 for phase in self._told(other):
                     after = self.first(other.end, phase.node, 1, 0) - away
                     before = -self.first(phase.node, b.start, 1, 0)
@@ -258,7 +256,7 @@ class Claims:
         """Yield the phases that the warp of a wgmma ends by an arrival of its own."""
         for phase in self.skeleton.phases.values():
             mine = (t for s, _, t, _ in phase.arrivals if isinstance(s.stmt, kir.MBarrierArrive))
-            if any(self.skeleton.warp(t) == self.skeleton.warp(access.thread) for t in mine):
+            if any(thread.warp == access.thread.warp for thread in mine):
                 yield phase
 
     @property
@@ -272,7 +270,7 @@ class Claims:
         """
         found: list[tuple[int, At, str]] = []
         for step, place, thread, node in self.skeleton.fences:
-            issued = isinstance(b.step.stmt, kir.Wgmma) and not b.step.agents <= step.agents
+            issued = isinstance(b.step.stmt, kir.Wgmma) and not b.step.kinds <= step.kinds
             if issued and thread != a.thread:
                 continue
             after = self.first(a.end, node, 1, 0)

@@ -16,13 +16,14 @@ from oracles.prover.reachability.program.boxes import (
     share,
     strides,
 )
-from oracles.prover.reachability.program.code import Do, Site
-from oracles.prover.reachability.program.tiles import Meet
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, GLOBAL, OWN, SHARED, Agent, Entry, State, Where
 from oracles.prover.reachability.warpgroup import one_for_all
 from oracles.prover.reachability.witness.words import pair, said, spot
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
+from oracles.prover.tiles import Meet
 
 _HAZARD = {
     (True, False): ("RAW", Rule.RAW),

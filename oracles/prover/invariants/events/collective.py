@@ -6,12 +6,12 @@ from collections.abc import Collection
 from itertools import combinations
 
 from fuser.kernel import ir as kir
-from oracles.prover.agents import Agent
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.events.footprint import Footprints
 from oracles.prover.invariants.events.nodes import RefusedError
 from oracles.prover.invariants.events.parametric import Places
-from oracles.prover.trace import Step, Trace
+from oracles.prover.invariants.trace import Step, Trace
+from oracles.prover.threads import WARPS
 
 
 def joins(trace: Trace) -> None:
@@ -30,7 +30,7 @@ def joins(trace: Trace) -> None:
     for step in trace.steps:
         match step.stmt:
             case kir.BlockSync(barrier, threads):
-                if users.setdefault(barrier, step).agents != step.agents:
+                if users.setdefault(barrier, step).kinds != step.kinds:
                     raise UnsupportedError(f"{step.where}: a barrier of two sets of threads")
                 counted.append((step, threads))
             case kir.WarpSync():
@@ -44,7 +44,7 @@ def joins(trace: Trace) -> None:
             case _:
                 pass
     for step, threads in counted:
-        count = sum(trace.agents[i].count for i in step.agents)
+        count = trace.count(step)
         if count != threads and _number(step) not in signalled:
             raise RefusedError("collective", step, f"{count} threads arrive")
 
@@ -74,9 +74,9 @@ def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
         same = [s for s in steps if _number(s) == number]
         if len(waits) != 1 or len(same) != 2 or any(s.loop is None for s in same):
             raise UnsupportedError(f"{arrive.where}: not one arrives and one waits, in loops")
-        if arrive.agents & waits[0].agents:
+        if arrive.kinds & waits[0].kinds:
             raise UnsupportedError(f"{arrive.where}: by threads that also wait")
-        count = sum(trace.agents[i].count for i in arrive.agents | waits[0].agents)
+        count = trace.count(arrive) + trace.count(waits[0])
         if count != threads:
             raise RefusedError("collective", arrive, f"{count} threads arrive or wait")
         found.append((arrive, waits[0]))
@@ -93,23 +93,16 @@ def _number(step: Step) -> int | None:
 
 def _whole(trace: Trace, step: Step) -> bool:
     """Whether whole warps execute a step."""
-
-    def seat(agent: Agent) -> tuple[int, bool]:
-        return agent.base, agent.first_warp
-
-    mine = {seat(trace.agents[i]) for i in step.agents}
-    return all(a.index in step.agents for a in trace.agents if seat(a) in mine)
+    mine = {trace.kinds[i].warps for i in step.kinds}
+    return all(kind.index in step.kinds for kind in trace.kinds if kind.warps in mine)
 
 
 def _warpgroups(trace: Trace, step: Step) -> None:
     """Check that whole warpgroups execute a step."""
-    threads = {thread for i in step.agents for thread in trace.agents[i].members}
-    groups = {thread // kir.WARPGROUP for thread in threads}
-    if len(threads) < len(groups) * kir.WARPGROUP:
+    warps = {warp for i in step.kinds for warp in trace.kinds[i].warps}
+    groups = {warp // WARPS for warp in warps}
+    if len(warps) < len(groups) * WARPS or not _whole(trace, step):
         raise RefusedError("collective", step, "is not executed by whole warpgroups")
-    bases = {trace.agents[i].base for i in step.agents}
-    if any(a.base % 4 or a.threads % kir.WARPGROUP for a in trace.agents if a.base in bases):
-        raise UnsupportedError(f"{step.where}: by a warpgroup of several roles")
 
 
 def outside(footprints: Footprints, places: Places) -> None:

@@ -50,7 +50,7 @@ def _after(skeleton: Skeleton, group: Group) -> Iterator[str]:
     """Yield which groups the awaits after the loop cover."""
     commits = skeleton.commits.get((group.thread, group.kind), [])
     more = 0
-    for step in skeleton.trace.programs[group.thread.agent].after:
+    for step in skeleton.trace.programs[group.thread.kind].after:
         if step.guard is not None:
             continue
         match step.stmt:

@@ -15,6 +15,7 @@ behind one barrier looks like one with a single ring.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
@@ -26,7 +27,7 @@ from oracles.prover.invariants.events.collective import (
     overlap,
     signals,
 )
-from oracles.prover.invariants.events.footprint import Footprints, Meeting
+from oracles.prover.invariants.events.footprint import Footprints, Meeting, buffer
 from oracles.prover.invariants.events.groups import covering, distances
 from oracles.prover.invariants.events.nodes import (
     Access,
@@ -41,10 +42,11 @@ from oracles.prover.invariants.events.nodes import (
 )
 from oracles.prover.invariants.events.parametric import Bound, Place, Walk, places, shift
 from oracles.prover.invariants.rules import Axiom, Obligation, Without
-from oracles.prover.trace import Program, Step, Trace
+from oracles.prover.invariants.trace import Program, Step, Trace
+from oracles.prover.threads import Kind
 
 Span = tuple[int, int]
-"""The nodes at which an access starts and ends; or two numbers that name a warp."""
+"""The nodes at which an access starts and ends."""
 
 
 class Skeleton:
@@ -73,7 +75,7 @@ class Skeleton:
         self.awaits: list[tuple[Step, Place, Thread, int, int]] = []
         self._shared: dict[tuple[object, ...], int] = {}
         self._converging: list[tuple[Step, Thread, int]] = []
-        self._leading: dict[tuple[int, Span], int] = {}
+        self._leading: dict[tuple[int, int], tuple[Thread, int]] = {}
         disjoint(trace.kernel, single=True)
         one_way(trace.kernel)
         if Obligation.COLLECTIVE not in without:
@@ -84,7 +86,7 @@ class Skeleton:
         ]
         outside(footprints, self.places)
         for thread in self._threads():
-            self._chain(thread, self.footprints.programs[thread.agent])
+            self._chain(thread, self.footprints.programs[thread.kind])
         self._crossed()
 
     def runs(self, place: Place, offset: int = 0) -> str:
@@ -102,42 +104,41 @@ class Skeleton:
 
     def _threads(self) -> list[Thread]:
         """One thread of each kind, and second ones where two of a kind meet."""
-        found = {Thread(a.index, *self._seat(a.index)) for a in self.trace.agents}
-        spread = [step for step in self.trace.steps if self.footprints.accesses[step.index]]
+        found = {self.one_of(kind) for kind in self.trace.kinds}
+        spread = [step for step in self.trace.steps if step.index in self.footprints.spreads]
         for a in spread:
             for b in spread:
-                one, two = _buffer(a), _buffer(b)
+                one, two = buffer(a), buffer(b)
                 if one is None or two is None or not overlap(one, two):
                     continue
                 if not isinstance(a.stmt, kir.Load) or not isinstance(b.stmt, kir.Load):
                     for meeting in self.footprints.meetings(a.index, b.index):
                         found |= self._around(self.pair(meeting)[1])
-        return sorted(found, key=lambda t: (t.agent, t.warp, t.lane))
+        return sorted(found, key=lambda t: (t.kind, t.warp, t.lane))
 
     def _around(self, thread: Thread) -> set[Thread]:
         """All kinds of lanes of a thread's warp, and the thread itself."""
-        me = self.trace.agents[thread.agent]
-        alike = {
-            Thread(a.index, thread.warp, self._seat(a.index)[1])
-            for a in self.trace.agents
-            if (a.base, a.first_warp) == (me.base, me.first_warp)
-        }
-        return alike | {thread}
+        warps = self.trace.kinds[thread.kind].warps
+        alike = (self.one_of(kind) for kind in self.trace.kinds if kind.warps == warps)
+        return {thread, *(replace(other, warp=thread.warp) for other in alike)}
 
-    def _seat(self, agent: int) -> tuple[int, int]:
-        a = self.trace.agents[agent]
-        return (0 if a.first_warp else 1), (0 if a.first_lane else 1)
+    def one_of(self, kind: Kind) -> Thread:
+        """Return the thread that stands for a kind."""
+        return Thread(kind.index, kind.warps[0], 0 if kind.leads else 1)
+
+    def stands(self, thread: Thread) -> bool:
+        """Whether a thread stands for its kind."""
+        return thread == self.one_of(self.trace.kinds[thread.kind])
 
     def pair(self, meeting: Meeting) -> tuple[Thread, Thread]:
         """Return two different threads that meet as `meeting` says."""
-        a, b = self.trace.agents[meeting.first], self.trace.agents[meeting.second]
-        (warp, lane), (warp2, lane2) = self._seat(a.index), self._seat(b.index)
-        if (a.base, a.first_warp) == (b.base, b.first_warp):
-            if not meeting.same_warp:
-                warp2 = 2
-            elif a == b:
-                lane2 = 2
-        return Thread(a.index, warp, lane), Thread(b.index, warp2, lane2)
+        a, b = self.trace.kinds[meeting.first], self.trace.kinds[meeting.second]
+        one, two = self.one_of(a), self.one_of(b)
+        if a.warps == b.warps and not meeting.same_warp:
+            two = replace(two, warp=b.warps[1])
+        elif a == b:
+            two = replace(two, lane=2)
+        return one, two
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -162,16 +163,16 @@ class Skeleton:
         """Return what a step is to the order; nothing if it is silent for this thread."""
         match step.stmt:
             case kir.Load() | kir.Store():
-                touches = (step.index, thread.agent) in self.footprints.touching
+                touches = (step.index, thread.kind) in self.footprints.touching
                 return "access" if touches else ""
             case kir.TmaLoad() | kir.TmaStore():
-                if sum(self.trace.agents[i].count for i in step.agents) > 1:
+                if self.trace.count(step) > 1:
                     raise RefusedError("WAW", step, "is issued by several threads at once")
                 if isinstance(step.stmt, kir.TmaLoad) and step.stmt.multicast is not None:
                     raise UnsupportedError(f"{step.where}: multicast")
                 return "issue"
             case kir.CpAsync():
-                return "issue" if (step.index, thread.agent) in self.footprints.touching else ""
+                return "issue" if (step.index, thread.kind) in self.footprints.touching else ""
             case kir.Wgmma():
                 return "issue" if thread.lane == 0 else "own"
             case kir.AsyncCommit():
@@ -197,8 +198,7 @@ class Skeleton:
             case kir.BlockSync() if turns:
                 return Item(self._node("sync", step.index), place.guard)
             case kir.WarpSync() if turns:
-                base = self.trace.agents[thread.agent].base
-                return Item(self._node("warp", step.index, base, thread.warp), place.guard)
+                return Item(self._node("warp", step.index, thread.warp), place.guard)
             case kir.MBarrierWaitParity():
                 return Item(self._node(step.index, thread), waits=True)
             case _:
@@ -236,7 +236,7 @@ class Skeleton:
             case kir.Wgmma() if thread.lane > 0:
                 self._converging.append((step, thread, node))
             case kir.Wgmma(_, a):
-                self._leading[step.index, self.warp(thread)] = node
+                self._leading[step.index, thread.warp] = thread, node
                 end = self._grouped(kir.AsyncKind.WGMMA, step, place, thread, node)
                 for slot in step.stmt.columns:
                     self._access(step, place, slot.buffer, place.buf, thread, (node, end))
@@ -336,12 +336,11 @@ class Skeleton:
                 guard = signal.waits.guard
                 self._require(turn, node, signal.away, Axiom.SIGNAL, guard)
         for step, thread, node in self._converging:
-            leader = self._leading[step.index, self.warp(thread)]
+            _, leader = self._leading[step.index, thread.warp]
             self._require(leader, node, 0, Axiom.CONVERGE, narrow=True)
-        for (index, (base, _)), node in self._leading.items():
+        for (index, _), (thread, node) in self._leading.items():
             for group in self.groups:
-                mate = self.trace.agents[group.thread.agent]
-                if group.step.index == index and mate.base == base and mate.threads == 4 * kir.WARP:
+                if group.step.index == index and self.mates(thread, group.thread):
                     # Tensor cores start when all four warps have issued.
                     self._require(group.done, node, 0, Axiom.CONVERGE, narrow=True)
         for step, place, thread, node, commits in self.awaits:
@@ -366,11 +365,12 @@ class Skeleton:
             return False
         if kind is not kir.AsyncKind.WGMMA:
             return group.thread == thread
-        return self.warp(group.thread) == self.warp(thread)
+        return group.thread.warp == thread.warp
 
-    def warp(self, thread: Thread) -> Span:
-        """Return what tells a thread's warp from others: the first of its role, and its own."""
-        return self.trace.agents[thread.agent].base, thread.warp
+    def mates(self, a: Thread, b: Thread) -> bool:
+        """Whether all threads that two stand for are in one warpgroup."""
+        one, two = (self.trace.kinds[thread.kind].warpgroup for thread in (a, b))
+        return one is not None and one == two
 
     def covers(
         self, group: Group, awaited: int, keep: int
@@ -384,13 +384,3 @@ class Skeleton:
         found = commits, group.commits, awaited, keep
         for back in distances(*found, group.place.low):
             yield from ((back, when) for when in covering(*found, back))
-
-
-def _buffer(step: Step) -> kir.Buffer | None:
-    match step.stmt:
-        case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
-            return buffer
-        case kir.CpAsync(kir.Slot(buffer)):
-            return buffer
-        case _:
-            return None

@@ -6,7 +6,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.events.nodes import RefusedError
-from oracles.prover.trace import Step, Trace
+from oracles.prover.invariants.trace import Step, Trace
 
 
 def initialised(trace: Trace) -> int:
@@ -30,7 +30,7 @@ def initialised(trace: Trace) -> int:
             (s, a)
             for s in trace.steps
             if isinstance(s.stmt, kir.MBarrierInit) and s.stmt.barrier == barrier
-            for a in s.agents
+            for a in s.kinds
         ]
         users = [s for s in trace.steps if _uses(s, barrier)]
         if not users:
@@ -41,10 +41,10 @@ def initialised(trace: Trace) -> int:
             says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
             raise RefusedError("init", users[0], says)
         made, maker = makers[0]
-        if made.loop is not None or made.guard is not None or trace.agents[maker].count > 1:
+        if made.loop is not None or made.guard is not None or trace.kinds[maker].count > 1:
             raise RefusedError("init", made, f"{barrier.name} is initialised more than once")
         for user in users:
-            for agent in user.agents:
+            for agent in user.kinds:
                 checked += 1
                 _visible(trace, made, maker, user, agent)
     return checked
@@ -79,9 +79,9 @@ def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> No
 
 
 def _one_warp(trace: Trace, one: int, two: int) -> bool:
-    """Whether two kinds of threads are lanes of one warp, the first of its role."""
-    a, b = trace.agents[one], trace.agents[two]
-    return a.base == b.base and a.first_warp and b.first_warp and not (a.rest or b.rest)
+    """Whether two kinds of threads are lanes of one warp."""
+    warps = trace.kinds[one].warps
+    return len(warps) == 1 and warps == trace.kinds[two].warps
 
 
 def _uses(step: Step, barrier: kir.MBarrier) -> bool:

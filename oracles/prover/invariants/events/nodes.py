@@ -11,7 +11,7 @@ from enum import Enum
 from fuser.kernel import ir as kir
 from oracles.prover.invariants.events.parametric import Bound, Place, Walk
 from oracles.prover.invariants.rules import Axiom
-from oracles.prover.trace import Step
+from oracles.prover.invariants.trace import Step
 
 
 class RefusedError(Exception):
@@ -24,9 +24,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """One thread of a kind: `warp` 0 is the first of its role, `lane` 0 the first of its warp."""
+    """One thread of a kind, by the number of its warp and its lane."""
 
-    agent: int
+    kind: int
     warp: int
     lane: int
 

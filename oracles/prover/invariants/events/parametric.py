@@ -16,8 +16,8 @@ from math import gcd, lcm
 from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError, function, linear
+from oracles.prover.invariants.trace import Program, Step, Trace
 from oracles.prover.periods import period
-from oracles.prover.trace import Program, Step, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,19 +247,18 @@ def places(trace: Trace, silent: Collection[int] = ()) -> Places:
     UnsupportedError
         If something is neither linear nor a walk, or stands where only a loop's statement may.
     """
-    exprs = {(c.step.index, c.what): c.expr for c in trace.controls}
     found = Places({}, set())
     for step in trace.steps:
         if step.loop is None or step.index in silent:
             continue
-        k, n, stop = affine(exprs[step.index, "stop"])
+        k, n, stop = affine(step.controls["stop"])
         if (k, n) != (0, 1):
-            raise UnsupportedError(f"a loop of {step.loop.text} iterations")
-        guard = bounds(exprs[step.index, "guard"]) if step.guard is not None else ()
-        place = Place(0, stop, guard, *_walks(step, exprs))
+            raise UnsupportedError(f"a loop of {step.loop.stop} iterations")
+        guard = bounds(step.guard) if step.guard is not None else ()
+        place = Place(0, stop, guard, *_walks(step))
         found.of[step.index] = _counted(step, place)
     for program in trace.programs:
-        _match(program, exprs, found)
+        _match(program, found)
     return found
 
 
@@ -271,11 +270,9 @@ def _counted(step: Step, place: Place) -> Place:
     return replace(place, bar=Walk(place.bar.modulus, place.bar.shift - turns * place.bar.modulus))
 
 
-def _walks(
-    step: Step, exprs: dict[tuple[int, str], Expr]
-) -> tuple[Walk | None, Walk | None, Walk | None]:
+def _walks(step: Step) -> tuple[Walk | None, Walk | None, Walk | None]:
     def at(what: str, slots: int) -> Walk:
-        return walk(step, exprs[step.index, what], slots)
+        return walk(step, step.controls[what], slots)
 
     bar = buf = other = None
     match step.stmt:
@@ -285,11 +282,11 @@ def _walks(
             | kir.MBarrierExpectTx(barrier)
             | kir.CpAsyncMBarrierArrive(barrier)
         ):
-            bar = at("bar_slot", barrier.slots)
+            bar = at("bar", barrier.slots)
         case kir.MBarrierWaitParity(barrier):
-            bar = awaited(step, exprs[step.index, "parity"], at("bar_slot", barrier.slots))
+            bar = awaited(step, step.controls["parity"], at("bar", barrier.slots))
         case kir.TmaLoad(dst, _, barrier):
-            bar = at("bar_slot", barrier.slots)
+            bar = at("bar", barrier.slots)
             buf = at("slot", dst.buffer.slots)
         case kir.TmaStore(_, kir.Slot(buffer)) | kir.Load(_, kir.Slot(buffer)):
             buf = at("slot", buffer.slots)
@@ -297,7 +294,7 @@ def _walks(
             buf = at("slot", buffer.slots)
         case kir.Wgmma(_, a, b):
             buf = at("slot", b.buffer.slots)
-            other = at("a_slot", a.buffer.slots) if isinstance(a, kir.Slot) else None
+            other = at("a", a.buffer.slots) if isinstance(a, kir.Slot) else None
         case _:
             pass
     return bar, buf, other
@@ -306,26 +303,26 @@ def _walks(
 def _key(step: Step) -> tuple[object, ...] | None:
     match step.stmt:
         case kir.MBarrierArrive(barrier, _, scope, cta):
-            return ("arrive", barrier, scope, cta, step.agents)
+            return ("arrive", barrier, scope, cta, step.kinds)
         case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
-            return ("expect", barrier, nbytes, step.agents)
+            return ("expect", barrier, nbytes, step.kinds)
         case kir.MBarrierExpectTx(barrier, _, nbytes):
-            return ("bytes", barrier, nbytes, step.agents)
+            return ("bytes", barrier, nbytes, step.kinds)
         case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
-            return ("cp_async_arrive", barrier, noinc, step.agents)
+            return ("cp_async_arrive", barrier, noinc, step.kinds)
         case kir.TmaLoad(dst, src, barrier):
-            return ("load", barrier, dst.buffer, src.tensor, src.shape, step.agents)
+            return ("load", barrier, dst.buffer, src.tensor, src.shape, step.kinds)
         case kir.CpAsync(dst, src, layout):
-            return ("cp_async", dst.buffer, src.tensor, src.shape, layout, step.agents)
+            return ("cp_async", dst.buffer, src.tensor, src.shape, layout, step.kinds)
         case kir.AsyncCommit(kir.AsyncKind.CP_ASYNC):
-            return ("commit", step.agents)
+            return ("commit", step.kinds)
         case kir.NamedArrive(number):
-            return ("signal", number, step.agents)
+            return ("signal", number, step.kinds)
         case _:
             return None
 
 
-def _match(program: Program, exprs: dict[tuple[int, str], Expr], found: Places) -> None:
+def _match(program: Program, found: Places) -> None:
     """Take what is issued before a loop for iterations -P ... -1 of its statements."""
     early: dict[tuple[object, ...], list[Step]] = {}
     for step in program.before:
@@ -342,7 +339,7 @@ def _match(program: Program, exprs: dict[tuple[int, str], Expr], found: Places) 
         if bar and place.bar and (bar.shift - place.bar.shift) % bar.modulus:
             raise UnsupportedError(f"{twins[0].where}: does not go on where {many} ahead end")
         for j, step in enumerate(steps):
-            if not _same(step, exprs, made, j - many):
+            if not _same(step, made, j - many):
                 raise UnsupportedError(f"{step.where}: not as iteration {j - many} of the loop")
             found.ahead.add(step.index)
         found.of[twins[0].index] = made
@@ -366,12 +363,12 @@ def _alike(program: Program, found: Places) -> None:
         raise UnsupportedError(f"{again[0].where}: its groups ahead are not as those of the loop")
 
 
-def _same(step: Step, exprs: dict[tuple[int, str], Expr], place: Place, k: int) -> bool:
+def _same(step: Step, place: Place, k: int) -> bool:
     """Whether a step before the loop is iteration `k` of the one with this place."""
-    guard = bounds(exprs[step.index, "guard"]) if step.guard is not None else ()
+    guard = bounds(step.guard) if step.guard is not None else ()
     if set(guard) != {g.fixed(k) for g in place.guard}:
         return False
     return all(
-        how is None or exprs[step.index, what] == (k + how.shift) % how.modulus
-        for what, how in (("bar_slot", place.bar), ("slot", place.buf))
+        how is None or step.controls[what] == (k + how.shift) % how.modulus
+        for what, how in (("bar", place.bar), ("slot", place.buf))
     )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fuser.kernel import ir as kir
-from oracles.prover.agents import Agent
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.events.nodes import Phase, RefusedError
 from oracles.prover.invariants.events.parametric import shift
+from oracles.prover.invariants.trace import Trace
 
 
-def counted(phase: Phase, agents: Sequence[Agent]) -> None:
+def counted(phase: Phase, trace: Trace) -> None:
     """Check that a phase gets as many arrivals as it takes, and the bytes it expects.
 
     Raises
@@ -22,7 +20,7 @@ def counted(phase: Phase, agents: Sequence[Agent]) -> None:
     name = phase.barrier.name
     arrived = expected = copied = 0
     for step in {s.index: s for s, *_ in phase.arrivals}.values():
-        many = sum(agents[i].count for i in step.agents)
+        many = trace.count(step)
         match step.stmt:
             case kir.CpAsyncMBarrierArrive(_, _, False):
                 pass
@@ -33,14 +31,14 @@ def counted(phase: Phase, agents: Sequence[Agent]) -> None:
                 arrived += many
     for step in {s.index: s for s, *_ in phase.expects}.values():
         if isinstance(step.stmt, kir.MBarrierExpectTx):
-            expected += sum(agents[i].count for i in step.agents) * step.stmt.nbytes
+            expected += trace.count(step) * step.stmt.nbytes
     step = phase.arrivals[0][0]
     for copy in {s.index: s for s, *_ in phase.copies}.values():
         assert isinstance(copy.stmt, kir.TmaLoad), "only loads complete on barriers"
         nbytes = copy.stmt.src.tensor.dtype.nbytes
         for extent in copy.stmt.src.shape:
             nbytes *= extent
-        copied += nbytes * sum(agents[i].count for i in copy.agents)
+        copied += nbytes * trace.count(copy)
     if arrived != phase.barrier.arrivals:
         says = f"{name} takes {phase.barrier.arrivals} arrivals a phase and gets {arrived}"
         raise RefusedError("arrivals", step, says)

@@ -17,13 +17,13 @@ from oracles.prover import sites
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
 from oracles.prover.invariants.claims import HAZARDS
 from oracles.prover.invariants.events.collective import disjoint, joins
-from oracles.prover.invariants.events.footprint import Footprints, holding
+from oracles.prover.invariants.events.footprint import Footprints
 from oracles.prover.invariants.events.nodes import RefusedError, Thread
 from oracles.prover.invariants.events.parametric import affine, both, either
 from oracles.prover.invariants.rules import Obligation, Without
 from oracles.prover.invariants.semaphore.events import Copy, Event, Events
 from oracles.prover.invariants.semaphore.turns import Parts, alone
-from oracles.prover.trace import Step
+from oracles.prover.invariants.trace import Step
 
 SPACES = {True: kir.Space.SHARED, False: kir.Space.GLOBAL}
 """What a proxy fence has to cover, by whether the bytes are in shared memory."""
@@ -88,13 +88,13 @@ class TurnClaims:
         if len({step.index for step, *_ in waits}) > 1:
             raise UnsupportedError(f"{waits[-1][0].where}: a second wait for a turn")
         for step, _, _ in waits[:1]:
-            if step.guard is not None or len(step.agents) != len(self.trace.agents):
+            if step.guard is not None or len(step.kinds) != len(self.trace.kinds):
                 raise UnsupportedError(f"{step.where}: not by all CTAs and threads")
         rule, before_last = Obligation.TURNS, "(< k (- n 1))"
         releases = list(self.events.of(kir.BlockSerializeRelease))
         for step, thread, node in releases:
             runs = self.events.runs(step, "k")
-            many = sum(self.trace.agents[i].count for i in step.agents)
+            many = self.trace.count(step)
             if many > 1:
                 yield TurnClaim(rule, "semaphore", step, f"{many} threads release", runs)
                 continue
@@ -182,7 +182,7 @@ class TurnClaims:
                     continue
                 if where[1] < 0 and where[0] not in self.met:
                     continue
-                if where[1] >= 0 and (step.index, thread.agent) not in self.footprints.touching:
+                if where[1] >= 0 and (step.index, thread.kind) not in self.footprints.touching:
                     continue
                 if where[1] < 0 and not self._holds(step, thread):
                     continue
@@ -192,16 +192,15 @@ class TurnClaims:
 
     def _holds(self, step: Step, thread: Thread) -> bool:
         """Whether a thread of this kind holds a part of a tile in global memory."""
-        agent = self.trace.agents[thread.agent]
-        first = agent.base * kir.WARP if step.role else 0
-        return any(member - first in holding(_layout(step)) for member in agent.members)
+        _layout(step)
+        return self.footprints.holds(step, thread.kind)
 
     def _copied(self) -> Iterator[Touch]:
         """Yield what copies access."""
         for copy in self.events.copies:
             stmt = copy.step.stmt
             assert isinstance(stmt, kir.TmaStore | kir.TmaReduce), "the only copies"
-            if sum(self.trace.agents[i].count for i in copy.step.agents) > 1:
+            if self.trace.count(copy.step) > 1:
                 raise RefusedError("WAW", copy.step, "is issued by several threads at once")
             step, thread, start = copy.step, copy.thread, copy.issue
             source = (stmt.src.buffer.name, _number(stmt.src))
@@ -273,8 +272,8 @@ class TurnClaims:
         if a.engine or b.engine:
             return True
         if a.shared:
-            return bool(self.footprints.meetings(a.step.index, b.step.index))
-        return (_layout(a.step), a.step.agents) != (_layout(b.step), b.step.agents)
+            return any(self.footprints.meetings(a.step.index, b.step.index))
+        return (_layout(a.step), a.step.kinds) != (_layout(b.step), b.step.kinds)
 
     def _written(self) -> Iterator[TurnClaim]:
         """Every read of what turns write follows a write."""

@@ -24,7 +24,7 @@ from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.events.nodes import Thread
 from oracles.prover.invariants.events.parametric import both, bounds, either
 from oracles.prover.invariants.rules import Axiom, Without
-from oracles.prover.trace import Step, Trace
+from oracles.prover.invariants.trace import Step, Trace
 
 TURNS = ("k", "j")
 """The number of a turn, and that of a later one."""
@@ -105,7 +105,7 @@ class Events:
 
     def own(self, step: Step, thread: Thread) -> Event:
         """Return the event of a step of a thread."""
-        return self._event(f"{step.index}_{thread.agent}_{thread.warp}_{thread.lane}")
+        return self._event(f"{step.index}_{thread.kind}_{thread.warp}_{thread.lane}")
 
     def _event(self, name: str) -> Event:
         return self.names.setdefault(name, Event(name))
@@ -114,18 +114,17 @@ class Events:
 
     def _threads(self) -> Iterator[Thread]:
         """One thread of each kind, and another one where there are several."""
-        for agent in self.trace.agents:
-            warp, lane = (0 if agent.first_warp else 1), (0 if agent.first_lane else 1)
-            yield Thread(agent.index, warp, lane)
-            if agent.count > 1:
-                far = agent.warps > 1 and not agent.first_warp
-                yield Thread(agent.index, 2 if far else warp, lane if far else 2)
+        for kind in self.trace.kinds:
+            (warp, *more), lane = kind.warps, 0 if kind.leads else 1
+            yield Thread(kind.index, warp, lane)
+            if not kind.alone:
+                yield Thread(kind.index, *((more[0], lane) if more else (warp, 2)))
 
     def _chain(self, thread: Thread) -> None:
         """Follow a thread: it does one thing after the other, and meets others at barriers."""
         chain = self.chains[thread] = []
         before: list[tuple[Event, Step | None]] = []
-        for step in self.trace.programs[thread.agent].before:
+        for step in self.trace.programs[thread.kind].before:
             node, meets = self._node(step, thread)
             if node is None:
                 continue
@@ -139,13 +138,12 @@ class Events:
 
     def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
         """Return the event of a step, if it has one, and whether threads meet there."""
-        base = self.trace.agents[thread.agent].base
         turns = Axiom.TURN not in self.without
         match step.stmt:
             case kir.BlockSync() | kir.BlockSerializeWait() if turns:
                 return self._event(f"{step.index}"), True
             case kir.WarpSync() if turns:
-                return self._event(f"{step.index}_{base}_{thread.warp}"), True
+                return self._event(f"{step.index}_{thread.warp}"), True
             case kir.TmaStore() | kir.TmaReduce():
                 issue = self.own(step, thread)
                 ends = (self._event(f"{issue.name}_{end}") for end in ("read", "done"))

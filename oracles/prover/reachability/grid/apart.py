@@ -19,11 +19,10 @@ from oracles.prover.polynomial import Poly, poly, tree
 from oracles.prover.preconditions import fixed_grid
 from oracles.prover.reachability.grid.groups import family_of
 from oracles.prover.reachability.program.boxes import adds
-from oracles.prover.reachability.program.controls import AMONG_CTAS
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import State
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import Site
+from oracles.prover.sites import AMONG_CTAS, Site
 
 BOXES = 600
 """Boxes of one launch that are compared with each other."""

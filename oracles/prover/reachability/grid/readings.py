@@ -30,8 +30,7 @@ from oracles.prover.arithmetic import UnsupportedError, linear, replace_tree
 from oracles.prover.preconditions import fixed_grid
 from oracles.prover.reachability.grid.groups import MANY, Family, family_of, parts_of, whole
 from oracles.prover.reachability.program.code import FAMILY, Code, Do, Enter
-from oracles.prover.reachability.program.controls import AMONG_CTAS, controls, outcomes
-from oracles.prover.sites import touches
+from oracles.prover.sites import AMONG_CTAS, controls, outcomes, touches
 
 _PLACE = Var("place")
 TOLD = 64

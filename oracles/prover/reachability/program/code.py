@@ -12,39 +12,24 @@ from dataclasses import dataclass, field
 
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
-from fuser.kernel.text import line, numbered
 from oracles.prover.arithmetic import Function, UnsupportedError, function
 from oracles.prover.periods import carry, learn
-from oracles.prover.reachability.program.controls import AMONG_CTAS, controls, outcomes
 from oracles.prover.reachability.program.linear import (
     Atoms,
     Condition,
     compared,
     joined,
 )
-from oracles.prover.reachability.program.threads import Kind as Threads
-from oracles.prover.reachability.program.threads import Place
-from oracles.prover.sites import shared_tensors, touches
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Site:
-    """A statement at its place in the kernel.
-
-    `slot`, `bar_slot`, `parity`, `cta` are functions of the thread's variables (constant where the
-    statement has none).
-    """
-
-    index: int
-    stmt: kir.Stmt
-    line: int
-    place: Place
-    elected: bool
-
-    @property
-    def where(self) -> str:
-        """Line number and text of the statement."""
-        return f"line {self.line}: {line(self.stmt)}"
+from oracles.prover.sites import (
+    AMONG_CTAS,
+    Site,
+    controls,
+    every,
+    outcomes,
+    shared_tensors,
+    touches,
+)
+from oracles.prover.threads import Kind as Threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +104,7 @@ class Code:
 
     kernel: kir.Kernel
     kinds: tuple[Threads, ...]
-    sites: list[Site] = field(default_factory=list)
+    sites: tuple[Site, ...] = ()
     programs: list[list[Instruction]] = field(default_factory=list)
     cycles: dict[str, tuple[int, int]] = field(default_factory=dict)
     moving: frozenset[str] = frozenset()
@@ -149,13 +134,12 @@ def assemble(
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     code.atoms = Atoms(frozenset(v.name for v in unknown), {})
-    lines = [number for number, _ in numbered(kernel)]
+    code.sites = every(kernel)
     for kind in kinds:
         own = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
-        maker = _Assembler(code, kind, lines, own, shared)
-        maker.body(kernel.body, Place(0, kernel.threads // kir.WARP), {}, ())
+        maker = _Assembler(code, kind, own, shared)
+        maker.body(kernel.body, {}, ())
         code.programs.append(maker.out)
-        code.sites = maker.sites
     code.moving = frozenset(i.name for p in code.programs for i in p if isinstance(i, Set | Enter))
     loops = (i for p in code.programs for i in p if isinstance(i, Enter))
     ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
@@ -196,19 +180,12 @@ class _Assembler:
     """Write the code of one kind of threads."""
 
     def __init__(
-        self,
-        code: Code,
-        kind: Threads,
-        lines: list[int],
-        fixed: Mapping[Expr, Expr],
-        shared: frozenset[str],
+        self, code: Code, kind: Threads, fixed: Mapping[Expr, Expr], shared: frozenset[str]
     ) -> None:
         self.code = code
-        self.kind, self.shared = kind, shared
-        self.lines, self.fixed = lines, fixed
+        self.kind, self.shared, self.fixed = kind, shared, fixed
         self.out: list[Instruction] = []
-        self.sites: list[Site] = []
-        self.loops = 0
+        self.sites = iter(code.sites)
         self.unknown = code.atoms.names
         self.given: set[str] = set()
         self.outcomes = iter(outcomes(code.kernel))
@@ -226,40 +203,31 @@ class _Assembler:
         return whole
 
     def body(
-        self,
-        body: tuple[kir.Stmt, ...],
-        place: Place,
-        lets: Mapping[Var, Expr],
-        deep: tuple[int, ...],
+        self, body: tuple[kir.Stmt, ...], lets: Mapping[Var, Expr], deep: tuple[int, ...]
     ) -> None:
         here = dict(lets)
         for stmt in body:
-            site = Site(
-                len(self.sites), stmt, self.lines[len(self.sites)], place, place.per is not None
-            )
-            self.sites.append(site)
+            site = next(self.sites)
+            mine = site.place.has(self.kind)
             match stmt:
                 case kir.Let(var, value):
-                    value = self._plain(value, here)
-                    self._let(var, value, here, mine=place.has(self.kind))
+                    self._let(var, self._plain(value, here), here, mine=mine)
                 case kir.Assign(var, value):
-                    if place.has(self.kind):
+                    if mine:
                         self._set(var, self._plain(value, here))
                 case kir.ForLoop(index, stop, inner):
-                    self._loop(index, self._plain(stop, here), inner, place, here, deep, site)
+                    self._loop(index, self._plain(stop, here), inner, here, deep, site)
                 case kir.IfThenElse(test, then, orelse):
-                    self._branch(self._plain(test, here), then, orelse, place, here, deep, site)
-                case kir.Role(_, first, warps, inner):
-                    self.body(inner, Place(first, warps), here, deep)
-                case kir.Elect(per, inner):
-                    self.body(inner, place.elect(per), here, deep)
+                    self._branch(self._plain(test, here), (then, orelse), here, deep, site)
+                case kir.Role() | kir.Elect():
+                    self.body(stmt.body, here, deep)
                 case kir.ElectLast():
                     last = self._plain(next(self.outcomes), here)
-                    if place.has(self.kind):
+                    if mine:
                         self._do(site, here, last=last)
-                    self._branch(last, stmt.body, (), place, here, deep, site)
+                    self._branch(last, (stmt.body, ()), here, deep, site)
                 case _:
-                    if place.has(self.kind):
+                    if mine:
                         self._do(site, here)
 
     def _let(self, var: Var, value: Expr, here: dict[Var, Expr], *, mine: bool) -> None:
@@ -293,7 +261,7 @@ class _Assembler:
 
     def _value(self, expr: Expr, site: Site) -> Function:
         if any(v.name in self.unknown for v in variables(expr)):
-            return _untold(f"{site.where}: depends on {expr}, of which no CTA's value is known")
+            return _unresolved(f"{site.where}: depends on {expr}, of which no CTA's value is known")
         return function(expr)
 
     def _loop(
@@ -301,12 +269,10 @@ class _Assembler:
         index: Var,
         stop: Expr,
         inner: tuple[kir.Stmt, ...],
-        place: Place,
         here: Mapping[Var, Expr],
         deep: tuple[int, ...],
         site: Site,
     ) -> None:
-        number, self.loops = site.index, self.loops + 1
         _, parts = self.code.atoms.split(stop)
         test = self.code.atoms.condition(fold(Kind.LT, index, stop))
         asked = compared(test)
@@ -314,13 +280,13 @@ class _Assembler:
             (atom,) = asked
         else:
             atom = self.code.atoms.number(joined(parts)[0]) if parts else -1
-        enter = Enter(number, index.name, stop, test, atom, len(deep), site)
+        enter = Enter(site.index, index.name, stop, test, atom, len(deep), site)
         at = len(self.out)
         self.out.append(enter)
         mine = {v: e for v, e in here.items() if v != index}
         outside = set(self.given)
         self.given.add(index.name)
-        self.body(inner, place, mine, (*deep, number) if parts else deep)
+        self.body(inner, mine, (*deep, site.index) if parts else deep)
         self.given = outside
         if len(self.out) == at + 1:
             self.out.pop()
@@ -331,9 +297,7 @@ class _Assembler:
     def _branch(
         self,
         test: Expr,
-        then: tuple[kir.Stmt, ...],
-        orelse: tuple[kir.Stmt, ...],
-        place: Place,
+        ways: tuple[tuple[kir.Stmt, ...], tuple[kir.Stmt, ...]],
         here: Mapping[Var, Expr],
         deep: tuple[int, ...],
         site: Site,
@@ -341,11 +305,11 @@ class _Assembler:
         branch = Branch(test, self.code.atoms.condition(test), site)
         at = len(self.out)
         self.out.append(branch)
-        self.body(then, place, here, deep)
+        self.body(ways[0], here, deep)
         jump = Jump()
         self.out.append(jump)
         branch.orelse = len(self.out)
-        self.body(orelse, place, here, deep)
+        self.body(ways[1], here, deep)
         jump.to = len(self.out)
         if len(self.out) == at + 2:
             del self.out[at:]
@@ -354,7 +318,7 @@ class _Assembler:
             branch.orelse = len(self.out)
 
 
-def _untold(says: str) -> Function:
+def _unresolved(says: str) -> Function:
     def value(_: Mapping[str, int]) -> int:
         raise UnsupportedError(says)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.state import FACTS
 from oracles.prover.reachability.witness.deadlock import lacking
 from oracles.prover.reachability.witness.semaphore_hints import given, named, narrow, released
 from oracles.prover.reachability.witness.story import Story, of_warp, slot, waited_barrier
 from oracles.prover.reachability.witness.trail import Step
 from oracles.prover.reachability.witness.words import concrete, group, iteration
+from oracles.prover.sites import Site
 
 
 def nearest(story: Story) -> str:

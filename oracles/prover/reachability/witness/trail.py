@@ -12,9 +12,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 Token = tuple[Hashable, ...]
 """What steps meet by: a phase of a barrier, a turn of a named barrier."""

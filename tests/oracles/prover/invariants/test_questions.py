@@ -13,8 +13,8 @@ from oracles.prover.invariants.events.footprint import Footprints
 from oracles.prover.invariants.events.graph import Skeleton
 from oracles.prover.invariants.questions import RLIMIT, Questions, UndecidedError, Width
 from oracles.prover.invariants.solver import Script
+from oracles.prover.invariants.trace import read
 from oracles.prover.invariants.window import Window
-from oracles.prover.trace import read
 from oracles.verdict import Status
 
 

@@ -12,7 +12,7 @@ from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError
 from oracles.prover.invariants.check import certify
 from oracles.prover.invariants.events.parametric import Bound, Walk, bounds, places
-from oracles.prover.trace import read
+from oracles.prover.invariants.trace import read
 from oracles.verdict import Status
 
 

@@ -9,41 +9,38 @@ from fuser.expr import Kind, Op, Var, both, ceildiv, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from oracles.prover.arithmetic import K, N, NegativeError, UnsupportedError, function
-from oracles.prover.invariants.events.footprint import Footprints, meetings
-from oracles.prover.trace import read
+from oracles.prover.invariants.trace import read
 
 
 def test_a_role_of_several_warps_has_four_kinds_of_threads() -> None:
     """Arrivals are counted, so the counts of the kinds must add up to the CTA."""
-    agents = read(ks.specialized(3)).agents
-    assert [(a.role, a.thread, a.count) for a in agents] == [
-        ("compute", 0, 1),
-        ("compute", 1, 31),
-        ("compute", 32, 3),
-        ("compute", 33, 93),
-        ("load", 0, 1),
-        ("load", 1, 31),
+    assert [(kind.role, kind.warps, kind.count) for kind in read(ks.specialized(3)).kinds] == [
+        ("compute", (0,), 1),
+        ("compute", (0,), 31),
+        ("compute", (1, 2, 3), 3),
+        ("compute", (1, 2, 3), 93),
+        ("load", (4,), 1),
+        ("load", (4,), 31),
     ]
 
 
 def test_elect_takes_one_thread_of_the_role() -> None:
     """The load role's thread is the first of its own warp; the CTA's is thread 0."""
     trace = read(ks.specialized(2))
-    by_kind = {type(s.stmt): [str(trace.agents[a]) for a in sorted(s.agents)] for s in trace.steps}
+    by_kind = {type(s.stmt): [str(trace.kinds[i]) for i in sorted(s.kinds)] for s in trace.steps}
     assert by_kind[kir.MBarrierInit] == ["lane 0 of warp 0 (compute)"]
     assert by_kind[kir.TmaLoad] == ["lane 0 of warp 4 (load)"]
     assert by_kind[kir.MBarrierArrive] == [
         "lane 0 of warp 0 (compute)",
-        "lane 0 of warps 1.. (compute)",
+        "lane 0 of warps 1..3 (compute)",
     ]
 
 
 def test_programs_write_the_prologue_out_and_keep_its_guard() -> None:
     """With fewer trips than prefetched tiles, only the tiles there are may be loaded."""
     trace = read(ks.pipelined(4, 3))
-    slots = {(c.step.index, c.what): c.expr for c in trace.controls}
     loads = [s for s in trace.programs[0].before if isinstance(s.stmt, kir.TmaLoad)]
-    assert [slots[s.index, "bar_slot"] for s in loads] == [0, 1, 2]
+    assert [s.controls["bar"] for s in loads] == [0, 1, 2]
     assert [s.guard for s in loads] == [fold(Kind.LT, q, N) for q in range(3)]
 
 
@@ -60,33 +57,6 @@ def test_division_of_a_negative_number_is_noticed() -> None:
     """Python and C++ disagree there, so no proof may use it."""
     with pytest.raises(NegativeError):
         function((K - 1) % 3, checked=True)({K.name: 0})
-
-
-def test_the_same_layout_meets_only_itself() -> None:
-    """A private round trip needs no barrier; a change of layout does."""
-    trace = read(ks.relaid(same=True))
-    feet = Footprints(trace)
-    store, load = (s.index for s in trace.steps if feet.accesses[s.index] is not None)
-    assert feet.meetings(store, load) == frozenset()
-    feet = Footprints(read(ks.relaid()))
-    assert {m.same_warp for m in feet.meetings(store, load)} == {True, False}
-
-
-def test_a_broadcast_tile_meets_many_threads() -> None:
-    """One shared element handed to a row of threads is read by threads that did not write it."""
-    narrow = kir.Buffer("S0", ks.X.dtype, (ks.ROWS, 1), 1, 0)
-    column = kir.Fragment("c", ks.X.dtype, kir.Layout((ks.ROWS, 1), 1, 32 * ks.WARPS))
-    body: list[kir.Stmt] = [
-        kir.Load(column, kir.Box(ks.T0, (0, 0), (ks.ROWS, 1), (ks.R, ks.C)), 1),
-        kir.Store(kir.Slot(narrow, 0), column, 1),
-        kir.Load(ks.X, kir.Slot(narrow, 0), 1),
-    ]
-    trace = read(ks.kernel("broadcast", body, buffers=(narrow,)))
-    feet = Footprints(trace)
-    store, load = (feet.accesses[s.index] for s in trace.steps if feet.accesses[s.index])
-    assert store is not None
-    assert load is not None
-    assert meetings(trace, store, load)
 
 
 @pytest.mark.parametrize(
