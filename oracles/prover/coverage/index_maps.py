@@ -15,7 +15,6 @@ from itertools import product as combinations
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.assumptions import Known
 from oracles.prover.polynomial import (
     Atom,
     Poly,
@@ -28,6 +27,7 @@ from oracles.prover.polynomial import (
     tree,
 )
 from oracles.prover.sites import Loop, Site
+from oracles.prover.solver import Known
 
 UNROLL = 64
 """Copies that loops of a constant length may make when they are written out."""

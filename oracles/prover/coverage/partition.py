@@ -31,7 +31,6 @@ from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
-from oracles.prover.assumptions import Known
 from oracles.prover.coverage.index_maps import (
     DEALT,
     STRIDE,
@@ -62,6 +61,7 @@ from oracles.prover.polynomial import (
 )
 from oracles.prover.preconditions import fixed_grid
 from oracles.prover.sites import Site
+from oracles.prover.solver import Known
 
 NUMBER = Var("number of the tile")
 """v of fact 2."""

@@ -26,9 +26,9 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
-from oracles.prover.assumptions import Known
 from oracles.prover.polynomial import Poly, Product, divided, mapped, poly, product, tree, value
 from oracles.prover.sites import Loop, Site
+from oracles.prover.solver import Known
 
 RANK = Var("rank in the cluster")
 """Index of the loop over the CTAs of a cluster."""

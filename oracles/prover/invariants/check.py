@@ -30,20 +30,17 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import NegativeError, UnsupportedError
 from oracles.prover.invariants.claims import Claims
-from oracles.prover.invariants.events.collective import disjoint, one_way
-from oracles.prover.invariants.events.footprint import Footprints
-from oracles.prover.invariants.events.graph import Skeleton
-from oracles.prover.invariants.events.initialisation import initialised
-from oracles.prover.invariants.events.nodes import RefusedError
-from oracles.prover.invariants.events.parametric import shift
-from oracles.prover.invariants.events.registers import RegisterError, check
-from oracles.prover.invariants.questions import RLIMIT, Questions, UndecidedError, asked, evidence
+from oracles.prover.invariants.collective import disjoint, initialised, one_way
+from oracles.prover.invariants.graph import EventGraph, Footprints
+from oracles.prover.invariants.iterations import shift
+from oracles.prover.invariants.questions import RLIMIT, Questions, UndecidedError, asked
+from oracles.prover.invariants.registers import RegisterError, check
 from oracles.prover.invariants.rewriting.alternating_roles import Team, teamed
 from oracles.prover.invariants.rewriting.clusters import Whole, whole
 from oracles.prover.invariants.rewriting.flatten import Levels, levels
 from oracles.prover.invariants.rewriting.slots import by_number
 from oracles.prover.invariants.rewriting.unroll import unrolled
-from oracles.prover.invariants.rules import Obligation, Without
+from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.claims import TurnClaims
 from oracles.prover.invariants.semaphore.events import Events
 from oracles.prover.invariants.semaphore.turns import split
@@ -177,9 +174,9 @@ def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without
         one_way(one.kernel)
         checked = check(one.kernel, without)
         trace = read(two.whole, one.lines)
-        skeleton = Skeleton(trace, Footprints(trace), without)
-        _forward(skeleton, two)
-        Questions(skeleton, rlimit)
+        graph = EventGraph(trace, Footprints(trace), without)
+        _forward(graph, two)
+        Questions(graph, rlimit)
     except (RegisterError, RefusedError) as error:
         return _doubt(one, error)
     own = without | {Obligation.REGISTERS, Obligation.FENCE}
@@ -191,9 +188,9 @@ def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without
     return checked
 
 
-def _forward(skeleton: Skeleton, two: Levels) -> None:
+def _forward(graph: EventGraph, two: Levels) -> None:
     """Check that no tile waits for a later one, which the stretching of a schedule relies on."""
-    for name, phase in skeleton.phases.items():
+    for name, phase in graph.phases.items():
         for step, wait, _, _ in phase.waits if name in two.slow else ():
             causes = [*(p for _, p, _, _ in phase.arrivals), *(p for _, p, _, _ in phase.copies)]
             if any(shift(wait) > shift(cause) for cause in causes):
@@ -207,11 +204,11 @@ def _proved(
     trace = read(kernel, one.lines)
     try:
         checked = initialised(trace) if Obligation.INIT not in without else 0
-        skeleton = Skeleton(trace, Footprints(trace), without)
+        graph = EventGraph(trace, Footprints(trace), without)
         if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
             checked += check(kernel, without)
-        questions = Questions(skeleton, rlimit)
-        claims = Claims(skeleton, questions.times, policy)
+        questions = Questions(graph, rlimit)
+        claims = Claims(graph, questions.times, policy)
     except (RegisterError, RefusedError) as error:
         return _doubt(one, error)
     wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
@@ -220,10 +217,10 @@ def _proved(
         claim, n = found
         return Doubt(claim.kind, claim.step.where, claim.says, n, narrow=wrong is None)
     if not (claims.ordered or claims.existing or claims.returning):
-        if skeleton.accesses or skeleton.phases or skeleton.groups:
+        if graph.accesses or graph.phases or graph.groups:
             raise UndecidedError("vacuous: nothing is claimed")
         return checked
-    asked_of = (claims.existing, claims.ordered, claims.returning, skeleton.crosses)
+    asked_of = (claims.existing, claims.ordered, claims.returning, graph.crosses)
     return checked + sum(map(len, asked_of))
 
 
@@ -254,54 +251,3 @@ def _refuted(kernel: kir.Kernel, doubt: Doubt, policy: str) -> Verdict:
     warning = Finding(doubt.kind, doubt.where, f"trips={doubt.trips}: {doubt.says}", "warning")
     reason = f"refuted, not replayed: {doubt.kind} at {doubt.where}: {doubt.says}"
     return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
-
-
-def text(kernel: kir.Kernel, *, policy: str = "default") -> str:
-    """Return what z3 is asked about the order of a kernel's events, in SMT-LIB.
-
-    It is evidence to be kept: every question is the one whose answer is "unsat", so that any solver
-    can be asked again.
-
-    Raises
-    ------
-    UnsupportedError
-        If the kernel is not of the kind described here.
-    UndecidedError
-        If some of it is not proved, so that there is nothing to show.
-    """
-    one = by_number(whole(kernel))
-    out = []
-    try:
-        met = split(one.kernel, frozenset())
-        if met is not None:
-            events = Events(read(met.turn, one.lines), frozenset())
-            claims = TurnClaims(met, events, policy).claims
-            out.append(evidence(kernel.name, events.text(), [claim.wrong for claim in claims]))
-            one = Whole(met.rest, one.lines)
-        for part in _parts(one):
-            trace = read(part.kernel, part.lines)
-            skeleton = Skeleton(trace, Footprints(trace))
-            questions = Questions(skeleton, RLIMIT)
-            found = Claims(skeleton, questions.times, policy)
-            wrong = (
-                questions.existing(found.existing)
-                or questions.ordered(found.ordered)
-                or questions.existing(found.returning)
-            )
-            if wrong is not None:
-                raise UndecidedError(f"text({kernel.name}): not proved: {wrong[0].says}")
-            out += [f"; {kernel.name}: {question}" for question in questions.proved]
-    except RefusedError as error:
-        raise UndecidedError(f"text({kernel.name}): not proved: {error}") from error
-    return "\n".join(out)
-
-
-def _parts(one: Whole) -> list[Whole]:
-    """Return the kernels of one loop that a kernel is judged by."""
-    team = teamed(one)
-    if team is not None:
-        return [*team.turns, *_parts(team.one)]
-    two = levels(one.kernel)
-    if two is not None:
-        return [Whole(two.steps, one.lines), Whole(two.tiles, one.lines)]
-    return unrolled(one)

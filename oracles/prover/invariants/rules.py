@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from oracles.prover.invariants.trace import Step
+
 
 class Axiom(Enum):
     """What an event requires of others; leaving one out costs proofs, never truth."""
@@ -60,3 +62,11 @@ class Obligation(Enum):
 Rule = Axiom | Obligation
 Without = frozenset[Rule]
 """Rules that are left out."""
+
+
+class RefusedError(Exception):
+    """A rule that needs no proof for all iterations is broken."""
+
+    def __init__(self, kind: str, step: Step | None, says: str) -> None:
+        super().__init__(says)
+        self.kind, self.step, self.says = kind, step, says

@@ -16,11 +16,10 @@ from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
 from oracles.prover.invariants.claims import HAZARDS
-from oracles.prover.invariants.events.collective import disjoint, joins
-from oracles.prover.invariants.events.footprint import Footprints
-from oracles.prover.invariants.events.nodes import RefusedError, Thread
-from oracles.prover.invariants.events.parametric import affine, both, either
-from oracles.prover.invariants.rules import Obligation, Without
+from oracles.prover.invariants.collective import disjoint, joins
+from oracles.prover.invariants.graph import Footprints, Thread
+from oracles.prover.invariants.iterations import affine, both, either
+from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.events import Copy, Event, Events
 from oracles.prover.invariants.semaphore.turns import Parts, alone
 from oracles.prover.invariants.trace import Step

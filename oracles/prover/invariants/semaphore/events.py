@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants.events.nodes import Thread
-from oracles.prover.invariants.events.parametric import both, bounds, either
+from oracles.prover.invariants.graph import Thread
+from oracles.prover.invariants.iterations import both, bounds, either
 from oracles.prover.invariants.rules import Axiom, Without
 from oracles.prover.invariants.trace import Step, Trace
 

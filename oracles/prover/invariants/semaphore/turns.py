@@ -24,10 +24,9 @@ from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
-from oracles.prover.assumptions import Known
 from oracles.prover.coverage import partition
-from oracles.prover.invariants.events.nodes import RefusedError
-from oracles.prover.invariants.rules import Obligation, Without
+from oracles.prover.invariants.rules import Obligation, RefusedError, Without
+from oracles.prover.solver import Known
 
 RLIMIT = 2_000_000
 """Work limit of a question about extents, in z3's units."""

@@ -13,7 +13,6 @@ from fuser.expr import Expr, Kind, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
-from oracles.prover.assumptions import Known
 from oracles.prover.coverage.boxes import Reading, Span, readings
 from oracles.prover.polynomial import Poly, poly, tree
 from oracles.prover.preconditions import fixed_grid
@@ -23,6 +22,7 @@ from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import State
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import AMONG_CTAS, Site
+from oracles.prover.solver import Known
 
 BOXES = 600
 """Boxes of one launch that are compared with each other."""

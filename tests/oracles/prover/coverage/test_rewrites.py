@@ -14,10 +14,10 @@ from fuser.expr import Expr, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import function
-from oracles.prover.assumptions import Known
 from oracles.prover.coverage import boxes as tiles
 from oracles.prover.coverage.outputs import Covered, covered
 from oracles.prover.coverage.rewrites import RANK, Stores, restated
+from oracles.prover.solver import Known
 
 RLIMIT = 500_000
 

@@ -13,11 +13,10 @@ from fuser.cookbook import recipes
 from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N
-from oracles.prover.invariants.check import certify, judged, text
+from oracles.prover.invariants.check import certify, judged
 from oracles.prover.invariants.questions import RLIMIT
 from oracles.prover.invariants.rules import Axiom, Obligation, Rule
 from oracles.prover.invariants.semaphore.turns import TILE, alone, split
-from oracles.prover.invariants.solver import Script
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
@@ -164,10 +163,3 @@ def test_what_only_some_turns_do_is_asked_of_those() -> None:
     )
     first = kir.IfThenElse(eq(kir.BLOCK, 0), (), (kir.BlockSync(0, 64),))
     assert status(turnstile(RELEASE.replace("join", "maybe"), maybe=first)) is not Status.PASS
-
-
-def test_the_question_about_turns_can_be_asked_again() -> None:
-    """It is evidence like the others."""
-    head, question = text(recipes.split_k_tma()).split("; ")[1].split("\n", 1)
-    assert "turns" in head
-    assert Script(question.replace("(check-sat)", ""), RLIMIT).ask().status == "unsat"

@@ -177,7 +177,7 @@ def awaited(step: Step, parity: Expr, slot: Walk) -> Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Run:
     """When and where a step of the loop runs.
 
     Parameters
@@ -205,7 +205,7 @@ class Place:
         least = (-g.plus for g in self.guard if (g.along_k, g.along_n) == (1, 0))
         return max((self.low, *least))
 
-    def runs(self, offset: int) -> str:
+    def happens(self, offset: int) -> str:
         """Return, in SMT-LIB, whether iteration `k + offset` of it runs."""
         parts = [Bound(1, 0, offset - self.low).text()]
         last = Bound(-1, 1, self.stop - 1).at(offset)
@@ -218,21 +218,21 @@ class Place:
         return both([*parts, *(g.text() for g in guards)])
 
 
-def shift(place: Place) -> int:
+def shift(run: Run) -> int:
     """Return which phase of its mbarrier a step is about: that number, plus the iteration."""
-    assert place.bar is not None, "asked of steps on barriers"
-    return place.bar.shift
+    assert run.bar is not None, "asked of steps on barriers"
+    return run.bar.shift
 
 
 @dataclass(slots=True)
-class Places:
-    """The places of all steps of the loops, and which steps before the loops they stand for."""
+class Runs:
+    """The runs of all steps of the loops, and which steps before the loops they stand for."""
 
-    of: dict[int, Place]
+    of: dict[int, Run]
     ahead: set[int]
 
 
-def places(trace: Trace, silent: Collection[int] = ()) -> Places:
+def read_runs(trace: Trace, silent: Collection[int] = ()) -> Runs:
     """Read where every step of the loops runs.
 
     Parameters
@@ -247,7 +247,7 @@ def places(trace: Trace, silent: Collection[int] = ()) -> Places:
     UnsupportedError
         If something is neither linear nor a walk, or stands where only a loop's statement may.
     """
-    found = Places({}, set())
+    found = Runs({}, set())
     for step in trace.steps:
         if step.loop is None or step.index in silent:
             continue
@@ -255,19 +255,19 @@ def places(trace: Trace, silent: Collection[int] = ()) -> Places:
         if (k, n) != (0, 1):
             raise UnsupportedError(f"a loop of {step.loop.stop} iterations")
         guard = bounds(step.guard) if step.guard is not None else ()
-        place = Place(0, stop, guard, *_walks(step))
-        found.of[step.index] = _counted(step, place)
+        run = Run(0, stop, guard, *_walks(step))
+        found.of[step.index] = _counted(step, run)
     for program in trace.programs:
         _match(program, found)
     return found
 
 
-def _counted(step: Step, place: Place) -> Place:
+def _counted(step: Step, run: Run) -> Run:
     """Count the phases of arrivals from the first that runs: it is one of the first turn."""
-    if place.bar is None or isinstance(step.stmt, kir.MBarrierWaitParity):
-        return place
-    turns = (place.first + place.bar.shift) // place.bar.modulus
-    return replace(place, bar=Walk(place.bar.modulus, place.bar.shift - turns * place.bar.modulus))
+    if run.bar is None or isinstance(step.stmt, kir.MBarrierWaitParity):
+        return run
+    turns = (run.first + run.bar.shift) // run.bar.modulus
+    return replace(run, bar=Walk(run.bar.modulus, run.bar.shift - turns * run.bar.modulus))
 
 
 def _walks(step: Step) -> tuple[Walk | None, Walk | None, Walk | None]:
@@ -322,7 +322,7 @@ def _key(step: Step) -> tuple[object, ...] | None:
             return None
 
 
-def _match(program: Program, found: Places) -> None:
+def _match(program: Program, found: Runs) -> None:
     """Take what is issued before a loop for iterations -P ... -1 of its statements."""
     early: dict[tuple[object, ...], list[Step]] = {}
     for step in program.before:
@@ -333,10 +333,10 @@ def _match(program: Program, found: Places) -> None:
         twins = [s for s in program.inside if _key(s) == key and s.index in found.of]
         if len(twins) != 1:
             raise UnsupportedError(f"{steps[0].where}: issued before the loop, but not once in it")
-        place, many = found.of[twins[0].index], len(steps)
-        bar = place.bar and Walk(place.bar.modulus, many)
-        made = replace(place, low=-many, bar=bar)
-        if bar and place.bar and (bar.shift - place.bar.shift) % bar.modulus:
+        run, many = found.of[twins[0].index], len(steps)
+        bar = run.bar and Walk(run.bar.modulus, many)
+        made = replace(run, low=-many, bar=bar)
+        if bar and run.bar and (bar.shift - run.bar.shift) % bar.modulus:
             raise UnsupportedError(f"{twins[0].where}: does not go on where {many} ahead end")
         for j, step in enumerate(steps):
             if not _same(step, made, j - many):
@@ -346,7 +346,7 @@ def _match(program: Program, found: Places) -> None:
     _alike(program, found)
 
 
-def _alike(program: Program, found: Places) -> None:
+def _alike(program: Program, found: Runs) -> None:
     """Check that groups of cp.async ahead are made as those of the loop are."""
 
     def grouped(step: Step) -> bool:
@@ -363,12 +363,12 @@ def _alike(program: Program, found: Places) -> None:
         raise UnsupportedError(f"{again[0].where}: its groups ahead are not as those of the loop")
 
 
-def _same(step: Step, place: Place, k: int) -> bool:
-    """Whether a step before the loop is iteration `k` of the one with this place."""
+def _same(step: Step, run: Run, k: int) -> bool:
+    """Whether a step before the loop is iteration `k` of the one with this run."""
     guard = bounds(step.guard) if step.guard is not None else ()
-    if set(guard) != {g.fixed(k) for g in place.guard}:
+    if set(guard) != {g.fixed(k) for g in run.guard}:
         return False
     return all(
         how is None or step.controls[what] == (k + how.shift) % how.modulus
-        for what, how in (("bar", place.bar), ("slot", place.buf))
+        for what, how in (("bar", run.bar), ("slot", run.buf))
     )

@@ -7,7 +7,7 @@ import pytest
 from litmus.matmul_kernels import round_trip
 
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.events.footprint import Footprints
+from oracles.prover.invariants.graph import Footprints
 from oracles.prover.invariants.trace import read
 
 

@@ -1,16 +1,17 @@
-"""Rules that hold or not, whatever the iteration: who has to execute a statement, and where."""
+"""Rules that hold or not, whatever the iteration: who executes a statement, and where it stands."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import combinations
 
 from fuser.kernel import ir as kir
+from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants.events.footprint import Footprints
-from oracles.prover.invariants.events.nodes import RefusedError
-from oracles.prover.invariants.events.parametric import Places
-from oracles.prover.invariants.trace import Step, Trace
+from oracles.prover.invariants.rules import RefusedError
+from oracles.prover.invariants.trace import Program, Step, Trace
+from oracles.prover.sites import adds, reads, writes
+from oracles.prover.sites import barrier as used
 from oracles.prover.threads import WARPS
 
 
@@ -103,35 +104,30 @@ def _warpgroups(trace: Trace, step: Step) -> None:
     groups = {warp // WARPS for warp in warps}
     if len(warps) < len(groups) * WARPS or not _whole(trace, step):
         raise RefusedError("collective", step, "is not executed by whole warpgroups")
+    for role in trace.kernel.body:
+        if isinstance(role, kir.Role) and (role.first_warp % WARPS or role.warps % WARPS):
+            if warps & set(range(role.first_warp, role.first_warp + role.warps)):
+                raise UnsupportedError(f"{step.where}: by a warpgroup of several roles")
 
 
-def outside(footprints: Footprints, places: Places) -> None:
+def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
     """Check that nothing but set-up precedes the loops and nothing but awaits follows them.
+
+    `ahead` are steps that stand for iterations of one in a loop.
 
     Raises
     ------
     UnsupportedError
         If something else does.
     """
-    for program in footprints.programs:
+    meets = kir.BlockSync | kir.WarpSync | kir.FenceAsyncProxy
+    for program in programs:
         for step in program.before:
-            match step.stmt:
-                case kir.MBarrierInit() | kir.BlockSync() | kir.WarpSync():
-                    pass
-                case kir.FenceAsyncProxy():
-                    pass
-                case _ if step.index in places.ahead:
-                    pass
-                case _:
-                    raise UnsupportedError(f"{step.where}: before the loop")
+            if step.index not in ahead and not isinstance(step.stmt, meets | kir.MBarrierInit):
+                raise UnsupportedError(f"{step.where}: before the loop")
         for step in program.after:
-            match step.stmt:
-                case kir.BlockSync() | kir.WarpSync() | kir.FenceAsyncProxy():
-                    pass
-                case kir.AsyncAwait() | kir.AsyncCommit():
-                    pass
-                case _:
-                    raise UnsupportedError(f"{step.where}: after the loop")
+            if not isinstance(step.stmt, meets | kir.AsyncAwait | kir.AsyncCommit):
+                raise UnsupportedError(f"{step.where}: after the loop")
 
 
 def one_way(kernel: kir.Kernel) -> None:
@@ -142,28 +138,11 @@ def one_way(kernel: kir.Kernel) -> None:
     UnsupportedError
         If one is.
     """
-    read: set[str] = set()
-    written: set[str] = set()
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.Load(_, kir.Box(tensor)) | kir.TmaLoad(_, kir.Box(tensor)):
-                read.add(tensor.name)
-            case kir.CpAsync(_, kir.Box(tensor)):
-                read.add(tensor.name)
-            case kir.Store(kir.Box(tensor)) | kir.TmaStore(kir.Box(tensor)):
-                written.add(tensor.name)
-            case kir.TmaReduce(kir.Box(tensor)) | kir.AtomicAdd(kir.Box(tensor)):
-                written.add(tensor.name)
-            case _:
-                pass
+    read = {box.tensor.name for s in kernel.walk() if (box := reads(s)) is not None}
+    written = {box.tensor.name for s in kernel.walk() if (box := writes(s) or adds(s)) is not None}
     if read & written:
         names = ", ".join(sorted(read & written))
         raise UnsupportedError(f"{kernel.name} reads and writes {names}")
-
-
-def overlap(a: kir.Buffer, b: kir.Buffer) -> bool:
-    """Whether two buffers share bytes."""
-    return a.shares(b)
 
 
 def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
@@ -192,3 +171,83 @@ def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
     for a, b in combinations(sorted(spans), 2):
         if b[0] < a[1] and not (a[3] and b[3]):
             raise UnsupportedError(f"{a[2]} and {b[2]} share bytes")
+
+
+def initialised(trace: Trace) -> int:
+    """Check that each mbarrier is initialised once, and visible where it is used.
+
+    Returns
+    -------
+    int
+        How many uses were checked, by kinds of threads.
+
+    Raises
+    ------
+    RefusedError
+        For the first that is not.
+    UnsupportedError
+        If one is invalidated, for then it may be initialised again.
+    """
+    checked = 0
+    for barrier in trace.kernel.barriers:
+        makers = [
+            (s, a)
+            for s in trace.steps
+            if isinstance(s.stmt, kir.MBarrierInit) and s.stmt.barrier == barrier
+            for a in s.kinds
+        ]
+        users = [
+            s
+            for s in trace.steps
+            if used(s.stmt) == barrier
+            and not isinstance(s.stmt, kir.MBarrierInit | kir.MBarrierInvalidate)
+        ]
+        if not users:
+            continue
+        if any(s.stmt == kir.MBarrierInvalidate(barrier) for s in trace.steps):
+            raise UnsupportedError(f"{barrier.name} has several lives")
+        if len(makers) != 1:
+            says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
+            raise RefusedError("init", users[0], says)
+        made, maker = makers[0]
+        if made.loop is not None or made.guard is not None or trace.kinds[maker].count > 1:
+            raise RefusedError("init", made, f"{barrier.name} is initialised more than once")
+        for user in users:
+            for agent in user.kinds:
+                checked += 1
+                _visible(trace, made, maker, user, agent)
+    return checked
+
+
+def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> None:
+    """Check that who uses an mbarrier has met its maker since.
+
+    Where both meet in every iteration before the use, they have met in the first one.
+    """
+    mine, whole = (
+        [*program.before, *program.inside, *program.after]
+        for program in (trace.programs[agent], trace.programs[maker])
+    )
+    at = mine.index(user)
+    if agent == maker:
+        if mine.index(made) < at:
+            return
+    else:
+        for step in mine[:at]:
+            lanes = isinstance(step.stmt, kir.WarpSync) and _one_warp(trace, maker, agent)
+            joined = isinstance(step.stmt, kir.BlockSync) or lanes
+            if (
+                joined
+                and step.guard is None
+                and (step.loop is None or user.loop is not None)
+                and step in whole
+                and whole.index(made) < whole.index(step)
+            ):
+                return
+    raise RefusedError("init", user, f"nothing makes `{line(made.stmt)}` visible here")
+
+
+def _one_warp(trace: Trace, one: int, two: int) -> bool:
+    """Whether two kinds of threads are lanes of one warp."""
+    warps = trace.kinds[one].warps
+    return len(warps) == 1 and warps == trace.kinds[two].warps

@@ -12,13 +12,13 @@ from litmus.stores import leaving
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from oracles.prover.invariants.check import certify
-from oracles.prover.invariants.events.groups import LATER, closing, covering, distances
-from oracles.prover.invariants.events.parametric import Bound, Place
+from oracles.prover.invariants.graph import LATER, closing, covering, distances
+from oracles.prover.invariants.iterations import Bound, Run
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
-ALWAYS = Place(0, 0, (), None, None)
-LATE = Place(0, 0, (Bound(1, 0, -1),), None, None)
+ALWAYS = Run(0, 0, (), None, None)
+LATE = Run(0, 0, (Bound(1, 0, -1),), None, None)
 """From iteration 1 on."""
 
 GUARDS: dict[str, Expr] = {
@@ -118,5 +118,5 @@ def test_a_commit_that_may_not_run_covers_where_it_does() -> None:
 def test_groups_behind_the_loop_count_for_an_await_there() -> None:
     """One that keeps a group covers all of the loop if one more commit follows."""
     assert list(closing([ALWAYS], 0, 1, 2)) == ["true"]
-    assert next(closing([ALWAYS], 0, 1, 1)) == ALWAYS.runs(0)
+    assert next(closing([ALWAYS], 0, 1, 1)) == ALWAYS.happens(0)
     assert not list(closing([], 0, 0, 0))

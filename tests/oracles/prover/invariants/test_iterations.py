@@ -11,7 +11,7 @@ from fuser.expr import Kind, fold
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError
 from oracles.prover.invariants.check import certify
-from oracles.prover.invariants.events.parametric import Bound, Walk, bounds, places
+from oracles.prover.invariants.iterations import Bound, Walk, bounds, read_runs
 from oracles.prover.invariants.trace import read
 from oracles.verdict import Status
 
@@ -44,6 +44,6 @@ def test_conditions_become_differences() -> None:
 
 def test_what_is_issued_ahead_becomes_iterations_before_the_first() -> None:
     """Two ahead of three slots: the loop's copy starts at iteration -2, in phase k + 2."""
-    found = places(read(ks.pipelined(3, 2)))
+    found = read_runs(read(ks.pipelined(3, 2)))
     assert {(p.low, p.bar) for p in found.of.values() if p.low} == {(-2, Walk(3, 2))}
     assert len(found.ahead) == 4
