@@ -169,7 +169,7 @@ def slots(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return ()
 
 
-def barrier(stmt: kir.Stmt) -> kir.MBarrier | None:
+def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
     """Return the mbarrier that a statement uses, if any."""
     found = getattr(stmt, "barrier", None)
     return found if isinstance(found, kir.MBarrier) else None

@@ -36,9 +36,9 @@ from oracles.prover.invariants.iterations import shift
 from oracles.prover.invariants.questions import RLIMIT, Questions, UndecidedError, asked
 from oracles.prover.invariants.registers import RegisterError, check
 from oracles.prover.invariants.rewriting.alternating_roles import Team, teamed
-from oracles.prover.invariants.rewriting.clusters import Whole, whole
+from oracles.prover.invariants.rewriting.clusters import whole
 from oracles.prover.invariants.rewriting.flatten import Levels, levels
-from oracles.prover.invariants.rewriting.slots import by_number
+from oracles.prover.invariants.rewriting.statements import Whole, by_number
 from oracles.prover.invariants.rewriting.unroll import unrolled
 from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.claims import TurnClaims
@@ -232,7 +232,7 @@ def _doubt(one: Whole, error: RefusedError | RegisterError) -> Doubt:
     if isinstance(error, RefusedError):
         where = error.step.where if error.step is not None else one.kernel.name
     else:
-        where = f"line {one.lines.get(id(error.stmt), 0)}: {line(error.stmt)}"
+        where = f"line {one.lines[error.stmt]}: {line(error.stmt)}"
     return Doubt(error.kind, where, error.says)
 
 

@@ -10,8 +10,7 @@ from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.rules import RefusedError
 from oracles.prover.invariants.trace import Program, Step, Trace
-from oracles.prover.sites import adds, reads, writes
-from oracles.prover.sites import barrier as used
+from oracles.prover.sites import adds, mbarrier, reads, writes
 from oracles.prover.threads import WARPS
 
 
@@ -104,10 +103,10 @@ def _warpgroups(trace: Trace, step: Step) -> None:
     groups = {warp // WARPS for warp in warps}
     if len(warps) < len(groups) * WARPS or not _whole(trace, step):
         raise RefusedError("collective", step, "is not executed by whole warpgroups")
-    for role in trace.kernel.body:
-        if isinstance(role, kir.Role) and (role.first_warp % WARPS or role.warps % WARPS):
-            if warps & set(range(role.first_warp, role.first_warp + role.warps)):
-                raise UnsupportedError(f"{step.where}: by a warpgroup of several roles")
+    roles = [role for role in trace.kernel.body if isinstance(role, kir.Role)]
+    parts = [(r.first_warp, r.warps) for r in roles if r.first_warp % WARPS or r.warps % WARPS]
+    if any(warps & set(range(first, first + many)) for first, many in parts):
+        raise UnsupportedError(f"{step.where}: by a warpgroup of several roles")
 
 
 def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
@@ -199,7 +198,7 @@ def initialised(trace: Trace) -> int:
         users = [
             s
             for s in trace.steps
-            if used(s.stmt) == barrier
+            if mbarrier(s.stmt) == barrier
             and not isinstance(s.stmt, kir.MBarrierInit | kir.MBarrierInvalidate)
         ]
         if not users:

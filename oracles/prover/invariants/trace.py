@@ -18,6 +18,7 @@ from fuser.expr import Expr, Kind, Op, Var, both, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
+from oracles.prover.invariants.rewriting.statements import Lines
 from oracles.prover.sites import Loop, Site, controls, every
 from oracles.prover.threads import Kind as Threads
 from oracles.prover.threads import kinds
@@ -80,15 +81,15 @@ class Trace:
         return sum(self.kinds[i].count for i in step.kinds)
 
 
-def read(kernel: kir.Kernel, lines: Mapping[int, int] | None = None) -> Trace:
+def read(kernel: kir.Kernel, lines: Lines | None = None) -> Trace:
     """Read a kernel.
 
     Parameters
     ----------
     kernel : Kernel
         A finished kernel.
-    lines : mapping of int to int, optional
-        Lines by the `id` of a statement, if `kernel` is made of statements of another.
+    lines : Lines, optional
+        The lines of its statements, if `kernel` is made of statements of another.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def read(kernel: kir.Kernel, lines: Mapping[int, int] | None = None) -> Trace:
     for index, (site, values) in enumerate(found):
         loop = next((o for o in site.loops if values[o.index] == K), None)
         mine = frozenset(kind.index for kind in who if site.place.has(kind))
-        number = site.line if lines is None else lines[id(site.stmt)]
+        number = site.line if lines is None else lines[site.stmt]
         plain = dict(_plain(site, number, loop, values, trips))
         steps.append(Step(index, site, number, loop, mine, plain))
     programs = tuple(_program(kind, steps) for kind in who)

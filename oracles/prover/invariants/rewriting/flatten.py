@@ -27,6 +27,8 @@ from dataclasses import dataclass, replace
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.invariants.rewriting.statements import alone
+from oracles.prover.sites import mbarrier, slots
 
 FLAT = Var("steps of all tiles")
 """How many steps a CTA runs, all tiles together."""
@@ -172,48 +174,22 @@ def _apart(nests: list[_Nest]) -> frozenset[str]:
 
 def _used(stmt: kir.Stmt) -> Iterator[object]:
     """Yield what a statement uses that threads share, or that is counted."""
+    yield from (slot.buffer.name for slot in slots(stmt))
+    if (used := mbarrier(stmt)) is not None:
+        yield used.name
     match stmt:
         case kir.BlockSync(number) | kir.NamedArrive(number):
             yield f"barrier {number}"
-        case (
-            kir.MBarrierInit(bar)
-            | kir.MBarrierInvalidate(bar)
-            | kir.MBarrierArrive(bar)
-            | kir.MBarrierArriveExpectTx(bar)
-            | kir.MBarrierExpectTx(bar)
-            | kir.MBarrierWaitParity(bar)
-            | kir.CpAsyncMBarrierArrive(bar)
-        ):
-            yield bar.name
         case kir.AsyncCommit(kind) | kir.AsyncAwait(kind) if kind is not kir.AsyncKind.WGMMA:
             yield kind
-        case kir.TmaLoad(kir.Slot(buffer), _, bar):
-            yield from (buffer.name, bar.name)
-        case kir.TmaStore(_, kir.Slot(buffer)) | kir.TmaReduce(_, kir.Slot(buffer)):
-            yield from (buffer.name, kir.AsyncKind.BULK)
-        case kir.CpAsync(kir.Slot(buffer)):
-            yield from (buffer.name, kir.AsyncKind.CP_ASYNC)
-        case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
-            yield buffer.name
-        case kir.Wgmma(_, a):
-            yield from (slot.buffer.name for slot in stmt.columns)
-            if isinstance(a, kir.Slot):
-                yield a.buffer.name
+        case kir.TmaStore() | kir.TmaReduce():
+            yield kir.AsyncKind.BULK
+        case kir.CpAsync():
+            yield kir.AsyncKind.CP_ASYNC
         case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.GridSync():
             raise UnsupportedError("a semaphore in a loop over tiles")
         case _:
             pass
-
-
-def _alone(stmt: kir.Stmt) -> bool:
-    """Whether a statement touches nothing that threads share within the CTA."""
-    match stmt:
-        case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma():
-            return True
-        case kir.Load(_, kir.Box()) | kir.Store(kir.Box()):
-            return True
-        case _:
-            return False
 
 
 def _rewritten(
@@ -233,7 +209,7 @@ def _rewritten(
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         if isinstance(stmt, kir.Let) and stmt.var in positions:
             return []
-        if _alone(stmt):
+        if alone(stmt):
             return []
         if id(stmt) not in known:
             return None

@@ -2,18 +2,18 @@
 
 With trips = m * t + r, for each r in turn, iteration k = m * j + i is part i of iteration j.  The
 last iteration has only its first r parts, by a guard.  A slot that depends on `k % m` is a number
-then, and a buffer that is only used by such numbers is as many buffers.
+then (`by_number`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError, replace_tree
-from oracles.prover.invariants.rewriting.clusters import Whole
+from oracles.prover.invariants.rewriting.statements import Whole, alone, by_number, with_slots
 
 ROUNDS = Var("rounds")
 """How many whole rounds of m iterations there are."""
@@ -21,6 +21,25 @@ ROUND = Var("round")
 """Their number."""
 MOST = 4
 """Largest m; the bodies grow with it, and the kernels too."""
+_UNROLLED = (
+    kir.Load
+    | kir.Store
+    | kir.TmaStore
+    | kir.CpAsync
+    | kir.Wgmma
+    | kir.Compute
+    | kir.Slice
+    | kir.Reduce
+    | kir.Coordinate
+    | kir.BlockSync
+    | kir.NamedArrive
+    | kir.WarpSync
+    | kir.AsyncCommit
+    | kir.AsyncAwait
+    | kir.FenceAsyncProxy
+    | kir.WgmmaFence
+    | kir.ThreadFence
+)
 
 
 def unrolled(one: Whole) -> list[Whole]:
@@ -61,18 +80,8 @@ def _asked(loop: kir.ForLoop) -> Iterator[int]:
                 pass
 
     for stmt in kir.walk(loop.body):
-        if isinstance(stmt, kir.IfThenElse) and not _alone((*stmt.then, *stmt.orelse)):
+        if isinstance(stmt, kir.IfThenElse) and not all(map(alone, (*stmt.then, *stmt.orelse))):
             yield from remainders(stmt.condition)
-
-
-def _alone(body: tuple[kir.Stmt, ...]) -> bool:
-    """Whether statements touch nothing that threads of a CTA share, so that any may be skipped."""
-    return all(
-        isinstance(s, kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate)
-        or (isinstance(s, kir.Load) and isinstance(s.src, kir.Box))
-        or (isinstance(s, kir.Store) and isinstance(s.dst, kir.Box))
-        for s in body
-    )
 
 
 class _Unrolled:
@@ -80,35 +89,10 @@ class _Unrolled:
 
     def __init__(self, one: Whole, by: int, rest: int) -> None:
         self.one, self.by, self.rest = one, by, rest
-        self.lines = dict(one.lines)
-        self.made: list[kir.Stmt] = []
 
     def whole(self) -> Whole:
         """Return the kernel, with the lines of its statements."""
-        kernel = self.one.kernel
-        body = kir.rewrite(kernel.body, self._loop)
-        slots: dict[kir.Buffer, set[Expr]] = {}
-        for stmt in kir.walk(body):
-            for slot in _slots(stmt):
-                slots.setdefault(slot.buffer, set()).add(slot.index)
-        numbered = {b for b, seen in slots.items() if all(isinstance(i, int) for i in seen)}
-        parted = {b for b in numbered if not slots[b] <= {0}}
-
-        def apart(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-            if not any(slot.buffer in parted for slot in _slots(stmt)):
-                return None
-            return [self._kept(stmt, _moved(stmt, own))]
-
-        def own(slot: kir.Slot) -> kir.Slot:
-            return _own(slot) if slot.buffer in parted else slot
-
-        buffers: list[kir.Buffer] = []
-        for buffer in kernel.buffers:
-            parts = [_part(buffer, at) for at in range(buffer.slots)]
-            buffers += parts if buffer in parted else [buffer]
-        return Whole(
-            replace(kernel, buffers=tuple(buffers), body=kir.rewrite(body, apart)), self.lines
-        )
+        return by_number(Whole(self.one.kernel.rewrite(self._loop), self.one.lines))
 
     def _loop(self, stmt: kir.Stmt) -> list[kir.Stmt] | None:
         if not isinstance(stmt, kir.ForLoop) or isinstance(stmt.stop, int):
@@ -145,80 +129,9 @@ class _Unrolled:
                         out.append(kir.IfThenElse(test, *ways))
                 case kir.Elect(per, inner):
                     out.append(kir.Elect(per, self._body(inner, loop, part)))
-                case (
-                    kir.Load()
-                    | kir.Store()
-                    | kir.TmaStore()
-                    | kir.CpAsync()
-                    | kir.Wgmma()
-                    | kir.Compute()
-                    | kir.Slice()
-                    | kir.Reduce()
-                    | kir.Coordinate()
-                    | kir.BlockSync()
-                    | kir.NamedArrive()
-                    | kir.WarpSync()
-                    | kir.AsyncCommit()
-                    | kir.AsyncAwait()
-                    | kir.FenceAsyncProxy()
-                    | kir.WgmmaFence()
-                    | kir.ThreadFence()
-                ):
-                    out.append(self._kept(stmt, _moved(stmt, slot)))
+                case _ if isinstance(stmt, _UNROLLED):
+                    out.append(self.one.lines.kept(stmt, with_slots(stmt, slot)))
                 case _:
                     what = f"{type(stmt).__name__} in a loop that asks for k % {self.by}"
                     raise UnsupportedError(what)
         return tuple(out)
-
-    def _kept(self, old: kir.Stmt, new: kir.Stmt) -> kir.Stmt:
-        """Give a new statement the line of the old one."""
-        self.lines[id(new)] = self.lines[id(old)]
-        self.made.append(new)  # else its id might be given to another
-        return new
-
-
-def _slots(stmt: kir.Stmt) -> Iterator[kir.Slot]:
-    """Yield the slots of shared buffers that a statement uses."""
-    match stmt:
-        case (
-            kir.Load(_, kir.Slot() as slot)
-            | kir.Store(kir.Slot() as slot)
-            | kir.TmaLoad(slot)
-            | kir.TmaStore(_, slot)
-            | kir.TmaReduce(_, slot)
-            | kir.CpAsync(slot)
-        ):
-            yield slot
-        case kir.Wgmma(_, a):
-            yield from stmt.columns
-            if isinstance(a, kir.Slot):
-                yield a
-        case _:
-            pass
-
-
-def _moved(stmt: kir.Stmt, to: Callable[[kir.Slot], kir.Slot]) -> kir.Stmt:
-    """Return a statement of its own, with other slots."""
-    match stmt:
-        case kir.Load(_, kir.Slot() as slot) | kir.TmaStore(_, slot) | kir.TmaReduce(_, slot):
-            return replace(stmt, src=to(slot))
-        case kir.Store(kir.Slot() as slot) | kir.TmaLoad(slot) | kir.CpAsync(slot):
-            return replace(stmt, dst=to(slot))
-        case kir.Wgmma(_, a, b):
-            first = to(a) if isinstance(a, kir.Slot) else a
-            more = tuple(to(slot).buffer for slot in stmt.columns[1:])
-            return replace(stmt, a=first, b=to(b), beside=more)
-        case _:
-            return replace(stmt)
-
-
-def _part(buffer: kir.Buffer, at: int) -> kir.Buffer:
-    """Return one slot of a buffer as a buffer."""
-    return replace(buffer, name=f"{buffer.name}[{at}]", slots=1, offset=buffer.start(at))
-
-
-def _own(slot: kir.Slot) -> kir.Slot:
-    if not isinstance(slot.index, int) or slot.index >= slot.buffer.slots:
-        has = f"{slot.buffer.name}, which has {slot.buffer.slots}"
-        raise UnsupportedError(f"slot {slot.index} of {has}")
-    return kir.Slot(_part(slot.buffer, slot.index), 0)

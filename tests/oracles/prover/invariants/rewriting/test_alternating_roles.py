@@ -14,7 +14,8 @@ from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.invariants.check import certify
 from oracles.prover.invariants.rewriting.alternating_roles import teamed
-from oracles.prover.invariants.rewriting.clusters import Whole, whole
+from oracles.prover.invariants.rewriting.clusters import whole
+from oracles.prover.invariants.rewriting.statements import Whole
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
