@@ -17,8 +17,7 @@ from fuzz.mutation.number import LATE
 from fuzz.mutation.operators import Mutant, all_mutants
 from oracles.cli.target import load
 from oracles.prover import launches
-from oracles.prover.launch_search import Launch
-from oracles.prover.preconditions import fixed_grid
+from oracles.prover.launches import Launch, fixed_grid
 from oracles.prover.sites import touches
 
 MOST = 4

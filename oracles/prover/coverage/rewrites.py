@@ -61,7 +61,7 @@ class Stores:
         return number
 
 
-def restated(plain: Stores) -> Iterator[Stores]:
+def rewrites(plain: Stores) -> Iterator[Stores]:
     """Yield stores as they stand, then in every other way that applies."""
     for stores in (plain, *_by_clusters(plain), *_by_groups(plain)):
         yield stores

@@ -1,4 +1,4 @@
-"""The certificate: z3's proof of a kernel's synchronisation for all trip counts at once.
+"""z3's proof of a kernel's synchronisation, for all trip counts at once.
 
 It judges what `prover` judges of the order of events, by other means: nothing is followed, no trip
 count is chosen.  Events of iteration k and its neighbours are integers, what they require of each
@@ -8,18 +8,17 @@ and k and the trip count n are unknowns like the others.  A loop in a loop is tw
 trips (`rewriting.unroll`), roles that take tiles in turn are one role (`alternating_roles`), a
 cluster is one CTA with the threads of all (`rewriting.clusters`), CTAs that take turns on a
 semaphore are two of them, one turn k and one later (`semaphore.turns`); registers of wgmma are a
-matter of one thread's text (`events.registers`).
+matter of one thread's text (`registers`).
 
 Notes
 -----
 Three questions.  *Schedule*: a time for every event that respects every requirement; with the
 existence claims, nothing waits for ever.  *Existence*: which iterations run what.  *Order*: no
-event violates its obligation, if none before it did (`window` says why that is all
-executions).  That the premises alone have a model, with all iterations of the window real, is asked
-too.
+event violates its obligation, if none before it did (`questions` says why that is all executions).
+That the assumptions alone have a model, with all iterations of the window real, is asked too.
 
-What z3 finds is refuted only if `closure` refutes the kernel too, with a trip count that shows it;
-else the window may have been too small, or a rule too narrow, and the answer is unknown.
+What z3 finds is refuted only if `reachability` refutes the kernel too, with a trip count that shows
+it; else the window may have been too small, or a rule too narrow, and the answer is unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from oracles.prover.invariants.trace import read
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Finding, Status, Verdict
 
-ORACLE = "certificate"
+ORACLE = "invariants"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,13 @@ class Doubt:
     narrow: bool = False
 
 
-def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT) -> Verdict:
+def confirm(
+    kernel: kir.Kernel,
+    *,
+    policy: str = "default",
+    rlimit: int = RLIMIT,
+    without: Without = frozenset(),
+) -> Verdict:
     """Prove the synchronisation of a kernel for every trip count.
 
     Parameters
@@ -76,19 +81,16 @@ def certify(kernel: kir.Kernel, *, policy: str = "default", rlimit: int = RLIMIT
         "default" or "strict", as for `prover.prove`.
     rlimit : int
         Work limit of each question to z3, in its own units.
+    without : set of rules
+        Rules to leave out, to see what each is good for.
 
     Returns
     -------
     Verdict
         PASS if z3 finds no way to violate a claim, for any trip count; FAIL if it finds one and
-        `closure` finds the kernel wrong too; UNKNOWN if that does not or the solver gave up;
+        `reachability` finds the kernel wrong too; UNKNOWN if that does not or the solver gave up;
         UNSUPPORTED, naming the construct, if the kernel is not of the kind described here.
     """
-    return judged(kernel, policy, rlimit)
-
-
-def judged(kernel: kir.Kernel, policy: str, rlimit: int, without: Without = frozenset()) -> Verdict:
-    """Do what `certify` does; `without` some rules, to see what each is good for."""
     try:
         one = by_number(whole(kernel))
         found = _met(one, policy, rlimit, without)

@@ -251,12 +251,12 @@ class Claims:
         for other in self.graph.accesses:
             same = (other.step, other.buffer) == (a.step, a.buffer)
             if same and other.end != a.end and self.graph.mates(a.thread, other.thread):
-                for phase in self._told(other):
+                for phase in self._ended_by_warp(other):
                     after = self.first(other.end, phase.node, 1, 0) - away
                     before = -self.first(phase.node, b.start, 1, 0)
                     yield from (((other.end, -away), (phase.node, at)) for at in {after, before})
 
-    def _told(self, access: Access) -> Iterator[Phase]:
+    def _ended_by_warp(self, access: Access) -> Iterator[Phase]:
         """Yield the phases that the warp of a wgmma ends by an arrival of its own."""
         for phase in self.graph.phases.values():
             mine = (t for s, _, t, _ in phase.arrivals if isinstance(s.stmt, kir.MBarrierArrive))

@@ -1,6 +1,6 @@
 """Statements of a loop as functions of the iteration: which slot, under which linear conditions.
 
-The certificate speaks of iteration `k` of `n` without knowing either.  So every condition has to be
+The invariants speak of iteration `k` of `n` without knowing either.  So every condition has to be
 linear (`Bound`), every slot has to walk through its ring one by one (`Walk`), and the statements
 that a constant loop issues ahead have to be iterations -P ... -1 of statements of the main loop.
 What is not so is `UnsupportedError`.
@@ -18,6 +18,7 @@ from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError, function, linear
 from oracles.prover.invariants.trace import Program, Step, Trace
 from oracles.prover.periods import period
+from oracles.prover.sites import mbarrier, slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Walk:
     shift: int
 
 
-def walk(step: Step, expr: Expr, slots: int) -> Walk:
+def walk(step: Step, expr: Expr, most: int) -> Walk:
     """Return how a slot number walks through a ring.
 
     Raises
@@ -152,8 +153,8 @@ def walk(step: Step, expr: Expr, slots: int) -> Walk:
     value = function(expr, checked=True)
     seen = [value({K.name: k}) for k in range(2 * many + 1)]
     modulus = max(seen) + 1
-    if min(seen) < 0 or modulus > slots or any(b != (a + 1) % modulus for a, b in pairwise(seen)):
-        raise UnsupportedError(f"{step.where}: slot {expr} does not walk through {slots} slots")
+    if min(seen) < 0 or modulus > most or any(b != (a + 1) % modulus for a, b in pairwise(seen)):
+        raise UnsupportedError(f"{step.where}: slot {expr} does not walk through {most} slots")
     return Walk(modulus, seen[0])
 
 
@@ -271,60 +272,41 @@ def _counted(step: Step, run: Run) -> Run:
 
 
 def _walks(step: Step) -> tuple[Walk | None, Walk | None, Walk | None]:
-    def at(what: str, slots: int) -> Walk:
-        return walk(step, step.controls[what], slots)
-
     bar = buf = other = None
-    match step.stmt:
-        case (
-            kir.MBarrierArrive(barrier)
-            | kir.MBarrierArriveExpectTx(barrier)
-            | kir.MBarrierExpectTx(barrier)
-            | kir.CpAsyncMBarrierArrive(barrier)
-        ):
-            bar = at("bar", barrier.slots)
-        case kir.MBarrierWaitParity(barrier):
-            bar = awaited(step, step.controls["parity"], at("bar", barrier.slots))
-        case kir.TmaLoad(dst, _, barrier):
-            bar = at("bar", barrier.slots)
-            buf = at("slot", dst.buffer.slots)
-        case kir.TmaStore(_, kir.Slot(buffer)) | kir.Load(_, kir.Slot(buffer)):
-            buf = at("slot", buffer.slots)
-        case kir.Store(kir.Slot(buffer)) | kir.CpAsync(kir.Slot(buffer)):
-            buf = at("slot", buffer.slots)
-        case kir.Wgmma(_, a, b):
-            buf = at("slot", b.buffer.slots)
-            other = at("a", a.buffer.slots) if isinstance(a, kir.Slot) else None
-        case _:
-            pass
+    if (barrier := mbarrier(step.stmt)) is not None and "bar" in step.controls:
+        bar = walk(step, step.controls["bar"], barrier.slots)
+        if isinstance(step.stmt, kir.MBarrierWaitParity):
+            bar = awaited(step, step.controls["parity"], bar)
+    used = slots(step.stmt)
+    if used:
+        buf = walk(step, step.controls["slot"], used[0].buffer.slots)
+    if "a" in step.controls:
+        other = walk(step, step.controls["a"], used[-1].buffer.slots)
     return bar, buf, other
 
 
-def _key(step: Step) -> tuple[object, ...] | None:
+def _key(step: Step) -> object:
+    """Return what statements issued ahead have in common with that of the loop, if any may be."""
     match step.stmt:
-        case kir.MBarrierArrive(barrier, _, scope, cta):
-            return ("arrive", barrier, scope, cta, step.kinds)
-        case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
-            return ("expect", barrier, nbytes, step.kinds)
-        case kir.MBarrierExpectTx(barrier, _, nbytes):
-            return ("bytes", barrier, nbytes, step.kinds)
-        case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
-            return ("cp_async_arrive", barrier, noinc, step.kinds)
-        case kir.TmaLoad(dst, src, barrier):
-            return ("load", barrier, dst.buffer, src.tensor, src.shape, step.kinds)
-        case kir.CpAsync(dst, src, layout):
-            return ("cp_async", dst.buffer, src.tensor, src.shape, layout, step.kinds)
-        case kir.AsyncCommit(kir.AsyncKind.CP_ASYNC):
-            return ("commit", step.kinds)
-        case kir.NamedArrive(number):
-            return ("signal", number, step.kinds)
+        case kir.TmaLoad(dst, src) | kir.CpAsync(dst, src) as copy:
+            same = replace(copy, dst=replace(dst, index=0), src=replace(src, origin=(), limit=()))
+            return replace(same, slot=0) if isinstance(same, kir.TmaLoad) else same, step.kinds
+        case (
+            kir.MBarrierArrive()
+            | kir.MBarrierArriveExpectTx()
+            | kir.MBarrierExpectTx()
+            | kir.CpAsyncMBarrierArrive()
+        ):
+            return replace(step.stmt, slot=0), step.kinds
+        case kir.AsyncCommit(kir.AsyncKind.CP_ASYNC) | kir.NamedArrive():
+            return step.stmt, step.kinds
         case _:
             return None
 
 
 def _match(program: Program, found: Runs) -> None:
     """Take what is issued before a loop for iterations -P ... -1 of its statements."""
-    early: dict[tuple[object, ...], list[Step]] = {}
+    early: dict[object, list[Step]] = {}
     for step in program.before:
         key = _key(step)
         if key is not None and step.index not in found.ahead:

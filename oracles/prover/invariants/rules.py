@@ -1,4 +1,4 @@
-"""The axioms and obligations of the certificate, by name, so that each can be left out.
+"""The axioms and obligations of the invariants, by name, so that each can be left out.
 
 A proof is worth what its rules are worth.  Without one of the axioms right kernels are no longer
 proved; without one of the obligations some wrong kernel is.  Tests leave out each in turn and look.

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.memo import skeleton_key as skeleton_key
+from oracles.prover.memo import nameless_key as nameless_key
 from oracles.prover.reachability.canonical.form import normal
 from oracles.prover.reachability.end import ended, stuck
 from oracles.prover.reachability.flow import (

@@ -10,7 +10,7 @@ from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
-from oracles.prover.launch_search import Launch
+from oracles.prover.launches import Launch
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.program.code import CLUSTER, assemble
 from oracles.prover.reachability.static import stands

@@ -10,7 +10,7 @@ from typing import Protocol
 from fuser.expr import variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.preconditions import positive
+from oracles.prover.launches import positive
 from oracles.prover.reachability.canonical.compared import Against
 from oracles.prover.reachability.canonical.rotation import spin_of
 from oracles.prover.reachability.program.boxes import Region, Share, filled, region, rolling, share

@@ -97,9 +97,12 @@ class TurnClaims:
             if many > 1:
                 yield TurnClaim(rule, "semaphore", step, f"{many} threads release", runs)
                 continue
-            told = self.events.published(step, thread, node)
+            public = self.events.published(step, thread, node)
             late = [
-                f"(>= {wait.at('k')} {e.at('k')})" for *_, wait in waits for e in (node, told) if e
+                f"(>= {wait.at('k')} {e.at('k')})"
+                for *_, wait in waits
+                for e in (node, public)
+                if e
             ]
             says = "releases a turn that it has not waited for"
             yield TurnClaim(

@@ -207,11 +207,11 @@ class Events:
         """Make a wait come after what the turns before it have published."""
         waits = [(s, e) for s, _, e in self.of(kir.BlockSerializeWait) if _wide(s.stmt)]
         for step, thread, node in self.of(kir.BlockSerializeRelease):
-            told = self.published(step, thread, node)
+            public = self.published(step, thread, node)
             for _, wait in waits[:1]:
-                if told is not None and Axiom.TAKEN not in self.without:
+                if public is not None and Axiom.TAKEN not in self.without:
                     when = both(["(< k j)", self.runs(step, "k")])
-                    self._claims[f"(=> {when} (< {told.at('k')} {wait.at('j')}))"] = None
+                    self._claims[f"(=> {when} (< {public.at('k')} {wait.at('j')}))"] = None
 
     def of(self, kind: type[kir.Stmt]) -> Iterator[tuple[Step, Thread, Event]]:
         """Yield the events of one kind of statement."""

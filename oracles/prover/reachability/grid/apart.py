@@ -14,8 +14,8 @@ from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
 from oracles.prover.coverage.boxes import Reading, Span, readings
+from oracles.prover.launches import fixed_grid
 from oracles.prover.polynomial import Poly, poly, tree
-from oracles.prover.preconditions import fixed_grid
 from oracles.prover.reachability.grid.groups import family_of
 from oracles.prover.reachability.program.boxes import adds
 from oracles.prover.reachability.rules import Rule

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError, linear
-from oracles.prover.preconditions import fixed_grid
+from oracles.prover.launches import fixed_grid
 from oracles.prover.reachability.program.code import FAMILY
 from oracles.prover.sites import AMONG_CTAS, place_among
 

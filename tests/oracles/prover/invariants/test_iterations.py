@@ -10,7 +10,7 @@ import pytest
 from fuser.expr import Kind, fold
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError
-from oracles.prover.invariants.check import certify
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.iterations import Bound, Walk, bounds, read_runs
 from oracles.prover.invariants.trace import read
 from oracles.verdict import Status
@@ -25,10 +25,10 @@ def test_what_is_not_linear_is_unsupported() -> None:
             return [kir.IfThenElse(fold(Kind.LT, ks.K * 2, ks.TRIPS), (stmt,))]
         return None
 
-    verdict = certify(kernel.rewrite(odd))
+    verdict = confirm(kernel.rewrite(odd))
     assert verdict.status is Status.UNSUPPORTED
     assert "no difference" in verdict.reason or "not linear" in verdict.reason
-    assert certify(replace(kernel, cluster=2)).status is Status.UNSUPPORTED
+    assert confirm(replace(kernel, cluster=2)).status is Status.UNSUPPORTED
 
 
 def test_conditions_become_differences() -> None:

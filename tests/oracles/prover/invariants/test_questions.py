@@ -6,7 +6,7 @@ import kernels as ks
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.check import certify
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.claims import Claims
 from oracles.prover.invariants.graph import EventGraph, Footprints
 from oracles.prover.invariants.questions import RLIMIT, Questions, Width, Window
@@ -17,7 +17,7 @@ from oracles.verdict import Status
 
 def test_a_starved_solver_is_unknown() -> None:
     """A work limit of nothing proves nothing."""
-    assert certify(ks.combined(4, 3, 2), rlimit=1).status is Status.UNKNOWN
+    assert confirm(ks.combined(4, 3, 2), rlimit=1).status is Status.UNKNOWN
 
 
 @pytest.mark.parametrize("kernel", [ks.pipelined(4, 3), ks.specialized(3), ks.combined(3, 2, 2)])
