@@ -16,6 +16,7 @@ from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import Function, Values, function
+from oracles.prover.sites import fixed_grid
 
 TMA_BYTES = 16
 """Strides of tensors that TMA copies are multiples of it.  Source: PTX ISA, "tensor-map"."""
@@ -90,35 +91,6 @@ def required_grid(kernel: kir.Kernel) -> Function | None:
     """Return the number of CTAs as a function of parameters, where it is required to be one."""
     number = fixed_grid(kernel)
     return None if number is None else function(number)
-
-
-def positive(kernel: kir.Kernel) -> frozenset[Expr]:
-    """Return what is at least 1 in any launch, as far as that is required or makes up the grid."""
-    found: set[Expr] = set()
-    for condition in kernel.requires:
-        match condition:
-            case Op(Kind.LE, 1, many) | Op(Kind.LT, 0, many):
-                found.add(many)
-            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
-                found |= {a, b}
-            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, of), 0):
-                found.add(kir.GRID // of)
-            case _:
-                pass
-    return frozenset(found)
-
-
-def fixed_grid(kernel: kir.Kernel) -> Expr | None:
-    """Return what `Kernel.requires` says the number of CTAs is, if it says so."""
-    for condition in kernel.requires:
-        match condition:
-            case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
-                number = b if a == kir.GRID else a
-                if kir.GRID not in variables(number):
-                    return number
-            case _:
-                pass
-    return None
 
 
 LARGEST = 1 << 24

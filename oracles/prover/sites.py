@@ -338,6 +338,35 @@ def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:
     return (*whole, *kernel.requires)
 
 
+def positive(kernel: kir.Kernel) -> frozenset[Expr]:
+    """Return what is at least 1 in any launch, as far as that is required or makes up the grid."""
+    found: set[Expr] = set()
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.LE, 1, many) | Op(Kind.LT, 0, many):
+                found.add(many)
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                found |= {a, b}
+            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, of), 0):
+                found.add(kir.GRID // of)
+            case _:
+                pass
+    return frozenset(found)
+
+
+def fixed_grid(kernel: kir.Kernel) -> Expr | None:
+    """Return what `Kernel.requires` says the number of CTAs is, if it says so."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
+                number = b if a == kir.GRID else a
+                if kir.GRID not in variables(number):
+                    return number
+            case _:
+                pass
+    return None
+
+
 def unknown(exprs: tuple[Expr, ...]) -> bool:
     """Whether some expression depends on a value that moves."""
     return any(MOVING in variables(expr) for expr in exprs)

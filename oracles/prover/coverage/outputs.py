@@ -15,9 +15,8 @@ from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.coverage import accesses, partition
 from oracles.prover.coverage import boxes as tiles
-from oracles.prover.launches import fixed_grid
 from oracles.prover.polynomial import natural, poly
-from oracles.prover.sites import Site
+from oracles.prover.sites import Site, fixed_grid
 from oracles.prover.solver import Known
 from oracles.verdict import Finding
 

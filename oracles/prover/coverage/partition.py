@@ -35,7 +35,6 @@ from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
 from oracles.prover.coverage.rewrites import Stores, rewrites
-from oracles.prover.launches import fixed_grid
 from oracles.prover.polynomial import (
     Atom,
     Digit,
@@ -52,7 +51,7 @@ from oracles.prover.polynomial import (
     tree,
     value,
 )
-from oracles.prover.sites import Loop, Site
+from oracles.prover.sites import Loop, Site, fixed_grid
 from oracles.prover.solver import Known
 
 UNROLL = 64

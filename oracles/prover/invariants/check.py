@@ -29,21 +29,18 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import NegativeError, UnsupportedError
 from oracles.prover.invariants.claims import Claims
-from oracles.prover.invariants.collective import disjoint, initialised, one_way
 from oracles.prover.invariants.graph import EventGraph, Footprints
-from oracles.prover.invariants.iterations import shift
 from oracles.prover.invariants.questions import RLIMIT, Questions, UndecidedError, asked
-from oracles.prover.invariants.registers import RegisterError, check
 from oracles.prover.invariants.rewriting.alternating_roles import Team, teamed
 from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.flatten import Levels, levels
+from oracles.prover.invariants.rewriting.loops import Levels, levels, unrolled
 from oracles.prover.invariants.rewriting.statements import Whole, by_number
-from oracles.prover.invariants.rewriting.unroll import unrolled
 from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.claims import TurnClaims
 from oracles.prover.invariants.semaphore.events import Events
 from oracles.prover.invariants.semaphore.turns import split
-from oracles.prover.invariants.trace import read
+from oracles.prover.invariants.static import RegisterError, check, disjoint, initialised, one_way
+from oracles.prover.invariants.trace import read, shift
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Finding, Status, Verdict
 

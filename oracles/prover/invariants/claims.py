@@ -32,9 +32,8 @@ from oracles.prover.invariants.graph import (
     Thread,
     closing,
 )
-from oracles.prover.invariants.iterations import Bound, both, either, shift
 from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError
-from oracles.prover.invariants.trace import Step, Trace
+from oracles.prover.invariants.trace import Bound, Step, Trace, all_of, any_of, shift
 
 HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 """Name of the hazard by (earlier writes, later writes)."""
@@ -106,7 +105,7 @@ class Claims:
             m, name = phase.modulus, phase.barrier.name
             for step, run, thread, node in phase.waits:
                 old = shift(run) - m
-                when = both([run.happens(0), _real(old)])
+                when = all_of([run.happens(0), _real(old)])
                 says = f"{name}: the wait begins before the phase before its own has completed"
                 yield Claim(
                     Obligation.NOT_BEHIND, "parity", step, says, when, (phase.node, old), node,
@@ -114,7 +113,7 @@ class Claims:
                 )  # fmt: skip
                 for _, other, _, _ in phase.arrivals[:1]:
                     mine = -m - shift(run)
-                    when = both([_real(0), run.happens(mine), other.happens(-shift(other))])
+                    when = all_of([_real(0), run.happens(mine), other.happens(-shift(other))])
                     says = f"{name}: the phase after may complete before the wait has returned"
                     first = node, mine
                     yield Claim(
@@ -124,7 +123,7 @@ class Claims:
             for step, run, node in [*incoming, *((s, p, n) for s, p, n, _ in phase.copies)]:
                 old = shift(run) - m
                 says = f"{name}: it may count for the phase before its own"
-                when = both([run.happens(0), _real(old)])
+                when = all_of([run.happens(0), _real(old)])
                 yield Claim(
                     Obligation.IN_PHASE, "parity", step, says, when, (phase.node, old), node,
                     causes=_causes(phase, old),
@@ -134,7 +133,7 @@ class Claims:
         """Claim that who arrives at a named barrier does so after the turn before."""
         for signal in self.graph.signals:
             old = -1 - signal.away
-            when = both([signal.arrives.happens(0), signal.waits.happens(old)])
+            when = all_of([signal.arrives.happens(0), signal.waits.happens(old)])
             says = "it may count for the turn before its own"
             for node in signal.arrivals:
                 first, rule = (signal.turn, old), Obligation.IN_PHASE
@@ -149,10 +148,10 @@ class Claims:
                 ("collective", here, f"(not {there})"),
             ):
                 says = "one side of the barrier comes where the other does not"
-                yield Claim(Obligation.WHOLE, kind, signal.wait, says, both(parts))
+                yield Claim(Obligation.WHOLE, kind, signal.wait, says, all_of(parts))
             for step, run in ((signal.arrive, signal.arrives), (signal.wait, signal.waits)):
                 later = Bound(1, 0, -run.first - 1).text()
-                when = both([run.happens(0), later, f"(not {run.happens(-1)})"])
+                when = all_of([run.happens(0), later, f"(not {run.happens(-1)})"])
                 yield Claim(Obligation.WHOLE, "deadlock", step, "a turn is skipped", when)
 
     def _accounts(self) -> Iterator[Claim]:
@@ -173,17 +172,17 @@ class Claims:
                 counted(phase, self.graph.trace)
             paired(phase)
             rule = Obligation.WHOLE
-            whole = both(list(dict.fromkeys(p.happens(-shift(p)) for _, p in members)))
-            before = both(list(dict.fromkeys(p.happens(-shift(p) - slots) for _, p in members)))
+            whole = all_of(list(dict.fromkeys(p.happens(-shift(p)) for _, p in members)))
+            before = all_of(list(dict.fromkeys(p.happens(-shift(p) - slots) for _, p in members)))
             for step, run in members:
                 mine = run.happens(-shift(run))
                 says = f"{name}: its first phases are skipped"
-                yield Claim(rule, "arrivals", step, says, both([mine, Bound(-1, 0, -1).text()]))
+                yield Claim(rule, "arrivals", step, says, all_of([mine, Bound(-1, 0, -1).text()]))
                 says = f"{name}: some of the phase before does not run"
-                when = both([mine, _real(-slots), f"(not {before})"])
+                when = all_of([mine, _real(-slots), f"(not {before})"])
                 yield Claim(rule, "arrivals", step, says, when)
             for step, run, _, _ in phase.waits:
-                when = both([run.happens(-shift(run)), _real(0), f"(not {whole})"])
+                when = all_of([run.happens(-shift(run)), _real(0), f"(not {whole})"])
                 says = f"{name}: a wait without its phase"
                 yield Claim(Obligation.AWAITED, "deadlock", step, says, when)
 
@@ -228,7 +227,7 @@ class Claims:
         crosses = b.agency is Agency.ENGINE and a.agency is not Agency.ENGINE
         fences = crosses and (a.writes or self.policy == "strict")
         while True:
-            when = both([a.run.happens(-away), b.run.happens(0)])
+            when = all_of([a.run.happens(-away), b.run.happens(0)])
             first = a.end, -away
             rule = Obligation[kind]
             yield Claim(
@@ -297,7 +296,7 @@ class Claims:
         for a in self.graph.accesses:
             turn = a.walk.modulus
             again = Bound(1, 0, -turn - _begins(a)).text()
-            when = both([a.run.happens(0), again, f"(not {a.run.happens(-turn)})"])
+            when = all_of([a.run.happens(0), again, f"(not {a.run.happens(-turn)})"])
             says = f"it runs where it did not run {turn} iterations before"
             yield Claim(Obligation.RETURN, "bounds", a.step, says, when)
 
@@ -319,7 +318,7 @@ class Claims:
                 for time, a, away in found
                 if a.buffer == b.buffer and (spoiled is None or time > spoiled)
             ]
-            when = both([b.run.happens(0), f"(not {either(writers)})"])
+            when = all_of([b.run.happens(0), f"(not {any_of(writers)})"])
             says = f"nothing has written {b.buffer.name}"
             yield Claim(Obligation.WRITTEN, "RAW", b.step, says, when)
 
@@ -327,14 +326,14 @@ class Claims:
         """Every copy in flight is waited for before the kernel ends."""
         for phase in self.graph.phases.values():
             for step, run, _, _ in phase.copies:
-                when = both([run.happens(0), f"(not {either(seen(phase, shift(run)))})"])
+                when = all_of([run.happens(0), f"(not {any_of(seen(phase, shift(run)))})"])
                 says = "is still in flight when the CTA exits"
                 yield Claim(Obligation.EXIT, "exit", step, says, when)
         for group in self.graph.groups:
             if group.kind is kir.AsyncKind.WGMMA:
                 continue
-            covered = either(list(finished(self.graph, group)))
-            when = both([group.run.happens(0), f"(not {covered})"])
+            covered = any_of(list(finished(self.graph, group)))
+            when = all_of([group.run.happens(0), f"(not {covered})"])
             says = "is still in flight when the CTA exits"
             bulk = group.kind is kir.AsyncKind.BULK
             rule, kind = (Obligation.DRAIN, "drain") if bulk else (Obligation.EXIT, "exit")
@@ -380,7 +379,7 @@ def _awaited(graph: EventGraph, group: Group) -> Iterator[str]:
         assert isinstance(step.stmt, kir.AsyncAwait), "asked of awaits"
         if graph.awaits_group(step.stmt.kind, thread, group):
             for back, when in graph.covers(group, commits, step.stmt.keep):
-                yield both([run.happens(back), *(bound.at(back).text() for bound in when)])
+                yield all_of([run.happens(back), *(bound.at(back).text() for bound in when)])
 
 
 def _published(graph: EventGraph, group: Group) -> Iterator[str]:
@@ -391,7 +390,7 @@ def _published(graph: EventGraph, group: Group) -> Iterator[str]:
                 finish = cross.rule is Axiom.FINISH
                 if finish and (cross.node, cross.cause) == (node, group.done):
                     yield from (
-                        both([run.happens(-cross.shift), runs])
+                        all_of([run.happens(-cross.shift), runs])
                         for runs in seen(phase, shift(run) - cross.shift)
                     )
 

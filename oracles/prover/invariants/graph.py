@@ -28,16 +28,25 @@ from itertools import combinations, islice
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants.collective import (
+from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError, Without
+from oracles.prover.invariants.static import (
     disjoint,
     joins,
     one_way,
     outside,
     signals,
 )
-from oracles.prover.invariants.iterations import Bound, Run, Walk, both, read_runs, shift
-from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError, Without
-from oracles.prover.invariants.trace import Program, Step, Trace
+from oracles.prover.invariants.trace import (
+    Bound,
+    Program,
+    Run,
+    Step,
+    Trace,
+    Walk,
+    all_of,
+    read_runs,
+    shift,
+)
 from oracles.prover.threads import Kind
 from oracles.prover.tiles import Meet, Meetings, ordinary, storage
 
@@ -295,7 +304,7 @@ def closing(commits: Sequence[Run], before: int, keep: int, more: int) -> Iterat
     behind = [run.happens(0) for run in commits[before:]]
     behind += [run.happens(j) for j in range(1, need + LATER) for run in commits]
     for chosen in islice(combinations(behind, need), MOST):
-        yield both(list(chosen))
+        yield all_of(list(chosen))
 
 
 FAR = 1 << 20

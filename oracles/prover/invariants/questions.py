@@ -29,8 +29,8 @@ from itertools import pairwise
 
 from oracles.prover.invariants.claims import Claim
 from oracles.prover.invariants.graph import FAR, Cross, EventGraph, Item, Thread
-from oracles.prover.invariants.iterations import Bound, both, either, number, shift
 from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError
+from oracles.prover.invariants.trace import Bound, all_of, any_of, number, shift
 from oracles.prover.solver import Answer, Script
 
 TIMED = "timed"
@@ -72,13 +72,13 @@ class Window:
         """
         later = [c for c in self.graph.crosses if c.rule is Axiom.FINISH and c.cause == node]
         ends = [(node, offset), *((c.node, offset - c.shift) for c in later)]
-        return both(sorted(self._carried[end] for end in ends if end in self._carried))
+        return all_of(sorted(self._carried[end] for end in ends if end in self._carried))
 
     def _before(
         self, first: str, second: str, offset: int, guard: tuple[Bound, ...], when: str = "true"
     ) -> None:
         """Say that `first` precedes `second`, which is of iteration `k + offset`."""
-        real = both([Bound(1, 0, offset).text(), *(g.text() for g in guard), when])
+        real = all_of([Bound(1, 0, offset).text(), *(g.text() for g in guard), when])
         self._order.setdefault(real, {})[f"(< {first} {second})"] = None
 
     def _chain(self, thread: Thread, chain: list[Item]) -> None:
@@ -114,7 +114,7 @@ class Window:
         lines = [f"(declare-const {name} Int)" for name in names]
         lines += [f"(declare-const {name} Bool)" for name in (TIMED, *self._carried.values())]
         lines += [
-            f"(assert {_under(real, both(list(order)))})" for real, order in self._order.items()
+            f"(assert {_under(real, all_of(list(order)))})" for real, order in self._order.items()
         ]
         return "\n".join(lines)
 
@@ -126,7 +126,7 @@ class Window:
             fixed.append(f"(= {name} {number(2 * (times[node] + FAR * offset))})")
         for (node, _), name in self.starts.items():
             fixed.append(f"(= {name} {number(2 * times[node] - 1)})")
-        return both(fixed)
+        return all_of(fixed)
 
 
 def _under(condition: str, claim: str) -> str:
@@ -221,7 +221,7 @@ class Questions:
 
     def existing(self, claims: list[Claim]) -> tuple[Claim, int] | None:
         """Return a claim about what runs that does not hold, with a trip count."""
-        wrong = either([claim.when for claim in claims])
+        wrong = any_of([claim.when for claim in claims])
         if wrong == "false":
             return None
         script = Script(f"{HEAD}(assert {wrong})", self.rlimit)
@@ -294,7 +294,7 @@ def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
         If the solver gives up, or the text contradicts itself.
     """
     lines = [f"(declare-const c{i} Bool)(assert (=> c{i} {w}))" for i, w in enumerate(wrongs)]
-    some = either([f"c{i}" for i in range(len(wrongs))])
+    some = any_of([f"c{i}" for i in range(len(wrongs))])
     wrong = f"(declare-const wrong Bool)(assert (=> wrong {some}))"
     script = Script("\n".join([text, *lines, wrong]), rlimit)
     if _decided(script.ask(), "assumptions") == "unsat":
@@ -318,15 +318,15 @@ def _violation(window: Window, claim: Claim) -> str:
         then = window.start(claim.then, claim.start)
     narrow = TIMED if claim.timed else window.carries(*claim.first)
     if not claim.between:
-        late = either([f"(>= {window.event(*cause)} {then})" for cause in claim.causes])
+        late = any_of([f"(>= {window.event(*cause)} {then})" for cause in claim.causes])
         missing = [f"(>= {first} {then})", *((late,) if claim.causes else ())]
-        return both([claim.when, narrow, *missing])
+        return all_of([claim.when, narrow, *missing])
     (node, offset), runs = claim.between[0]
     if node < 0:
         return claim.when
     middle = window.event(node, offset)
     apart = [f"(not {runs})", f"(>= {first} {middle})", f"(>= {middle} {then})"]
-    return both([claim.when, narrow, either(apart)])
+    return all_of([claim.when, narrow, any_of(apart)])
 
 
 def _offsets(graph: EventGraph, claims: list[Claim], width: Width) -> set[int]:

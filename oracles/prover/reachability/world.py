@@ -10,12 +10,12 @@ from typing import Protocol
 from fuser.expr import variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.launches import positive
 from oracles.prover.reachability.canonical.compared import Against
 from oracles.prover.reachability.canonical.rotation import spin_of
 from oracles.prover.reachability.program.boxes import Region, Share, filled, region, rolling, share
-from oracles.prover.reachability.program.code import Code, Do
-from oracles.prover.reachability.program.facts import (
+from oracles.prover.reachability.program.code import (
+    Code,
+    Do,
     last_deed,
     last_reads,
     most_registers,
@@ -23,7 +23,7 @@ from oracles.prover.reachability.program.facts import (
 )
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import COPIES, FACTS, Agent, State, Where
-from oracles.prover.sites import AMONG_CTAS, Site, shared_tensors
+from oracles.prover.sites import AMONG_CTAS, Site, positive, shared_tensors
 from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
 
 

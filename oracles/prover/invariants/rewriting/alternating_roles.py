@@ -30,10 +30,9 @@ from dataclasses import dataclass, replace
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError, function
+from oracles.prover.arithmetic import UnsupportedError, function, period
+from oracles.prover.invariants.rewriting.loops import MOST, ROUND, ROUNDS
 from oracles.prover.invariants.rewriting.statements import Whole, with_slots
-from oracles.prover.invariants.rewriting.unroll import MOST, ROUND, ROUNDS
-from oracles.prover.periods import period
 from oracles.prover.sites import mbarrier, slots
 
 Signal = kir.MBarrierWaitParity | kir.MBarrierArrive

@@ -16,13 +16,12 @@ from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
 from oracles.prover.invariants.claims import HAZARDS
-from oracles.prover.invariants.collective import disjoint, joins
 from oracles.prover.invariants.graph import Footprints, Thread
-from oracles.prover.invariants.iterations import affine, both, either
 from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.events import Copy, Event, Events
 from oracles.prover.invariants.semaphore.turns import Parts, alone
-from oracles.prover.invariants.trace import Step
+from oracles.prover.invariants.static import disjoint, joins
+from oracles.prover.invariants.trace import Step, affine, all_of, any_of
 
 SPACES = {True: kir.Space.SHARED, False: kir.Space.GLOBAL}
 """What a proxy fence has to cover, by whether the bytes are in shared memory."""
@@ -106,30 +105,30 @@ class TurnClaims:
             ]
             says = "releases a turn that it has not waited for"
             yield TurnClaim(
-                rule, "semaphore", step, says, both([runs, either(late)]) if waits else runs
+                rule, "semaphore", step, says, all_of([runs, any_of(late)]) if waits else runs
             )
             if self._value(step, last=False) != (1, 0, 1):
                 says = "does not release the turn after its own"
-                yield TurnClaim(rule, "semaphore", step, says, both([runs, before_last]))
+                yield TurnClaim(rule, "semaphore", step, says, all_of([runs, before_last]))
         for (one, *_), (two, *_) in combinations(releases, 2):
-            both_run = both([self.events.runs(s, "k") for s in (one, two)])
+            both_run = all_of([self.events.runs(s, "k") for s in (one, two)])
             yield TurnClaim(rule, "semaphore", two, "a second release in one turn", both_run)
         for step, *_ in waits[:1]:
             none = [f"(not {self.events.runs(s, 'k')})" for s, *_ in releases]
             says = "nothing releases the turn after this one"
-            yield TurnClaim(rule, "deadlock", step, says, both([before_last, *none]))
+            yield TurnClaim(rule, "deadlock", step, says, all_of([before_last, *none]))
 
     def _left(self) -> Iterator[TurnClaim]:
         """Claim that the last turn leaves the semaphore at 0."""
         releases = list(self.events.of(kir.BlockSerializeRelease))
         for step, *_ in releases:
             if self._value(step, last=True) != (0, 0, 0):
-                wrong = both([LAST, self.events.runs(step, "j")])
+                wrong = all_of([LAST, self.events.runs(step, "j")])
                 says = "leaves another turn than 0 to the next launch"
                 yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
         for step, *_ in list(self.events.of(kir.BlockSerializeWait))[:1]:
             none = [f"(not {self.events.runs(s, 'j')})" for s, *_ in releases]
-            wrong = both([LAST, "(>= n 2)", *none])
+            wrong = all_of([LAST, "(>= n 2)", *none])
             says = "no last turn resets it"
             yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
 
@@ -228,22 +227,22 @@ class TurnClaims:
 
     def _pair(self, a: Touch, b: Touch, turn: str, fences: list[str]) -> Iterator[TurnClaim]:
         runs = [self.events.runs(a.step, "k"), self.events.runs(b.step, turn)]
-        when = both([*runs, LATER] if turn == "j" else runs)
+        when = all_of([*runs, LATER] if turn == "j" else runs)
         kind = HAZARDS[a.writes or not b.writes, b.writes]
         says = f"nothing orders it after `{a.step.where}`"
         late = f"(>= {a.end.at('k')} {b.start.at(turn)})"
-        yield TurnClaim(Obligation[kind], kind, b.step, says, both([when, late]))
+        yield TurnClaim(Obligation[kind], kind, b.step, says, all_of([when, late]))
         crosses = b.engine and (turn == "j" or not a.engine)
         if crosses and (turn == "j" or a.writes or self.policy == "strict"):
             rule = Obligation.REMOTE if turn == "j" else Obligation.PROXY
             says = f"no fence_async_proxy stands between it and `{a.step.where}`"
-            apart = both([f"(not {fence})" for fence in fences])
-            yield TurnClaim(rule, "proxy", b.step, says, both([when, apart]))
+            apart = all_of([f"(not {fence})" for fence in fences])
+            yield TurnClaim(rule, "proxy", b.step, says, all_of([when, apart]))
 
     def _within(self, a: Touch, b: Touch) -> list[str]:
         """Return which fences stand before a copy: of who accesses first, or of who issues it."""
         return [
-            both([
+            all_of([
                 self.events.runs(step, "k"),
                 f"(< {a.end.at('k')} {node.at('k')})",
                 f"(< {node.at('k')} {b.start.at('k')})",
@@ -256,7 +255,7 @@ class TurnClaims:
         """Return which fences of the thread that issues a copy stand behind its wait."""
         waits = [node for *_, node in self.events.of(kir.BlockSerializeWait)]
         return [
-            both([
+            all_of([
                 self.events.runs(step, "j"),
                 *(f"(< {wait.at('j')} {node.at('j')})" for wait in waits),
                 f"(< {node.at('j')} {b.start.at('j')})",
@@ -289,8 +288,8 @@ class TurnClaims:
                 if a.step.index < b.step.index:
                     earlier.append(self.events.runs(a.step, "j"))
                 if not a.shared:
-                    earlier.append(both(["(< 0 j)", self.events.runs(a.step, "k")]))
-            wrong = both([self.events.runs(b.step, "j"), "(= k 0)", f"(not {either(earlier)})"])
+                    earlier.append(all_of(["(< 0 j)", self.events.runs(a.step, "k")]))
+            wrong = all_of([self.events.runs(b.step, "j"), "(= k 0)", f"(not {any_of(earlier)})"])
             says = f"nothing has written {b.bytes[0]}"
             yield TurnClaim(Obligation.WRITTEN, "RAW", b.step, says, wrong)
 
@@ -298,7 +297,7 @@ class TurnClaims:
         """Every copy has read its source before the CTA ends."""
         for copy in self.events.copies:
             covered = [self._awaited(step, copy) for step, _ in self.events.chains[copy.thread]]
-            wrong = both([self.events.runs(copy.step, "k"), f"(not {either(covered)})"])
+            wrong = all_of([self.events.runs(copy.step, "k"), f"(not {any_of(covered)})"])
             says = "is still in flight when the CTA exits"
             yield TurnClaim(Obligation.DRAIN, "drain", copy.step, says, wrong)
 

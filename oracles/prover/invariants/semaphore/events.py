@@ -22,9 +22,8 @@ from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.graph import Thread
-from oracles.prover.invariants.iterations import both, bounds, either
 from oracles.prover.invariants.rules import Axiom, Without
-from oracles.prover.invariants.trace import Step, Trace
+from oracles.prover.invariants.trace import Step, Trace, all_of, any_of, bounds
 
 TURNS = ("k", "j")
 """The number of a turn, and that of a later one."""
@@ -65,11 +64,11 @@ def condition(test: Expr | None, turn: str) -> str:
         case None:
             return "true"
         case Op(Kind.AND, a, b):
-            return both([condition(a, turn), condition(b, turn)])
+            return all_of([condition(a, turn), condition(b, turn)])
         case Op(Kind.EQ, Op(Kind.EQ | Kind.AND) as held, 0):
             return f"(not {condition(held, turn)})"
         case _:
-            return both([bound.text(turn) for bound in bounds(test)])
+            return all_of([bound.text(turn) for bound in bounds(test)])
 
 
 class Events:
@@ -132,7 +131,7 @@ class Events:
             for last, other in before:
                 for turn in TURNS:
                     parts = [self.runs(s, turn) for s in (step if meets else None, other) if s]
-                    self._require(last, node, Axiom.PROGRAM, turn, both(parts))
+                    self._require(last, node, Axiom.PROGRAM, turn, all_of(parts))
             skipped = meets and step.guard is not None
             before = [*before, (node, step)] if skipped else [(node, step if meets else None)]
 
@@ -198,10 +197,10 @@ class Events:
         both_run = [self.runs(step, turn), self.runs(copy.step, turn)]
         sure = [s for s in commits if s.guard in (None, step.guard, copy.step.guard)]
         if len(sure) > wait.keep:
-            return both(both_run)
+            return all_of(both_run)
         if wait.keep:
             return "false"
-        return both([*both_run, either([self.runs(s, turn) for s in commits])])
+        return all_of([*both_run, any_of([self.runs(s, turn) for s in commits])])
 
     def _taken(self) -> None:
         """Make a wait come after what the turns before it have published."""
@@ -210,7 +209,7 @@ class Events:
             public = self.published(step, thread, node)
             for _, wait in waits[:1]:
                 if public is not None and Axiom.TAKEN not in self.without:
-                    when = both(["(< k j)", self.runs(step, "k")])
+                    when = all_of(["(< k j)", self.runs(step, "k")])
                     self._claims[f"(=> {when} (< {public.at('k')} {wait.at('j')}))"] = None
 
     def of(self, kind: type[kir.Stmt]) -> Iterator[tuple[Step, Thread, Event]]:

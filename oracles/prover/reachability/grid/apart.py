@@ -14,14 +14,13 @@ from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
 from oracles.prover.coverage.boxes import Reading, Span, readings
-from oracles.prover.launches import fixed_grid
 from oracles.prover.polynomial import Poly, poly, tree
 from oracles.prover.reachability.grid.groups import family_of
 from oracles.prover.reachability.program.boxes import adds
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import State
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import AMONG_CTAS, Site
+from oracles.prover.sites import AMONG_CTAS, Site, fixed_grid
 from oracles.prover.solver import Known
 
 BOXES = 600

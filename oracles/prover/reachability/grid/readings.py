@@ -27,10 +27,9 @@ from itertools import product
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError, linear, replace_tree
-from oracles.prover.launches import fixed_grid
 from oracles.prover.reachability.grid.groups import MANY, Family, family_of, parts_of, whole
 from oracles.prover.reachability.program.code import FAMILY, Code, Do, Enter
-from oracles.prover.sites import AMONG_CTAS, controls, outcomes, touches
+from oracles.prover.sites import AMONG_CTAS, controls, fixed_grid, outcomes, touches
 
 _PLACE = Var("place")
 TOLD = 64

@@ -13,7 +13,7 @@ from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.graph import LATER, closing, covering, distances
-from oracles.prover.invariants.iterations import Bound, Run
+from oracles.prover.invariants.trace import Bound, Run
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 

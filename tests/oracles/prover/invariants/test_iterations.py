@@ -11,8 +11,7 @@ from fuser.expr import Kind, fold
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.iterations import Bound, Walk, bounds, read_runs
-from oracles.prover.invariants.trace import read
+from oracles.prover.invariants.trace import Bound, Walk, bounds, read, read_runs
 from oracles.verdict import Status
 
 

@@ -9,7 +9,7 @@ import pytest
 from fuser.cookbook import recipes
 from fuser.cookbook.matmul import ACC
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.registers import RegisterError, check
+from oracles.prover.invariants.static import RegisterError, check
 
 WGMMA = kir.AsyncKind.WGMMA
 

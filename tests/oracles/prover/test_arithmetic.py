@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from sample import often
 
 from fuser.expr import Expr, Kind, Var, fold
-from oracles.prover.arithmetic import UnsupportedError, function
-from oracles.prover.periods import cycle, period
+from oracles.prover.arithmetic import UnsupportedError, cycle, function, period
 
 K = Var("k")
 N = Var("n")
