@@ -177,49 +177,37 @@ def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
 
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
     """Return the numbers that decide what a statement does: slots, parities, ranks, turns."""
-    out: dict[str, Expr] = {}
+    used = slots(stmt)
+    out: dict[str, Expr] = {"slot": used[0].index} if used else {}
     match stmt:
-        case kir.TmaLoad(dst, _, _, slot, multicast):
-            out = {"slot": dst.index, "bar": slot}
+        case kir.TmaLoad(_, _, _, slot, multicast):
+            out["bar"] = slot
             if multicast is not None:
                 out["cast"] = multicast
-        case kir.TmaStore(_, src) | kir.TmaReduce(_, src):
-            out = _slot(src)
-        case kir.CpAsync(dst):
-            out = _slot(dst)
-        case kir.Load(_, kir.Slot() as src):
-            out = _slot(src)
-        case kir.Store(kir.Slot() as dst):
-            out = _slot(dst)
-        case kir.Wgmma(_, a, b, accumulate):
-            out = {"slot": b.index, "more": accumulate}
+        case kir.Wgmma(_, a, _, accumulate):
+            out["more"] = accumulate
             if isinstance(a, kir.Slot):
                 out["a"] = a.index
         case kir.MBarrierArrive(_, slot, _, cta):
-            out = {"bar": slot}
+            out["bar"] = slot
             if cta is not None:
                 out["cta"] = cta
         case kir.MBarrierWaitParity(_, slot, parity):
-            out = {"bar": slot, "parity": parity}
+            out |= {"bar": slot, "parity": parity}
         case (
             kir.MBarrierArriveExpectTx(_, slot)
             | kir.MBarrierExpectTx(_, slot)
             | kir.CpAsyncMBarrierArrive(_, slot)
         ):
-            out = {"bar": slot}
+            out["bar"] = slot
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
-            out = {"turn": turn}
+            out["turn"] = turn
         case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
-            out = {"ctas": ctas}
+            out["ctas"] = ctas
+        case _ if used and used[0].cta is not None:
+            out["cta"] = used[0].cta
         case _:
             pass
-    return out
-
-
-def _slot(slot: kir.Slot) -> dict[str, Expr]:
-    out: dict[str, Expr] = {"slot": slot.index}
-    if slot.cta is not None:
-        out["cta"] = slot.cta
     return out
 
 

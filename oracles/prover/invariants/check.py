@@ -23,8 +23,6 @@ it; else the window may have been too small, or a rule too narrow, and the answe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import NegativeError, UnsupportedError
@@ -39,26 +37,12 @@ from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.claims import TurnClaims
 from oracles.prover.invariants.semaphore.events import Events
 from oracles.prover.invariants.semaphore.turns import split
-from oracles.prover.invariants.static import RegisterError, check, disjoint, initialised, one_way
+from oracles.prover.invariants.static import check, disjoint, initialised, one_way
 from oracles.prover.invariants.trace import read, shift
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Finding, Status, Verdict
 
 ORACLE = "invariants"
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """A claim that is not proved, or a rule that is broken; `trips` shows it in z3's model.
-
-    A `narrow` one is about what can be proved here, and not about the kernel.
-    """
-
-    kind: str
-    where: str
-    says: str
-    trips: int = 0
-    narrow: bool = False
 
 
 def confirm(
@@ -89,8 +73,8 @@ def confirm(
         UNSUPPORTED, naming the construct, if the kernel is not of the kind described here.
     """
     try:
-        one = by_number(whole(kernel))
-        found = _met(one, policy, rlimit, without)
+        one = whole(kernel)
+        found = _met(by_number(one), policy, rlimit, without)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     except NegativeError as error:
@@ -98,93 +82,69 @@ def confirm(
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=reason)
     except UndecidedError as error:
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
-    if isinstance(found, Doubt):
-        return _refuted(kernel, found, policy)
+    except RefusedError as error:
+        stmt = error.stmt
+        where = kernel.name if stmt is None else f"line {one.lines[stmt]}: {line(stmt)}"
+        return _refuted(kernel, error, where, policy)
     if found == 0:
         return Verdict(ORACLE, Status.PASS, 1, reason="the threads share no memory")
     return Verdict(ORACLE, Status.PASS, found)
 
 
-def _met(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
+def _met(one: Whole, policy: str, rlimit: int, without: Without) -> int:
     """Judge a kernel; one whose CTAs take turns in two parts, with and without them."""
-    try:
-        parts = split(one.kernel, without)
-        if parts is None:
-            return _looped(one, policy, rlimit, without)
-        checked = check(one.kernel, without)
-        events = Events(read(parts.turn, one.lines), without)
-        claims = TurnClaims(parts, events, policy).claims
-    except (RegisterError, RefusedError) as error:
-        return _doubt(one, error)
+    parts = split(one.kernel, without)
+    if parts is None:
+        return _looped(one, policy, rlimit, without)
+    checked = check(one.kernel, without)
+    events = Events(read(parts.turn, one.lines), without)
+    claims = TurnClaims(parts, events, policy).claims
     wrong = asked(events.text(), [claim.wrong for claim in claims], rlimit)
     if wrong is not None:
         claim = claims[wrong]
-        return Doubt(claim.kind, claim.step.where, claim.says)
+        raise RefusedError(claim.kind, claim.step.stmt, claim.says)
     own = without | {Obligation.REGISTERS, Obligation.FENCE}
-    found = _looped(Whole(parts.rest, one.lines), policy, rlimit, own)
-    return found if isinstance(found, Doubt) else found + checked + len(claims)
+    return _looped(Whole(parts.rest, one.lines), policy, rlimit, own) + checked + len(claims)
 
 
-def _looped(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
+def _looped(one: Whole, policy: str, rlimit: int, without: Without) -> int:
     """Judge a kernel whose CTAs have nothing to do with each other."""
     team = teamed(one)
     if team is not None:
         return _teamed(one, team, policy, rlimit, without)
     two = levels(one.kernel)
-    if two is None:
-        return _unrolled(one, policy, rlimit, without)
-    return _leveled(one, two, policy, rlimit, without)
+    if two is not None:
+        return _leveled(one, two, policy, rlimit, without)
+    return sum(_proved(part, policy, rlimit, without) for part in unrolled(one))
 
 
-def _teamed(one: Whole, team: Team, policy: str, rlimit: int, without: Without) -> int | Doubt:
+def _teamed(one: Whole, team: Team, policy: str, rlimit: int, without: Without) -> int:
     """Judge the turns of roles, and what they are as one role."""
     disjoint(one.kernel)
-    try:
-        checked = check(one.kernel, without)
-    except RegisterError as error:
-        return _doubt(one, error)
+    checked = check(one.kernel, without)
     own = without | {Obligation.REGISTERS, Obligation.FENCE}
     for part in team.turns:
-        found = _proved(part.kernel, part, policy, rlimit, own)
-        if isinstance(found, Doubt):
+        try:
+            checked += _proved(part, policy, rlimit, own)
+        except RefusedError as error:
             # one role in place of several needs all threads in order; they may do with less
-            batons = found.kind in ("RAW", "WAR", "WAW")
-            return replace(found, narrow=found.narrow or batons)
-        checked += found
-    found = _looped(team.one, policy, rlimit, own)
-    return found if isinstance(found, Doubt) else found + checked
+            error.narrow |= error.kind in ("RAW", "WAR", "WAW")
+            raise
+    return checked + _looped(team.one, policy, rlimit, own)
 
 
-def _unrolled(one: Whole, policy: str, rlimit: int, without: Without) -> int | Doubt:
-    """Judge a kernel with one loop, or what it is for each remainder of its trips."""
-    checked = 0
-    for part in unrolled(one):
-        found = _proved(part.kernel, part, policy, rlimit, without)
-        if isinstance(found, Doubt):
-            return found
-        checked += found
-    return checked
-
-
-def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without) -> int | Doubt:
+def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without) -> int:
     """Judge the steps and the tiles of a kernel, and that both together go on."""
-    try:
-        disjoint(one.kernel)
-        one_way(one.kernel)
-        checked = check(one.kernel, without)
-        trace = read(two.whole, one.lines)
-        graph = EventGraph(trace, Footprints(trace), without)
-        _forward(graph, two)
-        Questions(graph, rlimit)
-    except (RegisterError, RefusedError) as error:
-        return _doubt(one, error)
+    disjoint(one.kernel)
+    one_way(one.kernel)
+    checked = check(one.kernel, without)
+    trace = read(two.whole, one.lines)
+    graph = EventGraph(trace, Footprints(trace), without)
+    _forward(graph, two)
+    Questions(graph, rlimit)
     own = without | {Obligation.REGISTERS, Obligation.FENCE}
-    for level in (two.steps, two.tiles):
-        found = _proved(level, one, policy, rlimit, own)
-        if isinstance(found, Doubt):
-            return found
-        checked += found
-    return checked
+    parts = (Whole(level, one.lines) for level in (two.steps, two.tiles))
+    return checked + sum(_proved(part, policy, rlimit, own) for part in parts)
 
 
 def _forward(graph: EventGraph, two: Levels) -> None:
@@ -196,25 +156,20 @@ def _forward(graph: EventGraph, two: Levels) -> None:
                 raise UnsupportedError(f"{step.where}: a tile waits for a later one")
 
 
-def _proved(
-    kernel: kir.Kernel, one: Whole, policy: str, rlimit: int, without: Without
-) -> int | Doubt:
-    """Judge a kernel with one loop, a level of `one`; return how many claims were proved."""
-    trace = read(kernel, one.lines)
-    try:
-        checked = initialised(trace) if Obligation.INIT not in without else 0
-        graph = EventGraph(trace, Footprints(trace), without)
-        if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
-            checked += check(kernel, without)
-        questions = Questions(graph, rlimit)
-        claims = Claims(graph, questions.times, policy)
-    except (RegisterError, RefusedError) as error:
-        return _doubt(one, error)
+def _proved(one: Whole, policy: str, rlimit: int, without: Without) -> int:
+    """Judge a kernel with one loop; return how many claims were proved."""
+    trace = read(one.kernel, one.lines)
+    checked = initialised(trace) if Obligation.INIT not in without else 0
+    graph = EventGraph(trace, Footprints(trace), without)
+    if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
+        checked += check(one.kernel, without)
+    questions = Questions(graph, rlimit)
+    claims = Claims(graph, questions.times, policy)
     wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
     gap = None if wrong else questions.existing(claims.returning)
     if (found := wrong or gap) is not None:
         claim, n = found
-        return Doubt(claim.kind, claim.step.where, claim.says, n, narrow=wrong is None)
+        raise RefusedError(claim.kind, claim.step.stmt, claim.says, n, narrow=wrong is None)
     if not (claims.ordered or claims.existing or claims.returning):
         if graph.accesses or graph.phases or graph.groups:
             raise UndecidedError("vacuous: nothing is claimed")
@@ -223,19 +178,7 @@ def _proved(
     return checked + sum(map(len, asked_of))
 
 
-# --- refutation ---------------------------------------------------------------------------------
-
-
-def _doubt(one: Whole, error: RefusedError | RegisterError) -> Doubt:
-    """Return a broken rule, with its line in the kernel's text."""
-    if isinstance(error, RefusedError):
-        where = error.step.where if error.step is not None else one.kernel.name
-    else:
-        where = f"line {one.lines[error.stmt]}: {line(error.stmt)}"
-    return Doubt(error.kind, where, error.says)
-
-
-def _refuted(kernel: kir.Kernel, doubt: Doubt, policy: str) -> Verdict:
+def _refuted(kernel: kir.Kernel, error: RefusedError, where: str, policy: str) -> Verdict:
     """Answer for a claim that does not hold: FAIL if the other engine refutes the kernel too."""
     try:
         violations = fixpoint.judge(kernel, policy=policy).violations
@@ -243,10 +186,10 @@ def _refuted(kernel: kir.Kernel, doubt: Doubt, policy: str) -> Verdict:
         violations = ()
     if violations:
         trips = min(v.trips for v in violations)
-        finding = Finding(doubt.kind, doubt.where, f"trips={trips}: {doubt.says}")
+        finding = Finding(error.kind, where, f"trips={trips}: {error.says}")
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))
-    if doubt.narrow:
-        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"{doubt.where}: {doubt.says}")
-    warning = Finding(doubt.kind, doubt.where, f"trips={doubt.trips}: {doubt.says}", "warning")
-    reason = f"refuted, not replayed: {doubt.kind} at {doubt.where}: {doubt.says}"
+    if error.narrow:
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"{where}: {error.says}")
+    warning = Finding(error.kind, where, f"trips={error.trips}: {error.says}", "warning")
+    reason = f"refuted, not replayed: {error.kind} at {where}: {error.says}"
     return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)

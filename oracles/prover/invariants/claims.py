@@ -165,7 +165,7 @@ class Claims:
             members += [(s, p) for s, p, _, _ in phase.copies]
             if not phase.arrivals:
                 for step, *_ in (*phase.waits, *phase.copies):
-                    raise RefusedError("deadlock", step, f"nothing arrives on {name}")
+                    raise RefusedError("deadlock", step.stmt, f"nothing arrives on {name}")
             if Obligation.EXPECTED not in self.graph.without:
                 raised(phase)
             if Obligation.COUNTED not in self.graph.without:
@@ -200,7 +200,7 @@ class Claims:
 
     def _alone(self, a: Access) -> None:
         if self.graph.footprints.collides(a.step.index):
-            raise RefusedError("WAW", a.step, "threads of one store share bytes")
+            raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
 
     def _meet(self, a: Access, b: Access) -> bool:
         if Agency.ENGINE in (a.agency, b.agency):
@@ -443,10 +443,10 @@ def counted(phase: Phase, trace: Trace) -> None:
         copied += nbytes * trace.count(copy)
     if arrived != phase.barrier.arrivals:
         says = f"{name} takes {phase.barrier.arrivals} arrivals a phase and gets {arrived}"
-        raise RefusedError("arrivals", step, says)
+        raise RefusedError("arrivals", step.stmt, says)
     if expected != copied:
         says = f"{name} expects {expected} bytes a phase and gets {copied}"
-        raise RefusedError("bytes", step, says)
+        raise RefusedError("bytes", step.stmt, says)
 
 
 def raised(phase: Phase) -> None:

@@ -427,7 +427,7 @@ class EventGraph:
                 return "access" if touches else ""
             case kir.TmaLoad() | kir.TmaStore():
                 if self.trace.count(step) > 1:
-                    raise RefusedError("WAW", step, "is issued by several threads at once")
+                    raise RefusedError("WAW", step.stmt, "is issued by several threads at once")
                 if isinstance(step.stmt, kir.TmaLoad) and step.stmt.multicast is not None:
                     raise UnsupportedError(f"{step.where}: multicast")
                 return "issue"

@@ -216,7 +216,7 @@ class Questions:
         elif stuck:
             waits = [w for phase in graph.phases.values() for w, *_ in phase.waits]
             says = "events wait for each other"
-            raise RefusedError("deadlock", waits[0] if waits else None, says)
+            raise RefusedError("deadlock", waits[0].stmt if waits else None, says)
         return {node: answer.values[name] for node, name in enumerate(names)}
 
     def existing(self, claims: list[Claim]) -> tuple[Claim, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from oracles.prover.invariants.trace import Step
+from fuser.kernel import ir as kir
 
 
 class Axiom(Enum):
@@ -65,8 +65,14 @@ Without = frozenset[Rule]
 
 
 class RefusedError(Exception):
-    """A rule that needs no proof for all iterations is broken."""
+    """A rule is broken, or a claim is not proved; `trips` shows it in z3's model.
 
-    def __init__(self, kind: str, step: Step | None, says: str) -> None:
+    A `narrow` one is about what can be proved here, and not about the kernel.
+    """
+
+    def __init__(
+        self, kind: str, stmt: kir.Stmt | None, says: str, trips: int = 0, *, narrow: bool = False
+    ) -> None:
         super().__init__(says)
-        self.kind, self.step, self.says = kind, step, says
+        self.kind, self.stmt, self.says = kind, stmt, says
+        self.trips, self.narrow = trips, narrow

@@ -50,18 +50,19 @@ def joins(trace: Trace) -> None:
                 counted.append((step, threads))
             case kir.WarpSync():
                 if not _whole(trace, step):
-                    raise RefusedError("deadlock", step, "not all lanes arrive")
+                    raise RefusedError("deadlock", step.stmt, "not all lanes arrive")
             case kir.Wgmma() | kir.WgmmaFence():
                 _warpgroups(trace, step)
             case kir.AsyncCommit(kir.AsyncKind.WGMMA) | kir.AsyncAwait(kir.AsyncKind.WGMMA):
                 if not _whole(trace, step):
-                    raise RefusedError("collective", step, "not all lanes of a warp execute it")
+                    says = "not all lanes of a warp execute it"
+                    raise RefusedError("collective", step.stmt, says)
             case _:
                 pass
     for step, threads in counted:
         count = trace.count(step)
         if count != threads and _number(step) not in signalled:
-            raise RefusedError("collective", step, f"{count} threads arrive")
+            raise RefusedError("collective", step.stmt, f"{count} threads arrive")
 
 
 def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
@@ -93,7 +94,7 @@ def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
             raise UnsupportedError(f"{arrive.where}: by threads that also wait")
         count = trace.count(arrive) + trace.count(waits[0])
         if count != threads:
-            raise RefusedError("collective", arrive, f"{count} threads arrive or wait")
+            raise RefusedError("collective", arrive.stmt, f"{count} threads arrive or wait")
         found.append((arrive, waits[0]))
     return found
 
@@ -117,7 +118,7 @@ def _warpgroups(trace: Trace, step: Step) -> None:
     warps = {warp for i in step.kinds for warp in trace.kinds[i].warps}
     groups = {warp // WARPS for warp in warps}
     if len(warps) < len(groups) * WARPS or not _whole(trace, step):
-        raise RefusedError("collective", step, "is not executed by whole warpgroups")
+        raise RefusedError("collective", step.stmt, "is not executed by whole warpgroups")
     roles = [role for role in trace.kernel.body if isinstance(role, kir.Role)]
     parts = [(r.first_warp, r.warps) for r in roles if r.first_warp % WARPS or r.warps % WARPS]
     if any(warps & set(range(first, first + many)) for first, many in parts):
@@ -222,10 +223,10 @@ def initialised(trace: Trace) -> int:
             raise UnsupportedError(f"{barrier.name} has several lives")
         if len(makers) != 1:
             says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
-            raise RefusedError("init", users[0], says)
+            raise RefusedError("init", users[0].stmt, says)
         made, maker = makers[0]
         if made.loop is not None or made.guard is not None or trace.kinds[maker].count > 1:
-            raise RefusedError("init", made, f"{barrier.name} is initialised more than once")
+            raise RefusedError("init", made.stmt, f"{barrier.name} is initialised more than once")
         for user in users:
             for agent in user.kinds:
                 checked += 1
@@ -258,7 +259,7 @@ def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> No
                 and whole.index(made) < whole.index(step)
             ):
                 return
-    raise RefusedError("init", user, f"nothing makes `{line(made.stmt)}` visible here")
+    raise RefusedError("init", user.stmt, f"nothing makes `{line(made.stmt)}` visible here")
 
 
 def _one_warp(trace: Trace, one: int, two: int) -> bool:
@@ -270,14 +271,6 @@ def _one_warp(trace: Trace, one: int, two: int) -> bool:
 DONE = 1 << 30
 """Groups committed since an access whose group is no longer in flight."""
 Shape = tuple[int, ...]
-
-
-class RegisterError(Exception):
-    """A register is used while wgmma may use it too, or without a fence."""
-
-    def __init__(self, kind: str, stmt: kir.Stmt, says: str) -> None:
-        super().__init__(says)
-        self.kind, self.stmt, self.says = kind, stmt, says
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +297,7 @@ def check(kernel: kir.Kernel, without: Without = frozenset()) -> int:
 
     Raises
     ------
-    RegisterError
+    RefusedError
         For the first access that may go wrong, or if a group may be in flight at the end.
     """
     if not any(isinstance(stmt, kir.Wgmma) for stmt in kernel.walk()):
@@ -382,18 +375,18 @@ class _Reader:
         other = acc.written < DONE and acc.shape != shape
         if (acc.dirty or other) and Obligation.FENCE not in self.without:
             says = f"no wgmma_fence stands after another access of {stmt.acc.name}"
-            raise RegisterError("fence", stmt, says)
+            raise RefusedError("fence", stmt, says)
         if acc.read < DONE and Obligation.REGISTERS not in self.without:
             says = f"{stmt.acc.name} may still be read by an earlier wgmma"
-            raise RegisterError("WAR", stmt, says)
+            raise RefusedError("WAR", stmt, says)
         made = {**state, stmt.acc.name: replace(acc, written=0, shape=shape)}
         if isinstance(stmt.a, kir.Fragment):
             held = made[stmt.a.name]
             if held.dirty and Obligation.FENCE not in self.without:
                 says = f"no wgmma_fence stands after another access of {stmt.a.name}"
-                raise RegisterError("fence", stmt, says)
+                raise RefusedError("fence", stmt, says)
             if held.written < DONE and Obligation.REGISTERS not in self.without:
-                raise RegisterError("RAW", stmt, f"{stmt.a.name} may still be written by wgmma")
+                raise RefusedError("RAW", stmt, f"{stmt.a.name} may still be written by wgmma")
             made[stmt.a.name] = replace(held, read=0)
         return made
 
@@ -408,17 +401,17 @@ class _Reader:
             if held.written < DONE:
                 kind = "WAW" if writes else "RAW"
                 says = f"no await covers the wgmma that may still write {fragment.name}"
-                raise RegisterError(kind, stmt, says)
+                raise RefusedError(kind, stmt, says)
             if writes and held.read < DONE:
                 says = f"no await covers the wgmma that may still read {fragment.name}"
-                raise RegisterError("WAR", stmt, says)
+                raise RefusedError("WAR", stmt, says)
         return {**state, fragment.name: replace(held, dirty=True)}
 
     def ended(self, state: State, last: kir.Stmt) -> None:
         """Check that nothing is in flight at the end."""
         for name, held in state.items():
             if min(held.written, held.read) < DONE and Obligation.EXIT not in self.without:
-                raise RegisterError("exit", last, f"a wgmma on {name} may still be in flight")
+                raise RefusedError("exit", last, f"a wgmma on {name} may still be in flight")
 
 
 def _aged(held: Held) -> Held:

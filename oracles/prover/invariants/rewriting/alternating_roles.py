@@ -32,11 +32,23 @@ from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError, function, period
 from oracles.prover.invariants.rewriting.loops import MOST, ROUND, ROUNDS
-from oracles.prover.invariants.rewriting.statements import Whole, with_slots
+from oracles.prover.invariants.rewriting.statements import Whole, alone, with_slots
 from oracles.prover.sites import mbarrier, slots
 
 Signal = kir.MBarrierWaitParity | kir.MBarrierArrive
 _ENDS = (kir.Elect, kir.AsyncAwait)
+_BESIDE = (
+    kir.Let
+    | kir.WarpSync
+    | kir.Elect
+    | kir.BlockSync
+    | kir.FenceAsyncProxy
+    | kir.TmaStore
+    | kir.Store
+    | kir.MBarrierWaitParity
+    | kir.MBarrierArrive
+)
+"""What a role may do besides its steps, where it shares something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,22 +201,10 @@ def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier
         if any(isinstance(s, kir.MBarrierWaitParity) for s in kir.walk(member.after)):
             raise UnsupportedError("a turn is awaited behind the steps")
         for stmt in kir.walk((*member.before, *member.after)):
-            match stmt:
-                case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Let():
-                    pass
-                case kir.WarpSync() | kir.Elect() | kir.BlockSync() | kir.FenceAsyncProxy():
-                    pass
-                case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
-                    pass
-                case kir.TmaStore(_, kir.Slot()) | kir.Store(kir.Slot()):
-                    pass
-                case kir.MBarrierWaitParity() | kir.MBarrierArrive():
-                    pass
-                case kir.Load(_, kir.Box()) | kir.Store(kir.Box()):
-                    pass
-                case _:
-                    what = type(stmt).__name__
-                    raise UnsupportedError(f"{what} beside the steps of roles that take turns")
+            bulk = getattr(stmt, "kind", None) is kir.AsyncKind.BULK
+            if not (bulk or alone(stmt) or isinstance(stmt, _BESIDE)):
+                what = type(stmt).__name__
+                raise UnsupportedError(f"{what} beside the steps of roles that take turns")
         _settled(member)
 
 

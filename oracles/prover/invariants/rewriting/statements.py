@@ -18,8 +18,8 @@ class Lines:
         self._of = {id(stmt): (number, stmt) for number, stmt in numbered(kernel)}
 
     def __getitem__(self, stmt: kir.Stmt) -> int:
-        """Return the line of a statement."""
-        return self._of[id(stmt)][0]
+        """Return the line of a statement, 0 of one that has none."""
+        return self._of[id(stmt)][0] if id(stmt) in self._of else 0
 
     def kept(self, old: kir.Stmt, new: kir.Stmt) -> kir.Stmt:
         """Give a new statement the line of the old one, and return it."""

@@ -202,7 +202,7 @@ class TurnClaims:
             stmt = copy.step.stmt
             assert isinstance(stmt, kir.TmaStore | kir.TmaReduce), "the only copies"
             if self.trace.count(copy.step) > 1:
-                raise RefusedError("WAW", copy.step, "is issued by several threads at once")
+                raise RefusedError("WAW", copy.step.stmt, "is issued by several threads at once")
             step, thread, start = copy.step, copy.thread, copy.issue
             source = (stmt.src.buffer.name, _number(stmt.src))
             yield Touch(step, thread, source, start, copy.read, False, False, engine=True)
@@ -266,7 +266,7 @@ class TurnClaims:
 
     def _alone(self, a: Touch) -> None:
         if a.shared and self.footprints.collides(a.step.index):
-            raise RefusedError("WAW", a.step, "threads of one store share bytes")
+            raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
 
     def _meet(self, a: Touch, b: Touch) -> bool:
         """Whether these threads may touch the same bytes in one turn, and not one after another."""

@@ -126,7 +126,7 @@ def test_tiles_may_lie_beside_each_other() -> None:
 
     parts = split(shared().rewrite(crosswise), frozenset())
     assert parts is not None
-    assert (parts.family.tiles, parts.family.turns) == (t, s)
+    assert (parts.sharing.tiles, parts.sharing.turns) == (t, s)
     assert parts.plain(kir.BLOCK // t + 1) == K + 1
 
 
