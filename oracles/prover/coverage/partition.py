@@ -48,6 +48,7 @@ from oracles.prover.polynomial import (
     poly,
     product,
     repr_atom,
+    single,
     tree,
     value,
 )
@@ -465,12 +466,12 @@ class _Partition:
             atoms = sorted(set(_digits(form)), key=repr_atom)
             if len(atoms) != 1:
                 raise self._open(f"the condition {guard} is not understood")
-            read = digit(frozenset({((atoms[0],), 1)}))
+            read = digit(single(atoms[0]))
             if read is None:
                 raise self._open(f"the condition {guard} is not understood")
             count = value(self._size(read))
             y = Var("digit of the condition")
-            test = replace_tree(tree(form), tree(frozenset({((atoms[0],), 1)})), y)
+            test = replace_tree(tree(form), tree(single(atoms[0])), y)
             tries: list[Expr] = [0, fold(Kind.SUB, count, 1)]
             solved = solution(test, y)
             tries += [] if solved is None else [solved]
@@ -543,7 +544,7 @@ class _Partition:
         """Return how many values a sum of weighted numbers has."""
         chain = []
         for monomial, factor in number:
-            own = [a for a in monomial if self._variables(frozenset({((a,), 1)}))]
+            own = [a for a in monomial if self._variables(single(a))]
             weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
             if len(own) != 1 or len(own[0]) != 1 or weight is None:
                 raise self._open(f"the number {tree(number)} is not understood")
@@ -582,9 +583,9 @@ class _Partition:
         """Read a coordinate as a sum of weighted digits."""
         terms = []
         for monomial, factor in unit:
-            own = [a for a in monomial if self._variables(frozenset({((a,), 1)}))]
+            own = [a for a in monomial if self._variables(single(a))]
             weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
-            read = digit(frozenset({((own[0],), 1)})) if len(own) == 1 else None
+            read = digit(single(own[0])) if len(own) == 1 else None
             if read is None or weight is None:
                 raise self._open(f"the origin {tree(unit)} is not understood")
             terms.append((weight, read))

@@ -26,7 +26,18 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
-from oracles.prover.polynomial import Poly, Product, divided, mapped, poly, product, tree, value
+from oracles.prover.polynomial import (
+    Poly,
+    Product,
+    divided,
+    mapped,
+    operands,
+    poly,
+    product,
+    single,
+    tree,
+    value,
+)
 from oracles.prover.sites import Loop, Site
 from oracles.prover.solver import Known
 
@@ -223,17 +234,13 @@ def _quotients(form: Poly, divisors: set[Poly]) -> Poly:
     for monomial, _ in form:
         for atom in monomial:
             if len(atom) == 3 and atom[0] in (Kind.FLOORDIV.value, Kind.MOD.value):
-                kind, a, b = atom
-                assert isinstance(a, frozenset), "operands are polynomials"
-                assert isinstance(b, frozenset), "operands are polynomials"
+                kind, a, b = operands(atom)
                 top, bottom = product(a), product(b)
                 if bottom is None or not (b in divisors or not bottom.factors):
                     continue
                 left = None if top is None else top.over(bottom)
                 if left is not None:
-                    known[tree(frozenset({((atom,), 1)}))] = (
-                        value(left) if kind == Kind.FLOORDIV.value else 0
-                    )
+                    known[tree(single(atom))] = value(left) if kind == Kind.FLOORDIV.value else 0
     whole = tree(form)
     for old, new in known.items():
         whole = replace_tree(whole, old, new)

@@ -27,6 +27,10 @@ from oracles.prover.invariants.trace import Step, Trace, all_of, any_of, bounds
 
 TURNS = ("k", "j")
 """The number of a turn, and that of a later one."""
+_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease
+_SYNC = kir.FenceAsyncProxy | kir.ThreadFence | kir.AsyncAwait | kir.AsyncCommit
+_OWN = kir.Load | kir.Store | kir.AtomicAdd | kir.BlockSync | kir.WarpSync | _TURN | _SYNC
+_SILENT = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma | kir.WgmmaFence
 RANGE = "(assert (<= 0 k))(assert (< k n))(assert (<= 0 j))(assert (< j n))"
 
 
@@ -148,24 +152,9 @@ class Events:
                 ends = (self._event(f"{issue.name}_{end}") for end in ("read", "done"))
                 self.copies.append(Copy(step, thread, issue, *ends))
                 return issue, False
-            case (
-                kir.Load()
-                | kir.Store()
-                | kir.AtomicAdd()
-                | kir.FenceAsyncProxy()
-                | kir.ThreadFence()
-                | kir.AsyncAwait()
-                | kir.AsyncCommit()
-                | kir.BlockSerializeWait()
-                | kir.BlockSerializeRelease()
-                | kir.BlockSync()
-                | kir.WarpSync()
-            ):
+            case _ if isinstance(step.stmt, _OWN):
                 return self.own(step, thread), False
-            case (
-                kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma()
-                | kir.WgmmaFence()
-            ):  # fmt: skip
+            case _ if isinstance(step.stmt, _SILENT):
                 return None, False
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a turn")
@@ -241,5 +230,5 @@ class Events:
 
 def _wide(stmt: kir.Stmt) -> bool:
     """Whether a wait or a release reaches other CTAs."""
-    assert isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease), "asked of turns"
+    assert isinstance(stmt, _TURN), "asked of turns"
     return stmt.scope is kir.Scope.GPU
