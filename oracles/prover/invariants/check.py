@@ -27,7 +27,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import NegativeError, UnsupportedError
 from oracles.prover.invariants.claims import Claims
-from oracles.prover.invariants.graph import EventGraph, Footprints
+from oracles.prover.invariants.graph import EventGraph
 from oracles.prover.invariants.questions import RLIMIT, Questions, UndecidedError, asked
 from oracles.prover.invariants.rewriting.alternating_roles import Team, teamed
 from oracles.prover.invariants.rewriting.clusters import whole
@@ -139,7 +139,7 @@ def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without
     one_way(one.kernel)
     checked = check(one.kernel, without)
     trace = read(two.whole, one.lines)
-    graph = EventGraph(trace, Footprints(trace), without)
+    graph = EventGraph(trace, without)
     _forward(graph, two)
     Questions(graph, rlimit)
     own = without | {Obligation.REGISTERS, Obligation.FENCE}
@@ -160,7 +160,7 @@ def _proved(one: Whole, policy: str, rlimit: int, without: Without) -> int:
     """Judge a kernel with one loop; return how many claims were proved."""
     trace = read(one.kernel, one.lines)
     checked = initialised(trace) if Obligation.INIT not in without else 0
-    graph = EventGraph(trace, Footprints(trace), without)
+    graph = EventGraph(trace, without)
     if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
         checked += check(one.kernel, without)
     questions = Questions(graph, rlimit)

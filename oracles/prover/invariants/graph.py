@@ -316,15 +316,13 @@ Span = tuple[int, int]
 class EventGraph:
     """The nodes of one iteration of a kernel and what they require."""
 
-    def __init__(
-        self, trace: Trace, footprints: Footprints, without: Without = frozenset()
-    ) -> None:
+    def __init__(self, trace: Trace, without: Without = frozenset()) -> None:
         self.trace = trace
         self.without = without
-        self.footprints = footprints
+        self.footprints = Footprints(trace)
         loud = {
             step.index
-            for program in footprints.programs
+            for program in self.footprints.programs
             for step in (*program.before, *program.inside, *program.after)
         }
         self.runs = read_runs(trace, {s.index for s in trace.steps} - loud)
@@ -348,7 +346,7 @@ class EventGraph:
             Signal(arrive, wait, self.runs.of[arrive.index], self.runs.of[wait.index])
             for arrive, wait in signals(trace, self.runs.ahead)
         ]
-        outside(footprints.programs, self.runs.ahead)
+        outside(self.footprints.programs, self.runs.ahead)
         for thread in self._threads():
             self._chain(thread, self.footprints.programs[thread.kind])
         self._crossed()

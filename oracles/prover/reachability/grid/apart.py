@@ -16,11 +16,10 @@ from oracles.prover.arithmetic import UnsupportedError, Values, function, linear
 from oracles.prover.coverage.boxes import Reading, Span, readings
 from oracles.prover.polynomial import Poly, poly, tree
 from oracles.prover.reachability.grid.groups import family_of
-from oracles.prover.reachability.program.boxes import adds
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import State
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import AMONG_CTAS, Site, fixed_grid
+from oracles.prover.sites import AMONG_CTAS, Site, adds, fixed_grid
 from oracles.prover.solver import Known
 
 BOXES = 600

@@ -8,7 +8,7 @@ import pytest
 from fuser.kernel import ir as kir
 from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.claims import Claims
-from oracles.prover.invariants.graph import EventGraph, Footprints
+from oracles.prover.invariants.graph import EventGraph
 from oracles.prover.invariants.questions import RLIMIT, Questions, Width, Window
 from oracles.prover.invariants.trace import read
 from oracles.prover.solver import Script
@@ -24,7 +24,7 @@ def test_a_starved_solver_is_unknown() -> None:
 def test_premises_have_a_model_and_each_claim_can_fail_without_them(kernel: kir.Kernel) -> None:
     """Neither are the constraints contradictory, nor are the claims empty."""
     trace = read(kernel)
-    graph = EventGraph(trace, Footprints(trace))
+    graph = EventGraph(trace)
     times = Questions(graph, RLIMIT).times
     window = Window(graph, set(range(-9, 2)))
     whole = f"{window.text()}(assert {window.inside(times)})"
@@ -40,7 +40,7 @@ def test_premises_have_a_model_and_each_claim_can_fail_without_them(kernel: kir.
 def test_no_kind_of_claim_is_idle() -> None:
     """Without the requirements of a phase, every kind of claim about order is violated."""
     trace = read(ks.combined(3, 0, 2, specialized=True))
-    graph = EventGraph(trace, Footprints(trace))
+    graph = EventGraph(trace)
     questions = Questions(graph, RLIMIT)
     times = questions.times
     claims = Claims(graph, times, "default").ordered
