@@ -9,12 +9,13 @@ from collections.abc import Hashable, Iterator
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS
 from oracles.prover.reachability.witness.execution import Event, Log
 from oracles.prover.reachability.witness.words import concrete, group
 from oracles.prover.reachability.world import Violation
+from oracles.prover.sites import Site
 
 _REACH = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
 _ARRIVES: tuple[type, ...] = (

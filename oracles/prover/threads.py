@@ -1,4 +1,4 @@
-"""The kinds of threads of a CTA, for kernels with nested roles, elections and several CTAs.
+"""Who executes: the kinds of threads of a CTA, and which of them a statement is executed by.
 
 Threads that no `Role` and no `Elect` tells apart are one `Kind`, followed as one.  Warps are alike
 if they lie in the same roles and none of them leads one; in a warp, lane 0 stands apart from the
@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fuser.kernel import ir as kir
+
+WARPS = kir.WARPGROUP // kir.WARP
+"""Warps of a warpgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,12 @@ class Kind:
         """Whether they are one thread."""
         return self.count == 1
 
+    @property
+    def warpgroup(self) -> int | None:
+        """The warpgroup that all of them are in; None if they are in several."""
+        groups = {warp // WARPS for warp in self.warps}
+        return groups.pop() if len(groups) == 1 else None
+
     def __str__(self) -> str:
         first, last = self.warps[0], self.warps[-1]
         lane = "lane 0" if self.leads else "lanes 1..31"
@@ -85,7 +95,28 @@ class Place:
             case kir.Per.WARP:
                 return kind.leads
             case kir.Per.WARPGROUP:
-                return kind.leads and (kind.warps[0] - self.first) % 4 == 0
+                return kind.leads and (kind.warps[0] - self.first) % WARPS == 0
+
+    @property
+    def base(self) -> int:
+        """The first thread of the role, from which layouts count."""
+        return self.first * kir.WARP
+
+    @property
+    def threads(self) -> frozenset[int]:
+        """The threads that execute it, counted in the CTA."""
+        return _threads(self)
+
+
+@lru_cache(maxsize=256)
+def _threads(place: Place) -> frozenset[int]:
+    step = {
+        None: 1,
+        kir.Per.WARP: kir.WARP,
+        kir.Per.WARPGROUP: kir.WARPGROUP,
+        kir.Per.ROLE: place.warps * kir.WARP,
+    }[place.per]
+    return frozenset(range(place.base, place.base + place.warps * kir.WARP, step))
 
 
 def kinds(kernel: kir.Kernel, ctas: int = 0) -> tuple[Kind, ...]:
@@ -124,7 +155,7 @@ def _mark(
             names[warp] = name
         marks[first].append(f"first of {tag}")
         if groups:
-            for warp in range(first, min(first + warps, len(marks)), 4):
+            for warp in range(first, min(first + warps, len(marks)), WARPS):
                 marks[warp].append(f"leads in {tag}")
     for role in _roles(body):
         _mark(role.body, role.first_warp, role.warps, role.name, marks, names, groups=groups)

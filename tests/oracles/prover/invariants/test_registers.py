@@ -9,7 +9,8 @@ import pytest
 from fuser.cookbook import recipes
 from fuser.cookbook.matmul import ACC
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.events.registers import RegisterError, check
+from oracles.prover.invariants.rules import RefusedError
+from oracles.prover.invariants.static import check
 
 WGMMA = kir.AsyncKind.WGMMA
 
@@ -36,7 +37,7 @@ def test_kernels_without_wgmma_have_nothing_to_check() -> None:
 
 def test_the_flush_has_to_cover_the_last_group() -> None:
     """One group too young is still writing the accumulator."""
-    with pytest.raises(RegisterError) as caught:
+    with pytest.raises(RefusedError) as caught:
         check(with_keep(recipes.wgmma_ring(4, 2), 0, 1))
     assert (caught.value.kind, caught.value.says) == (
         "RAW",
@@ -50,7 +51,7 @@ def test_an_uncommitted_wgmma_is_covered_by_no_await() -> None:
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         return [] if stmt == kir.AsyncCommit(WGMMA) else None
 
-    with pytest.raises(RegisterError, match="may still"):
+    with pytest.raises(RefusedError, match="may still"):
         check(recipes.double_wgmma().rewrite(rule))
 
 
@@ -70,7 +71,7 @@ def test_wgmma_after_an_ordinary_access_needs_a_fence_also_round_the_loop() -> N
         return [*fenced, stmt] if isinstance(stmt, kir.ForLoop) else None
 
     assert check(kernel.rewrite(lambda s: [s, scaled] if s == kir.AsyncAwait(WGMMA, 0) else None))
-    with pytest.raises(RegisterError) as caught:
+    with pytest.raises(RefusedError) as caught:
         check(kernel.rewrite(late))
     assert caught.value.kind == "fence"
 
@@ -89,7 +90,7 @@ def test_a_register_operand_may_not_change_in_flight() -> None:
             case _:
                 return None
 
-    with pytest.raises(RegisterError) as caught:
+    with pytest.raises(RefusedError) as caught:
         check(kernel.rewrite(rule))
     assert caught.value.kind == "WAR"
     assert check(with_keep(kernel, 1, 0).rewrite(rule)) > 0
@@ -108,7 +109,7 @@ def test_a_slice_reads_the_accumulator_and_writes_its_own() -> None:
 
     assert check(after(0, taken))
     for one, kind in ((taken, "RAW"), (given, "WAW")):
-        with pytest.raises(RegisterError) as caught:
+        with pytest.raises(RefusedError) as caught:
             check(after(1, one))
         assert caught.value.kind == kind
 
@@ -120,6 +121,6 @@ def test_a_slice_of_the_accumulator_dirties_it() -> None:
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         return [stmt, kir.Slice(part, ACC, 0)] if isinstance(stmt, kir.WgmmaFence) else None
 
-    with pytest.raises(RegisterError) as caught:
+    with pytest.raises(RefusedError) as caught:
         check(recipes.wgmma_ring(3, 0).rewrite(rule))
     assert caught.value.kind == "fence"

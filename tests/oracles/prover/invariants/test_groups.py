@@ -11,14 +11,14 @@ from litmus.stores import leaving
 
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.check import certify
-from oracles.prover.invariants.events.groups import LATER, closing, covering, distances
-from oracles.prover.invariants.events.parametric import Bound, Place
+from oracles.prover.invariants.check import confirm
+from oracles.prover.invariants.graph import LATER, closing, covering, distances
+from oracles.prover.invariants.trace import Bound, Run
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
-ALWAYS = Place(0, 0, (), None, None)
-LATE = Place(0, 0, (Bound(1, 0, -1),), None, None)
+ALWAYS = Run(0, 0, (), None, None)
+LATE = Run(0, 0, (Bound(1, 0, -1),), None, None)
 """From iteration 1 on."""
 
 GUARDS: dict[str, Expr] = {
@@ -72,7 +72,7 @@ def wrong(says: str) -> bool:
 @pytest.mark.parametrize("says", CASES)
 def test_a_commit_inside_an_if_means_the_same_to_both_engines(says: str) -> None:
     """Neither a proof that the other engine refutes, nor a doubt that it does not share."""
-    assert certify(CASES[says]).status is (Status.FAIL if wrong(says) else Status.PASS)
+    assert confirm(CASES[says]).status is (Status.FAIL if wrong(says) else Status.PASS)
 
 
 def test_some_commits_inside_an_if_are_right_and_some_wrong() -> None:
@@ -83,7 +83,7 @@ def test_some_commits_inside_an_if_are_right_and_some_wrong() -> None:
 
 def test_a_slot_that_neither_walks_nor_stands_still_is_unsupported() -> None:
     """Every second iteration of a ring of three takes its slots two by two."""
-    verdict = certify(storing(3, eq(k % 2, 0), 0, alone=False, flush=False))
+    verdict = confirm(storing(3, eq(k % 2, 0), 0, alone=False, flush=False))
     assert verdict.status is Status.UNSUPPORTED
     assert "does not walk through 3 slots" in verdict.reason
 
@@ -118,5 +118,5 @@ def test_a_commit_that_may_not_run_covers_where_it_does() -> None:
 def test_groups_behind_the_loop_count_for_an_await_there() -> None:
     """One that keeps a group covers all of the loop if one more commit follows."""
     assert list(closing([ALWAYS], 0, 1, 2)) == ["true"]
-    assert next(closing([ALWAYS], 0, 1, 1)) == ALWAYS.runs(0)
+    assert next(closing([ALWAYS], 0, 1, 1)) == ALWAYS.happens(0)
     assert not list(closing([], 0, 0, 0))

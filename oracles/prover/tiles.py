@@ -10,6 +10,7 @@ Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16", "ldmatri
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import product
@@ -20,9 +21,12 @@ from numpy.typing import NDArray
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.program.threads import Kind
+from oracles.prover.sites import Site
+from oracles.prover.threads import Kind
 
 Owners = NDArray[np.int64]
+Storage = Mapping[str, str]
+"""The one name by which buffers of one shape in one place go."""
 
 
 class Meet(IntEnum):
@@ -50,6 +54,64 @@ class Spread:
     matrix: bool = False
     operand: bool = False
     turned: bool = False
+
+
+def storage(buffers: Iterable[kir.Buffer]) -> Storage:
+    """Return one name for all buffers whose elements lie in the same places."""
+    first: dict[object, str] = {}
+    return {
+        b.name: first.setdefault((b.offset, b.dtype, b.shape, b.swizzle, b.pitch), b.name)
+        for b in buffers
+    }
+
+
+def ordinary(site: Site, storage: Storage) -> Spread | None:
+    """Return how an ordinary access, or a cp.async, spreads its tile; None of any other."""
+    matrix = isinstance(site.stmt, kir.Load | kir.Store) and site.stmt.matrix
+    match site.stmt:
+        case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
+            name, shape = storage[buffer.name], buffer.shape
+        case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
+            name, shape = storage[buffer.name], buffer.shape
+        case kir.CpAsync(kir.Slot(buffer), _, layout):
+            name, shape = storage[buffer.name], buffer.shape
+        case kir.Load(kir.Fragment(_, _, layout), kir.Box(tensor, _, shape)):
+            name = tensor.name
+        case kir.Store(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
+            name = tensor.name
+        case kir.AtomicAdd(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
+            name = tensor.name
+        case _:
+            return None
+    return Spread(name, layout, shape, site.place.base, matrix)
+
+
+def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
+    """Return the `a` of a wgmma, and how warpgroups read their rows of it.
+
+    None where each reads all of it, as far as is known.
+    """
+    match site.stmt:
+        case kir.Wgmma(acc, kir.Slot(a)) if all(a != b.buffer for b in site.stmt.columns):
+            layout, turned = acc.layout, site.stmt.a_transposed
+            whole = layout.threads == site.place.warps * kir.WARP
+            fits = len(a.shape) > 1 and a.shape[-1 if turned else -2] == prod(layout.shape[:-1])
+            if not (whole and fits) or layout.threads % kir.WARPGROUP:
+                return None
+            first, name = site.place.base, storage[a.name]
+            return a.name, Spread(name, layout, a.shape, first, operand=True, turned=turned)
+        case _:
+            return None
+
+
+def each_by_one(found: Mapping[tuple[int, int], Meet]) -> dict[tuple[int, int], Meet]:
+    """Return how executions of one matrix access meet.
+
+    In one execution no two lanes touch an element, and kinds of lanes are compared there first.  Of
+    one kind it is always an earlier execution, which a join of the warp orders for the other kind
+    too.
+    """
+    return {(x, y): how for (x, y), how in found.items() if x == y or how is not Meet.WARP}
 
 
 def owners(spread: Spread) -> Owners:
@@ -134,6 +196,7 @@ class Meetings:
                     start = warp * kir.WARP
                     lanes = slice(start, start + 1) if kind.leads else slice(start + 1, start + 32)
                     self.of[lanes] = kind.index
+        self._kinds = kinds
         self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Meet]] = {}
         self._touching: dict[Spread, frozenset[int]] = {}
 
@@ -162,7 +225,7 @@ class Meetings:
         if a.buffer != b.buffer or a.shape != b.shape:
             for x in self.touching(a):
                 for y in self.touching(b):
-                    found[x, y] = Meet.ANY
+                    found[x, y] = self._anywhere(x, y)
         elif a == b and self._private(a):
             found = {(x, x): Meet.THREAD for x in self.touching(a)}
         else:
@@ -177,6 +240,12 @@ class Meetings:
                     found[key] = max(found.get(key, how), how)
         self._known[a, b] = found
         return found
+
+    def _anywhere(self, x: int, y: int) -> Meet:
+        """Return how two kinds meet whose threads may touch any element."""
+        if len({*self._kinds[x].warps, *self._kinds[y].warps}) > 1:
+            return Meet.ANY
+        return Meet.THREAD if x == y and self._kinds[x].alone else Meet.WARP
 
     @staticmethod
     def _private(spread: Spread) -> bool:

@@ -1,7 +1,13 @@
-"""A loop over tiles with a loop over steps inside, as two kernels with one loop each.
+"""Kernels with other loops than one, as kernels with one loop each.
 
-Threads that run the same steps of the same tiles run one long loop over p = 0, 1, ...; what they do
-once a tile is another loop, over t.  `levels` writes each as a kernel of its own.
+`levels`: a loop over tiles with a loop over steps inside.  Threads that run the same steps of the
+same tiles run one long loop over p = 0, 1, ...; what they do once a tile is another loop, over t.
+Each is written as a kernel of its own.
+
+`unrolled`: a loop whose ifs ask for `k % m`, as a loop with the bodies of m iterations.  With
+trips = m * t + r, for each r in turn, iteration k = m * j + i is part i of iteration j.  The last
+iteration has only its first r parts, by a guard.  A slot that depends on `k % m` is a number then
+(`by_number`).
 
 Notes
 -----
@@ -11,10 +17,10 @@ execution has a first violation.  That needs every pair of accesses to be in one
 they may share no buffer, no barrier and no groups, else the answer is unsupported.  What touches
 nothing shared (registers, tensors) is in neither.
 
-*Deadlock*.  `whole` does everything at every step, as if each tile had one.  Its schedule gives
-one for any number of steps a tile: move what is done before a tile's steps to its first step, what
-is done after them to its last one.  Requirements along a thread stretch with it; so do those on
-earlier tiles, for they come at least as many steps apart.  What would not is a wait before the
+*Deadlock*.  `Levels.whole` does everything at every step, as if each tile had one.  Its schedule
+gives one for any number of steps a tile: move what is done before a tile's steps to its first one,
+what is done after them to its last one.  Requirements along a thread stretch with it; so do those
+on earlier tiles, for they come at least as many steps apart.  What would not is a wait before the
 steps of a tile for what others do after them, or one for a later tile; both are refused.  With no
 steps at all the same schedule serves, without them.
 """
@@ -26,7 +32,9 @@ from dataclasses import dataclass, replace
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.arithmetic import UnsupportedError, replace_tree
+from oracles.prover.invariants.rewriting.statements import Whole, alone, by_number, with_slots
+from oracles.prover.sites import mbarrier, slots
 
 FLAT = Var("steps of all tiles")
 """How many steps a CTA runs, all tiles together."""
@@ -172,48 +180,22 @@ def _apart(nests: list[_Nest]) -> frozenset[str]:
 
 def _used(stmt: kir.Stmt) -> Iterator[object]:
     """Yield what a statement uses that threads share, or that is counted."""
+    yield from (slot.buffer.name for slot in slots(stmt))
+    if (used := mbarrier(stmt)) is not None:
+        yield used.name
     match stmt:
         case kir.BlockSync(number) | kir.NamedArrive(number):
             yield f"barrier {number}"
-        case (
-            kir.MBarrierInit(bar)
-            | kir.MBarrierInvalidate(bar)
-            | kir.MBarrierArrive(bar)
-            | kir.MBarrierArriveExpectTx(bar)
-            | kir.MBarrierExpectTx(bar)
-            | kir.MBarrierWaitParity(bar)
-            | kir.CpAsyncMBarrierArrive(bar)
-        ):
-            yield bar.name
         case kir.AsyncCommit(kind) | kir.AsyncAwait(kind) if kind is not kir.AsyncKind.WGMMA:
             yield kind
-        case kir.TmaLoad(kir.Slot(buffer), _, bar):
-            yield from (buffer.name, bar.name)
-        case kir.TmaStore(_, kir.Slot(buffer)) | kir.TmaReduce(_, kir.Slot(buffer)):
-            yield from (buffer.name, kir.AsyncKind.BULK)
-        case kir.CpAsync(kir.Slot(buffer)):
-            yield from (buffer.name, kir.AsyncKind.CP_ASYNC)
-        case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
-            yield buffer.name
-        case kir.Wgmma(_, a):
-            yield from (slot.buffer.name for slot in stmt.columns)
-            if isinstance(a, kir.Slot):
-                yield a.buffer.name
+        case kir.TmaStore() | kir.TmaReduce():
+            yield kir.AsyncKind.BULK
+        case kir.CpAsync():
+            yield kir.AsyncKind.CP_ASYNC
         case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.GridSync():
             raise UnsupportedError("a semaphore in a loop over tiles")
         case _:
             pass
-
-
-def _alone(stmt: kir.Stmt) -> bool:
-    """Whether a statement touches nothing that threads share within the CTA."""
-    match stmt:
-        case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma():
-            return True
-        case kir.Load(_, kir.Box()) | kir.Store(kir.Box()):
-            return True
-        case _:
-            return False
 
 
 def _rewritten(
@@ -233,7 +215,7 @@ def _rewritten(
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         if isinstance(stmt, kir.Let) and stmt.var in positions:
             return []
-        if _alone(stmt):
+        if alone(stmt):
             return []
         if id(stmt) not in known:
             return None
@@ -258,3 +240,125 @@ def _rewritten(
         return [kir.ForLoop(AT, FLAT, (tile, *before, *body, *after))]
 
     return kernel.rewrite(rule)
+
+
+ROUNDS = Var("rounds")
+"""How many whole rounds of m iterations there are."""
+ROUND = Var("round")
+"""Their number."""
+MOST = 4
+"""Largest m; the bodies grow with it, and the kernels too."""
+_UNROLLED = (
+    kir.Load
+    | kir.Store
+    | kir.TmaStore
+    | kir.CpAsync
+    | kir.Wgmma
+    | kir.Compute
+    | kir.Slice
+    | kir.Reduce
+    | kir.Coordinate
+    | kir.BlockSync
+    | kir.NamedArrive
+    | kir.WarpSync
+    | kir.AsyncCommit
+    | kir.AsyncAwait
+    | kir.FenceAsyncProxy
+    | kir.WgmmaFence
+    | kir.ThreadFence
+)
+
+
+def unrolled(one: Whole) -> list[Whole]:
+    """Return what a kernel is for each remainder of its trips; itself if no if asks for `k % m`.
+
+    Raises
+    ------
+    UnsupportedError
+        If its loops are of different lengths, or do what is not described here.
+    """
+    loops = list(_loops(one.kernel))
+    asked = {m for loop in loops for m in _asked(loop)}
+    if not asked:
+        return [one]
+    (by, *others) = sorted(asked)
+    if others or by > MOST or len({loop.stop for loop in loops}) > 1:
+        raise UnsupportedError(f"{one.kernel.name}: different things every {sorted(asked)} trips")
+    return [_Unrolled(one, by, rest).whole() for rest in range(by)]
+
+
+def _loops(kernel: kir.Kernel) -> Iterator[kir.ForLoop]:
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.ForLoop) and not isinstance(stmt.stop, int):
+            yield stmt
+
+
+def _asked(loop: kir.ForLoop) -> Iterator[int]:
+    """Yield every m of which an if in a loop asks for `k % m`."""
+
+    def remainders(expr: Expr) -> Iterator[int]:
+        match expr:
+            case Op(Kind.MOD, Var() as var, int() as by) if var == loop.index:
+                yield by
+            case Op(_, a, b):
+                yield from remainders(a)
+                yield from remainders(b)
+            case _:
+                pass
+
+    for stmt in kir.walk(loop.body):
+        if isinstance(stmt, kir.IfThenElse) and not all(map(alone, (*stmt.then, *stmt.orelse))):
+            yield from remainders(stmt.condition)
+
+
+class _Unrolled:
+    """The kernel for one remainder of its trips."""
+
+    def __init__(self, one: Whole, by: int, rest: int) -> None:
+        self.one, self.by, self.rest = one, by, rest
+
+    def whole(self) -> Whole:
+        """Return the kernel, with the lines of its statements."""
+        return by_number(Whole(self.one.kernel.rewrite(self._loop), self.one.lines))
+
+    def _loop(self, stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if not isinstance(stmt, kir.ForLoop) or isinstance(stmt.stop, int):
+            return None
+        stop: Expr = ROUNDS + 1 if self.rest else ROUNDS
+        body: list[kir.Stmt] = []
+        for part in range(self.by):
+            inner = self._body(stmt.body, stmt, part)
+            late = self.rest and part >= self.rest
+            body += [kir.IfThenElse(ROUND < ROUNDS, inner)] if late else inner
+        return [kir.ForLoop(ROUND, stop, tuple(body))]
+
+    def _body(
+        self, body: tuple[kir.Stmt, ...], loop: kir.ForLoop, part: int
+    ) -> tuple[kir.Stmt, ...]:
+        def expr(old: Expr) -> Expr:
+            plain = replace_tree(old, Op(Kind.MOD, loop.index, self.by), part)
+            plain = replace_tree(plain, Op(Kind.FLOORDIV, loop.index, self.by), ROUND)
+            plain = replace_tree(plain, loop.stop, ROUNDS * self.by + self.rest)
+            return substitute(plain, {loop.index: ROUND * self.by + part})
+
+        def slot(old: kir.Slot) -> kir.Slot:
+            return replace(old, index=expr(old.index))
+
+        out: list[kir.Stmt] = []
+        for stmt in body:
+            match stmt:
+                case kir.IfThenElse(condition, then, orelse):
+                    test = expr(condition)
+                    if isinstance(test, int):
+                        out += self._body(then if test else orelse, loop, part)
+                    else:
+                        ways = self._body(then, loop, part), self._body(orelse, loop, part)
+                        out.append(kir.IfThenElse(test, *ways))
+                case kir.Elect(per, inner):
+                    out.append(kir.Elect(per, self._body(inner, loop, part)))
+                case _ if isinstance(stmt, _UNROLLED):
+                    out.append(self.one.lines.kept(stmt, with_slots(stmt, slot)))
+                case _:
+                    what = f"{type(stmt).__name__} in a loop that asks for k % {self.by}"
+                    raise UnsupportedError(what)
+        return tuple(out)

@@ -9,8 +9,8 @@ from litmus.lives import reused
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.fixpoint import judge
-from oracles.prover.reachability.program.threads import Kind
-from oracles.prover.reachability.program.tiles import Meet, Meetings, Spread, owners
+from oracles.prover.threads import Kind
+from oracles.prover.tiles import Meet, Meetings, Spread, owners
 
 WARPS = 4
 KINDS = tuple(
@@ -61,6 +61,16 @@ def test_other_rows_to_other_warps_meet_across_warps() -> None:
     turned = replace(STRIPS, shape=SHAPE, deal=kir.Deal.ROUND, vector=2)
     found = meetings().between(MATRIX, replace(PLAIN, layout=turned))
     assert Meet.ANY in found.values()
+
+
+def test_tiles_of_different_shapes_in_one_place_may_meet_anywhere() -> None:
+    """But not outside of the one warp that touches both."""
+    other = replace(PLAIN, buffer="T")
+    assert set(meetings().between(PLAIN, other).values()) == {Meet.ANY, Meet.WARP, Meet.THREAD}
+    one = Meetings(KINDS[:2], 32)
+    small = Spread("S", kir.Layout((4, 8), 1, 32), (4, 8), 0)
+    found = one.between(small, replace(small, buffer="T"))
+    assert found == {(0, 0): Meet.THREAD, (0, 1): Meet.WARP, (1, 0): Meet.WARP, (1, 1): Meet.WARP}
 
 
 @pytest.mark.parametrize("deal", [kir.Deal.STRIPS, kir.Deal.EACH_WARP])

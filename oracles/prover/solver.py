@@ -1,9 +1,9 @@
-"""All of z3 behind one door: whether a condition follows, and what a text in SMT-LIB says.
+"""All of z3 behind one door: whether something follows, and what a text in SMT-LIB says.
 
-`follows` takes expressions, `Script` a text of difference constraints.  Every expression handed to
+`Known` takes expressions, `Script` a text of difference constraints.  Every expression handed to
 z3 is linear.  A product of two unknowns, and a quotient by an unknown, becomes an unknown of its
-own with the facts about it that are linear; a weaker premise can cost a proof, never make a false
-one.
+own with the facts about it that are linear; a weaker assumption can cost a proof, never make a
+false one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import z3
 
-from fuser.expr import Expr, Kind, Op, Var
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
+from oracles.prover.polynomial import poly, tree
 
 BELLMAN_FORD = 1
 """z3's arithmetic solver for differences; "unknown" if it is given anything else."""
@@ -82,19 +83,12 @@ class Question:
     def _unknown(self, what: str) -> z3.ArithRef:
         return z3.FreshInt(what)
 
-    def follows(self, condition: Expr) -> bool | None:
-        """Whether a condition holds for all values; None if z3 gave up or the model is too weak."""
-        claim = self.term(condition) != 0
-        answer = self.solver.check(z3.Not(claim))
-        return True if answer == z3.unsat else None
-
-
-def follows(condition: Expr, rlimit: int) -> bool:
-    """Whether a condition on launch parameters (all >= 0) always holds, as far as z3 can tell."""
-    try:
-        return Question(rlimit).follows(condition) is True
-    except z3.Z3Exception:
-        return False
+    def follows(self, condition: Expr) -> bool:
+        """Whether a condition holds for all values, as far as z3 can tell."""
+        try:
+            return bool(self.solver.check(self.term(condition) == 0) == z3.unsat)
+        except z3.Z3Exception:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +135,29 @@ class Script:
             else:
                 low = middle + 1
         return low
+
+
+class Known:
+    """What holds in every launch, and whether something follows from it."""
+
+    def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
+        self.facts = [tree(poly(fact)) for fact in facts]
+        self.rlimit = rlimit
+
+    def gives(self, claim: Expr, *more: Expr) -> bool:
+        """Whether a claim follows from the facts and from `more`."""
+        normal = tree(poly(claim))
+        if isinstance(normal, int):
+            return normal != 0
+        assumed: Expr = 1
+        for fact in (*self.facts, *(tree(poly(fact)) for fact in more)):
+            assumed = both(assumed, fact)
+        return Question(self.rlimit).follows(eq(both(assumed, eq(normal, 0)), 0))
+
+    def same(self, a: Expr, b: Expr) -> bool:
+        """Whether two expressions are equal in every launch."""
+        return poly(a) == poly(b) or self.gives(eq(a, b))
+
+    def at_most(self, a: Expr, b: Expr, *more: Expr) -> bool:
+        """Whether a <= b in every launch."""
+        return poly(a) == poly(b) or self.gives(fold(Kind.LE, a, b), *more)

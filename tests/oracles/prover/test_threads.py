@@ -7,7 +7,7 @@ from litmus.parts import X1, Y1, Body, box, fragment, load, single, slots, store
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.fixpoint import judge
-from oracles.prover.reachability.program.threads import kinds
+from oracles.prover.threads import kinds
 
 BAR = kir.MBarrier("bar", 2, 1)
 S = slots("S")

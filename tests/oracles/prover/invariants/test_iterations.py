@@ -10,9 +10,8 @@ import pytest
 from fuser.expr import Kind, fold
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N, UnsupportedError
-from oracles.prover.invariants.check import certify
-from oracles.prover.invariants.events.parametric import Bound, Walk, bounds, places
-from oracles.prover.trace import read
+from oracles.prover.invariants.check import confirm
+from oracles.prover.invariants.trace import Bound, Walk, bounds, read, read_runs
 from oracles.verdict import Status
 
 
@@ -25,10 +24,10 @@ def test_what_is_not_linear_is_unsupported() -> None:
             return [kir.IfThenElse(fold(Kind.LT, ks.K * 2, ks.TRIPS), (stmt,))]
         return None
 
-    verdict = certify(kernel.rewrite(odd))
+    verdict = confirm(kernel.rewrite(odd))
     assert verdict.status is Status.UNSUPPORTED
     assert "no difference" in verdict.reason or "not linear" in verdict.reason
-    assert certify(replace(kernel, cluster=2)).status is Status.UNSUPPORTED
+    assert confirm(replace(kernel, cluster=2)).status is Status.UNSUPPORTED
 
 
 def test_conditions_become_differences() -> None:
@@ -44,6 +43,6 @@ def test_conditions_become_differences() -> None:
 
 def test_what_is_issued_ahead_becomes_iterations_before_the_first() -> None:
     """Two ahead of three slots: the loop's copy starts at iteration -2, in phase k + 2."""
-    found = places(read(ks.pipelined(3, 2)))
+    found = read_runs(read(ks.pipelined(3, 2)))
     assert {(p.low, p.bar) for p in found.of.values() if p.low} == {(-2, Walk(3, 2))}
     assert len(found.ahead) == 4

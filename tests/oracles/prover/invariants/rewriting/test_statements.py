@@ -7,7 +7,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.slots import by_number
+from oracles.prover.invariants.rewriting.statements import by_number
 
 CHUNKS = whole(
     compiled(linear(), hopper("cooperative", 3, 2, persistent=True, groups=2, columns=8))
@@ -30,7 +30,7 @@ def test_statements_keep_their_lines() -> None:
     old = [s for s in CHUNKS.kernel.walk() if not kir.bodies(s)]
     new = [s for s in parted.kernel.walk() if not kir.bodies(s)]
     assert [type(s) for s in old] == [type(s) for s in new]
-    assert [CHUNKS.lines[id(s)] for s in old] == [parted.lines[id(s)] for s in new]
+    assert [CHUNKS.lines[s] for s in old] == [parted.lines[s] for s in new]
     assert old != new
 
 
