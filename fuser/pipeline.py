@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.arch import SM_90A, Arch
+from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
 from fuser.codegen import cuda
+from fuser.codegen.live_fragments import Held, most_held
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
@@ -31,7 +32,7 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
-from fuser.schedule.matmul_params import MatmulParams
+from fuser.schedule.matmul_params import MatmulParams, nearest_registers
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.pointwise import Tiling, default_params, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
@@ -128,7 +129,8 @@ def build(
     Raises
     ------
     ScheduleError
-        If the params cannot be met: no tensor that TMA can move, too much shared memory.
+        If the params cannot be met: no tensor that TMA can move, too much shared memory, too many
+        registers.
     CompileError
         If a pass made an invalid kernel, which no params may ask for.
     """
@@ -230,6 +232,27 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
         have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
         params.refuse("tile stages", f"needs {have}; {way_out}")
+    for held in most_held(kernel):
+        _check_registers(held, kernel, params)
+
+
+def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
+    """Refuse what the assembler would have to spill around products, and so serialise."""
+    room = held.have - SPARE_REGISTERS
+    if held.registers <= room:
+        return
+    way_out = "use a smaller tile"
+    if isinstance(params, MatmulParams) and params.split != "pipelined" and params.warpgroups > 1:
+        most = nearest_registers(params.warpgroups)
+        if held.registers <= most[1] - SPARE_REGISTERS:
+            way_out = f"use registers={most}"
+    which = ", ".join(f"{name} {many}" for name, many in sorted(held.fragments.items()) if many)
+    params.refuse(
+        "tile",
+        f"{kernel.name} holds {held.registers} "
+        f"registers of fragments in a thread at once ({which}), of its {held.have} at most {room} "
+        f"may be; {way_out}",
+    )
 
 
 def _dump(name: str, content: str) -> None:
