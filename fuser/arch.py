@@ -29,3 +29,8 @@ def launch_registers(threads: int) -> int:
     Source: CUDA programming guide, "compute capabilities" (65536 per SM, in steps of 8).
     """
     return min(SM_90A.registers // threads // 8 * 8, 248)
+
+
+SPARE_REGISTERS = 32
+"""Registers of a thread that its fragments leave for the rest, at least: addresses, predicates, and
+what an operation needs within."""

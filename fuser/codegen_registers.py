@@ -73,7 +73,7 @@ def plan(kernel: kir.Kernel) -> Registers:
     packed = frozenset(
         f for f in fragments if f in sums or _packs(f, statements) or _are_words(f, statements)
     )
-    pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in _used(stmt))
+    pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in used(stmt))
     return Registers(declared, names, packed, pinned | {*_accumulators(statements)})
 
 
@@ -89,7 +89,8 @@ def _accumulators(statements: list[kir.Stmt]) -> Iterator[kir.Fragment]:
     return (stmt.acc for stmt in statements if isinstance(stmt, kir.Wgmma))
 
 
-def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+def made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    """Return the fragments that a statement gives a value."""
     match stmt:
         case (
             kir.Load(dst) | kir.Compute(dst) | kir.Coordinate(dst)
@@ -102,7 +103,8 @@ def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
             return ()
 
 
-def _used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+def used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    """Return the fragments whose value a statement uses."""
     match stmt:
         case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.Slice(_, src) | kir.Reduce(_, src):
             return (src,)
@@ -122,7 +124,7 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def _touched(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
-    return (*_used(stmt), *_made(stmt))
+    return (*used(stmt), *made(stmt))
 
 
 def _touches(stmt: kir.Stmt, frag: kir.Fragment) -> bool:
@@ -172,7 +174,7 @@ def _defines_first(body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
     first = mine[0]
     bodies = kir.bodies(first)
     if not bodies:
-        return frag in _made(first) and frag not in _used(first)
+        return frag in made(first) and frag not in used(first)
     using = [inner for inner in bodies if any(_touches(s, frag) for s in inner)]
     whole = isinstance(first, kir.IfThenElse) and len(using) == 2
     return (whole or len(mine) == 1) and all(_defines_first(inner, frag) for inner in using)
@@ -195,9 +197,9 @@ def _are_words(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * frag.dtype.nbytes != 4:
         return False
     for stmt in statements:
-        if frag in _made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
+        if frag in made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
             return False
-        if frag in _used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
+        if frag in used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
             return False
     return True
 
@@ -206,9 +208,9 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.dtype not in (DType.F16, DType.BF16) or frag.layout.deal is kir.Deal.ROUND:
         return False
     for stmt in statements:
-        if frag in _made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
+        if frag in made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
             return False
-        if frag not in _used(stmt):
+        if frag not in used(stmt):
             continue
         match stmt:
             case kir.Mma() | kir.Wgmma():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fuser.arch import launch_registers
+from fuser.arch import SPARE_REGISTERS, launch_registers
 from fuser.errors import ScheduleError
 from fuser.params import (
     MAX_STAGES,
@@ -23,8 +23,6 @@ Split = Literal["pipelined", "cooperative", "ping_pong"]
 """Who loads and who multiplies: all threads; a load role beside warpgroups that share a tile; a
 load role beside two warpgroups that take whole tiles in turn."""
 
-SPARE_REGISTERS = 32
-"""Registers of a thread that are left for addresses and the epilogue, at least."""
 BESIDE_SUMS = 30
 """Registers that the assembler wants for a wgmma beside its accumulators: 26, and 4 for an A in
 registers.  Source: measured (NVRTC 13.0, error C7602; `setmaxnreg` does not count)."""

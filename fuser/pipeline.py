@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fuser import codegen
 from fuser import kernel_ir as kir
 from fuser.ampere_params import AmpereParams
-from fuser.arch import SM_90A, Arch
+from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
 from fuser.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.circular_buffer import circular_buffer, forget_requests
 from fuser.domain import Domain
@@ -18,12 +18,13 @@ from fuser.errors import ScheduleError
 from fuser.free_slots import free_slots
 from fuser.grid_turns import meet_ctas, take_grid_turns
 from fuser.kernel_text import text
+from fuser.live_fragments import Held, most_held
 from fuser.lower import lower
 from fuser.lower_ampere import lower_ampere
 from fuser.lower_hopper import lower_hopper
 from fuser.lower_reduction import lower_reduction
 from fuser.matmul_heuristic import default_matmul_params
-from fuser.matmul_params import MatmulParams
+from fuser.matmul_params import MatmulParams, nearest_registers
 from fuser.matmul_scheduler import MatmulTiling, matmul_tiling, shared
 from fuser.meet_clusters import meet_clusters
 from fuser.params import PointwiseParams, ReductionParams
@@ -126,7 +127,8 @@ def build(
     Raises
     ------
     ScheduleError
-        If the params cannot be met: no tensor that TMA can move, too much shared memory.
+        If the params cannot be met: no tensor that TMA can move, too much shared memory, too many
+        registers.
     """
     _dump("fusion", str(fusion))
     launches = []
@@ -227,6 +229,26 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
             f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}; "
             f"{way_out}"
         )
+    for held in most_held(kernel):
+        _check_registers(held, kernel, params)
+
+
+def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
+    """Refuse what the assembler would have to spill around products, and so serialise."""
+    room = held.have - SPARE_REGISTERS
+    if held.registers <= room:
+        return
+    way_out = "use a smaller tile"
+    if isinstance(params, MatmulParams) and params.split != "pipelined" and params.warpgroups > 1:
+        most = nearest_registers(params.warpgroups)
+        if held.registers <= most[1] - SPARE_REGISTERS:
+            way_out = f"use registers={most}"
+    which = ", ".join(f"{name} {many}" for name, many in sorted(held.fragments.items()) if many)
+    raise ScheduleError(
+        f"{type(params).__name__}(tile={params.tile}): {kernel.name} holds {held.registers} "
+        f"registers of fragments in a thread at once ({which}), of its {held.have} at most {room} "
+        f"may be; {way_out}"
+    )
 
 
 def _dump(name: str, content: str) -> None:

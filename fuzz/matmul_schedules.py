@@ -8,7 +8,7 @@ from math import prod
 from hypothesis import strategies as st
 
 from fuser.ampere_params import AmpereParams, Observe
-from fuser.arch import SM_90A, launch_registers
+from fuser.arch import SM_90A, SPARE_REGISTERS, launch_registers
 from fuser.classify import classify
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -17,7 +17,6 @@ from fuser.lower_meeting import STAGED
 from fuser.matmul_params import (
     CLUSTERS,
     SHARING_CLUSTERS,
-    SPARE_REGISTERS,
     MatmulParams,
     Split,
     nearest_registers,
@@ -97,11 +96,16 @@ class Footprint:
         self, tile: tuple[int, int, int], *, threads: int, columns: int = 8, stages: int = 1
     ) -> bool:
         """Tell whether tiles fit shared memory, and the registers of so many threads."""
-        m, n, k = tile
+        _, n, k = tile
         if k * self.narrow % STEP_NBYTES or (self.whole and n % 16 and n not in (8, 24)):
             return False
-        held = (self.products * m * n + self.leaves * m * k) // threads
+        held = self.held(tile, threads=threads)
         return held <= ACCUMULATORS and self._shared(tile, columns, stages) <= SM_90A.smem_bytes
+
+    def held(self, tile: tuple[int, int, int], *, threads: int) -> int:
+        """Return the registers of a thread that accumulators and computed operands take."""
+        m, n, k = tile
+        return (self.products * m * n + self.leaves * m * k) // threads
 
     def _shared(self, tile: tuple[int, int, int], columns: int, stages: int) -> int:
         """Return the bytes of shared memory of rings, staging and barriers."""
@@ -204,14 +208,16 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     sharing = 1 if split == "ping_pong" else groups
     step, threads = 64 * sharing, 128 * sharing
     large = rarely(draw) and rarely(draw)
-    held = launch_registers(128 * (groups + (split != "pipelined"))) - SPARE_REGISTERS
+    registers = _registers(draw, split, groups)
+    have = registers[1] if registers else launch_registers(128 * (groups + (split != "pipelined")))
+    room = have - SPARE_REGISTERS
     tiles = [
         (m, n, k)
         for m in range(step, 257, step)
         for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
         for k in (16, 32, 64, 128, 48)
         if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
-        if m * n // threads <= held
+        if need.held((m, n, k), threads=threads) <= room
     ]
     tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
     columns = _columns(draw, need, tile, threads)
@@ -228,7 +234,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         raster=draw(st.sampled_from([8, 1, 2, 3, 64])),
         columns=columns,
         store=draw(st.sampled_from(["direct", "tma"])),
-        registers=_registers(draw, split, groups),
+        registers=registers,
         cluster=draw(st.sampled_from([(1, 1), (1, 1), *shared])),
         prologue=_prologue(draw, need),
     )
@@ -236,6 +242,8 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
         params = replace(params, inputs=draw(st.sampled_from(["direct", "tma"])))
     alone = need.half or split == "ping_pong" or params.cluster != (1, 1)
     alone |= params.inputs == "tma"
+    # In turns a CTA that takes several tiles holds their sums twice: see `fuser.live_fragments`.
+    alone |= params.persistent and 2 * need.held(tile, threads=threads) > room
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))

@@ -34,7 +34,7 @@ ORDER = (
     "async_copies", "tensor_cores", "free_slots", "relay_slots", "take_turns", "grid_turns",
     "meet_clusters",
     "sync",
-    "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "codegen_roles",
+    "swizzle", "tensor_map", "codegen_expr", "codegen_registers", "live_fragments", "codegen_roles",
     "codegen_sync", "codegen_tile", "codegen_mma", "codegen", "pipeline", "call", "classify",
     "binding", "nvrtc", "scratch", "launch", "kernel_launch", "runtime",
 )  # fmt: skip
