@@ -191,7 +191,8 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     One thread issues neighbouring copies and commits them as one group.  The same thread awaits,
     before slots are written again (not for the first time), that all but the latest `slots - 1`
     groups have read their sources, and at the end that all have.  A kernel boundary orders the
-    writes; what another CTA reads in its turn is awaited in full before that turn is released.
+    writes; what another CTA reads in its turn is awaited in full at the end of the branch that
+    copies it, behind which that turn is released (`take_grid_turns`).
     """
     released = {s.semaphore for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)}
     handed_on = frozenset(kernel.workspaces if released else ())
@@ -210,9 +211,6 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
                 in_flight |= any(_written(stmt) in handed_on for stmt in run)
                 continue
             for stmt in run:
-                if in_flight and _releases(stmt):
-                    out.extend(_one_thread((kir.AsyncAwait(kir.AsyncKind.BULK, 0),), place))
-                    in_flight = False
                 for slot in writes(stmt):
                     if slot.buffer.name not in staged or awaited or by_engine(stmt):
                         continue
@@ -251,10 +249,6 @@ def _written(stmt: kir.Stmt) -> str:
             return box.tensor.name
         case _:
             return ""
-
-
-def _releases(stmt: kir.Stmt) -> bool:
-    return any(isinstance(inner, kir.BlockSerializeRelease) for inner in kir.walk((stmt,)))
 
 
 def _await(keep: int) -> kir.AsyncAwait:
