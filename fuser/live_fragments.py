@@ -7,8 +7,8 @@ pinned where codegen pins it: at every fence and every wait.
 
 What is done element by element takes none, as the assembler computes, loads and stores elements in
 the order that suits it.  So we count where all elements have to be there: before and behind syncs,
-products, matrix loads and stores, loops and branches.  Even there a fragment is free that can still
-be loaded from an input, or computed from what is live anyway.
+products, copies by engines, loops and branches.  Even there a fragment is free that can still be
+loaded from an input, or computed from what is live anyway.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from fuser.dtype import DType
 
 Body = tuple[kir.Stmt, ...]
 Fragments = frozenset[kir.Fragment]
+Parts = dict[kir.Fragment, Fragments]
+"""From what else fragments can still be computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,27 +94,28 @@ class _Reader:
                 return self._body(then, (*path, 0), live) | self._body(orelse, (*path, 1), live)
             case kir.Role() | kir.Elect() | kir.ElectLast():
                 return live | self._body(stmt.body, (*path, 0), live)
-            case kir.WgmmaFence() | kir.AsyncAwait(kir.AsyncKind.WGMMA):
-                return live | {*self._plan.visible(path)}
             case _:
-                return (live - {*made(stmt)}) | {*used(stmt)}
+                return (live - {*made(stmt)}) | self._used(stmt, path)
 
-    def points(
-        self, body: Body, at: Path, parts: dict[kir.Fragment, Fragments], who: Held
-    ) -> Iterator[Held]:
-        """Say what is held at every point that counts, in program order.
+    def _used(self, stmt: kir.Stmt, path: Path) -> Fragments:
+        match stmt:
+            case kir.WgmmaFence() | kir.AsyncAwait(kir.AsyncKind.WGMMA):
+                return frozenset(self._plan.visible(path))
+            case _:
+                return frozenset(used(stmt))
 
-        `parts` says of fragments from what else they can still be computed.
-        """
+    def points(self, body: Body, at: Path, parts: Parts, who: Held) -> Iterator[Held]:
+        """Say what is held at every point that counts, in program order."""
         for n, stmt in enumerate(body):
             path = (*at, n)
             before, behind = self._live[path]
             whole = not _by_elements(stmt)
             if whole:
+                parts = _without(parts, self._used(stmt, path))
                 yield self._held(before, parts, who)
             entered = parts
             new = frozenset(frag for inner in kir.walk((stmt,)) for frag in made(inner))
-            parts = {f: some for f, some in parts.items() if f not in new and not some & new}
+            parts = {f: some for f, some in _without(parts, new).items() if not some & new}
             match stmt:
                 case kir.Role(name, _, _, inner):
                     own = (s.registers for s in inner if isinstance(s, kir.SetMaxNReg))
@@ -140,7 +143,7 @@ class _Reader:
             case _:
                 return False
 
-    def _held(self, live: Fragments, parts: dict[kir.Fragment, Fragments], who: Held) -> Held:
+    def _held(self, live: Fragments, parts: Parts, who: Held) -> Held:
         def free(frag: kir.Fragment) -> bool:
             return frag in parts and all(part in live or free(part) for part in parts[frag])
 
@@ -155,13 +158,10 @@ class _Reader:
         return 0 if frag.dtype is DType.BOOL else many * (2 if frag.dtype.nbytes == 8 else 1)
 
 
+def _without(parts: Parts, some: Fragments) -> Parts:
+    return {frag: own for frag, own in parts.items() if frag not in some}
+
+
 def _by_elements(stmt: kir.Stmt) -> bool:
-    match stmt:
-        case kir.Load() | kir.Store():
-            return not stmt.matrix
-        case kir.Compute() | kir.Slice() | kir.Coordinate() | kir.Reduce() | kir.AtomicAdd():
-            return True
-        case kir.Let() | kir.Assign():
-            return True
-        case _:
-            return False
+    some = kir.Load | kir.Store | kir.AtomicAdd | kir.Compute | kir.Slice | kir.Reduce
+    return isinstance(stmt, some | kir.Coordinate | kir.Let | kir.Assign)

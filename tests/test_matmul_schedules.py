@@ -85,6 +85,21 @@ def test_every_schedule_of_a_family_fits(family: str) -> None:
     assert len(counts) >= 2
 
 
+@pytest.mark.parametrize("family", ["hopper-pipelined", "hopper-cooperative", "hopper-ping_pong"])
+def test_no_schedule_holds_more_sums_than_its_threads_have_registers_for(family: str) -> None:
+    """Products of one kernel are held at once, and a load role gives some registers away."""
+
+    def too_many(params: MatmulParams | AmpereParams) -> bool:
+        assert isinstance(params, MatmulParams)
+        m, n, _ = params.tile
+        twice = params.splits > 1 and params.persistent
+        return 2 * (1 + twice) * m * n // params.sharing > params.room
+
+    strategy = matmul_params(product(gated=True), families=(family,))
+    with pytest.raises(NoSuchExample):
+        find(strategy, too_many, settings=settings(QUIET, max_examples=500), random=Random(1))
+
+
 def computed() -> Fusion:
     """An A of two tensors, one of them of f32, and a residual."""
     fd = FusionDefinition()
