@@ -2,7 +2,7 @@
 
 The prover speaks of all trip counts, the explorer of every interleaving of one launch.  So the
 explorer is asked at the trip count of each witness of the prover first, then at the launches of the
-skeleton.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
+subject.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from enum import Enum
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
-from fuzz.kernels.cookbook import SEEDS, mutated
-from fuzz.kernels.draw import Skeleton, draw
+from fuzz.kernels.cookbook import SEEDS, recipe_mutant
+from fuzz.kernels.draw import Subject, draw
 from fuzz.kernels.file import of_file
 from fuzz.kernels.matmul import COMPILED, scheduled
 from fuzz.kernels.tile import Start
@@ -104,7 +104,7 @@ class Outcome:
     subject : str
         What `find` takes.
     family, faults, hazards
-        Of its `Skeleton`.
+        Of `Subject`.
     bucket : str
         Of `Bucket`.
     prover, explorer : Answer
@@ -124,23 +124,23 @@ class Outcome:
     simulator: Answer | None = None
 
 
-def find(subject: str) -> Skeleton:
-    """Return the kernel of a subject.
+def find(name: str) -> Subject:
+    """Return what a name stands for.
 
-    ``"skeleton SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"`` or
-    ``"of FILE.py:NAME NUMBER"``.
+    ``"template SEED INDEX"`` (``"skeleton"`` in older results), ``"mutant RECIPE STAGES NUMBER"``,
+    ``"matmul SCHEDULE NUMBER"`` or ``"of FILE.py:NAME NUMBER"``.
     """
-    match subject.split():
-        case ["skeleton", seed, index]:
+    match name.split():
+        case ["template" | "skeleton", seed, index]:
             return draw(int(seed), int(index))
-        case ["mutant", name, stages, number]:
-            return mutated(name, int(stages), int(number))
-        case ["matmul", name, number]:
-            return scheduled(name, int(number))
-        case ["of", *name, number]:
-            return of_file(" ".join(name), int(number))
+        case ["mutant", recipe, stages, number]:
+            return recipe_mutant(recipe, int(stages), int(number))
+        case ["matmul", schedule, number]:
+            return scheduled(schedule, int(number))
+        case ["of", *file, number]:
+            return of_file(" ".join(file), int(number))
         case _:
-            raise ValueError(f"find({subject!r}): name a skeleton or a mutant")
+            raise ValueError(f"find({name!r}): name a template or a mutant")
 
 
 def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
@@ -163,8 +163,8 @@ def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
 
 
 def settle(
-    subject: str,
-    skeleton: Skeleton,
+    name: str,
+    subject: Subject,
     *,
     prover: Prover = prove,
     explorer: Explorer = explore,
@@ -174,9 +174,9 @@ def settle(
 
     Parameters
     ----------
-    subject : str
-        Its name in the results.
-    skeleton : Skeleton
+    name : str
+        In the results.
+    subject : Subject
         The kernel and its launches.
     prover, explorer : callable
         The judges.
@@ -185,43 +185,46 @@ def settle(
         sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
         It can find, but not clear.
     """
-    proof, verdict = _proved(skeleton.kernel, prover)
-    at_witness = witness_launches(skeleton, verdict) if verdict is not None else []
-    rest = [start for start in skeleton.launches if start not in at_witness]
+    proof, verdict = _proved(subject.kernel, prover)
+    at_witness = witness_launches(subject, verdict) if verdict is not None else []
+    rest = [start for start in subject.launches if start not in at_witness]
     starts = [*at_witness, *rest][:LAUNCHES]
-    seen, clear, failing = _explored(skeleton.kernel, starts, explorer)
+    seen, clear, failing = _explored(subject.kernel, starts, explorer)
     searched = None
-    wanted = seen.status not in ("pass", "fail") or is_sync_mutant(skeleton.family, skeleton.faults)
+    wanted = seen.status not in ("pass", "fail") or is_sync_mutant(subject.family, subject.faults)
     if search is not None and wanted:
-        searched = _searched(skeleton.kernel, starts, failing, search)
+        searched = _searched(subject.kernel, starts, failing, search)
     found = searched is not None and searched.status == "fail"
     confirmed = bool(at_witness) and clear >= min(len(at_witness), len(starts))
     bucket = conclude(proof, seen, refuted=found or seen.status == "fail", cleared=confirmed)
     if found and seen.status == "pass" and bucket is not Bucket.BROKEN:
         bucket = Bucket.BLIND
-    return Outcome(
-        subject,
-        skeleton.family,
-        skeleton.faults,
-        skeleton.hazards,
-        bucket.value,
-        proof,
-        seen,
-        searched,
-    )
+    return _outcome(name, subject, bucket, proof, seen, searched)
 
 
-def witness_launches(skeleton: Skeleton, verdict: Verdict) -> list[Start]:
+def _outcome(
+    name: str,
+    subject: Subject,
+    bucket: Bucket,
+    proof: Answer,
+    seen: Answer,
+    searched: Answer | None = None,
+) -> Outcome:
+    faults, hazards = subject.faults, subject.hazards
+    return Outcome(name, subject.family, faults, hazards, bucket.value, proof, seen, searched)
+
+
+def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
     """Return the launches that the errors of a verdict name, or those with their trip counts."""
-    wanted = {p.name for p in skeleton.kernel.params} | {kir.GRID.name}
+    wanted = {p.name for p in subject.kernel.params} | {kir.GRID.name}
     starts: list[Start] = []
     for finding in verdict.findings:
         named = {n: int(v) for n, v in re.findall(r"\b(\w+)=(\d+)", finding.witness)}
         if finding.severity == "error" and wanted <= set(named):
-            params = {p.name: named[p.name] for p in skeleton.kernel.params}
+            params = {p.name: named[p.name] for p in subject.kernel.params}
             starts.append((named[kir.GRID.name], params))
     if not starts:
-        starts = [start for n in sorted(witness_trips(verdict)) for start in skeleton.at(n)]
+        starts = [start for n in sorted(witness_trips(verdict)) for start in subject.at(n)]
     return [start for i, start in enumerate(starts) if start not in starts[:i]]
 
 
@@ -319,12 +322,12 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def lost(subject: str, skeleton: Skeleton, proof: Answer | None, reason: str) -> Outcome:
+def lost(name: str, subject: Subject, proof: Answer | None, reason: str) -> Outcome:
     """Return the outcome of a kernel on which the process of a judge crashed or hung.
 
     Parameters
     ----------
-    subject, skeleton
+    name, subject
         As in `settle`.
     proof : Answer or None
         What the prover says when asked alone; None if it is the one that does not come back.
@@ -333,15 +336,7 @@ def lost(subject: str, skeleton: Skeleton, proof: Answer | None, reason: str) ->
     """
     gone = Answer("error", (), reason)
     prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
-    return Outcome(
-        subject,
-        skeleton.family,
-        skeleton.faults,
-        skeleton.hazards,
-        Bucket.BROKEN.value,
-        prover,
-        seen,
-    )
+    return _outcome(name, subject, Bucket.BROKEN, prover, seen)
 
 
 def request(subject: str, states: int, *, search: bool = False, prover_only: bool = False) -> str:
@@ -371,11 +366,11 @@ def _nothing(kernel: kir.Kernel, start: Start) -> Verdict:
     return Verdict("nobody", Status.UNKNOWN, 0, reason=f"{kernel.name} was not explored")
 
 
-def report(skeleton: Skeleton, outcome: Outcome) -> str:
+def report(subject: Subject, outcome: Outcome) -> str:
     """Return a kernel and what was said of it, as text."""
-    lines = [f"{outcome.subject}: {outcome.bucket} ({skeleton.family})"]
-    lines += [f"fault: {fault}" for fault in skeleton.faults]
-    lines += ["", text(skeleton.kernel)]
+    lines = [f"{outcome.subject}: {outcome.bucket} ({subject.family})"]
+    lines += [f"fault: {fault}" for fault in subject.faults]
+    lines += ["", text(subject.kernel)]
     return "\n".join([*lines, *said(outcome)])
 
 

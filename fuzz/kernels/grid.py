@@ -1,4 +1,4 @@
-"""Small kernels in which CTAs meet: turnstiles on a semaphore, and clusters of two."""
+"""Templates of several CTAs: split sums in the order of a semaphore, and clusters of two."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fuzz.kernels.tile import (
     NBYTES,
     ROWS,
     C,
-    Pattern,
     R,
     Start,
+    Template,
     X,
     Y,
     add,
@@ -32,18 +32,18 @@ _TILES = ceildiv(R, ROWS) * ceildiv(C, COLS)
 _TURNS = kir.Semaphore("turns", _TILES)
 
 
-def turnstile(rng: Random) -> Pattern:
+def turnstile(rng: Random) -> Template:
     """Let `splits` CTAs add to a tile in turn, through registers or by TMA reductions."""
     warps, by_tma = rng.randint(1, 2), rng.random() < 0.5
     across = ceildiv(C, COLS)
     here = {tensor.name: tile(tensor, number // across, number % across) for tensor in (X, Y, W)}
-    meeting, buffers = (_by_tma if by_tma else _by_registers)(here, warps)
+    summed, buffers = (_by_tma if by_tma else _by_registers)(here, warps)
     release = kir.BlockSerializeRelease(_TURNS, number, (turn + 1) % splits)
     body = (
         kir.Let(number, kir.BLOCK // splits),
         kir.Let(turn, kir.BLOCK % splits),
         kir.Load(fragment("x", warps), here["X"], 1),
-        *meeting,
+        *summed,
         kir.BlockSync(0, kir.WARP * warps),
         kir.Elect(ELECT, (release,)),
     )
@@ -62,7 +62,7 @@ def turnstile(rng: Random) -> Pattern:
         requires=(splits >= 1, eq(kir.GRID, _TILES * splits)),
         residency=rng.choice(("ticket", "co-resident")),
     )
-    return Pattern(kernel, 1, _splits)
+    return Template(kernel, 1, _splits)
 
 
 def _splits(count: int) -> tuple[Start, ...]:
@@ -70,10 +70,10 @@ def _splits(count: int) -> tuple[Start, ...]:
     return ((count, {"R": ROWS, "C": COLS, "splits": count}),) if count else ()
 
 
-_Meeting = tuple[tuple[kir.Stmt, ...], tuple[kir.Buffer, ...]]
+_Sum = tuple[tuple[kir.Stmt, ...], tuple[kir.Buffer, ...]]
 
 
-def _by_registers(here: dict[str, kir.Box], warps: int) -> _Meeting:
+def _by_registers(here: dict[str, kir.Box], warps: int) -> _Sum:
     x, y, w = fragment("x", warps), fragment("y", warps), fragment("w", warps)
     later = (kir.Load(w, here["W"], 1), kir.Compute(y, "add", (x, w)))
     return (
@@ -85,7 +85,7 @@ def _by_registers(here: dict[str, kir.Box], warps: int) -> _Meeting:
     ), ()
 
 
-def _by_tma(here: dict[str, kir.Box], warps: int) -> _Meeting:
+def _by_tma(here: dict[str, kir.Box], warps: int) -> _Sum:
     s = slots("S", 1)
     slot, y = kir.Slot(s, 0), fragment("y", warps)
     reduce = (kir.FenceAsyncProxy(kir.Space.GLOBAL), kir.TmaReduce(here["W"], slot))
@@ -108,7 +108,7 @@ def _by_tma(here: dict[str, kir.Box], warps: int) -> _Meeting:
     ), (s,)
 
 
-def cluster(rng: Random) -> Pattern:
+def cluster(rng: Random) -> Template:
     """Two CTAs: one loads for both by multicast, or one writes into the other's shared memory."""
     stages = rng.randint(1, 3)
     s, full = slots("S", stages), ring("full", 1, stages)
@@ -145,7 +145,7 @@ def cluster(rng: Random) -> Pattern:
     def at(count: int) -> tuple[Start, ...]:
         return ((2, {"R": rows * count, "C": COLS}),)
 
-    return Pattern(kernel, stages, at)
+    return Template(kernel, stages, at)
 
 
 _PAIR = kir.BLOCK // 2

@@ -14,13 +14,13 @@ from functools import cache, partial
 
 from fuser.kernel import ir as kir
 from fuzz.kernels.cookbook import recipe
-from fuzz.kernels.draw import Skeleton, skeleton
+from fuzz.kernels.draw import Subject, subject
 from fuzz.kernels.matmul import scheduled
 from fuzz.kernels.tile import Start
 from fuzz.mutation.site import closed
 from fuzz.semaphores import rewrites as do
 from fuzz.semaphores.rewrites import Rewrite, RewriteError
-from fuzz.semaphores.wide import wide_pattern, wide_turns
+from fuzz.semaphores.wide import wide_pattern
 
 STAGES = 2
 """Slots of the rings of the recipes."""
@@ -81,12 +81,12 @@ class Member:
 @cache
 def kernel_of(base: str) -> kir.Kernel:
     """Return a kernel of `BASES`, the same object every time."""
-    return _skeleton(base).kernel
+    return _subject(base).kernel
 
 
-def _skeleton(base: str) -> Skeleton:
+def _subject(base: str) -> Subject:
     if base == WIDE:
-        return skeleton(wide_pattern(), wide_turns(), base)
+        return subject(wide_pattern(), base)
     return recipe(base, STAGES) if base in RECIPES else scheduled(base, 0)
 
 
@@ -96,7 +96,7 @@ def launches_of(base: str) -> tuple[Start, ...]:
 
     Only the simulator and the explorer need them: the prover speaks of all.
     """
-    some = [start for start in _skeleton(base).launches if start[1].get("splits", 1) > 1]
+    some = [start for start in _subject(base).launches if start[1].get("splits", 1) > 1]
     return tuple(sorted(some, key=_cost))
 
 

@@ -10,7 +10,7 @@ from fuser.cookbook.ring import BULK, ELECT, ring, start
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
-from fuzz.kernels.tile import Pattern, Start
+from fuzz.kernels.tile import Start, Template
 
 R, C, splits = Var("R"), Var("C"), Var("splits")
 tile, turn = Var("tile"), Var("turn")
@@ -78,10 +78,10 @@ def wide_turns() -> kir.Kernel:
     )
 
 
-def wide_pattern() -> Pattern:
+def wide_pattern() -> Template:
     """Return the kernel, with launches of one tile that so many CTAs share."""
 
     def at(count: int) -> tuple[Start, ...]:
         return ((count, {"R": ROWS, "C": COLS, "splits": count}),) if count else ()
 
-    return Pattern(wide_turns(), 2, at)
+    return Template(wide_turns(), 2, at)
