@@ -77,8 +77,8 @@ def proofs(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
-def release(session: nox.Session) -> None:
-    """Ask every judge about turns given on too early: nox -s release -- --no-sanitizers."""
+def semaphores(session: nox.Session) -> None:
+    """Ask every judge about semaphores passed on too early: nox -s semaphores -- --no-device."""
     # 3: somebody could not be asked, such as a GPU that is not there; the table says who.
     python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
     command = (python, "-m", "fuzz.semaphores", *session.posargs)
@@ -93,7 +93,7 @@ def repro(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def report(session: nox.Session) -> None:
-    """Turn a ledger, and the release family's results beside it, into reports/out/index.html."""
+    """Turn a ledger, and the semaphore mutants' results beside it, into reports/out/index.html."""
     _python(session, "reports", *session.posargs)
 
 

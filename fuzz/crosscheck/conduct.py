@@ -30,7 +30,6 @@ from fuzz.crosscheck.judge import (
     STATES,
     Bucket,
     Outcome,
-    find,
     judge_request,
     lost,
     report,
@@ -44,6 +43,7 @@ from fuzz.kernels.draw import FAMILIES, family_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
+from fuzz.kernels.subjects import find
 from oracles.cli.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")

@@ -11,15 +11,15 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
-from fuzz.kernels.cookbook import SEEDS, recipe_mutant
-from fuzz.kernels.draw import Subject, draw
-from fuzz.kernels.file import of_file
-from fuzz.kernels.matmul import COMPILED, scheduled
+from fuzz.kernels.cookbook import SEEDS
+from fuzz.kernels.draw import Subject
+from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
 from fuzz.kernels.tile import Start
 from fuzz.mutation.operators import SYNC_OPERATORS
 from oracles.explorer.explore import Launch as Exploration
@@ -85,6 +85,8 @@ class Answer:
         States explored over all launches; 0 for the prover.
     launch : str
         The launch that decided it, for the explorer.
+    checked : int
+        Claims, states or events that were looked at.
     """
 
     status: str
@@ -93,6 +95,7 @@ class Answer:
     seconds: float = 0.0
     states: int = 0
     launch: str = ""
+    checked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +127,6 @@ class Outcome:
     simulator: Answer | None = None
 
 
-def find(name: str) -> Subject:
-    """Return what a name stands for.
-
-    ``"template SEED INDEX"`` (``"skeleton"`` in older results), ``"mutant RECIPE STAGES NUMBER"``,
-    ``"matmul SCHEDULE NUMBER"`` or ``"of FILE.py:NAME NUMBER"``.
-    """
-    match name.split():
-        case ["template" | "skeleton", seed, index]:
-            return draw(int(seed), int(index))
-        case ["mutant", recipe, stages, number]:
-            return recipe_mutant(recipe, int(stages), int(number))
-        case ["matmul", schedule, number]:
-            return scheduled(schedule, int(number))
-        case ["of", *file, number]:
-            return of_file(" ".join(file), int(number))
-        case _:
-            raise ValueError(f"find({name!r}): name a template or a mutant")
-
-
 def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
     """Explore a launch."""
     grid, params = start
@@ -169,6 +153,7 @@ def settle(
     prover: Prover = prove,
     explorer: Explorer = explore,
     search: Simulator | None = None,
+    always: bool = False,
 ) -> Outcome:
     """Judge a kernel by prover and explorer.
 
@@ -184,6 +169,8 @@ def settle(
         The simulator, with a number of schedules: asked where the explorer has no answer, and of
         sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
         It can find, but not clear.
+    always : bool
+        Ask the simulator wherever there is one.
     """
     proof, verdict = _proved(subject.kernel, prover)
     at_witness = witness_launches(subject, verdict) if verdict is not None else []
@@ -192,7 +179,7 @@ def settle(
     seen, clear, failing = _explored(subject.kernel, starts, explorer)
     searched = None
     wanted = seen.status not in ("pass", "fail") or is_sync_mutant(subject.family, subject.faults)
-    if search is not None and wanted:
+    if search is not None and (always or wanted):
         searched = _searched(subject.kernel, starts, failing, search)
     found = searched is not None and searched.status == "fail"
     confirmed = bool(at_witness) and clear >= min(len(at_witness), len(starts))
@@ -259,7 +246,7 @@ def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]
         verdict = prover(kernel)
     except Exception as error:
         return Answer("error", (), _said(error), time.perf_counter() - begin), None
-    return _answer(verdict, time.perf_counter() - begin), verdict
+    return _answer(verdict, begin), verdict
 
 
 def _searched(
@@ -283,7 +270,7 @@ def _explored(
 
     Also return how many, from the first on, passed; and the one that failed.
     """
-    begin, states, clear, given_up = time.perf_counter(), 0, 0, 0
+    begin, states, checked, clear, given_up = time.perf_counter(), 0, 0, 0, 0
     open_: Answer | None = None
     for number, start in enumerate(starts):
         words = f"grid {start[0]}, {', '.join(f'{n}={v}' for n, v in start[1].items())}"
@@ -294,7 +281,8 @@ def _explored(
             return gone, clear, None
         found = re.search(r"(\d+) states", verdict.reason)
         states += int(found[1]) if found else 0
-        answer = _answer(verdict, time.perf_counter() - begin, states, words)
+        checked += verdict.checked
+        answer = _answer(verdict, begin, states, words)
         if verdict.status is Status.FAIL:
             return answer, clear, start
         if verdict.status is Status.PASS:
@@ -303,19 +291,17 @@ def _explored(
             open_, given_up = open_ or answer, given_up + 1
         if verdict.status is Status.UNSUPPORTED or given_up == GIVEN_UP:
             break
+    last = open_ or Answer("pass", (), f"{len(starts)} launches")
     seconds = time.perf_counter() - begin
-    if open_ is not None:
-        last = Answer(open_.status, (), open_.reason, seconds, states, open_.launch)
-    else:
-        last = Answer("pass", (), f"{len(starts)} launches", seconds, states)
-    return last, clear, None
+    return replace(last, seconds=seconds, states=states, checked=checked), clear, None
 
 
-def _answer(verdict: Verdict, seconds: float, states: int = 0, launch: str = "") -> Answer:
+def _answer(verdict: Verdict, begin: float, states: int = 0, launch: str = "") -> Answer:
     errors = [f for f in verdict.findings if f.severity == "error"]
     kinds = tuple(sorted({f.kind for f in errors}))
     reason = str(errors[0]) if errors else verdict.reason
-    return Answer(verdict.status.value, kinds, reason, seconds, states, launch)
+    seconds, checked = time.perf_counter() - begin, verdict.checked
+    return Answer(verdict.status.value, kinds, reason, seconds, states, launch, checked)
 
 
 def _said(error: Exception) -> str:

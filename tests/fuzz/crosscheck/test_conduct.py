@@ -12,9 +12,10 @@ import pytest
 from rich.console import Console
 
 from fuzz.crosscheck.conduct import Plan, chosen, conduct, exit_code, holds, script, write
-from fuzz.crosscheck.judge import Answer, Bucket, Outcome, find, lost
+from fuzz.crosscheck.judge import Answer, Bucket, Outcome, lost
 from fuzz.crosscheck.report import lines
 from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
 
 ROOT = Path(__file__).parents[3]
 FAIL = Answer("fail", ("RAW",), "error: RAW")

@@ -11,12 +11,12 @@ from fuzz.crosscheck.judge import (
     Answer,
     Bucket,
     conclude,
-    find,
     settle,
     witness_launches,
 )
 from fuzz.kernels.cookbook import recipe
 from fuzz.kernels.draw import Subject
+from fuzz.kernels.subjects import find
 from fuzz.kernels.tile import Start
 from oracles.verdict import Finding, Status, Verdict
 

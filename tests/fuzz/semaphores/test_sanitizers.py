@@ -74,9 +74,9 @@ NO_LAUNCH = f"{HEAD}Traceback (most recent call last):\n========= ERROR SUMMARY:
     [
         ("memcheck", CLEAN, "silent", "", 0),
         ("racecheck", NO_RACE, "silent", "", 0),
-        ("memcheck", MEMORY, "betrayed", "Invalid __global__ read, Invalid __global__ write", 2),
-        ("synccheck", BARRIER, "betrayed", "Barrier error detected", 1),
-        ("racecheck", RACE, "betrayed", "RAW, WAW", 3),
+        ("memcheck", MEMORY, "detected", "Invalid __global__ read, Invalid __global__ write", 2),
+        ("synccheck", BARRIER, "detected", "Barrier error detected", 1),
+        ("racecheck", RACE, "detected", "RAW, WAW", 3),
         ("memcheck", OF_THE_API, "unknown", "API errors only", 0),
         ("memcheck", INTERNAL, "unknown", "tool failed", 0),
         ("synccheck", NOTHING, "unknown", "tool failed", 0),
@@ -137,7 +137,7 @@ def test_the_command_watches_one_launch(tool: str) -> None:
     """The program's options first, then what it runs."""
     words = command(Path("cs"), tool, "split_k/control")
     assert words[:3] == ["cs", "--tool", tool]
-    assert words[-4:] == [sys.executable, "-m", "fuzz.semaphores.launches", "split_k/control"]
+    assert words[-4:] == [sys.executable, "-m", "fuzz.semaphores.gpu", "split_k/control"]
     assert ("--racecheck-report" in words) == (tool == "racecheck")
 
 
