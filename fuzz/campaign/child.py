@@ -17,7 +17,7 @@ from pebble import ProcessExpired, ProcessPool
 
 R = TypeVar("R")
 
-PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.mutation.score")
+PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
 

@@ -23,13 +23,13 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from fuzz.campaign import gpu
 from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.judge import judge_text, request
+from fuzz.campaign.mutants import judge_family
 from fuzz.campaign.record import Record, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.campaign.repro import FAILED
 from fuzz.cases.case import Case, case_id, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
-from fuzz.mutation.score import judge_family
 
 ROUND = 150
 """Cases that an engine draws before it begins anew with another seed."""

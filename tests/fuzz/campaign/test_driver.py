@@ -9,7 +9,7 @@ from behaviour import hang
 
 from fuzz.campaign.child import Child
 from fuzz.campaign.driver import Job, Judged, Shrunk, _Engine
-from fuzz.mutation.score import representative
+from fuzz.campaign.mutants import representative
 
 
 def test_a_hang_is_reported_as_it_was_found(tmp_path: Path) -> None:

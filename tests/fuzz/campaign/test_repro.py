@@ -7,9 +7,9 @@ from pathlib import Path
 from click.testing import CliRunner
 from records import record
 
+from fuzz.campaign.mutants import representative
 from fuzz.campaign.repro import failures, main, write
 from fuzz.cases.case import from_text, to_text
-from fuzz.mutation.score import representative
 
 
 def test_a_script_holds_the_case_and_runs_alone(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ nothing), also a `pass`, or a blind judge, a `fail`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -31,8 +29,9 @@ from fuzz.campaign.recorder import Clerk
 from fuzz.cases.case import Case, specs, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
+from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import Mutant, drop_each_sync
-from oracles.prover.prove import prove, redundant, witness_trips
+from oracles.prover.prove import prove, witness_trips
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
@@ -94,23 +93,14 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     clerk = Clerk(case, text)
     program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
     for launch in program.launches:
-        # Asked for only where a mutant survives, as it proves the kernel without each sync.
-        needless = cache(partial(redundant, launch.kernel))
         for mutant in drop_each_sync(launch.kernel):
             if clerk.records and time.perf_counter() > end:
                 return [(text, clerk.records)]
-            judge_mutant(clerk, launch, mutant, needless, schedules=schedules)
+            judge_mutant(clerk, launch, mutant, schedules=schedules)
     return [(text, clerk.records)]
 
 
-def judge_mutant(
-    clerk: Clerk,
-    launch: Launch,
-    mutant: Mutant,
-    needless: Callable[[], Sequence[tuple[object, str]]],
-    *,
-    schedules: int,
-) -> None:
+def judge_mutant(clerk: Clerk, launch: Launch, mutant: Mutant, *, schedules: int) -> None:
     """Judge one mutant and say which it is: killed by both, redundant, or past a blind judge."""
     name, kernel = launch.kernel.name, mutant.kernel
     proof = clerk.ask("prover", name, lambda: prove(kernel), mutant=mutant.change)
@@ -123,29 +113,27 @@ def judge_mutant(
     clerk.ask("simulator", name, search, mutant=mutant.change)
     if proof is None or not found:
         return
-    why = ""
-    if proof.status is Status.PASS and found[0].verdict.status is not Status.FAIL:
-        why = next((reason for stmt, reason in needless() if stmt is mutant.victim), "")
-    conclusion = conclude(proof, found[0], why)
+    conclusion = conclude(proof, found[0])
     clerk.ask("mutant", name, lambda: conclusion, mutant=mutant.change)
 
 
-def conclude(proof: Verdict, found: Searched, needless: str) -> Verdict:
+def conclude(proof: Verdict, found: Searched) -> Verdict:
     """Tell killed mutants, redundant syncs and blind judges apart."""
-    killed = (proof.status is Status.FAIL, found.verdict.status is Status.FAIL)
-    if all(killed):
-        return Verdict("mutant", Status.PASS, 2, reason="killed by both")
-    if not any(killed) and proof.status is Status.PASS:
-        reason = f"redundant: {needless or 'the prover proves the kernel without it'}; "
-        reason += f"the simulator finds nothing in {found.extent}"
-        return Verdict("mutant", Status.PASS, 2, reason=reason)
-    if any(killed):
-        blind = "simulator" if killed[0] else "prover"
-        witness = f"only the {'prover' if killed[0] else 'simulator'} kills it ({found.extent})"
-        finding = Finding(f"blind {blind}", "mutant", witness)
-        return Verdict("mutant", Status.FAIL, 2, (finding,))
-    reason = f"the prover says {proof.status.value}: {proof.reason}; nothing in {found.extent}"
-    return Verdict("mutant", Status.UNKNOWN, 0, reason=reason)
+    match fate(proof.status.value, found.verdict.status.value):
+        case Fate.BOTH:
+            return Verdict("mutant", Status.PASS, 2, reason="killed by both")
+        case Fate.REDUNDANT:
+            reason = "redundant: the prover proves the kernel without it; the simulator finds "
+            return Verdict("mutant", Status.PASS, 2, reason=f"{reason}nothing in {found.extent}")
+        case Fate.PROVER | Fate.SEARCH as by:
+            killer, blind = ("prover", "simulator")[:: 1 if by is Fate.PROVER else -1]
+            witness = f"only the {killer} kills it ({found.extent})"
+            finding = Finding(f"blind {blind}", "mutant", witness)
+            return Verdict("mutant", Status.FAIL, 2, (finding,))
+        case Fate.OPEN:
+            reason = f"the prover says {proof.status.value}: {proof.reason}; "
+            reason += f"the simulator {found.verdict.status.value} in {found.extent}"
+            return Verdict("mutant", Status.UNKNOWN, 0, reason=reason)
 
 
 def _searched(launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedules: int) -> Searched:
