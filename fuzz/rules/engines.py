@@ -159,7 +159,7 @@ def _answer(verdicts: Sequence[Verdict]) -> Answer:
 
 
 def _reachability(case: Case, without: frozenset[Enum]) -> Answer:
-    rules = cast(frozenset[_Reach], without)
+    rules = cast(frozenset[reachability_rules.Rule], without)
     errors: set[str] = set()
     warnings: set[str] = set()
     reason = ""
@@ -184,7 +184,7 @@ def _explorer(case: Case, without: frozenset[Enum]) -> Answer:
         each,
         policy=case.policy,
         states=STATES,
-        without=cast(frozenset[_Explorer], without),
+        without=cast(frozenset[explorer_rules.Rule], without),
     )
     return _answer([verdict])
 
