@@ -1,19 +1,8 @@
-"""What is known of subjects on a GPU and before the other judges: one JSON file.
+"""What judges say of subjects, on a GPU too: a table in one JSON file.
 
-It imports nothing of ours, so that the report can read it without the compiler.
-
-The file holds an object::
-
-    {"version": 2,
-     "facts": {"started": "2026-11-21T20:00:00+00:00", "seconds": 201.5, "gpu": "NVIDIA H200", ...},
-     "rows": [{"subject": "semaphore split_k_tma/no-await", "base": "split_k_tma",
-               "name": "no await", "says": "...", "legal": false, "digest": "...", "diff": "...",
-               "witness": "{...}",
-               "cells": {"prover": {"status": "detected", "says": "drain", "count": 3, "of": 3,
-                                    "seconds": 0.1, "detail": "..."}, ...}}, ...]}
-
-`facts` are those of `campaign.environment` with the GPU, its driver and the sanitizer's version.  A
-judge that is not in `cells` was not asked: not measured, which is never a pass.
+It imports nothing of ours, so that the report can read it without the compiler.  The file holds
+``{"version": 2, "facts": {...}, "rows": [...]}``: facts of `campaign.environment` with the GPU, its
+driver and the sanitizer's version, and a `Row` for each kernel.
 """
 
 from __future__ import annotations
@@ -126,7 +115,7 @@ class Row:
     Parameters
     ----------
     subject : str
-        As `crosscheck.judge.find` takes it.
+        As `fuzz.kernels.subjects.find` takes it.
     base, name, says : str
         The kernel without the change, the change, and what is wrong with it.
     legal : bool or None
@@ -177,17 +166,7 @@ def unanswered(rows: Iterable[Row]) -> int:
 
 
 class Book:
-    """The file, written anew after every answer, so that nothing is lost when a run is ended.
-
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is made.
-    rows : iterable of Row
-        The kernels, in the order of the table.
-    facts : mapping
-        What the run was made with.
-    """
+    """The file, written anew after every answer, so that nothing is lost when a run is ended."""
 
     def __init__(self, path: Path, rows: Iterable[Row], facts: Facts) -> None:
         self._path = path
@@ -246,15 +225,10 @@ def load(path: Path) -> tuple[list[Row], Facts]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        version = content["version"]
-        if version == VERSION:
-            rows = [
-                Row(**{**row, "cells": {name: Cell(**cell) for name, cell in row["cells"].items()}})
-                for row in content["rows"]
-            ]
-            return rows, content["facts"]
+        if (version := content["version"]) != VERSION:
+            raise ValueError(f"version {version}, this program reads {VERSION}; measure again")
+        for row in content["rows"]:
+            row["cells"] = {name: Cell(**cell) for name, cell in row["cells"].items()}
+        return [Row(**row) for row in content["rows"]], content["facts"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"load({path}): no table of semaphore mutants ({error})") from error
-    raise ValueError(
-        f"load({path}): version {version}, this program reads {VERSION}; measure again"
-    )
+        raise ValueError(f"load({path}): no table of semaphore mutants: {error}") from error

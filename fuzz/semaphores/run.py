@@ -176,8 +176,10 @@ def judge_by_sanitizers(book: Book, workers: int, seconds: float) -> None:
         left = end - time.monotonic()
         if left <= 0:
             return Cell("unknown", "no time left")
-        limit = min(left, compute_sanitizer.LIMIT_S)
-        return compute_sanitizer.watched(program, tool, name, limit_s=limit)
+        if program is None:
+            return Cell("unknown", "no compute-sanitizer")
+        command = compute_sanitizer.command(program, tool, name)
+        return compute_sanitizer.ran(command, tool, limit_s=min(left, compute_sanitizer.LIMIT_S))
 
     open_ = [(name, tool) for name in book.rows for tool in SANITIZERS if name in book.open(tool)]
     with ThreadPoolExecutor(workers) as pool:

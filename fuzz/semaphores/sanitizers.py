@@ -20,6 +20,7 @@ from pathlib import Path
 
 from fuzz.semaphores.record import SANITIZERS, Cell
 
+PROGRAM = "compute-sanitizer"
 LIMIT_S = 60.0
 """Wall limit of one kernel under one tool."""
 LAUNCHER = "fuzz.semaphores.gpu"
@@ -47,12 +48,10 @@ _BROKEN = re.compile(
 
 def find() -> Path | None:
     """Return the program, from the PATH or beside the CUDA toolkit; None if it is not there."""
-    on_path = shutil.which("compute-sanitizer")
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    places = [Path(root, "bin", "compute-sanitizer") for root in roots if root]
-    places += [Path(root, "compute-sanitizer", "compute-sanitizer") for root in roots if root]
-    found = [Path(on_path)] if on_path else [place for place in places if place.is_file()]
-    return found[0] if found else None
+    places = [Path(root, below) for below in ("bin", PROGRAM) for root in roots if root]
+    found = shutil.which(PROGRAM) or shutil.which(PROGRAM, path=os.pathsep.join(map(str, places)))
+    return Path(found) if found else None
 
 
 def version(program: Path) -> str:
@@ -74,13 +73,6 @@ def command(program: Path, tool: str, subject: str) -> list[str]:
         str(program), "--tool", tool, *own, "--report-api-errors", "no", "--print-limit", "20",
         sys.executable, "-m", LAUNCHER, subject,
     ]  # fmt: skip
-
-
-def watched(program: Path | None, tool: str, subject: str, *, limit_s: float = LIMIT_S) -> Cell:
-    """Run a subject under a tool."""
-    if program is None:
-        return Cell("unknown", "no compute-sanitizer")
-    return ran(command(program, tool, subject), tool, limit_s=limit_s)
 
 
 def ran(words: Sequence[str], tool: str, *, limit_s: float) -> Cell:
@@ -122,7 +114,7 @@ def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
         How long it took.
     """
     if tool not in SANITIZERS:
-        raise ValueError(f"parsed({tool!r}): pick one of {SANITIZERS}")
+        raise ValueError(f"parsed({tool!r}): pick one of {tuple(SANITIZERS)}")
     tail = output[-DETAIL:]
     summary = (_RACES if tool == "racecheck" else _SUMMARY).search(output)
     broken = _BROKEN.search(output)

@@ -70,7 +70,10 @@ def test_silence_without_a_look_is_no_answer(
         ("no json", "no table of semaphore mutants"),
         ("[1]", "no table of semaphore mutants"),
         (json.dumps({"version": VERSION, "facts": {}, "rows": [{"key": 1}]}), "no table"),
-        (json.dumps({"version": 99}), f"version 99, this program reads {VERSION}; measure again"),
+        (
+            json.dumps({"version": 99}),
+            "no table of semaphore mutants: version 99, .* measure again",
+        ),
     ],
 )
 def test_another_file_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:

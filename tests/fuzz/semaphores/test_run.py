@@ -13,6 +13,7 @@ from fuser.runtime.executable import device_present
 from fuzz.crosscheck.judge import Answer
 from fuzz.kernels.semaphores import MEMBERS
 from fuzz.kernels.subjects import find
+from fuzz.semaphores import sanitizers as compute_sanitizer
 from fuzz.semaphores.record import DEVICE, NAME, PROVING, SANITIZERS, Book, Cell, load
 from fuzz.semaphores.run import (
     OPEN,
@@ -94,6 +95,20 @@ def test_all_that_is_said_of_a_subject() -> None:
     cells, _, drawn = judged("semaphore split_k_tma/no-barrier-before-release")
     assert drawn == ""
     assert {c.status for c in cells.values()} == {"silent"}
+
+
+def test_without_a_sanitizer_there_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not installed is not clean."""
+    for name in ("PATH", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+    if compute_sanitizer.find() is not None:
+        pytest.skip("the toolkit of this machine is where nobody can hide it")
+    book = Book(tmp_path / NAME, [row(CONTROLS[0])], {})
+    judge_by_sanitizers(book, 1, 60.0)
+    cells = book.rows[CONTROLS[0]].cells
+    assert cells == dict.fromkeys(SANITIZERS, Cell("unknown", "no compute-sanitizer"))
 
 
 def test_any_subject_can_be_asked_for(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.semaphores.record import SANITIZERS, Cell
-from fuzz.semaphores.sanitizers import DONE, command, find, parsed, ran, version, watched
+from fuzz.semaphores.record import SANITIZERS
+from fuzz.semaphores.sanitizers import DONE, command, find, parsed, ran, version
 
 RAN = f'{DONE} {{"launches": 1, "wrong": 0}}\n'
 HEAD = "========= COMPUTE-SANITIZER\n"
@@ -107,10 +107,9 @@ def test_a_tool_that_is_none_is_refused() -> None:
         parsed("leakcheck", CLEAN, 0)
 
 
-def test_no_sanitizer_is_no_answer() -> None:
-    """Not installed, or not to be started."""
-    assert watched(None, "memcheck", "k") == Cell("unknown", "no compute-sanitizer")
-    lost = watched(Path("/nowhere/compute-sanitizer"), "memcheck", "k")
+def test_a_program_that_does_not_start_is_no_answer() -> None:
+    """Nothing was looked at."""
+    lost = ran(["/nowhere/compute-sanitizer"], "memcheck", limit_s=5)
     assert (lost.status, lost.says) == ("unknown", "did not start")
 
 
