@@ -1,6 +1,6 @@
 """Prover and explorer on one small kernel, and whether they agree.
 
-The prover speaks of all trip counts, the explorer of every interleaving of one launch.  So the
+The prover covers all trip counts, the explorer every interleaving of one launch.  So the
 explorer is asked at the trip count of each witness of the prover first, then at the launches of the
 subject.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
 """
