@@ -6,6 +6,9 @@ On a machine whose Python already has the packages (a GPU machine without a netw
 """
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -17,19 +20,37 @@ nox.options.sessions = ["lint", "types", "tests"]
 PROJECT = nox.project.load_toml("pyproject.toml")
 GIVEN_PYTHON = os.environ.get("FUSER_PYTHON")
 NEEDS = [] if GIVEN_PYTHON else ["setup"]
+PYTHON = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
 
 
 def _python(session: nox.Session, *args: str) -> None:
     """Run `python -m ...` in the shared environment."""
-    python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
-    session.run(python, "-m", *args, external=True)
+    session.run(PYTHON, "-m", *args, external=True)
+
+
+def _judging(session: nox.Session, *args: str) -> None:
+    """Run `python -m ...` likewise, and end with its exit code (README.md) if it is not 0.
+
+    `session.run` would make 1 of every code, and on Ctrl-C end a campaign before it reports.
+    """
+    session.log(" ".join(args))
+    with subprocess.Popen([PYTHON, "-m", *args]) as process:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:  # the command has heard it, too
+            code = process.wait()
+    if code:
+        sys.exit(code if code > 0 else 3)
 
 
 @nox.session(default=False)
 def setup(session: nox.Session) -> None:
     """Make the environment that every other session uses (about a minute the first time)."""
     groups = nox.project.dependency_groups(PROJECT, *PROJECT["dependency-groups"])
-    session.install("-c", "constraints.txt", "-e", ".", *groups)
+    try:
+        session.install("-c", "constraints.txt", "-e", ".", *groups)
+    except nox.command.CommandFailed:
+        sys.exit(3)  # nothing was judged; 1 would read as a failure that was found
 
 
 @nox.session(venv_backend="none", requires=NEEDS)
@@ -55,65 +76,69 @@ def tests(session: nox.Session) -> None:
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def fuzz(session: nox.Session) -> None:
     """Run a campaign and write its report: nox -s fuzz -- --seconds 600 --seed 0."""
-    _python(session, "fuzz.campaign", *session.posargs)
+    _judging(session, "fuzz.campaign", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def crosscheck(session: nox.Session) -> None:
     """Compare the judges on small kernels: nox -s crosscheck -- --count 20000 --seed 0."""
-    _python(session, "fuzz.crosscheck", *session.posargs)
+    _judging(session, "fuzz.crosscheck", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def rules(session: nox.Session) -> None:
     """Leave out each rule of the judges, one at a time: nox -s rules -- --engine explorer."""
-    _python(session, "fuzz.rules", *session.posargs)
+    _judging(session, "fuzz.rules", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def proofs(session: nox.Session) -> None:
     """Time the proofs of the cookbook's kernels: nox -s proofs -- --only split_k."""
-    _python(session, "fuzz.bench", "proofs", *session.posargs)
+    _judging(session, "fuzz.bench.proofs", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def semaphores(session: nox.Session) -> None:
     """Ask every judge about semaphores passed on too early: nox -s semaphores -- --no-device."""
-    # 3: somebody could not be asked, such as a GPU that is not there; the table says who.
-    python = GIVEN_PYTHON or str(Path(".nox", "setup", "bin", "python").absolute())
-    command = (python, "-m", "fuzz.semaphores", *session.posargs)
-    session.run(*command, external=True, success_codes=[0, 3])
+    _judging(session, "fuzz.semaphores", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def repro(session: nox.Session) -> None:
     """Replay one failing case: nox -s repro -- reports/out/repros/NAME.py."""
-    _python(session, "fuzz.campaign.repro", *session.posargs)
+    _judging(session, "fuzz.campaign.repro", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def report(session: nox.Session) -> None:
     """Turn a ledger, and the semaphore mutants' results beside it, into reports/out/index.html."""
-    _python(session, "reports", *session.posargs)
+    _judging(session, "reports", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def bench(session: nox.Session) -> None:
     """Time our kernels against torch, torch.compile, Triton and a copy kernel (needs a GPU)."""
-    _python(session, "fuzz.bench", "ladder")
-    _python(session, "fuzz.bench", "matmul", *session.posargs)
-    _python(session, "fuzz.bench", "reductions")
+    _judging(session, "fuzz.bench", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def gpu(session: nox.Session) -> None:
     """Run the gpu-marked tests, then random cases on the GPU."""
     _python(session, "pytest", "-m", "gpu")
-    _python(session, "fuzz.campaign.gpu", *session.posargs)
+    _judging(session, "fuzz.campaign.gpu", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def docs(session: nox.Session) -> None:
-    """Render the docstrings to reports/out/docs."""
-    rooms = ("fuser", "oracles", "fuzz", "reports")
-    _python(session, "pdoc", "-d", "numpy", "-o", "reports/out/docs", *rooms)
+    """Render the READMEs and docstrings to reports/out/docs; the first page is the map."""
+    out = Path("reports", "out")
+    templates = out / "docs-templates"
+    shutil.copytree("reports/docs", templates, dirs_exist_ok=True)
+    shutil.copy("README.md", templates)
+    rooms = ("fuser", "oracles", "fuzz", "reports", "!fuzz.bench.triton")  # needs Triton
+    _python(session, "pdoc", "-d", "numpy", "-t", str(templates), "-o", str(out / "docs"), *rooms)
+    shutil.copytree("reports", out / "docs" / "reports", ignore=_no_pictures, dirs_exist_ok=True)
+
+
+def _no_pictures(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith((".png", ".md"))]

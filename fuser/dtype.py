@@ -9,38 +9,44 @@ from fuser.errors import FusionError
 
 
 class DType(Enum):
-    """An element type, by the short name that fusions are printed with."""
+    """An element type, by the short name that fusions are printed with.
 
-    F64 = "f64"
-    F32 = "f32"
-    F16 = "f16"
-    BF16 = "bf16"
-    I32 = "i32"
-    I64 = "i64"
-    BOOL = "bool"
-    I8 = "i8"
-    F8E4M3 = "f8e4m3"
-    F8E5M2 = "f8e5m2"
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of one element in memory; bool takes one.
+    cuda : str
+        Name of the memory type in device code; floats below 32 bits are the headers' own.
+    torch_name : str
+        Name of the same type in torch, such as ``"bfloat16"``.
+    """
+
+    nbytes: int
+    cuda: str
+    torch_name: str
+
+    F64 = "f64", 8, "double", "float64"
+    F32 = "f32", 4, "float", "float32"
+    F16 = "f16", 2, "f16", "float16"
+    BF16 = "bf16", 2, "bf16", "bfloat16"
+    I32 = "i32", 4, "int32", "int32"
+    I64 = "i64", 8, "int64", "int64"
+    BOOL = "bool", 1, "bool", "bool"
+    I8 = "i8", 1, "int8", "int8"
+    F8E4M3 = "f8e4m3", 1, "e4m3", "float8_e4m3fn"
+    F8E5M2 = "f8e5m2", 1, "e5m2", "float8_e5m2"
+
+    def __new__(cls, name: str, nbytes: int, cuda: str, torch_name: str) -> "DType":
+        """Make the type of a row."""
+        made = object.__new__(cls)
+        made._value_ = name
+        made.nbytes, made.cuda, made.torch_name = nbytes, cuda, torch_name
+        return made
 
     @property
     def name(self) -> str:
         """Short name, such as ``"bf16"``; the spelling of printed fusions."""
         return str(self.value)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one element in memory; bool takes one."""
-        return _NBYTES[self.value]
-
-    @property
-    def cuda(self) -> str:
-        """Name of the memory type in device code; floats below 32 bits are the headers' own."""
-        return _CUDA[self.value]
-
-    @property
-    def torch_name(self) -> str:
-        """Name of the same type in torch, such as ``"bfloat16"``."""
-        return _TORCH[self.value]
 
     @property
     def is_float(self) -> bool:
@@ -85,45 +91,6 @@ class DType(Enum):
     def __repr__(self) -> str:
         return f"DType.{self.name.upper()}"
 
-
-_NBYTES = {
-    "f64": 8,
-    "f32": 4,
-    "f16": 2,
-    "bf16": 2,
-    "i32": 4,
-    "i64": 8,
-    "bool": 1,
-    "i8": 1,
-    "f8e4m3": 1,
-    "f8e5m2": 1,
-}
-
-_CUDA = {
-    "f64": "double",
-    "f32": "float",
-    "f16": "f16",
-    "bf16": "bf16",
-    "i32": "int32",
-    "i64": "int64",
-    "bool": "bool",
-    "i8": "int8",
-    "f8e4m3": "e4m3",
-    "f8e5m2": "e5m2",
-}
-
-_TORCH = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "i32": "int32",
-    "i64": "int64",
-    "bool": "bool",
-    "i8": "int8",
-    "f8e4m3": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-}
 
 _ALIASES = {
     **{dtype.name: dtype for dtype in DType},

@@ -17,15 +17,13 @@ from fuser.kernel.validate.legal import validate
 from fuser.lower.ampere import lower_ampere
 from fuser.lower.hopper import lower_hopper
 from fuser.lower.reduction import lower_reduction
-from fuser.lower.tiling import lower
+from fuser.lower.tiling import Numbers, lower
+from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
-from fuser.passes.cluster_sync import meet_clusters
-from fuser.passes.free_slots import free_slots
-from fuser.passes.relay_slots import relay_slots
-from fuser.passes.split_k import meet_ctas, take_grid_turns
+from fuser.passes.free_slots import free_slots, relay_slots
+from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
 from fuser.passes.sync import init_barriers, sync_threads
-from fuser.passes.take_turns import take_turns
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
 from fuser.passes.warp_specialize import warp_specialize
 from fuser.schedule.ampere_params import AmpereParams
@@ -49,10 +47,10 @@ PASSES: tuple[Callable[[kir.Kernel], kir.Kernel], ...] = (
     flush_wgmma,
     free_slots,
     relay_slots,
-    take_turns,
-    take_grid_turns,
-    meet_ctas,
-    meet_clusters,
+    alternate_roles,
+    serialize_split_k,
+    sync_ctas,
+    sync_clusters,
     drain_stores,
     fence_proxies,
     forget_requests,
@@ -78,6 +76,8 @@ class Launch:
         Where its axes come from.
     params : PointwiseParams or MatmulParams
         How it was scheduled.
+    numbers : Numbers
+        Where its grid and the parameters of the kernel come from.
     arguments : dict
         Name of a tensor of the kernel -> name of the fusion's tensor that it is a view of.
     source : str
@@ -87,6 +87,7 @@ class Launch:
     kernel: kir.Kernel
     tiling: Loops
     params: Params
+    numbers: Numbers
     arguments: dict[str, str]
     source: str
 
@@ -138,21 +139,22 @@ def build(
         tiles = tiled(domain, schedule)
         match tiles, schedule:
             case ReductionTiling(), PointwiseParams():
-                kernel = run(lower_reduction(f"reduction{n}", tiles, schedule, shape_class))
+                lowered = lower_reduction(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
-                kernel = run(lower(f"pointwise{n}", tiles, schedule, shape_class))
+                lowered = lower(f"pointwise{n}", tiles, schedule, shape_class)
             case MatmulTiling(), MatmulParams():
-                kernel = run(lower_hopper(f"matmul{n}", tiles, schedule, shape_class))
+                lowered = lower_hopper(f"matmul{n}", tiles, schedule, shape_class)
             case MatmulTiling(), AmpereParams():
-                kernel = run(lower_ampere(f"matmul{n}", tiles, schedule, shape_class))
+                lowered = lower_ampere(f"matmul{n}", tiles, schedule, shape_class)
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
+        kernel = run(lowered.kernel)
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)
         _dump("cuda", source)
         accesses = (*domain.reads, *domain.writes)
         arguments = {access.name: access.tv.name for access in accesses}
-        launches.append(Launch(kernel, tiles, schedule, arguments, source))
+        launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
     return Program(fusion, params, shapes, tuple(launches), intermediates(fusion, cut))
 
 

@@ -59,6 +59,13 @@ class Finding:
         What convinces a reader: a trace, a model, or the worst element.
     severity : str
         ``"error"`` or ``"warning"``.
+    lines : tuple of int
+        Lines of the kernel's text that `where` names, the earlier access first; empty if it names
+        something else.
+    trips : int or None
+        The smallest trip count that shows it; None where it does not depend on one.
+    launch : tuple of (name, value)
+        Parameters and grid of a launch that shows it; empty where none is known, or all do.
 
     Raises
     ------
@@ -70,6 +77,9 @@ class Finding:
     where: str
     witness: str
     severity: str = "error"
+    lines: tuple[int, ...] = ()
+    trips: int | None = None
+    launch: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
@@ -95,6 +105,8 @@ class Verdict:
         What was seen; no error stands beside a PASS, and a FAIL has at least one.
     reason : str
         Why the status is UNKNOWN or UNSUPPORTED, or what limits a PASS.
+    states : int
+        States that were explored; 0 where the judge counts none.
 
     Raises
     ------
@@ -107,6 +119,7 @@ class Verdict:
     checked: int
     findings: tuple[Finding, ...] = ()
     reason: str = ""
+    states: int = 0
 
     def __post_init__(self) -> None:
         errors = [finding for finding in self.findings if finding.severity == "error"]

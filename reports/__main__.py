@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sqlite3
-import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pandas as pd
 
 from fuzz.campaign.record import VERSION
+from fuzz.exit_code import Command
 from fuzz.semaphores.record import NAME, Row, load
 from reports import correctness, page, semaphores
 
@@ -20,26 +21,43 @@ SHIPPED = Path(__file__).with_name(NAME)
 """The semaphore mutants as last measured, for who has no GPU; the section says when and where."""
 
 
-def read(ledger: Path, runs: list[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return records, runs (facts as dicts) and repros; of all runs where none is named."""
-    with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version != VERSION:
-            raise SystemExit(
-                f"{ledger}: version {version} of a ledger, this program reads {VERSION}; "
-                "write a new one with `python -m fuzz`"
+def read(ledger: Path, runs: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return records, runs (facts as dicts) and repros; of all runs where none is named.
+
+    Raises
+    ------
+    click.UsageError
+        If the file is no ledger of this version, or lacks a run.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != VERSION:
+                raise click.UsageError(
+                    f"{ledger}: version {version} of a ledger, this program reads {VERSION}; "
+                    "write a new one with `python -m fuzz`"
+                )
+            records, found, repros = (
+                pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
+                for name in ("records", "runs", "repros")
             )
-        tables = [
-            pd.read_sql_query(f"SELECT * FROM {name} ORDER BY rowid", db)
-            for name in ("records", "runs", "repros")
-        ]
+    except (sqlite3.DatabaseError, pd.errors.DatabaseError) as error:
+        raise click.UsageError(f"{ledger}: {error}; name a ledger of `python -m fuzz`") from error
+    known = list(found["run"])
+    for run in runs:
+        if run not in known:
+            raise click.UsageError(
+                f"--run {run}: not among the {len(known)} runs of {ledger}; "
+                f"pick from {', '.join(known)}"
+            )
     if runs:
-        tables = [table[table["run"].isin(runs)] for table in tables]
-    records, found, repros = tables
+        records, found, repros = (
+            table[table["run"].isin(runs)] for table in (records, found, repros)
+        )
     return records, found.assign(facts=found["facts"].map(json.loads)), repros
 
 
-def report(ledger: Path, runs: list[str], out: Path) -> None:
+def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
     """Write the page of these runs, and of the semaphore mutants as measured beside or shipped."""
     beside = ledger.parent / NAME
     mutants: list[page.Section] = []
@@ -48,7 +66,7 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
         try:
             rows, facts = load(beside)
         except ValueError as error:
-            raise SystemExit(str(error)) from error
+            raise click.UsageError(str(error)) from error
         mutants = [semaphores.section(rows, facts)]
         if not ledger.is_file():
             page.write(out, "fuser correctness", semaphores.headline(rows), mutants)
@@ -75,23 +93,25 @@ def report(ledger: Path, runs: list[str], out: Path) -> None:
     page.write(out, "fuser correctness", head, sections)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Parse the command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m reports", description=__doc__)
-    parser.add_argument("ledger", nargs="?", type=Path, default=DEFAULT)
-    parser.add_argument("--run", action="append", default=[], help="only this run; may be repeated")
-    parser.add_argument("--out", type=Path, help="default: index.html beside the ledger")
-    options = parser.parse_args(argv)
-    if not options.ledger.is_file() and not (options.ledger.parent / NAME).is_file():
-        parser.error(
-            f"{options.ledger} does not exist; make one with `python -m fuzz`, or the table of "
+@click.command(cls=Command)
+@click.argument("ledger", default=DEFAULT, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--run", "runs", multiple=True, help="Only this run; may be repeated.")
+@click.option(
+    "--out",
+    show_default="index.html beside the ledger",
+    type=click.Path(dir_okay=False, path_type=Path),
+)
+def main(ledger: Path, runs: tuple[str, ...], out: Path | None) -> None:
+    """Write the report of LEDGER; 0 says that it is written, not that nothing failed."""
+    if not ledger.is_file() and (runs or not (ledger.parent / NAME).is_file()):
+        raise click.UsageError(
+            f"{ledger} does not exist; make one with `python -m fuzz`, or the table of "
             "semaphore mutants with `python -m fuzz.semaphores`"
         )
-    out = options.out or options.ledger.parent / "index.html"
-    report(options.ledger, options.run, out)
-    print(out)
-    return 0
+    page_path = out or ledger.parent / "index.html"
+    report(ledger, runs, page_path)
+    click.echo(page_path)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fuzz.campaign.record import STATUSES
+from fuzz.exit_code import writing
 
 MAX_ROWS = 300
 """Rows of a table that are shown; 10,000 rows as plain DOM take seconds to open."""
@@ -99,8 +100,12 @@ class Headline:
 
 def write(path: Path, title: str, headline: Headline, sections: list[Section]) -> None:
     """Write the page; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(title, headline, sections), encoding="utf-8")
+    text = render(title, headline, sections)
+    with writing(f"reports --out {path}", path, "name another file with --out"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_name(f"{path.name}.part")
+        half.write_text(text, encoding="utf-8")  # an older page stays, where this one does not fit
+        half.replace(path)
 
 
 def template(name: str) -> Template:

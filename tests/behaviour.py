@@ -1,23 +1,49 @@
 """What tests ask of a child process; imports little, so that a child starts quickly."""
 
 import os
+import signal
 import time
 
+from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 
 
 def behave(word: str) -> str:
-    """Crash, hang, raise, or answer with the word and the number of the process."""
-    if word == "crash":
-        os._exit(9)
-    if word == "hang":
-        time.sleep(60)
-    if word == "raise":
-        raise ValueError(word)
+    """Crash, hang, compute, raise, or answer with the word and the number of the process."""
+    match word:
+        case "crash":
+            os._exit(9)
+        case "segfault":
+            at_work("simulator", "k trips=3")
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "hang":
+            time.sleep(60)
+        case "compute":
+            at_work("prover", "k")
+            while True:
+                pass
+        case "nap":
+            time.sleep(1.5)
+        case "raise":
+            raise ValueError(word)
+        case _:
+            pass
     return f"{word} in {os.getpid()}"
 
 
 def hang(_: str) -> list[Record]:
     """Answer never."""
     time.sleep(60)
+    return []
+
+
+def compute(_: str) -> list[Record]:
+    """Compute for ever."""
+    behave("compute")
+    return []
+
+
+def segfault(_: str) -> list[Record]:
+    """Die."""
+    behave("segfault")
     return []

@@ -57,6 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fuzz.kernels": {"fuser", "oracles", "fuzz.mutation"},
     "reports": {
         "fuzz.campaign.record",
+        "fuzz.exit_code",
         "fuzz.semaphores.record",
         "oracles.lanes",
         "oracles.witness",

@@ -4,15 +4,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+ROOT = Path(__file__).parent.parent
+SCRIPTS = sorted((ROOT / "tests" / "repros").glob("*.py"))
 
-SCRIPTS = sorted((Path(__file__).parent / "repros").glob("*.py"))
 
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_the_failure_is_gone(script: Path) -> None:
-    """A script ends with 1 as long as its failure is there."""
+def test_every_failure_is_gone() -> None:
+    """Every judge passes the cases; a script that judges nothing is not taken for one."""
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "fuzz.campaign.repro", *SCRIPTS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "".join(f"{script}:\nall: fixed\n" for script in SCRIPTS)

@@ -23,32 +23,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fuser.cookbook.grid import cluster_multicast as cluster_multicast
-from fuser.cookbook.grid import split_k as split_k
-from fuser.cookbook.grid import split_k_tma as split_k_tma
-from fuser.cookbook.matmul import cp_async_mbarrier as cp_async_mbarrier
-from fuser.cookbook.matmul import cp_async_ring as cp_async_ring
-from fuser.cookbook.matmul import double_wgmma as double_wgmma
-from fuser.cookbook.matmul import persistent as persistent
-from fuser.cookbook.matmul import ping_pong as ping_pong
-from fuser.cookbook.matmul import wgmma_ring as wgmma_ring
-from fuser.cookbook.sum import specialized_ring as specialized_ring
-from fuser.cookbook.sum import store_ring as store_ring
-from fuser.cookbook.sum import tma_ring as tma_ring
+from fuser.cookbook.matmul import *
+from fuser.cookbook.sum import *
 from fuser.kernel import ir as kir
 
 RECIPES: dict[str, Callable[[], kir.Kernel]] = {
-    "tma_ring": tma_ring,
-    "specialized_ring": specialized_ring,
-    "store_ring": store_ring,
-    "wgmma_ring": wgmma_ring,
-    "double_wgmma": double_wgmma,
-    "persistent": persistent,
-    "ping_pong": ping_pong,
-    "cp_async_ring": cp_async_ring,
-    "cp_async_mbarrier": cp_async_mbarrier,
-    "split_k": split_k,
-    "split_k_tma": split_k_tma,
-    "cluster_multicast": cluster_multicast,
+    recipe.__name__: recipe
+    for recipe in (
+        tma_ring,
+        specialized_ring,
+        store_ring,
+        wgmma_ring,
+        double_wgmma,
+        persistent,
+        ping_pong,
+        cp_async_ring,
+        cp_async_mbarrier,
+        split_k,
+        split_k_tma,
+        cluster_multicast,
+    )
 }
 """Every recipe, with its own defaults."""

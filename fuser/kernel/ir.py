@@ -24,60 +24,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from fuser.expr import Expr, Var
-from fuser.kernel.data import AtomicAdd as AtomicAdd
-from fuser.kernel.data import Compute as Compute
-from fuser.kernel.data import Coordinate as Coordinate
-from fuser.kernel.data import Copy as Copy
-from fuser.kernel.data import CpAsync as CpAsync
-from fuser.kernel.data import Engine as Engine
-from fuser.kernel.data import GridShare as GridShare
-from fuser.kernel.data import GridSum as GridSum
-from fuser.kernel.data import Load as Load
-from fuser.kernel.data import Mma as Mma
-from fuser.kernel.data import Reduce as Reduce
-from fuser.kernel.data import Slice as Slice
-from fuser.kernel.data import Store as Store
-from fuser.kernel.data import TmaLoad as TmaLoad
-from fuser.kernel.data import TmaReduce as TmaReduce
-from fuser.kernel.data import TmaStore as TmaStore
-from fuser.kernel.data import Wgmma as Wgmma
-from fuser.kernel.memory import Box as Box
-from fuser.kernel.memory import Buffer as Buffer
-from fuser.kernel.memory import Deal as Deal
-from fuser.kernel.memory import Fragment as Fragment
-from fuser.kernel.memory import Layout as Layout
-from fuser.kernel.memory import Literal as Literal
-from fuser.kernel.memory import Scalar as Scalar
-from fuser.kernel.memory import Slot as Slot
-from fuser.kernel.memory import Tensor as Tensor
-from fuser.kernel.sync import AsyncAwait as AsyncAwait
-from fuser.kernel.sync import AsyncCommit as AsyncCommit
-from fuser.kernel.sync import AsyncKind as AsyncKind
-from fuser.kernel.sync import BlockSerializeRelease as BlockSerializeRelease
-from fuser.kernel.sync import BlockSerializeWait as BlockSerializeWait
-from fuser.kernel.sync import BlockSync as BlockSync
-from fuser.kernel.sync import ClusterArrive as ClusterArrive
-from fuser.kernel.sync import ClusterWait as ClusterWait
-from fuser.kernel.sync import CpAsyncMBarrierArrive as CpAsyncMBarrierArrive
-from fuser.kernel.sync import FenceAsyncProxy as FenceAsyncProxy
-from fuser.kernel.sync import FenceMBarrierInit as FenceMBarrierInit
-from fuser.kernel.sync import GridSync as GridSync
-from fuser.kernel.sync import MBarrier as MBarrier
-from fuser.kernel.sync import MBarrierArrive as MBarrierArrive
-from fuser.kernel.sync import MBarrierArriveExpectTx as MBarrierArriveExpectTx
-from fuser.kernel.sync import MBarrierExpectTx as MBarrierExpectTx
-from fuser.kernel.sync import MBarrierInit as MBarrierInit
-from fuser.kernel.sync import MBarrierInvalidate as MBarrierInvalidate
-from fuser.kernel.sync import MBarrierWaitParity as MBarrierWaitParity
-from fuser.kernel.sync import NamedArrive as NamedArrive
-from fuser.kernel.sync import Scope as Scope
-from fuser.kernel.sync import Semaphore as Semaphore
-from fuser.kernel.sync import SetMaxNReg as SetMaxNReg
-from fuser.kernel.sync import Space as Space
-from fuser.kernel.sync import Sync as Sync
-from fuser.kernel.sync import ThreadFence as ThreadFence
-from fuser.kernel.sync import WarpSync as WarpSync
-from fuser.kernel.sync import WgmmaFence as WgmmaFence
+from fuser.kernel.data import *
+from fuser.kernel.memory import *
+from fuser.kernel.sync import *
 
 BLOCK = Var("blockIdx")
 """Number of the executing CTA, 0 <= BLOCK < GRID."""
@@ -351,20 +300,24 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
+def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
+    """Return a statement with each of its bodies replaced by what `change` makes of it."""
+    match stmt:
+        case ForLoop() | Role() | Elect() | ElectLast():
+            return replace(stmt, body=change(stmt.body))
+        case IfThenElse(_, then, orelse):
+            return replace(stmt, then=change(then), orelse=change(orelse))
+        case _:
+            return stmt
+
+
 def rewrite(body: tuple[Stmt, ...], rule: Callable[[Stmt], list[Stmt] | None]) -> tuple[Stmt, ...]:
     """Replace statements of a body by `rule`; where it returns None, keep one and go inside."""
     out: list[Stmt] = []
     for stmt in body:
         new = rule(stmt)
-        if new is not None:
-            out.extend(new)
-            continue
-        match stmt:
-            case ForLoop() | Role() | Elect() | ElectLast():
-                inner = rewrite(stmt.body, rule)
-                out.append(stmt if inner == stmt.body else replace(stmt, body=inner))
-            case IfThenElse(_, then, orelse):
-                out.append(replace(stmt, then=rewrite(then, rule), orelse=rewrite(orelse, rule)))
-            case _:
-                out.append(stmt)
+        if new is None:
+            made = inside(stmt, lambda inner: rewrite(inner, rule))
+            new = [stmt if made == stmt else made]
+        out.extend(new)
     return tuple(out)

@@ -10,8 +10,8 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
 from fuser.lower.operand import compute_operand
-from fuser.lower.product import ProductLowering
-from fuser.lower.tiles import Pairs
+from fuser.lower.product import Pairs, ProductLowering
+from fuser.lower.tiling import Lowered
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Product
 from fuser.schedule.matmul import MatmulTiling, Operand
@@ -23,7 +23,7 @@ LOAD_WARPS = 2
 
 def lower_ampere(
     name: str, tiling: MatmulTiling, params: AmpereParams, shapes: ShapeClass
-) -> kir.Kernel:
+) -> Lowered:
     """Return the kernel of one domain with products, without any sync.
 
     Parameters
@@ -42,16 +42,12 @@ def lower_ampere(
     ScheduleError
         If cp.async or ldmatrix cannot move an operand.
     """
-    lowering = _Ampere(name, tiling, params, shapes, kir.WARP * params.warps, by_tma=False)
-    lowering.schedule = params
-    return lowering.kernel()
+    return _Ampere(name, tiling, params, shapes, kir.WARP * params.warps).lowered()
 
 
-class _Ampere(ProductLowering):
-    schedule: AmpereParams
-
+class _Ampere(ProductLowering[AmpereParams]):
     def request(self) -> kir.CircularBuffer:
-        params = self.schedule
+        params = self.params
         roles = kir.WarpSpecialized(LOAD_WARPS) if params.observe == "mbarriers" else None
         return kir.CircularBuffer(params.stages, params.prefetch, roles)
 
@@ -66,7 +62,7 @@ class _Ampere(ProductLowering):
         loads: list[kir.Stmt] = []
         products: list[kir.Stmt] = []
         made: dict[str, kir.Fragment] = {}
-        copied = partial(self._slot, copies=copies, step=step)
+        copied = partial(self.slot, copies=copies, step=step)
         for product, (a, b) in pairs:
             for operand, deal in ((a, kir.Deal.STRIPS), (b, kir.Deal.EACH_WARP)):
                 name = operand.access.name
@@ -90,16 +86,8 @@ class _Ampere(ProductLowering):
         layout = kir.Layout(self.tiling.shape(access), vector, self.threads, deal)
         return kir.Fragment(f"f_{access.name}", access.tv.dtype, layout)
 
-    def _slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
-        """Return the slot of an operand; the first that asks for it adds its copy."""
-        name = f"S_{operand.access.name}"
-        if name not in self.buffers:
-            copies.append(self._copy(operand, step))
-        return kir.Slot(self.buffers[name], 0)
-
-    def _copy(self, operand: Operand, step: Var) -> kir.Stmt:
-        access = operand.access
-        shape = self.tiling.shape(access)
+    def copy(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> kir.Copy:
+        """Copy a tile by cp.async, as wide as it is aligned."""
         reason = copy_refusal(self.tiling, operand, self.shapes)
         if reason is not None:
             raise ScheduleError(
@@ -107,27 +95,25 @@ class _Ampere(ProductLowering):
                 f"{self.name}: {reason}; pad the axis that is summed over to a multiple of 4 "
                 f"bytes, or take MatmulParams"
             )
-        nbytes = access.tv.dtype.nbytes
-        buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
-        width = min(self.shapes.elements(access.name), 16 // nbytes)
+        most = 16 // operand.access.tv.dtype.nbytes
         threads = self.threads
-        if self.schedule.observe == "mbarriers":
+        if self.params.observe == "mbarriers":
             threads = kir.WARP * LOAD_WARPS
-        layout = kir.Layout(shape, 16 // nbytes, threads)
-        box = self.box(access, self.at_step(operand.summed, step), shape)
-        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.CP_ASYNC, layout, width)
+        layout = kir.Layout(dst.buffer.shape, most, threads)
+        width = min(self.shapes.elements(operand.access.name), most)
+        return kir.Copy(dst, src, kir.Engine.CP_ASYNC, layout, width)
 
     def _check_type(self, operand: Operand) -> None:
         tv, depth = operand.access.tv, self.tiling.shape(operand.access)[-1]
         if tv.dtype.is_f8:
             raise ScheduleError(
-                f"AmpereParams({self.schedule.family}): sm_80 multiplies no {tv.dtype} ({tv} of "
+                f"AmpereParams({self.params.family}): sm_80 multiplies no {tv.dtype} ({tv} of "
                 f"{self.name}); use MatmulParams"
             )
         step = STEP_NBYTES // tv.dtype.nbytes
         if depth % step:
             raise ScheduleError(
-                f"AmpereParams(tile={self.schedule.tile}): K steps of {depth}, mma takes {step} "
+                f"AmpereParams(tile={self.params.tile}): K steps of {depth}, mma takes {step} "
                 f"elements of {tv.dtype} at a time; use a K step of {-(-depth // step) * step}"
             )
 

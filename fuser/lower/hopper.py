@@ -11,8 +11,8 @@ from fuser.expr import Expr, Var
 from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
 from fuser.lower.operand import compute_operand
-from fuser.lower.product import ProductLowering
-from fuser.lower.tiles import SPAN, Pairs
+from fuser.lower.product import SPAN, Pairs, ProductLowering
+from fuser.lower.tiling import Lowered
 from fuser.schedule.domain import Access, Product
 from fuser.schedule.matmul import MatmulTiling, Operand
 from fuser.schedule.matmul_params import MatmulParams
@@ -21,7 +21,7 @@ from fuser.schedule.shape_class import ShapeClass
 
 def lower_hopper(
     name: str, tiling: MatmulTiling, params: MatmulParams, shapes: ShapeClass
-) -> kir.Kernel:
+) -> Lowered:
     """Return the kernel of one domain with products, without any sync.
 
     Parameters
@@ -40,20 +40,19 @@ def lower_hopper(
     ScheduleError
         If TMA cannot move an operand, or the tile suits no swizzle.
     """
-    by_tma = params.store == "tma"
-    lowering = _Hopper(name, tiling, params, shapes, params.sharing, by_tma, params.cluster)
-    lowering.schedule = params
+    lowering = _Hopper(name, tiling, params, shapes, params.sharing)
+    lowering.brought = {}
     if params.split == "ping_pong" and params.inputs == "tma":
         # A slot for each of the warpgroups: a wait tells a phase from the next one only.
         lowering.tiles = kir.CircularBuffer(2, 0)
-    return lowering.kernel()
+    return lowering.lowered()
 
 
-class _Hopper(ProductLowering):
-    schedule: MatmulParams
+class _Hopper(ProductLowering[MatmulParams]):
+    brought: dict[tuple[Access, Expr], kir.Buffer]
 
     def request(self) -> kir.CircularBuffer:
-        params = self.schedule
+        params = self.params
         roles = None
         if params.split != "pipelined":
             roles = kir.WarpSpecialized(4, params.split == "ping_pong", params.registers)
@@ -68,7 +67,7 @@ class _Hopper(ProductLowering):
     def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
         """Put copies of what the epilogue reads behind the loops of a load role, or before."""
         copies: list[kir.Stmt] = []
-        for access in self.tiling.domain.inputs if self.schedule.inputs == "tma" else ():
+        for access in self.tiling.domain.inputs if self.params.inputs == "tma" else ():
             whole = all(self.tiling.walks(access, a) for a in (self.tiling.rows, self.tiling.cols))
             if not whole or not self.suits_tma(access):
                 continue
@@ -76,11 +75,12 @@ class _Hopper(ProductLowering):
                 box = self.part(access, first)
                 buffer = self.buffer(f"S_{access.name}_{first}", access.tv.dtype, box.shape)
                 copies.append(kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA))
-        return [*copies, *loops] if self.schedule.split == "pipelined" else [*loops, *copies]
+                self.brought[access, first] = buffer
+        return [*copies, *loops] if self.params.split == "pipelined" else [*loops, *copies]
 
     def copied(self, access: Access, first: Expr) -> kir.Slot | None:
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
-        buffer = self.buffers.get(f"S_{access.name}_{first}")
+        buffer = self.brought.get((access, first))
         return None if buffer is None else kir.Slot(buffer, 0)
 
     def before(self, product: Product) -> list[kir.Stmt]:
@@ -92,15 +92,13 @@ class _Hopper(ProductLowering):
         math: list[kir.Stmt] = []
         out: list[kir.Stmt] = []
         for group in self._stacks(pairs):
-            down, across = self.cluster
-            copied = partial(self._slot, copies=copies, step=step, shared=across > 1)
+            copied = partial(self.slot, copies=copies, step=step)
             product, (a, _) = group[0]
             if a.leaves and a not in made:
-                leaf = partial(copied, multiplied=False)
-                some, made[a] = compute_operand(self, product, a, step, leaf)
+                some, made[a] = compute_operand(self, product, a, step, copied)
                 math += some
-            left = made[a] if a.leaves else copied(a)
-            slots = [self._slot(b, copies, step, shared=down > 1) for _, (_, b) in group]
+            left = made[a] if a.leaves else self._swizzled(copied(a))
+            slots = [self._swizzled(copied(b)) for _, (_, b) in group]
             out.append(
                 kir.Wgmma(
                     self.accumulator(product, many=len(group)),
@@ -124,7 +122,7 @@ class _Hopper(ProductLowering):
 
     def _stacks(self, pairs: Pairs) -> list[Pairs]:
         """Return the products of each wgmma."""
-        if not self.schedule.stacked:
+        if not self.params.stacked:
             return [[pair] for pair in pairs]
         groups = stacks(pairs, self.params.tile[2])
         for group in groups:
@@ -132,7 +130,7 @@ class _Hopper(ProductLowering):
         return groups
 
     def _check_width(self, many: int, dtype: DType) -> None:
-        params = self.schedule
+        params = self.params
         columns = params.tile[1] * many
         fit = params.widest // many // 16 * 16
         if columns > params.widest:
@@ -146,28 +144,19 @@ class _Hopper(ProductLowering):
             f"{columns} columns, {why}; use {fit} columns, or stacked=False"
         )
 
-    def _slot(
-        self,
-        operand: Operand,
-        copies: list[kir.Stmt],
-        step: Var,
-        *,
-        shared: bool,
-        multiplied: bool = True,
-    ) -> kir.Slot:
-        """Return the slot of an operand; the first that asks for it adds its copy."""
-        name = f"S_{operand.access.name}"
-        if name not in self.buffers:
-            copies.append(self._copy(operand, step, shared=shared))
-        buffer = self.buffers[name]
-        if multiplied and not buffer.swizzle:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.params.tile}): rows of {buffer.shape[-1]} elements of "
-                f"{operand.access.tv} suit no swizzle; use multiples of {32 // buffer.dtype.nbytes}"
+    def _swizzled(self, slot: kir.Slot) -> kir.Slot:
+        """Return a slot that wgmma can read."""
+        if not slot.buffer.swizzle:
+            row, dtype = slot.buffer.shape[-1], slot.buffer.dtype
+            self.params.refuse(
+                "tile",
+                f"rows of {row} elements of {dtype} suit no swizzle; use multiples of "
+                f"{32 // dtype.nbytes}",
             )
-        return kir.Slot(buffer, 0)
+        return slot
 
-    def _copy(self, operand: Operand, step: Var, *, shared: bool) -> kir.Stmt:
+    def copy(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> kir.Copy:
+        """Copy a tile by TMA; CTAs of a cluster share those of the other side."""
         access = operand.access
         reason = type_refusal(operand) or self.tiling.tma_refusal(access)
         if reason is None and access.name not in self.shapes.tma:
@@ -177,10 +166,8 @@ class _Hopper(ProductLowering):
                 f"MatmulParams({self.params.family}): TMA cannot move an operand of {self.name}: "
                 f"{reason}; pass a contiguous, padded tensor"
             )
-        shape = self.tiling.shape(access)
-        buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
-        box = self.box(access, self.at_step(operand.summed, step), shape)
-        return kir.Copy(kir.Slot(buffer, 0), box, kir.Engine.TMA, shared=shared)
+        others = self.cluster[operand.along == self.tiling.rows]
+        return kir.Copy(dst, src, kir.Engine.TMA, shared=others > 1)
 
 
 def stacks(pairs: Pairs, depth: int) -> list[Pairs]:

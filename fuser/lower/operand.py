@@ -14,7 +14,7 @@ from fuser.expr import Expr, Var
 from fuser.fusion.ir import TensorView
 from fuser.kernel import ir as kir
 from fuser.lower.math import Arithmetic, is_zero_of_zeros
-from fuser.lower.product import ProductLowering
+from fuser.lower.product import P, ProductLowering
 from fuser.schedule.domain import Access, Product
 from fuser.schedule.matmul import Operand
 
@@ -23,7 +23,7 @@ VECTOR = 2
 
 
 def compute_operand(
-    lowering: ProductLowering,
+    lowering: ProductLowering[P],
     product: Product,
     operand: Operand,
     step: Var,
@@ -72,7 +72,7 @@ def _nowhere(tv: TensorView, axis: int) -> tuple[int, Expr] | None:
     raise AssertionError(f"{tv} asks for its place along axis {axis}; it is computed elsewhere")
 
 
-def _width(lowering: ProductLowering, access: Access, operand: Operand) -> int:
+def _width(lowering: ProductLowering[P], access: Access, operand: Operand) -> int:
     """Elements per access of a leaf that is not copied to shared memory."""
     if not lowering.tiling.unit(access, operand.summed):
         return 1

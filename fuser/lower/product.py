@@ -6,27 +6,78 @@ few columns at a time.  How it multiplies is said by `hopper` and `ampere`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import prod
+from dataclasses import dataclass, field, replace
+from math import gcd, prod
+from typing import Generic, TypeVar
 
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
-from fuser.lower.tiles import RASTER, STEP, TILES, TURN, Pairs, TileLowering
-from fuser.lower.tiling import unknown_strides
+from fuser.lower.split_k import split_k
+from fuser.lower.tiling import TILE, Divisor, Lowered, Numbers, seen, unknown_strides
 from fuser.schedule.domain import Access, Product, arguments
+from fuser.schedule.matmul import MatmulTiling, Operand
+from fuser.schedule.params import TensorCoreParams
+from fuser.schedule.shape_class import ShapeClass
 
+P = TypeVar("P", bound=TensorCoreParams)
+Pairs = list[tuple[Product, tuple[Operand, Operand]]]
+"""Products with their operands."""
+TURN, TILES, RASTER = Var("t"), Var("tiles"), Var("raster")
+STEP = Var("k")
 GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
+SPAN = 128
+"""Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
 
-class ProductLowering(TileLowering):
-    """The lowering of one domain with products; subclasses add the loops that multiply."""
+@dataclass
+class ProductLowering(Generic[P]):
+    """The lowering of one domain with products; subclasses add the loops that multiply.
 
-    def kernel(self) -> kir.Kernel:
-        """Return the kernel, without any sync."""
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : MatmulTiling
+        Axes and tile.
+    params : MatmulParams or AmpereParams
+        The schedule.
+    shapes : ShapeClass
+        Alignments.
+    threads : int
+        Threads that share a tile.
+    tiles : CircularBuffer
+        What is asked of the passes for the loop over tiles, if there is one.
+    """
+
+    name: str
+    tiling: MatmulTiling
+    params: P
+    shapes: ShapeClass
+    threads: int
+    tiles: kir.CircularBuffer = field(default_factory=lambda: kir.CircularBuffer(1, 0))
+    tensors: dict[str, kir.Tensor] = field(default_factory=dict)
+    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    buffers: list[kir.Buffer] = field(default_factory=list)
+    operands: dict[Access, kir.Buffer] = field(default_factory=dict)
+    staging: dict[Access, kir.Buffer] = field(default_factory=dict)
+    _column: Expr = 0
+
+    def __post_init__(self) -> None:
+        self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+        self.cluster = self.params.cluster
+        self.split_k = split_k(self.params, self._count(), self.buffer)
+
+    @property
+    def _ctas(self) -> int:
+        """CTAs of a cluster."""
+        return self.cluster[0] * self.cluster[1]
+
+    def lowered(self) -> Lowered:
+        """Return the kernel, without any sync, and where its numbers come from."""
         tiling, params = self.tiling, self.params
         for access in (*tiling.domain.reads, *tiling.domain.writes):
             self.tensors[access.name] = self._tensor(access)
@@ -34,38 +85,40 @@ class ProductLowering(TileLowering):
         body: tuple[kir.Stmt, ...] = (
             *self._origins(),
             *self.around(self._loops()),
-            *self.meeting.meet(list(accs)),
+            *self.split_k.reduce(list(accs)),
             *self._epilogue(),
         )
-        grid: tuple[Expr, ...] = ()
+        launched = self.split_k.grid(self._ctas)
+        grid: tuple[Expr, ...] = (eq(kir.GRID, launched),)
         if params.persistent:
-            mine, all_ = self.meeting.tile(self._ctas), self.meeting.takers(self._ctas)
+            mine, all_ = self.split_k.tile(self._ctas), self.split_k.takers(self._ctas)
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
             body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
-        else:
-            grid = (eq(kir.GRID, self._count() * self._ctas * self.meeting.splits),)
+            grid = ()
         steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
         strides = unknown_strides(self.tensors.values(), self.extents)
-        sums = self.extents[tiling.outer + 2 :]
+        lines = self._lines(tiling.rows)
+        chosen = ((RASTER, Divisor(lines, params.raster)), *self.split_k.chosen(steps))
         made = kir.Kernel(
             name=self.name,
-            params=(*self.extents, *strides, RASTER, *self.meeting.variables),
+            params=(*self.extents, *strides, *(var for var, _ in chosen)),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
-            buffers=tuple(self.buffers.values()),
+            buffers=tuple(self.buffers),
             barriers=(),
             threads=self.threads,
-            body=(*self.meeting.begin(), *body),
+            body=(*self.split_k.begin(), *body),
             outputs=tuple(access.name for access in tiling.domain.writes),
             requires=(
-                *(n >= 1 for n in sums),
+                *(n >= 1 for n in self.extents[tiling.outer + 2 :]),
                 RASTER >= 1,
-                eq(self._lines(tiling.rows) % RASTER, 0),
-                *self.meeting.requires(grid, steps),
+                eq(lines % RASTER, 0),
+                *self.split_k.requires(grid, steps),
             ),
             cluster=self._ctas,
         )
-        return self.meeting.fit(made)
+        numbers = Numbers(self.extents, self._count(), launched, chosen)
+        return Lowered(self.split_k.fit(made), numbers)
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Append the copies of a step's operands, and return what multiplies them."""
@@ -78,6 +131,21 @@ class ProductLowering(TileLowering):
     def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
         """Return the loops that multiply, with copies of what the epilogue reads beside them."""
         return loops
+
+    def copy(self, operand: Operand, dst: kir.Slot, src: kir.Box) -> kir.Copy:
+        """Return the copy of a tile of an operand; refuse what cannot be copied."""
+        raise NotImplementedError
+
+    def slot(self, operand: Operand, copies: list[kir.Stmt], step: Var) -> kir.Slot:
+        """Return the slot of an operand; the first that asks for it adds its copy."""
+        access = operand.access
+        if access not in self.operands:
+            shape = self.tiling.shape(access)
+            buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+            src = self.box(access, self.at_step(operand.summed, step), shape)
+            copies.append(self.copy(operand, kir.Slot(buffer, 0), src))
+            self.operands[access] = buffer
+        return kir.Slot(self.operands[access], 0)
 
     def copied(self, access: Access, first: Expr) -> kir.Slot | None:
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
@@ -99,7 +167,7 @@ class ProductLowering(TileLowering):
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             body = (*copies, *products)
-            stop = self.meeting.steps(self._tiles_along(axis))
+            stop = self.split_k.steps(self._tiles_along(axis))
             out.append(kir.ForLoop(step, stop, body, self.request()))
         return out
 
@@ -109,12 +177,12 @@ class ProductLowering(TileLowering):
         """Compute the rest of the fusion, `params.columns` at a time, and store it."""
         out: list[kir.Stmt] = []
         many, width = self.params.tile[1] // self.params.columns, self.params.columns
-        if self.meeting.parted:
-            mine = eq(self.meeting.split, GROUP % self.meeting.splits)
+        if self.split_k.parted:
+            mine = eq(self.split_k.split, GROUP % self.split_k.splits)
             columns = kir.IfThenElse(mine, tuple(self._columns(GROUP * width)))
             return [kir.ForLoop(GROUP, many, (columns,))]
         begun = any(access.tv.parts for access in self.tiling.domain.writes)
-        if self.meeting.pooled and many > 1 and not begun:
+        if self.split_k.pooled and many > 1 and not begun:
             return [kir.ForLoop(GROUP, many, tuple(self._columns(GROUP * width)))]
         for first in range(0, many * width, width):
             out += self._columns(first)
@@ -141,10 +209,10 @@ class ProductLowering(TileLowering):
         for product in tiling.domain.products:
             whole, column = self.sums(product)
             part, name = whole, self.accumulator(product).name
-            if self.meeting.pooled:
+            if self.split_k.pooled:
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
                 group = first // width if isinstance(first, int) else GROUP
-                math.math += self.meeting.added(whole, part, group + column // width)
+                math.math += self.split_k.added(whole, part, group + column // width)
             elif whole.layout.shape[-1] != width:
                 assert isinstance(first, int), "registers have numbers"
                 part = kir.Fragment(f"{name}_part", whole.dtype, layout)
@@ -164,8 +232,10 @@ class ProductLowering(TileLowering):
             if not self.written_by_tma(access):
                 stores.append(kir.Store(box, frag, self._width(access, layout)))
                 continue
-            name = f"S_{access.name}"
-            buffer = self.buffers.get(name) or self.buffer(name, access.tv.dtype, shape)
+            if access not in self.staging:
+                buffer = self.buffer(f"S_{access.name}", access.tv.dtype, shape)
+                self.staging[access] = buffer
+            buffer = self.staging[access]
             matrix = access.tv.dtype.nbytes == 2
             stores.append(kir.Store(kir.Slot(buffer, 0), frag, 2, matrix=matrix))
             copies.append(kir.Copy(box, kir.Slot(buffer, 0), kir.Engine.TMA))
@@ -174,10 +244,11 @@ class ProductLowering(TileLowering):
     def _begun(self, math: Arithmetic, access: Access, first: Expr) -> list[kir.Stmt]:
         """Reduce the rows of some columns of a tile; with the last of them store what they give."""
         tiling, tv = self.tiling, access.tv
-        if self.meeting.parted:
-            raise ScheduleError(
-                f'{type(self.params).__name__}(meet="{self.params.meet}"): each CTA has some '
-                f'columns of a row, and {tv} reduces whole rows; use meet="vectorized"'
+        if self.split_k.parted:
+            self.params.refuse(
+                "meet",
+                f"each CTA has some columns of a row, and {tv} reduces whole rows; use "
+                'meet="vectorized"',
             )
         ((_, arg, walked),) = arguments(tv, access.coords)
         value = math.value(arg, walked)
@@ -246,7 +317,7 @@ class ProductLowering(TileLowering):
 
         As accumulators are; but sums that come from memory, in neighbours of 16 bytes.
         """
-        if not self.meeting.pooled:
+        if not self.split_k.pooled:
             return kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Layout(shape, 8 if prod(shape) >= 8 * self.threads else 4, self.threads)
 
@@ -258,7 +329,7 @@ class ProductLowering(TileLowering):
 
     def written_by_tma(self, access: Access) -> bool:
         """Whether TMA is asked to write an output, and can."""
-        return self.by_tma and not self.meeting.pooled and self.suits_tma(access)
+        return self.params.store == "tma" and not self.split_k.pooled and self.suits_tma(access)
 
     def suits_tma(self, access: Access) -> bool:
         """Whether TMA can move what the epilogue takes of a tensor at a time."""
@@ -267,3 +338,102 @@ class ProductLowering(TileLowering):
         row = self.params.columns * access.tv.dtype.nbytes
         tile = prod(self._shape(access)) * access.tv.dtype.nbytes
         return self.tiling.tma_refusal(access) is None and row % 16 == 0 and tile % 128 == 0
+
+    # --- tensors and tiles ------------------------------------------------------------------
+
+    def at_step(self, axis: int, step: Var) -> dict[int, Expr]:
+        """Return where a step of a loop begins along the axis that is summed over."""
+        at = self.split_k.split + step * self.split_k.splits
+        return {axis: at * self.tiling.tile[axis]}
+
+    def _tensor(self, access: Access) -> kir.Tensor:
+        tensor = seen(access, self.tiling, self.extents, self.shapes)
+        if not access.tv.parts:
+            return tensor
+        return replace(tensor, extents=(*tensor.extents[:-1], self._tiles_along(self.tiling.cols)))
+
+    def _tiles_along(self, axis: int) -> Expr:
+        return ceildiv(self.extents[axis], self.tiling.tile[axis])
+
+    def _lines(self, axis: int) -> Expr:
+        """Tiles of a whole cluster along an axis."""
+        many = {self.tiling.rows: self.cluster[0], self.tiling.cols: self.cluster[1]}
+        return ceildiv(self.extents[axis], self.tiling.tile[axis] * many.get(axis, 1))
+
+    def _count(self) -> Expr:
+        """Tiles of whole clusters."""
+        total: Expr = 1
+        for axis in self.tiling.walked:
+            total = total * self._lines(axis)
+        return total
+
+    @staticmethod
+    def _origin(axis: int) -> Var:
+        return Var(f"c{axis}")
+
+    def _origins(self) -> list[kir.Stmt]:
+        """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column.
+
+        CTAs of a cluster take neighbours.
+        """
+        tiling = self.tiling
+        number = self.split_k.tile(self._ctas)
+        if self.params.persistent:
+            number = number + TURN * self.split_k.takers(self._ctas)
+        lets: list[kir.Stmt] = [kir.Let(TILE, number)]
+        down, across = self._lines(tiling.rows), self._lines(tiling.cols)
+        rest: Expr = TILE
+        for axis in range(tiling.outer):
+            inner: Expr = down * across
+            for later in range(axis + 1, tiling.outer):
+                inner = self._lines(later) * inner
+            lets.append(kir.Let(self._origin(axis), rest // inner))
+            rest = rest % inner
+        row = rest // (RASTER * across) * RASTER + rest % RASTER
+        col = rest // RASTER % across
+        for axis, at, many in (
+            (tiling.rows, row, self.cluster[0]),
+            (tiling.cols, col, self.cluster[1]),
+        ):
+            one = at * many + kir.RANK if many > 1 else at
+            if axis == tiling.cols:
+                self._column = one
+            lets.append(kir.Let(self._origin(axis), one * tiling.tile[axis]))
+        return lets
+
+    def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
+        """Return a part of a tensor: at the tile's origin, but for some axes of the kernel."""
+        axes = self.tiling.axes(access)
+        varies = [self.tiling.varies(access, axis) for axis in axes]
+        return kir.Box(
+            self.tensors[access.name],
+            tuple(
+                origins.get(a, self._origin(a)) if v else 0
+                for a, v in zip(axes, varies, strict=True)
+            ),
+            shape,
+            tuple(self.extents[a] if v else 1 for a, v in zip(axes, varies, strict=True)),
+        )
+
+    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
+        """Return a new buffer, with the widest swizzle that suits its rows."""
+        swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
+        end = max((b.end for b in self.buffers), default=0)
+        # Where its swizzle repeats; alike ones lie right behind each other.
+        step = 8 * swizzle if swizzle >= 32 else SPAN
+        offset = -(-end // step) * step
+        buffer = kir.Buffer(name, dtype, shape, slots, offset, swizzle if swizzle >= 32 else 0)
+        self.buffers.append(buffer)
+        return buffer
+
+    def sums(self, product: Product) -> tuple[kir.Fragment, int]:
+        """Return the fragment that holds the sums of a product, and their first column there."""
+        return self.accumulator(product), 0
+
+    def accumulator(self, product: Product, *, many: int = 1) -> kir.Fragment:
+        """Return the sums of a product, and of those whose columns follow, `many` in all."""
+        n = self.tiling.domain.products.index(product)
+        rows, columns = self.params.tile[:2]
+        shape = (*(1,) * self.tiling.outer, rows, many * columns)
+        layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
+        return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)

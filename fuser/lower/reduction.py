@@ -12,14 +12,15 @@ from dataclasses import replace
 from math import gcd
 
 from fuser.dtype import DType
-from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.expr import Expr, Var, ceildiv, eq, minimum
+from fuser.fusion.ir import Extent
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.split_k import SPLIT, SPLITS
-from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowering, seen
+from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Lowering, Numbers, seen
 from fuser.schedule.domain import Reduction
-from fuser.schedule.params import Meet, PointwiseParams
+from fuser.schedule.params import Meet, PointwiseParams, ReductionParams
 from fuser.schedule.reduction import ReductionTiling, how_met, lanes_together, suited
 from fuser.schedule.shape_class import ShapeClass
 
@@ -30,7 +31,7 @@ AT_ONCE = 16
 
 def lower_reduction(
     name: str, tiling: ReductionTiling, params: PointwiseParams, shapes: ShapeClass
-) -> kir.Kernel:
+) -> Lowered:
     """Return the kernel of one domain with reductions, without any sync.
 
     Parameters
@@ -50,24 +51,19 @@ def lower_reduction(
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
     lowering = _Reducing(name, tiling, suited(tiling, params), shapes)
-    lowering.axes, lowering.counts, lowering.workspaces = tiling, [], []
+    lowering.axes, lowering.counts, lowering.workspaces = tiling, {}, []
     lowering.meet = how_met(params)
-    return lowering.kernel()
-
-
-def count_of(reduction: Reduction, number: int) -> Var:
-    """Return the parameter of a kernel for one extent that a mean of parts was of."""
-    return Var(f"{reduction.tv.name}_n{number}")
+    return lowering.lowered()
 
 
 class _Reducing(Lowering):
     axes: ReductionTiling
-    counts: list[Var]
+    counts: dict[Var, Extent]
     workspaces: list[kir.Tensor]
     meet: Meet | None
 
-    def kernel(self) -> kir.Kernel:
-        """Return the kernel, without any sync."""
+    def lowered(self) -> Lowered:
+        """Return the kernel, without any sync, and where its numbers come from."""
         domain = self.axes.domain
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.axes.rank))
         for access in (*domain.reads, *domain.writes):
@@ -94,7 +90,14 @@ class _Reducing(Lowering):
         some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
         made = replace(made, params=(*made.params, *self.counts), requires=some)
-        return self._shared(made, tile) if self.meet else made
+        counts = tuple(self.counts.items())
+        if not self.meet:
+            return Lowered(made, Numbers(self.extents, self._tiles(), self._grid(), (), counts))
+        assert isinstance(self.params, ReductionParams), "only these share tiles"
+        chosen = ((SPLITS, minimum(self.params.splits, steps)),)
+        grid = self._tiles() * SPLITS
+        numbers = Numbers(self.extents, self._tiles(), grid, chosen, counts)
+        return Lowered(self._shared(made, tile), numbers)
 
     def _shared(self, alone: kir.Kernel, tile: tuple[kir.Stmt, ...]) -> kir.Kernel:
         """Return the kernel in which several CTAs have each tile, and no CTA several."""
@@ -357,8 +360,8 @@ class _Reducing(Lowering):
         count: kir.Fragment | None = None
         extents: list[Expr] = [self.extents[axis] for axis in self.axes.reduced]
         if reduction.tv.count:  # of parts: what they were parts of
-            own = [count_of(reduction, n) for n in range(len(reduction.tv.count))]
-            self.counts += [count for count in own if count not in self.counts]
+            own = {Var(f"{reduction.tv.name}_n{n}"): e for n, e in enumerate(reduction.tv.count)}
+            self.counts |= own
             extents = [*own]
         for axis, many in enumerate(extents):
             one = math.fragment(f"count{axis}", DType.I64)

@@ -1,35 +1,39 @@
 """How CTAs that share a tile of a product, each a part of its sums, put these together.
 
-One class for each way; statements come without a single sync.
+One class for each way; statements come without a single sync.  CTAs add to a workspace one after
+the other; or they store all their sums, in a workspace, or in shared memory where they are a
+cluster, and then each of them adds up some columns of all, or the last-arriving one all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import gcd, prod
+from typing import ClassVar
 
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.expr import Expr, Var, ceildiv, eq, maximum, minimum
 from fuser.kernel import ir as kir
-from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.matmul_params import MatmulParams
+from fuser.lower.tiling import SMS, TILE
+from fuser.schedule.params import MAX_SPLITS, Meet, TensorCoreParams
 
-TILE = Var("tile")
 SPLIT, SPLITS = Var("split"), Var("splits")
 GROUPS = Var("groups")
 """Groups of CTAs that share tiles, where each takes one tile after the other."""
 STAGED = 65_536
 """Bytes of shared memory for sums on their way to other CTAs, at most, unless one slot is more."""
+BATCH = 64
+"""Registers for sums of other CTAs that a thread loads at a time."""
 
 
 NewBuffer = Callable[[str, DType, tuple[int, ...], int], kir.Buffer]
 
 
 @dataclass
-class Meeting:
-    """Nobody to meet: a tile has one CTA.  Subclasses are the ways to share it.
+class SplitK:
+    """No split: a tile has one CTA.  Subclasses are the ways to share it.
 
     Parameters
     ----------
@@ -43,7 +47,7 @@ class Meeting:
         What the CTAs of a tile share in global memory.
     """
 
-    params: MatmulParams | AmpereParams
+    params: TensorCoreParams
     tiles: Expr
     buffer: NewBuffer
     workspaces: list[kir.Tensor] = field(default_factory=list)
@@ -57,11 +61,6 @@ class Meeting:
     def splits(self) -> Expr:
         """CTAs of a tile."""
         return 1
-
-    @property
-    def variables(self) -> tuple[Var, ...]:
-        """Parameters of the kernel that say how many they are."""
-        return ()
 
     @property
     def pooled(self) -> bool:
@@ -81,6 +80,21 @@ class Meeting:
         """Return among how many CTAs, or clusters, or groups of CTAs, all tiles are dealt."""
         return kir.GRID // ctas
 
+    def grid(self, ctas: int) -> Expr:
+        """Return how many CTAs are launched, in clusters of so many."""
+        return self._dealt(ctas) * ctas * self.splits
+
+    def _dealt(self, ctas: int = 1) -> Expr:
+        """Return among how many the launch deals the tiles: all at once, or as many as run."""
+        if not self.params.persistent:
+            return self.tiles
+        return minimum(self.tiles, maximum(SMS // (ctas * self.splits), 1))
+
+    def chosen(self, steps: list[Expr]) -> tuple[tuple[Var, Expr], ...]:
+        """Return parameters of the kernel that the launch chooses, given steps of every loop."""
+        del steps
+        return ()
+
     def begin(self) -> tuple[kir.Stmt, ...]:
         """Return what a CTA does first."""
         return ()
@@ -94,7 +108,7 @@ class Meeting:
         """Return how many steps of a loop a CTA takes: in turn, so that none has nothing to do."""
         return ceildiv(every - self.split, self.splits)
 
-    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+    def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         """Return what CTAs do with their sums, behind the loops that multiply."""
         del sums
         return []
@@ -104,7 +118,7 @@ class Meeting:
         raise AssertionError(f"{whole.name}: the sums of {part.name}[{group}] lie in registers")
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
-        """Return a kernel with the facts about its launch that the meeting needs."""
+        """Return a kernel with the facts about its launch that the reduction needs."""
         return kernel
 
     def partial(self, acc: kir.Fragment) -> DType:
@@ -113,21 +127,27 @@ class Meeting:
         Raises
         ------
         ScheduleError
-            If it does not hold them.
+            If it does not hold them, or they are rounded wherever they are put together.
         """
+        if acc.dtype is DType.F16:
+            self.params.refuse(
+                "splits",
+                "sums of f16 would be rounded in every turn; leave accumulate out, or use splits=1",
+            )
         asked = DType.of(self.params.partial)
         if asked is DType.F32:
             return acc.dtype
         if acc.dtype is not DType.F32:
-            raise ScheduleError(
-                f'{type(self.params).__name__}(partial="{asked}"): {acc.name} adds up in '
-                f"{acc.dtype}, only sums of f32 are rounded on their way; leave partial out"
+            self.params.refuse(
+                "partial",
+                f"{acc.name} adds up in {acc.dtype}, only sums of f32 are rounded on their way; "
+                "leave partial out",
             )
         return asked
 
 
 @dataclass
-class Turns(Meeting):
+class _InTurns(SplitK):
     """One CTA after the other adds its sums to a workspace; the last one goes on."""
 
     @property
@@ -139,16 +159,6 @@ class Turns(Meeting):
     def splits(self) -> Expr:
         """CTAs of a tile: a parameter of the kernel."""
         return SPLITS
-
-    @property
-    def variables(self) -> tuple[Var, ...]:
-        """Parameters of the kernel that say how many they are."""
-        return (SPLITS, *self.walking)
-
-    @property
-    def walking(self) -> tuple[Var, ...]:
-        """How many groups of CTAs there are: a parameter where each takes several tiles."""
-        return (GROUPS,) if self.params.persistent else ()
 
     @property
     def _groups(self) -> Expr:
@@ -168,6 +178,20 @@ class Turns(Meeting):
         del ctas
         return self._groups
 
+    def chosen(self, steps: list[Expr]) -> tuple[tuple[Var, Expr], ...]:
+        """Return how many CTAs share a tile, and how many groups of them take several."""
+        groups = ((GROUPS, self._dealt()),) if self.params.persistent else ()
+        if self.splits != SPLITS:
+            return groups
+        most: Expr = MAX_SPLITS
+        if self.neighbours:
+            tiles = 1 if self.params.persistent else maximum(self.tiles, 1)
+            most = maximum(SMS // tiles, 1)
+        splits = minimum(self.params.splits, most)
+        for many in steps:
+            splits = minimum(splits, many)
+        return ((SPLITS, splits), *groups)
+
     def begin(self) -> tuple[kir.Stmt, ...]:
         """Tell each CTA which part of K is its own."""
         number = kir.BLOCK // self._groups if self.neighbours else kir.BLOCK % self.splits
@@ -177,13 +201,13 @@ class Turns(Meeting):
         """Return the conditions on the grid: no part of K is empty."""
         if self.params.persistent:
             grid = (eq(kir.GRID, self._groups * self.splits),)
-        return (*(n >= 1 for n in self.variables), *grid, *(many >= self.splits for many in steps))
+        some = (var >= 1 for var, _ in self.chosen(steps))
+        return (*some, *grid, *(many >= self.splits for many in steps))
 
-    def meet(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+    def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         """Request that sums are added up in turns."""
         out: list[kir.Stmt] = []
         for acc in sums:
-            check_sums(self.params, acc)
             box = self.workspace(acc, 1, TILE, acc.layout.shape[-1])
             staged = self._staged(acc)
             out.append(kir.GridSum(acc, box, self.semaphore(), TILE, SPLIT, SPLITS, staged))
@@ -218,7 +242,7 @@ class Turns(Meeting):
 
     def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
         """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""
-        if not isinstance(self.params, MatmulParams) or self.params.meet != "tma":
+        if self.params.meet != "tma":
             return None
         shape = (*acc.layout.shape[:-1], self.params.columns)
         many = acc.layout.shape[-1] // shape[-1]
@@ -228,19 +252,174 @@ class Turns(Meeting):
         return kir.Slot(self.buffer(f"S_{acc.name}", dtype, shape, slots), 0)
 
 
-def check_sums(params: MatmulParams | AmpereParams, acc: kir.Fragment) -> None:
-    """Refuse sums that are rounded wherever they are put together.
+@dataclass
+class _Scatter(_InTurns):
+    """Each CTA stores its sums in a workspace, all wait, and each adds up some columns of all.
 
-    Raises
-    ------
-    ScheduleError
-        If they are of f16.
+    How many they are is a number of the kernel, so that nobody asks for it on the way.
     """
-    if acc.dtype is DType.F16:
-        raise ScheduleError(
-            f"{type(params).__name__}(splits={params.splits}): sums of f16 would "
-            "be rounded in every turn; leave accumulate out, or use splits=1"
-        )
+
+    alone: ClassVar[bool] = False
+
+    @property
+    def splits(self) -> Expr:
+        return self.params.splits
+
+    @property
+    def parted(self) -> bool:
+        return True
+
+    def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+        out: list[kir.Stmt] = []
+        for acc in sums:
+            out += stored(acc, self.params.columns, partial(self._of, acc, SPLIT))
+            where = self.semaphore(), TILE, self.splits
+            out.append(kir.GridShare(f"W_{acc.name}", *where, self.alone))
+        return out
+
+    def _of(self, acc: kir.Fragment, split: Expr, group: Expr) -> kir.Box:
+        """Return a group of columns of the sums that a CTA of this tile has stored."""
+        groups = acc.layout.shape[-1] // self.params.columns
+        part = (TILE * self.splits + split) * groups + group
+        return self.workspace(acc, self.params.splits * groups, part, self.params.columns)
+
+    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
+        others, many = self.params.splits - 1, batched(self.params.splits, part)
+
+        def batch(first: Expr, count: int) -> list[kir.Stmt]:
+            places = [self._of(whole, first + turn, group) for turn in range(count)]
+            return added(part, places)
+
+        out = loaded(part, self._of(whole, 0, group))
+        full, left = divmod(others, many)
+        if full == 1:
+            out += batch(1, many)
+        else:
+            some = Var("s")
+            out.append(kir.ForLoop(some, full, tuple(batch(some * many + 1, many))))
+        return [*out, *batch(others - left + 1, left)]
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        made = super().fit(kernel)
+        return made if self.neighbours else replace(made, together=self.splits)
+
+
+@dataclass
+class _LastArriving(_Scatter):
+    """Each CTA stores its sums in a workspace; the last-arriving one adds up those of all.
+
+    Nobody waits, so they need not run at once.
+    """
+
+    alone: ClassVar[bool] = True
+
+    @property
+    def pooled(self) -> bool:
+        return True
+
+    @property
+    def parted(self) -> bool:
+        return False
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        made = super().fit(kernel)
+        return made if self.neighbours else replace(made, residency="any", together=1)
+
+
+@dataclass
+class _InCluster(SplitK):
+    """The CTAs of a tile are a cluster: each adds up some columns of all, from their slots."""
+
+    slots: dict[kir.Fragment, kir.Buffer] = field(default_factory=dict)
+
+    @property
+    def split(self) -> Expr:
+        return kir.RANK
+
+    @property
+    def splits(self) -> Expr:
+        return self.params.splits
+
+    @property
+    def parted(self) -> bool:
+        return True
+
+    def steps(self, every: Expr) -> Expr:
+        """Return as many for all: none waits longer than for the first, and beyond K are zeros.
+
+        So all of them have sums, however few steps K has.
+        """
+        return ceildiv(every, self.splits)
+
+    def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
+        out: list[kir.Stmt] = []
+        width = self.params.columns
+        for acc in sums:
+            *outer, columns = acc.layout.shape
+            shape = (*outer, width)
+            buffer = self.buffer(f"W_{acc.name}", self.partial(acc), shape, columns // width)
+            self.slots[acc] = buffer
+            out += stored(acc, width, partial(kir.Slot, buffer))
+        return out
+
+    def added(self, whole: kir.Fragment, part: kir.Fragment, group: Expr) -> list[kir.Stmt]:
+        buffer, many = self.slots[whole], batched(self.params.splits, part)
+        out = loaded(part, kir.Slot(buffer, group, 0))
+        for first in range(1, self.params.splits, many):
+            ranks = range(first, min(first + many, self.params.splits))
+            out += added(part, [kir.Slot(buffer, group, rank) for rank in ranks])
+        return out
+
+    def fit(self, kernel: kir.Kernel) -> kir.Kernel:
+        return replace(kernel, cluster=self.params.splits)
+
+
+def split_k(params: TensorCoreParams, tiles: Expr, buffer: NewBuffer) -> SplitK:
+    """Return how the CTAs of a tile put their sums together; parameters are those of `SplitK`."""
+    if params.splits == 1:
+        return SplitK(params, tiles, buffer)
+    ways: dict[Meet, type[SplitK]] = {
+        "vectorized": _InTurns,
+        "tma": _InTurns,
+        "scatter": _Scatter,
+        "cluster": _InCluster,
+        "last": _LastArriving,
+    }
+    return ways[params.meet](params, tiles, buffer)
+
+
+def stored(
+    acc: kir.Fragment, width: int, place: Callable[[int], kir.Box | kir.Slot]
+) -> list[kir.Stmt]:
+    """Store sums: columns that are added up together lie together, where `place` says."""
+    layout = replace(acc.layout, shape=(*acc.layout.shape[:-1], width))
+    part = kir.Fragment(f"{acc.name}_mine", acc.dtype, layout)
+    out: list[kir.Stmt] = []
+    for group in range(acc.layout.shape[-1] // width):
+        out.append(kir.Slice(part, acc, group * width))
+        out.append(kir.Store(place(group), part, 2))
+    return out
+
+
+def batched(splits: int, part: kir.Fragment) -> int:
+    """Return of how many other CTAs the sums are loaded at a time.
+
+    Several, for each load takes as long as all of them.
+    """
+    each = max(prod(part.layout.shape) // part.layout.threads, 1)
+    return min(splits - 1, max(BATCH // each, 1))
+
+
+def added(part: kir.Fragment, places: Sequence[kir.Box | kir.Slot]) -> list[kir.Stmt]:
+    """Load sums from several places at once, then add them in this order."""
+    loads: list[kir.Stmt] = []
+    sums: list[kir.Stmt] = []
+    for n, place in enumerate(places):
+        more = replace(part, name=f"{part.name}_{n}")
+        load, *promote = loaded(more, place)
+        loads.append(load)
+        sums += [*promote, kir.Compute(part, "add", (part, more))]
+    return [*loads, *sums]
 
 
 def loaded(dst: kir.Fragment, src: kir.Box | kir.Slot, width: int | None = None) -> list[kir.Stmt]:

@@ -7,11 +7,12 @@ Nothing here waits, fences or signals: the passes derive all of that from the st
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var, ceildiv
-from fuser.fusion.ir import TensorView
+from fuser.expr import Expr, Var, ceildiv, minimum
+from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
 from fuser.lower.math import Arithmetic
 from fuser.schedule.domain import Access
@@ -21,9 +22,49 @@ from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import ShapeClass
 
 TRIP, TRIPS, TILE = Var("k"), Var("trips"), Var("tile")
+SMS = Var("sms")
+"""Streaming multiprocessors of the device, in what a launch chooses."""
 
 
-def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> kir.Kernel:
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """The largest divisor of a number that is at most `most`."""
+
+    of: Expr
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Where the numbers of a launch come from, but for the strides of its tensors.
+
+    Parameters
+    ----------
+    extents : tuple of Var
+        Parameter of the kernel for the extent of each of its axes.
+    tiles, grid : Expr
+        Tiles of the result, and CTAs; of parameters and `SMS`.
+    chosen : tuple of (Var, Expr or Divisor)
+        Further parameters, of those before them and `SMS`.
+    counts : tuple of (Var, Extent)
+        Parameters that are extents of the fusion.
+    """
+
+    extents: tuple[Var, ...]
+    tiles: Expr
+    grid: Expr
+    chosen: tuple[tuple[Var, Expr | Divisor], ...] = ()
+    counts: tuple[tuple[Var, Extent], ...] = ()
+
+
+class Lowered(NamedTuple):
+    """A kernel without any sync, and where the numbers of its launches come from."""
+
+    kernel: kir.Kernel
+    numbers: Numbers
+
+
+def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> Lowered:
     """Return the kernel of one domain, without any sync.
 
     Parameters
@@ -42,7 +83,7 @@ def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass
     ScheduleError
         If TMA is asked for and no tensor can use it.
     """
-    return Lowering(name, tiling, params, shapes).kernel()
+    return Lowering(name, tiling, params, shapes).lowered()
 
 
 def seen(
@@ -104,8 +145,8 @@ class Lowering:
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
         self.math = Arithmetic(layout, self._position, scalars=self.scalars)
 
-    def kernel(self) -> kir.Kernel:
-        """Return the kernel, without any sync."""
+    def lowered(self) -> Lowered:
+        """Return the kernel, without any sync, and where its numbers come from."""
         tiling = self.tiling
         self.extents = tuple(Var(f"n{axis}") for axis in range(tiling.rank))
         for access in (*tiling.domain.reads, *tiling.domain.writes):
@@ -120,7 +161,13 @@ class Lowering:
             roles = kir.WarpSpecialized() if self.params.warp_specialized else None
             circular = kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
         body = (*self._origins(), *self.copies, *self.math.math, *stores)
-        return self._kernel((kir.ForLoop(TRIP, TRIPS, body, circular),))
+        made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, circular),))
+        return Lowered(made, Numbers(self.extents, self._tiles(), self._grid()))
+
+    def _grid(self) -> Expr:
+        """CTAs of a launch: one a tile, or as many as run at once."""
+        many = self.params.ctas_per_sm
+        return self._tiles() if many is None else minimum(self._tiles(), SMS * many)
 
     def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
         tiling = self.tiling
@@ -243,5 +290,5 @@ class Lowering:
             slot = kir.Slot(self._buffer(access), 0)
             width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
             stores.append(kir.Store(slot, frag, width))
-            copies.append(kir.Copy(self._box(access), replace(slot), kir.Engine.TMA))
+            copies.append(kir.Copy(self._box(access), slot, kir.Engine.TMA))
         return stores + copies

@@ -14,7 +14,7 @@ from math import prod
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, drains, fills, reads, writes
-from fuser.passes.rings import Body, Place, each_body, each_loop, wait_turn
+from fuser.passes.rings import Body, Place, each_body, each_loop, numbered, wait_phase
 
 
 def _grouped(
@@ -52,10 +52,8 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
     """
     slots = {b.name: b.slots for b in kernel.buffers}
     full: dict[str, kir.MBarrier] = {}
-    numbers = iter(range(len(slots)))
-    for names, arrivals in sorted(_runs(kernel), key=lambda run: sorted(run[0])):
-        n = next(numbers)
-        barrier = kir.MBarrier(f"full{n}" if n else "full", arrivals, slots[min(names)])
+    for n, (names, arrivals) in enumerate(sorted(_runs(kernel), key=lambda run: sorted(run[0]))):
+        barrier = kir.MBarrier(numbered("full", n), arrivals, slots[min(names)])
         full.update(dict.fromkeys(names, barrier))
 
     def rule(body: Body, place: Place) -> Body:
@@ -179,7 +177,7 @@ def _waits(
         barrier = full.get(slot.buffer.name)
         if barrier is not None and barrier not in waited:
             waited.add(barrier)
-            yield wait_turn(barrier, slot.index, position, turn=0)
+            yield wait_phase(barrier, slot.index, position)
 
 
 # --- groups of stores ---------------------------------------------------------------------------

@@ -172,18 +172,11 @@ def _substituted(stmt: kir.Stmt, values: dict[Var, Expr]) -> kir.Stmt:
 def forget_requests(kernel: kir.Kernel) -> kir.Kernel:
     """Drop what the schedule asked for: a finished kernel states facts only."""
 
+    def forget(stmt: kir.Stmt) -> kir.Stmt:
+        stmt = replace(stmt, circular=None) if isinstance(stmt, kir.ForLoop) else stmt
+        return kir.inside(stmt, rule)
+
     def rule(body: Body) -> Body:
-        out: list[kir.Stmt] = []
-        for stmt in body:
-            match stmt:
-                case kir.ForLoop(_, _, inner):
-                    out.append(replace(stmt, body=rule(inner), circular=None))
-                case kir.Role() | kir.Elect() | kir.ElectLast():
-                    out.append(replace(stmt, body=rule(stmt.body)))
-                case kir.IfThenElse(_, then, orelse):
-                    out.append(replace(stmt, then=rule(then), orelse=rule(orelse)))
-                case _:
-                    out.append(stmt)
-        return tuple(out)
+        return tuple(map(forget, body))
 
     return replace(kernel, body=rule(kernel.body))

@@ -1,14 +1,15 @@
-"""Pass: slots that one role fills and another reads are handed back through barriers."""
+"""Passes: slots that one role fills and another reads are handed back through barriers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from fuser.expr import Expr, Op, Var
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, reads, writes
-from fuser.passes.rings import Body, Place, each_body, wait_turn
+from fuser.passes.rings import Body, Place, Ring, each_body, numbered, rings, wait_phase
 
 
 def free_slots(kernel: kir.Kernel) -> kir.Kernel:
@@ -21,58 +22,60 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
     the cluster fills it).
     """
     filler, reader = _roles(kernel, writes), _roles(kernel, reads)
-    rings = [b for b in kernel.buffers if _crosses(filler.get(b.name), reader.get(b.name))]
-    if not rings:
+    handed: list[Ring] = []
+    for ring in rings(kernel):
+        fillers, readers = (
+            {role: warps for name in ring.buffers for role, warps in roles.get(name, {}).items()}
+            for roles in (filler, reader)
+        )
+        if fillers and readers and fillers != readers:
+            warps = readers.values()
+            arrivals = max(warps) if _alternate(kernel) else sum(warps)
+            name = numbered("empty", ring.number)
+            handed.append(replace(ring, empty=kir.MBarrier(name, arrivals, ring.full.slots)))
+    if not handed:
         return kernel
-    full = _full(kernel)
-    empty: dict[str, kir.MBarrier] = {}
-    for b in rings:
-        warps = [role.warps for role in reader[b.name].values()]
-        arrivals = max(warps) if _in_turn(kernel) else sum(warps)
-        suffix = full[b.name].name.removeprefix("full")
-        empty[b.name] = kir.MBarrier(f"empty{suffix}", arrivals, b.slots)
-    spread = frozenset(
-        empty[s.dst.buffer.name]
-        for s in kernel.walk()
-        if isinstance(s, kir.TmaLoad) and s.multicast is not None
-    )
-    body = each_body(kernel.body, _Handing(full, empty, spread).body, Place())
-    barriers = (*kernel.barriers, *dict.fromkeys(empty.values()))
-    return replace(kernel, body=body, barriers=barriers)
+    body = each_body(kernel.body, _Handing(handed).body, Place())
+    places = {b.name: n for n, b in enumerate(kernel.buffers)}
+    handed.sort(key=lambda ring: min(map(places.__getitem__, ring.buffers)))
+    return replace(kernel, body=body, barriers=(*kernel.barriers, *(r.freed for r in handed)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Handing:
-    full: dict[str, kir.MBarrier]
-    empty: dict[str, kir.MBarrier]
-    spread: frozenset[kir.MBarrier]
+    rings: list[Ring]
+
+    def of(self, slots: Iterable[kir.Slot]) -> Iterator[Ring]:
+        """Rings of some slots."""
+        names = [slot.buffer.name for slot in slots]
+        return (ring for name in names for ring in self.rings if name in ring.buffers)
 
     def body(self, body: Body, place: Place) -> Body:
         """Put waits before the loads of a body, and arrivals after its reads."""
         out: list[kir.Stmt] = []
-        waited: set[kir.MBarrier] = set()
+        waited: set[Ring] = set()
         multiplied = self._multiplied(body)
         last = self._last(body, place)
-        unfinished: dict[kir.MBarrier, kir.ForLoop] = {}
+        unfinished: dict[Ring, kir.ForLoop] = {}
         for n, stmt in enumerate(body):
-            for barrier, slot in self._filled(stmt):
-                if barrier not in waited:
-                    waited.add(barrier)
-                    out.append(wait_turn(barrier, slot, place.position, turn=1))
+            for ring, slot in self._filled(stmt):
+                if ring not in waited:
+                    waited.add(ring)
+                    out.append(wait_phase(ring.freed, slot, place.position, before=1))
             out.append(stmt)
-            for barrier, at in last.items():
-                if at == n and barrier not in multiplied:
-                    out += [kir.WarpSync(), _arrive(barrier, place.position % barrier.slots)]
+            for ring, at in last.items():
+                if at == n and ring not in multiplied:
+                    out += [kir.WarpSync(), _arrive(ring, place.position % ring.full.slots)]
             match stmt:
                 case kir.AsyncAwait(kir.AsyncKind.WGMMA) if multiplied:
                     # Lanes join where they have also read slots themselves.
-                    if any(barrier in last for barrier in multiplied):
+                    if any(ring in last for ring in multiplied):
                         out.append(kir.WarpSync())
-                    out += [_let_go(barrier, place, _kept(body)) for barrier in multiplied]
+                    out += [_hand_back(ring, place, _kept(body)) for ring in multiplied]
                 case kir.AsyncAwait(kir.AsyncKind.WGMMA, 0):
-                    for barrier, loop in unfinished.items():
-                        if place.loop is not None or barrier in self.spread:
-                            out += _rest(barrier, loop)
+                    for ring, loop in unfinished.items():
+                        if place.loop is not None or ring.spread:
+                            out += _rest(ring, loop)
                     unfinished = {}
                 case kir.ForLoop(_, _, inner):
                     unfinished |= dict.fromkeys(self._multiplied(inner), stmt)
@@ -80,49 +83,39 @@ class _Handing:
                     pass
         return tuple(out)
 
-    def _filled(self, stmt: kir.Stmt) -> list[tuple[kir.MBarrier, Expr]]:
-        """Barriers of the slots that copies are about to fill, and which slot."""
+    def _filled(self, stmt: kir.Stmt) -> list[tuple[Ring, Expr]]:
+        """Rings that copies are about to fill, and which slot."""
         match stmt:
             case kir.MBarrierArriveExpectTx(full, slot):
-                names = [name for name in self.empty if self.full[name] == full]
-            case kir.CpAsync(kir.Slot(buffer, slot)):
-                names = [name for name in self.empty if name == buffer.name]
+                return [(ring, slot) for ring in self.rings if ring.full == full]
+            case kir.CpAsync(dst):
+                return [(ring, dst.index) for ring in self.of((dst,))]
             case _:
                 return []
-        return [(self.empty[name], slot) for name in names]
 
-    def _last(self, body: Body, place: Place) -> dict[kir.MBarrier, int]:
-        """Where each barrier's slots are read by ordinary loads of a role for the last time."""
+    def _last(self, body: Body, place: Place) -> dict[Ring, int]:
+        """Where each ring is read by ordinary loads of a role for the last time."""
         if place.role is None:
             return {}
-        return {
-            self.empty[slot.buffer.name]: n
-            for n, stmt in enumerate(body)
-            if not by_engine(stmt)
-            for slot in reads(stmt)
-            if slot.buffer.name in self.empty
-        }
+        ordinary = ((n, stmt) for n, stmt in enumerate(body) if not by_engine(stmt))
+        return {ring: n for n, stmt in ordinary for ring in self.of(reads(stmt))}
 
-    def _multiplied(self, body: Body) -> dict[kir.MBarrier, None]:
-        """Barriers of the slots that wgmmas of this body read, in order."""
-        return {
-            self.empty[slot.buffer.name]: None
-            for stmt in body
-            if isinstance(stmt, kir.Wgmma)
-            for slot in reads(stmt)
-            if slot.buffer.name in self.empty
-        }
+    def _multiplied(self, body: Body) -> dict[Ring, None]:
+        """Rings that wgmmas of this body read, in order."""
+        products = (stmt for stmt in body if isinstance(stmt, kir.Wgmma))
+        return {ring: None for stmt in products for ring in self.of(reads(stmt))}
 
 
-def _arrive(barrier: kir.MBarrier, slot: Expr) -> kir.Stmt:
-    return kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(barrier, slot),))
+def _arrive(ring: Ring, slot: Expr) -> kir.Stmt:
+    return kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(ring.freed, slot),))
 
 
-def _let_go(barrier: kir.MBarrier, place: Place, keep: int) -> kir.Stmt:
-    """Hand back the slot of `keep` turns ago."""
+def _hand_back(ring: Ring, place: Place, keep: int) -> kir.Stmt:
+    """Hand back the slot of `keep` iterations ago."""
     assert place.loop is not None, "rings are of loops"
-    back = (place.position + (barrier.slots - keep)) if keep else place.position
-    arrive = _arrive(barrier, back % barrier.slots if isinstance(back, Var | Op) else 0)
+    slots = ring.full.slots
+    back = (place.position + (slots - keep)) if keep else place.position
+    arrive = _arrive(ring, back % slots if isinstance(back, Var | Op) else 0)
     return kir.IfThenElse(place.loop.index >= keep, (arrive,)) if keep else arrive
 
 
@@ -137,16 +130,16 @@ def _kept(body: Body) -> int:
     raise AssertionError("a loop that multiplies awaits")
 
 
-def _rest(barrier: kir.MBarrier, loop: kir.ForLoop) -> list[kir.Stmt]:
-    """Hand back the slots that the last turns of a loop have kept, the oldest first."""
+def _rest(ring: Ring, loop: kir.ForLoop) -> list[kir.Stmt]:
+    """Hand back the slots that the last iterations of a loop have kept, the oldest first."""
     request = loop.circular
     assert request is not None, "only rings are handed back"
-    assert request.position is not None, "a ring counts its turns"
+    assert request.position is not None, "a ring counts its iterations"
     end: Expr = loop.stop if request.position == loop.index else request.position
     out: list[kir.Stmt] = []
     for back in range(_kept(loop.body), 0, -1):
-        slot = (end + (barrier.slots - back)) % barrier.slots
-        out.append(kir.IfThenElse(_at_least(loop.stop, back), (_arrive(barrier, slot),)))
+        slot = (end + (ring.full.slots - back)) % ring.full.slots
+        out.append(kir.IfThenElse(_at_least(loop.stop, back), (_arrive(ring, slot),)))
     return out
 
 
@@ -154,45 +147,109 @@ def _at_least(stop: Expr, turns: int) -> Expr:
     return stop >= turns if isinstance(stop, Var | Op) else int(stop >= turns)
 
 
-def _full(kernel: kir.Kernel) -> dict[str, kir.MBarrier]:
-    """Per buffer the barrier that tells that a slot is filled."""
-    found: dict[str, kir.MBarrier] = {}
-    copied: list[str] = []
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.TmaLoad(dst, _, barrier):
-                found[dst.buffer.name] = barrier
-            case kir.CpAsync(dst):
-                copied.append(dst.buffer.name)
-            case kir.CpAsyncMBarrierArrive(barrier):
-                found |= dict.fromkeys(copied, barrier)
-                copied = []
-            case _:
-                pass
-    return found
-
-
 def _roles(
     kernel: kir.Kernel, touched: Callable[[kir.Stmt], tuple[kir.Slot, ...]]
-) -> dict[str, dict[str, kir.Role]]:
-    """Per buffer the roles of the kernel that touch it, by name."""
-    found: dict[str, dict[str, kir.Role]] = {}
+) -> dict[str, dict[str, int]]:
+    """Per buffer the roles of the kernel that touch it, by name, and their warps."""
+    found: dict[str, dict[str, int]] = {}
     for top in kernel.body:
         if isinstance(top, kir.Role):
             for stmt in kir.walk((top,)):
                 for slot in touched(stmt):
-                    found.setdefault(slot.buffer.name, {})[top.name] = top
+                    found.setdefault(slot.buffer.name, {})[top.name] = top.warps
     return found
 
 
-def _crosses(filler: dict[str, kir.Role] | None, reader: dict[str, kir.Role] | None) -> bool:
-    return bool(filler) and bool(reader) and filler != reader
+def _alternate(kernel: kir.Kernel) -> bool:
+    """Tell whether roles take the iterations of a ring in turn, so that a slot has one reader."""
+    requests = (stmt.circular for stmt in kernel.walk() if isinstance(stmt, kir.ForLoop))
+    return any(r.specialized.ping_pong for r in requests if r and r.specialized)
 
 
-def _in_turn(kernel: kir.Kernel) -> bool:
-    """Tell whether roles take the turns of a ring in turn, so that each slot has one reader."""
-    return any(
-        stmt.circular.specialized.ping_pong
-        for stmt in kernel.walk()
-        if isinstance(stmt, kir.ForLoop) and stmt.circular and stmt.circular.specialized
+# --- CTA 0 of a cluster fills slots of all ------------------------------------------------------
+
+
+def relay_slots(kernel: kir.Kernel) -> kir.Kernel:
+    """Let a thread of each other CTA pass on to CTA 0 that a slot was handed back.
+
+    It waits at its own CTA's `empty` barrier and arrives at CTA 0's `shared` one; CTA 0 waits for
+    that before it loads for all.  None can be a phase ahead: it would wait for CTA 0's next load.
+
+    The reading warps could arrive at CTA 0 themselves, but a release at cluster scope makes the
+    hardware finish all memory accesses of its thread first: that cost a third of a matmul's speed
+    on an H200.
+    """
+    shared = {
+        ring.full: (ring, kir.MBarrier(numbered("shared", ring.number), kernel.cluster - 1, slots))
+        for ring in rings(kernel)
+        if ring.spread and (slots := ring.full.slots)
+    }
+    if not shared:
+        return kernel
+    relaying = _Relaying(shared)
+    relaying = _Relaying(shared)
+    body = tuple(
+        relaying.role(stmt) if isinstance(stmt, kir.Role) and _loads_for_all(stmt.body) else stmt
+        for stmt in each_body(kernel.body, relaying.waits, Place())
     )
+    return replace(
+        kernel, body=body, barriers=(*kernel.barriers, *(new for _, new in shared.values()))
+    )
+
+
+def _for_all(stmt: kir.Stmt) -> TypeGuard[kir.TmaLoad]:
+    return isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None
+
+
+def _loads_for_all(body: Body) -> bool:
+    return any(map(_for_all, kir.walk(body)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Relaying:
+    """By its `full` barrier, a ring that CTA 0 fills, and the barrier at which CTA 0 waits."""
+
+    shared: dict[kir.MBarrier, tuple[Ring, kir.MBarrier]]
+
+    def waits(self, body: Body, place: Place) -> Body:
+        """Let CTA 0 wait before it loads for all."""
+        out: list[kir.Stmt] = []
+        first = next(filter(_for_all, body), None)
+        for stmt in body:
+            if _for_all(stmt) and stmt is first:
+                _, barrier = self.shared[stmt.barrier]
+                wait = wait_phase(barrier, stmt.slot, place.position, before=1)
+                out.append(replace(wait, scope=kir.Scope.CLUSTER))
+            out.append(stmt)
+        return tuple(out)
+
+    def role(self, role: kir.Role) -> kir.Role:
+        """Give the second warp of a load role the task of the relay."""
+        *first, loads = role.body
+        assert isinstance(loads, kir.Elect), "TMA loads are issued by one thread"
+        passing = kir.Elect(kir.Per.ROLE, self._walk(loads.body, 0))
+        others = kir.IfThenElse(kir.RANK >= 1, (passing,))
+        loader = kir.Role("loader", role.first_warp, 1, (loads,))
+        relay = kir.Role("relay", role.first_warp + 1, 1, (others,))
+        return replace(role, body=(*first, loader, relay))
+
+    def _walk(self, body: Body, position: Expr) -> Body:
+        """Walk the loops of the loads; where one loads for all, pass a slot on instead."""
+        out: list[kir.Stmt] = []
+        for stmt in body:
+            match stmt:
+                case kir.Let() | kir.Assign():
+                    out.append(replace(stmt))
+                case kir.ForLoop(index, _, inner) if _loads_for_all(inner):
+                    own = (stmt.circular and stmt.circular.position) or index
+                    out.append(replace(stmt, body=self._walk(inner, own)))
+                case kir.IfThenElse(_, then) if _loads_for_all(then):
+                    out += self._passed(next(filter(_for_all, then)), position)
+                case _:
+                    pass
+        return tuple(out)
+
+    def _passed(self, load: kir.TmaLoad, position: Expr) -> list[kir.Stmt]:
+        ring, barrier = self.shared[load.barrier]
+        arrive = kir.MBarrierArrive(barrier, load.slot, kir.Scope.CLUSTER, 0)
+        return [wait_phase(ring.freed, load.slot, position), arrive]

@@ -1,4 +1,4 @@
-"""Where rings lie, and where a statement stands among them: whose turn it is, in which slot.
+"""Rings of slots, and where a statement stands among them: in which iteration, in which slot.
 
 For the passes; nothing here decides on a sync.
 """
@@ -13,6 +13,75 @@ from fuser.kernel import ir as kir
 from fuser.passes.effects import rebuffer
 
 Body = tuple[kir.Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Buffers whose slots are filled together, and the barriers by which these change hands.
+
+    Parameters
+    ----------
+    number : int
+        Place among the rings of a kernel.
+    full : MBarrier
+        Tells its readers that a slot is filled.
+    empty : MBarrier or None
+        Tells who fills it that its readers have let a slot go, where these are other threads.
+    buffers : frozenset of str
+        Their names.
+    spread : bool
+        One CTA of a cluster fills slots of all.
+    """
+
+    number: int
+    full: kir.MBarrier
+    empty: kir.MBarrier | None
+    buffers: frozenset[str]
+    spread: bool
+
+    @property
+    def freed(self) -> kir.MBarrier:
+        """The `empty` barrier of a ring whose slots other threads fill than read."""
+        assert self.empty is not None, f"nobody waits for free slots of {self.full.name}"
+        return self.empty
+
+
+def numbered(word: str, number: int) -> str:
+    """Return a word for the first of several, a word with a number for each other one."""
+    return f"{word}{number}" if number else word
+
+
+def rings(kernel: kir.Kernel) -> list[Ring]:
+    """Find the rings of a kernel by what its statements fill, and wait for before they do."""
+    buffers: dict[kir.MBarrier, set[str]] = {}
+    empty: dict[kir.MBarrier, kir.MBarrier] = {}
+    spread: set[kir.MBarrier] = set()
+    copied: set[str] = set()
+    waited: kir.MBarrier | None = None
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.MBarrierWaitParity(barrier):
+                waited = barrier
+            case kir.MBarrierArriveExpectTx(full) if waited is not None:
+                empty[full] = waited
+            case kir.TmaLoad(dst, _, full):
+                buffers.setdefault(full, set()).add(dst.buffer.name)
+                if stmt.multicast is not None:
+                    spread.add(full)
+            case kir.CpAsync(dst):
+                copied.add(dst.buffer.name)
+            case kir.CpAsyncMBarrierArrive(full):
+                buffers.setdefault(full, set()).update(copied)
+                copied = set()
+                if waited is not None:
+                    empty[full] = waited
+            case _:
+                waited = None
+    order = [barrier for barrier in kernel.barriers if barrier in buffers]
+    return [
+        Ring(n, full, empty.get(full), frozenset(buffers[full]), full in spread)
+        for n, full in enumerate(order)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +103,30 @@ def _position(loop: kir.ForLoop) -> Expr:
 
 def each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) -> Body:
     """Apply `rule` to every body, innermost first."""
-    out: list[kir.Stmt] = []
-    for stmt in body:
+
+    def within(stmt: kir.Stmt) -> kir.Stmt:
         match stmt:
-            case kir.ForLoop(_, _, inner):
-                inside = replace(place, position=_position(stmt), loop=stmt)
-                out.append(replace(stmt, body=each_body(inner, rule, inside)))
-            case kir.Elect(_, inner):
-                out.append(replace(stmt, body=each_body(inner, rule, replace(place, elected=True))))
-            case kir.Role(_, _, _, inner):
-                out.append(replace(stmt, body=each_body(inner, rule, replace(place, role=stmt))))
-            case kir.ElectLast():
-                out.append(replace(stmt, body=each_body(stmt.body, rule, place)))
-            case kir.IfThenElse(_, then, orelse):
-                then, orelse = each_body(then, rule, place), each_body(orelse, rule, place)
-                out.append(replace(stmt, then=then, orelse=orelse))
+            case kir.ForLoop():
+                there = replace(place, position=_position(stmt), loop=stmt)
+            case kir.Elect():
+                there = replace(place, elected=True)
+            case kir.Role():
+                there = replace(place, role=stmt)
             case _:
-                out.append(stmt)
-    return rule(tuple(out), place)
+                there = place
+        return kir.inside(stmt, lambda inner: each_body(inner, rule, there))
+
+    return rule(tuple(map(within, body)), place)
 
 
 def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
     """Apply `rule` to the bodies of loops, innermost first."""
-    out: list[kir.Stmt] = []
-    for stmt in body:
-        match stmt:
-            case kir.ForLoop(_, _, inner):
-                out.append(replace(stmt, body=rule(each_loop(inner, rule), stmt)))
-            case kir.Elect() | kir.Role() | kir.ElectLast():
-                out.append(replace(stmt, body=each_loop(stmt.body, rule)))
-            case kir.IfThenElse(_, then, orelse):
-                then, orelse = each_loop(then, rule), each_loop(orelse, rule)
-                out.append(replace(stmt, then=then, orelse=orelse))
-            case _:
-                out.append(stmt)
-    return tuple(out)
+
+    def within(stmt: kir.Stmt) -> kir.Stmt:
+        made = kir.inside(stmt, lambda inner: each_loop(inner, rule))
+        return replace(made, body=rule(made.body, made)) if isinstance(made, kir.ForLoop) else made
+
+    return tuple(map(within, body))
 
 
 def placed(kernel: kir.Kernel) -> kir.Kernel:
@@ -102,12 +160,12 @@ def placed(kernel: kir.Kernel) -> kir.Kernel:
     return moved.rewrite(lambda stmt: None if kir.bodies(stmt) else [rebuffer(stmt, at_home)])
 
 
-def wait_turn(
-    barrier: kir.MBarrier, slot: Expr, position: Expr, *, turn: int
+def wait_phase(
+    barrier: kir.MBarrier, slot: Expr, position: Expr, *, before: int = 0
 ) -> kir.MBarrierWaitParity:
-    """Wait for the phase of turn `position`, or with `turn` 1 for the one before it.
+    """Wait for the phase of iteration `position`, or for the one `before` it.
 
-    Turn `i` uses its slot for the `i // slots`-th time, so its phase has parity
+    Iteration `i` uses its slot for the `i // slots`-th time, so its phase has parity
     `i // slots % 2`; the phase before the first has parity 1, and a wait for it passes at once.
     """
-    return kir.MBarrierWaitParity(barrier, slot, (position // barrier.slots + turn) % 2)
+    return kir.MBarrierWaitParity(barrier, slot, (position // barrier.slots + before) % 2)

@@ -1,4 +1,7 @@
-"""Passes: CTAs that share a tile of a result add up their sums, in turns or each some of them."""
+"""Passes: CTAs that share a tile of a result add up their sums, in turns or each some of them.
+
+In turns they serialize on a semaphore; else all of them, or those of a cluster, sync first.
+"""
 
 from __future__ import annotations
 
@@ -8,39 +11,40 @@ from math import prod
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from fuser.lower.split_k import loaded
+from fuser.passes.effects import by_engine, reads, writes
 from fuser.passes.rings import Body, Place, each_body
 
 STRIP = 16
 """Rows of an accumulator that a warp holds together; see `Layout`."""
 
 
-def take_grid_turns(kernel: kir.Kernel) -> kir.Kernel:
-    """Write out what CTAs do that meet: whose turn it is adds its sums to those before it.
+def serialize_split_k(kernel: kir.Kernel) -> kir.Kernel:
+    """Write out what CTAs of a tile do in turns: each adds its sums to those before it.
 
     The first CTA of a tile reads nothing.  The last one writes no sums, but does all that stands
-    behind the meeting; the others do none of it.  Nobody waits for a turn behind the last one, so
+    behind the sum; the others do none of it.  Nobody waits for a turn behind the last one, so
     it leaves the semaphore at 0 for the next launch at once.
     """
-    return replace(kernel, body=each_body(kernel.body, _taken, Place()))
+    return replace(kernel, body=each_body(kernel.body, _serialized, Place()))
 
 
-def _taken(body: Body, place: Place) -> Body:
+def _serialized(body: Body, place: Place) -> Body:
     del place
     first = next((n for n, s in enumerate(body) if isinstance(s, kir.GridSum)), None)
     if first is None:
         return body
-    meeting = [stmt for stmt in body if isinstance(stmt, kir.GridSum)]
+    sums = [stmt for stmt in body if isinstance(stmt, kir.GridSum)]
     rest = tuple(stmt for stmt in body[first:] if not isinstance(stmt, kir.GridSum))
-    slots = [slot for one in meeting if (slot := one.staged) is not None]
-    turns = _by_tma(meeting, slots, rest) if slots else _by_threads(meeting, rest)
+    slots = [slot for one in sums if (slot := one.staged) is not None]
+    turns = _by_tma(sums, slots, rest) if slots else _by_threads(sums, rest)
     return *body[:first], *turns
 
 
-def _by_threads(meeting: list[kir.GridSum], rest: Body) -> Body:
+def _by_threads(sums: list[kir.GridSum], rest: Body) -> Body:
     """Load the sums so far, add, and store them again: registers of accumulators as they are."""
-    last, wait, reset, release = _turn(meeting[0])
-    held = [_in_rounds(one) for one in meeting]
-    pairs = [(one, other) for one, other in zip(meeting, held, strict=True) if one != other]
+    last, wait, reset, release = _turn(sums[0])
+    held = [_in_rounds(one) for one in sums]
+    pairs = [(one, other) for one, other in zip(sums, held, strict=True) if one != other]
     there = tuple(kir.Slice(other.acc, one.acc, 0) for one, other in pairs)
     back = tuple(kir.Slice(one.acc, other.acc, 0) for one, other in pairs)
     stored = (kir.Store(one.workspace, one.acc, _width(one)) for one in held)
@@ -65,22 +69,22 @@ def _in_rounds(one: kir.GridSum) -> kir.GridSum:
     return replace(one, acc=kir.Fragment(f"{one.acc.name}_rounds", one.acc.dtype, rounds))
 
 
-def _by_tma(meeting: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Body:
+def _by_tma(sums: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Body:
     """Stage sums in shared memory; the first CTA stores them, the others add to what there is.
 
     Where all columns of a tile have a slot, they are staged before the turn has come, so that the
-    engine is all that those wait for who come after.
+    engine is all that those wait for whose turn is later.
     """
-    one = meeting[0]
+    one = sums[0]
     last, wait, reset, release = _turn(one)
 
     def parts() -> list[tuple[Body, kir.Copy]]:
-        both = zip(meeting, slots, strict=True)
+        both = zip(sums, slots, strict=True)
         return [part for asked, slot in both for part in _parts(asked, slot)]
 
     ahead = all(
         asked.acc.layout.shape[-1] <= slot.buffer.slots * slot.buffer.shape[-1]
-        for asked, slot in zip(meeting, slots, strict=True)
+        for asked, slot in zip(sums, slots, strict=True)
     )
 
     def copied(*, reduce: bool) -> Body:
@@ -99,7 +103,7 @@ def _by_tma(meeting: list[kir.GridSum], slots: list[kir.Slot], rest: Body) -> Bo
         *before,
         wait,
         reset,
-        kir.IfThenElse(last, (_added(meeting), *rest), (begun, release)),
+        kir.IfThenElse(last, (_added(sums), *rest), (begun, release)),
     )
 
 
@@ -139,14 +143,14 @@ def _parts(asked: kir.GridSum, staged: kir.Slot) -> list[tuple[Body, kir.Copy]]:
     return out
 
 
-def _added(meeting: list[kir.GridSum]) -> kir.Stmt:
+def _added(sums: list[kir.GridSum]) -> kir.Stmt:
     """Add the sums of the CTAs before, if there are any."""
     out: list[kir.Stmt] = []
-    for one in meeting:
+    for one in sums:
         sofar = kir.Fragment(f"{one.acc.name}_so_far", one.acc.dtype, one.acc.layout)
         out += loaded(sofar, one.workspace, _width(one))
         out.append(kir.Compute(one.acc, one.op, (one.acc, sofar)))
-    return kir.IfThenElse(meeting[0].turn >= 1, tuple(out))
+    return kir.IfThenElse(sums[0].turn >= 1, tuple(out))
 
 
 def _width(asked: kir.GridSum) -> int:
@@ -155,16 +159,16 @@ def _width(asked: kir.GridSum) -> int:
     return 1 if layout.folded > 1 else min(layout.vector, asked.workspace.tensor.aligned)
 
 
-def meet_ctas(kernel: kir.Kernel) -> kir.Kernel:
-    """Let CTAs meet that read what others have stored in a workspace, before the first such read.
+def sync_ctas(kernel: kir.Kernel) -> kir.Kernel:
+    """Sync CTAs that read what others have stored in a workspace, before the first such read.
 
-    Where one of them is to read alone, that is the last to come; it does all the rest.  One meeting
-    does for all workspaces that are stored before it.
+    Where one of them is to read alone, that is the last-arriving one; it does all the rest.  One
+    sync does for all workspaces that are stored before it.
     """
-    return replace(kernel, body=each_body(kernel.body, _met, Place()))
+    return replace(kernel, body=each_body(kernel.body, _synced, Place()))
 
 
-def _met(body: Body, place: Place) -> Body:
+def _synced(body: Body, place: Place) -> Body:
     del place
     asked = [stmt for stmt in body if isinstance(stmt, kir.GridShare)]
     open_: set[str] = set()
@@ -190,3 +194,41 @@ def _reads(stmt: kir.Stmt) -> str:
             return box.tensor.name
         case _:
             return ""
+
+
+def sync_clusters(kernel: kir.Kernel) -> kir.Kernel:
+    """Sync the CTAs of a cluster between ordinary stores of slots and reads by their peers.
+
+    All threads join, before the first such read, and before a slot that peers have read is written
+    again; once for all slots that are stored before it.  Arrivals release the stores,
+    waits acquire them, and the threads of a CTA are joined on the way.
+
+    Source: PTX ISA, "barrier.cluster" (arrive.release, wait.acquire).
+    """
+    far = frozenset(name for stmt in kernel.walk() for name in _from_peers(stmt))
+    if not far:
+        return kernel
+    stored: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    out: list[kir.Stmt] = []
+    for stmt in kernel.body:
+        inner = list(kir.walk((stmt,)))
+        reading = frozenset(name for one in inner for name in _from_peers(one))
+        storing = frozenset(name for one in inner for name in _stored(one)) & far
+        assert not reading & storing, "no lowering stores and reads in one loop"
+        if reading & stored or storing & read:
+            out += [kir.ClusterArrive(), kir.ClusterWait()]
+            stored, read = frozenset(), frozenset()
+        stored, read = stored | storing, read | reading
+        out.append(stmt)
+    return replace(kernel, body=tuple(out))
+
+
+def _from_peers(stmt: kir.Stmt) -> frozenset[str]:
+    """frozenset[str] of the buffers of other CTAs that a statement reads."""
+    return frozenset(slot.buffer.name for slot in reads(stmt) if slot.cta is not None)
+
+
+def _stored(stmt: kir.Stmt) -> frozenset[str]:
+    """frozenset[str] of the buffers that a statement writes by ordinary stores."""
+    return frozenset() if by_engine(stmt) else frozenset(slot.buffer.name for slot in writes(stmt))

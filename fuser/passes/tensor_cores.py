@@ -8,6 +8,7 @@ stay in flight.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from fuser.kernel import ir as kir
 from fuser.passes.effects import accumulates, fragments
@@ -44,18 +45,10 @@ def _settled(body: Body) -> Body:
     """
     out: list[kir.Stmt] = []
     for n, stmt in enumerate(body):
-        match stmt:
-            case kir.ForLoop(_, _, inner):
-                out.append(replace(stmt, body=_settled(inner)))
-                later = any(isinstance(other, kir.ForLoop) for other in body[n + 1 :])
-                if later and any(map(accumulates, inner)):
-                    out.append(kir.AsyncAwait(kir.AsyncKind.WGMMA, 0))
-            case kir.Role(_, _, _, inner):
-                out.append(replace(stmt, body=_settled(inner)))
-            case kir.IfThenElse(_, then, orelse):
-                out.append(replace(stmt, then=_settled(then), orelse=_settled(orelse)))
-            case _:
-                out.append(stmt)
+        out.append(kir.inside(stmt, _settled))
+        later = any(isinstance(other, kir.ForLoop) for other in body[n + 1 :])
+        if later and isinstance(stmt, kir.ForLoop) and any(map(accumulates, stmt.body)):
+            out.append(kir.AsyncAwait(kir.AsyncKind.WGMMA, 0))
     return tuple(out)
 
 
@@ -67,7 +60,8 @@ def _grouped(body: Body, loop: kir.ForLoop | None) -> Body:
         after = body[n + 1] if n + 1 < len(body) else None
         if accumulates(stmt) and not (before is not None and accumulates(before)):
             out.append(kir.WgmmaFence())
-        out.append(_inside(stmt))
+        around = stmt if isinstance(stmt, kir.ForLoop) else None
+        out.append(kir.inside(stmt, partial(_grouped, loop=around)))
         if accumulates(stmt) and not (after is not None and accumulates(after)):
             out.append(kir.AsyncCommit(kir.AsyncKind.WGMMA))
             if request is not None and not (request.spare and _made_here(body)):
@@ -82,18 +76,6 @@ def _made_here(body: Body) -> bool:
     """
     first = {s.a.name for s in body if isinstance(s, kir.Wgmma) and isinstance(s.a, kir.Fragment)}
     return any(first & fragments(stmt) for stmt in body)
-
-
-def _inside(stmt: kir.Stmt) -> kir.Stmt:
-    match stmt:
-        case kir.ForLoop(_, _, body):
-            return replace(stmt, body=_grouped(body, stmt))
-        case kir.Role(_, _, _, body):
-            return replace(stmt, body=_grouped(body, None))
-        case kir.IfThenElse(_, then, orelse):
-            return replace(stmt, then=_grouped(then, None), orelse=_grouped(orelse, None))
-        case _:
-            return stmt
 
 
 def flush_wgmma(kernel: kir.Kernel) -> kir.Kernel:

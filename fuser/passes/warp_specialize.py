@@ -65,14 +65,10 @@ def _loading(body: Body) -> Body:
     out: list[kir.Stmt] = []
     for stmt in body:
         match stmt:
-            case kir.Let(var, value):
-                out.append(kir.Let(var, value))
-            case kir.Assign(var, value):
-                out.append(kir.Assign(var, value))
-            case kir.ForLoop(_, _, inner) if _fills(inner):
-                out.append(replace(stmt, body=_loading(inner)))
-            case kir.IfThenElse(_, then, orelse) if _fills((*then, *orelse)):
-                out.append(replace(stmt, then=_loading(then), orelse=_loading(orelse)))
+            case kir.Let() | kir.Assign():
+                out.append(replace(stmt))
+            case kir.ForLoop() | kir.IfThenElse() if _fills((stmt,)):
+                out.append(kir.inside(stmt, _loading))
             case _ if fills(stmt):
                 out.append(stmt)
             case _:
@@ -130,16 +126,9 @@ def _anew(stmt: kir.Stmt, own: dict[str, kir.Buffer], turn: Var | None) -> kir.S
         index = slot.index if turn is None else substitute(slot.index, {turn: turn // 2})
         return replace(slot, buffer=own[slot.buffer.name], index=index)
 
-    def each(body: Body) -> Body:
-        return tuple(_anew(inner, own, turn) for inner in body)
-
-    match stmt:
-        case kir.ForLoop(_, _, body) | kir.Role(_, _, _, body) | kir.Elect(_, body):
-            return replace(stmt, body=each(body))
-        case kir.IfThenElse(_, then, orelse):
-            return replace(stmt, then=each(then), orelse=each(orelse))
-        case _:
-            return replace(moved(stmt, mine))
+    if not kir.bodies(stmt):
+        return replace(moved(stmt, mine))
+    return kir.inside(stmt, lambda body: tuple(_anew(inner, own, turn) for inner in body))
 
 
 def _counted(body: Body) -> list[tuple[Var, Expr]]:

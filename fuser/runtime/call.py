@@ -11,7 +11,9 @@ from math import prod
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
+from fuser.expr import Expr, Var, substitute
 from fuser.fusion.ir import Fusion, Symbol, TensorView
+from fuser.kernel import ir as kir
 from fuser.pipeline import Loops
 from fuser.schedule.domain import Access, Domain
 from fuser.schedule.shape_class import Params
@@ -38,6 +40,23 @@ class Spec:
             return 0
         reach = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
         return (reach + 1) * self.dtype.nbytes
+
+
+def number(expr: Expr, values: Mapping[Var, Expr]) -> int:
+    """Return the value of an expression whose variables are all known."""
+    value = substitute(expr, values)
+    assert isinstance(value, int), f"{expr} is no number for {values}"
+    return value
+
+
+def shape(
+    tensor: kir.Tensor, values: Mapping[Var, Expr]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the extents and the strides of a tensor."""
+    return (
+        tuple(number(extent, values) for extent in tensor.extents),
+        tuple(number(stride, values) for stride in tensor.strides),
+    )
 
 
 def extents_of(

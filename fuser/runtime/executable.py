@@ -1,6 +1,6 @@
 """From a Fusion to results on the GPU: classes of shapes compiled once, calls launched cheaply.
 
-Nothing is copied and nothing synchronises; `launch` does the cheap part.
+Nothing is copied and nothing synchronises; `Call.launch` is the cheap part.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import cupy
 import torch
@@ -19,8 +20,9 @@ from fuser.pipeline import Program, build
 from fuser.runtime.binding import Binding, bind
 from fuser.runtime.call import Spec, extents_of, intermediate_spec, shape_of, with_parts
 from fuser.runtime.classify import classify
-from fuser.runtime.launch import Argument, BoundKernel, Call, load_function
+from fuser.runtime.launch import Argument, BoundKernel, load_function
 from fuser.runtime.nvrtc import compile_cubin
+from fuser.runtime.scratch import scratch
 from fuser.schedule.shape_class import CallClass, Params
 
 _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
@@ -153,12 +155,18 @@ class Executable:
             program = build(self.fusion, self.params, shapes)
             self._programs[shapes] = program
         bindings = bind(program, specs, sms=sms, free=extents)
-        kernels = [self._kernel(program, b, device) for b in bindings if b.grid]
+        kernels = [self._bound(program, binding, device) for binding in bindings if binding.grid]
         sizes = [(shape_of(tv, values), _TORCH[tv.dtype]) for tv in self.fusion.outputs]
         made = ((launch.tiling.domain, launch.params) for launch in program.launches)
         values = with_parts(made, values)
         between = [intermediate_spec(tv, values).nbytes for tv in program.intermediates]
         return Call(self.fusion, kernels, sizes, between, device)
+
+    def _bound(self, program: Program, binding: Binding, device: torch.device) -> BoundLaunch:
+        launch = binding.launch
+        cubin = compile_cubin(launch.source, defines=self._defines)
+        function = load_function(cubin, launch.kernel, device.index or 0)
+        return BoundLaunch(program, binding, function, device)
 
     def _check_arguments(self, inputs: Sequence[Argument]) -> torch.device:
         want = self.fusion.inputs
@@ -197,11 +205,88 @@ class Executable:
             device = arg.device
         return device or torch.device("cuda", torch.cuda.current_device())
 
-    def _kernel(self, program: Program, binding: Binding, device: torch.device) -> BoundKernel:
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """All that a call with these shapes needs but addresses and numbers."""
+
+    fusion: Fusion
+    kernels: list[BoundLaunch]
+    sizes: list[tuple[tuple[int, ...], torch.dtype]]
+    between: list[int]
+    device: torch.device
+
+    def allocate(self) -> list[torch.Tensor]:
+        """Return fresh, uninitialised outputs."""
+        return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.sizes]
+
+    def launch(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor]) -> None:
+        """Launch every kernel on torch's current stream."""
+        stream = torch.cuda.current_stream(self.device).cuda_stream
+        # Intermediates live as long as the call: torch gives their memory to later work of the
+        # same stream only.
+        scratch = [
+            torch.empty(nbytes, dtype=torch.uint8, device=self.device) for nbytes in self.between
+        ]
+        arguments = (*inputs, *outputs, *scratch)
+        if torch.cuda.current_device() == (self.device.index or 0):
+            for kernel in self.kernels:
+                kernel.launch(arguments, stream)
+            return
+        with torch.cuda.device(self.device):
+            for kernel in self.kernels:
+                kernel.launch(arguments, stream)
+
+
+class BoundLaunch(BoundKernel):
+    """A launch of a compiled fusion, which knows where its arguments lie among those of a call."""
+
+    def __init__(
+        self,
+        program: Program,
+        binding: Binding,
+        function: cupy.cuda.function.Function,
+        device: torch.device,
+    ) -> None:
         launch = binding.launch
-        cubin = compile_cubin(launch.source, defines=self._defines)
-        function = load_function(cubin, launch.kernel, device.index or 0)
-        return BoundKernel(binding, function, program, device)
+        kernel = launch.kernel
+        values = binding.values
+        what = f"call({kernel.name} of {type(launch.params).__name__})"
+        super().__init__(kernel, function, binding.grid, values, device, what=what)
+        fusion = program.fusion
+        named = (*fusion.inputs, *fusion.outputs, *program.intermediates)
+        where = {arg.name: n for n, arg in enumerate(named)}
+        self._tensors = [(self.word[name], where[own]) for name, own in launch.arguments.items()]
+        self._scalars = [(self.scalar(s), where[s.name]) for s in kernel.scalars]
+        self._scratch = scratch(kernel, values, device)
+        self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
+
+    def launch(self, arguments: Sequence[Argument], stream: int) -> None:
+        """Write this call's addresses and numbers, and launch.
+
+        Parameters
+        ----------
+        arguments : sequence
+            Inputs, outputs and intermediates of the program, in this order.
+        stream : int
+            Where to launch.
+        """
+        addresses = self.addresses
+        for word, position in self._tensors:
+            tensor = arguments[position]
+            assert isinstance(tensor, torch.Tensor), "checked when the call was prepared"
+            addresses[word] = tensor.data_ptr()
+        for room, position in self._scalars:
+            room[0] = arguments[position]
+        lent = self._scratch.lend(stream) if self._needs_scratch else {}
+        for name, memory in lent.items():
+            addresses[self.word[name]] = memory.data_ptr()
+        self.write_maps()
+        try:
+            self.start(stream)
+        except RuntimeError:
+            self._scratch.forget(stream)
+            raise
 
 
 def _spec(tensor: torch.Tensor) -> Spec:

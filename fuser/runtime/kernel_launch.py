@@ -6,29 +6,19 @@ is the cheap way for compiled fusions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import torch
-from cuda.bindings import driver
-from cupy_backends.cuda.api import driver as launcher
 
 from fuser.codegen import cuda
-from fuser.codegen.expr import REGISTER
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
-from fuser.kernel.tensor_map import TensorMap, maps_of
 from fuser.kernel.text import text
-from fuser.runtime.launch import Number, encode, load_function, most_at_once, start
+from fuser.runtime.call import number
+from fuser.runtime.launch import BoundKernel, Number, load_function
 from fuser.runtime.nvrtc import compile_cubin
-from fuser.runtime.scratch import counts, elements, number
-
-PORTABLE_CLUSTER = 8
-"""CTAs of a cluster that every Hopper GPU takes; up to 16 only where the function allows it."""
-_LINE = 64
-"""Bytes between arguments; a tensor map is aligned to so many, and takes two."""
-_NUMPY = {"double": "f8", "float": "f4", "int": "i4", "int64": "i8", "bool": "?"}
+from fuser.runtime.scratch import counts, elements
 
 
 def launch_kernel(
@@ -75,7 +65,7 @@ def launch_kernel(
 
 
 class Prepared:
-    """A kernel with all that a launch needs, to be launched again and again on the same memory.
+    """A kernel bound to all that a launch needs, launched again and again on the same memory.
 
     Parameters
     ----------
@@ -112,58 +102,45 @@ class Prepared:
         source: str | None = None,
         more: Mapping[str, int] | None = None,
     ) -> None:
+        scalars, more = scalars or {}, more or {}
         values = values_of(kernel, grid, params)
         self.workspaces = {
-            t.name: _workspace(t, values) for t in kernel.tensors
+            t.name: _workspace(t, values)
+            for t in kernel.tensors
             if t.name in kernel.workspaces and t.name not in tensors
-        }  # fmt: skip
-        given = {**tensors, **self.workspaces}
-        check_tensors(kernel, values, given, scalars or {})
+        }
+        self._kept = {**tensors, **self.workspaces}  # alive as long as their addresses are used
+        check_tensors(kernel, values, self._kept, scalars)
         self.counters = {
             name: torch.zeros(many, dtype=torch.int32, device="cuda")
             for name, many in counts(kernel, values).items()
         }
         cubin = compile_cubin(source or cuda.source(kernel), defines=defines)
-        self._function = load_function(cubin, kernel, torch.cuda.current_device())
-        self._together = kernel.residency == "co-resident"
-        self._check(kernel, grid if self._together else number(kernel.together, values))
-        self._shape = (grid, 1, 1, kernel.threads, 1, 1, cuda.shared_bytes(kernel))
-        self._kept = given  # alive as long as their addresses are used
-        self._arguments = arguments = _Arguments([*cuda.parameters(kernel), *(more or {})])
-        for name, tensor in {**given, **self.counters}.items():
-            arguments.write(name, "i8", tensor.data_ptr())
-        for param in kernel.params:
-            wide = cuda.is_wide(kernel, param)
-            arguments.write(param.name, "i8" if wide else "i4", number(param, values))
+        device = torch.device("cuda", torch.cuda.current_device())
+        self._bound = BoundKernel(
+            kernel,
+            load_function(cubin, kernel, device.index),
+            grid,
+            values,
+            device,
+            what=f"launch_kernel({kernel.name})",
+            more=[*more],
+        )
+        for name, tensor in {**self._kept, **self.counters}.items():
+            self._bound.addresses[self._bound.word[name]] = tensor.data_ptr()
         for scalar in kernel.scalars:
-            value = (scalars or {})[scalar.name]
-            arguments.write(scalar.name, _NUMPY[REGISTER[scalar.dtype]], value)
-        for tensor_map in maps_of(kernel):
-            address = given[tensor_map.tensor.name].data_ptr()
-            arguments.copy(tensor_map.name, encoded(tensor_map, values, address))
-        for name, value in (more or {}).items():
+            self._bound.scalar(scalar)[0] = scalars[scalar.name]
+        self._bound.write_maps()
+        for name, value in more.items():
             self.write(name, value)
-
-    def _check(self, kernel: kir.Kernel, together: int) -> None:
-        """Ask the device for room: for large clusters, and for all CTAs at once."""
-        if kernel.cluster > PORTABLE_CLUSTER:
-            launcher.funcSetAttribute(
-                self._function.ptr,
-                driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-                1,
-            )
-        if together > 1:
-            _check_residency(kernel, together, self._function.ptr)
 
     def write(self, name: str, value: int) -> None:
         """Change a number of `more` for the launches that follow."""
-        self._arguments.write(name, "u4", value)
+        self._bound.room(name, "u4")[0] = value
 
     def launch(self) -> None:
         """Launch on torch's current stream; nothing is reset before or after."""
-        stream = torch.cuda.current_stream().cuda_stream
-        pointers = self._arguments.pointers.ctypes.data
-        start(self._function.ptr, self._shape, stream, pointers, together=self._together)
+        self._bound.start(torch.cuda.current_stream().cuda_stream)
 
 
 def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[Var, Expr]:
@@ -189,41 +166,6 @@ def values_of(kernel: kir.Kernel, grid: int, params: Mapping[str, int]) -> dict[
             given = ", ".join(f"{var} = {value}" for var, value in values.items())
             raise ScheduleError(f"{what}: needs {condition}, but {given}; change the numbers")
     return values
-
-
-def encoded(tensor_map: TensorMap, values: Mapping[Var, Expr], address: int) -> bytes:
-    """Return the bytes of a tensor map for the tensor at an address."""
-    tensor = tensor_map.tensor
-    dims = tuple(number(tensor.extents[axis], values) for axis in tensor_map.axes)
-    steps = tuple(
-        number(tensor.strides[axis], values) * tensor.dtype.nbytes for axis in tensor_map.axes[1:]
-    )
-    return encode(
-        tensor.name, tensor.dtype, address, dims, steps, tensor_map.box, tensor_map.swizzle
-    )
-
-
-class _Arguments:
-    """One block of argument values, and a pointer to each in the order of the parameters."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        raw = np.zeros(_LINE * (2 * len(names) + 1), dtype=np.uint8)
-        skip = -raw.ctypes.data % _LINE
-        self._raw = raw[skip:]
-        self._offsets = {name: 2 * _LINE * n for n, name in enumerate(names)}
-        base = self._raw.ctypes.data
-        offsets = [base + self._offsets[name] for name in names]
-        self.pointers = np.array(offsets, dtype=np.uint64)
-
-    def write(self, name: str, dtype: str, value: Number) -> None:
-        """Write a number."""
-        at = self._offsets[name]
-        self._raw[at : at + 8].view(dtype)[0] = value
-
-    def copy(self, name: str, content: bytes) -> None:
-        """Write the bytes of a structure."""
-        at = self._offsets[name]
-        self._raw[at : at + len(content)] = np.frombuffer(content, dtype=np.uint8)
 
 
 def _workspace(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> torch.Tensor:
@@ -282,13 +224,4 @@ def _check_tensor(
         raise ScheduleError(
             f"{what} at {given.data_ptr():#x}, strides {steps}, is not aligned to "
             f"{tensor.aligned} elements ({aligned} bytes) everywhere; pad its rows"
-        )
-
-
-def _check_residency(kernel: kir.Kernel, many: int, function: int) -> None:
-    most = most_at_once(kernel, function, torch.cuda.current_device())
-    if many > most:
-        raise ScheduleError(
-            f"launch_kernel({kernel.name}): {many} CTAs must run at once, the device takes "
-            f"{most}; use at most {most} together"
         )

@@ -1,4 +1,4 @@
-"""Launching a kernel cheaply: argument values in one block, of which a call changes a few words.
+"""A kernel bound to a launch: a block of argument values, of which a call changes a few words.
 
 Tensor maps are encoded by the driver through cuda-bindings and kept by address.
 """
@@ -6,37 +6,40 @@ Tensor maps are encoded by the driver through cuda-bindings and kept by address.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 import torch
 from cuda.bindings import driver
 from cupy_backends.cuda.api import driver as launcher
 
 from fuser.codegen import cuda
+from fuser.codegen.expr import REGISTER
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
-from fuser.fusion.ir import Fusion
 from fuser.kernel import ir as kir
 from fuser.kernel import tensor_map
 from fuser.kernel.tensor_map import TensorMap
-from fuser.pipeline import Program
-from fuser.runtime.binding import Binding
+from fuser.runtime.call import number, shape
 from fuser.runtime.nvrtc import Cubin
-from fuser.runtime.scratch import scratch, shape
 
 Number = int | float | bool
 Argument = torch.Tensor | Number
 
 MAX_ENCODED = 4096
 """Tensor maps kept per parameter: addresses that never repeat must not fill the memory."""
+PORTABLE_CLUSTER = 8
+"""CTAs of a cluster that every Hopper GPU takes; up to 16 only where the function allows it."""
 
-_NUMPY = {DType.F64: "f8", DType.F32: "f4", DType.I64: "i8", DType.I32: "i4", DType.BOOL: "?"}
-
-
+_LINE = 64
+"""Bytes between arguments; a tensor map is aligned to so many, and takes two."""
+_NUMPY = {"double": "f8", "float": "f4", "int": "i4", "int64": "i8", "bool": "?"}
+"""By the type of a register."""
 _LOADED: dict[tuple[str, int], cupy.cuda.function.Function] = {}
 """Functions by cubin and device; never unloaded, because a captured CUDA graph keeps no module."""
 
@@ -46,205 +49,149 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
     found = _LOADED.get((cubin.key, device))
     if found is not None:
         return found
+    asked = driver.CUfunction_attribute
     with cupy.cuda.Device(device):
         module = cupy.cuda.function.Module()
         module.load(cubin.image)
         function = module.get_function(kernel.name)
-        launcher.funcSetAttribute(
-            function.ptr,
-            driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            cuda.shared_bytes(kernel),
-        )
+        smem = asked.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        launcher.funcSetAttribute(function.ptr, smem, cuda.shared_bytes(kernel))
+        if kernel.cluster > PORTABLE_CLUSTER:
+            large = asked.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            launcher.funcSetAttribute(function.ptr, large, 1)
     _LOADED[(cubin.key, device)] = function
     return function
 
 
-def start(
-    function: int,
-    shape: tuple[int, int, int, int, int, int, int],
-    stream: int,
-    arguments: int,
-    *,
-    together: bool,
-) -> None:
-    """Launch a function; `together`: all its CTAs at once, or an error.
+class BoundKernel:
+    """A kernel with the integers of a launch, to be launched again and again.
 
-    A cooperative launch takes no longer than any other (H200, 128 CTAs, in a graph: 4.58 us against
-    4.57), and keeps two kernels on two streams from holding half of the device each.
+    Parameters
+    ----------
+    kernel : Kernel
+        With every sync explicit.
+    function : Function
+        The compiled kernel on a device.
+    grid : int
+        CTAs.
+    values : mapping
+        Of every parameter.
+    device : torch.device
+        Where it is launched.
+    what : str
+        The call as the user wrote it, for messages.
+    more : sequence of str
+        Names of parameters that only the text behind `function` has, behind all others.
 
-    Source: CUDA driver API, cuLaunchCooperativeKernel.
-    """
-    if together:
-        launcher.launchCooperativeKernel(function, *shape, stream, arguments)
-    else:
-        launcher.launchKernel(function, *shape, stream, arguments, 0)
-
-
-def most_at_once(kernel: kir.Kernel, function: int, device: int) -> int:
-    """Return how many CTAs of a kernel a device runs at once, if nothing else runs.
+    Attributes
+    ----------
+    addresses : array
+        The block of arguments as 64-bit words, to write addresses to.
+    word : dict
+        By the name of a parameter, its first word there.
 
     Raises
     ------
     ScheduleError
-        If the driver does not say.
+        If CTAs have to run at once, and the device has not room for them.
     """
-    error, per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        driver.CUfunction(function), kernel.threads, cuda.shared_bytes(kernel)
-    )
-    if error != driver.CUresult.CUDA_SUCCESS:
-        raise ScheduleError(f"launch({kernel.name}): occupancy unknown ({error.name})")
-    return int(per_sm) * torch.cuda.get_device_properties(device).multi_processor_count
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """All that a call with these shapes needs but addresses and numbers."""
-
-    fusion: Fusion
-    kernels: list[BoundKernel]
-    sizes: list[tuple[tuple[int, ...], torch.dtype]]
-    between: list[int]
-    device: torch.device
-
-    def allocate(self) -> list[torch.Tensor]:
-        """Return fresh, uninitialised outputs."""
-        return [torch.empty(shape, dtype=dtype, device=self.device) for shape, dtype in self.sizes]
-
-    def launch(self, inputs: Sequence[Argument], outputs: Sequence[torch.Tensor]) -> None:
-        """Launch every kernel on torch's current stream."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
-        # Intermediates live as long as the call: torch gives their memory to later work of the
-        # same stream only.
-        scratch = [
-            torch.empty(nbytes, dtype=torch.uint8, device=self.device) for nbytes in self.between
-        ]
-        arguments = (*inputs, *outputs, *scratch)
-        if torch.cuda.current_device() == (self.device.index or 0):
-            for kernel in self.kernels:
-                kernel.launch(arguments, stream)
-            return
-        with torch.cuda.device(self.device):
-            for kernel in self.kernels:
-                kernel.launch(arguments, stream)
-
-
-class BoundKernel:
-    """One kernel with a block of argument values, in which a call changes addresses and numbers."""
 
     def __init__(
         self,
-        binding: Binding,
+        kernel: kir.Kernel,
         function: cupy.cuda.function.Function,
-        program: Program,
+        grid: int,
+        values: Mapping[Var, Expr],
         device: torch.device,
+        *,
+        what: str,
+        more: Sequence[str] = (),
     ) -> None:
-        kernel = binding.launch.kernel
+        self.kernel = kernel
         self._function = function.ptr
-        self.grid = binding.grid
-        self.threads = kernel.threads
-        self.smem_bytes = cuda.shared_bytes(kernel)
-        self.maps = tensor_map.maps_of(kernel)
-        self._encoded: list[dict[int, bytes]] = [{} for _ in self.maps]
-        names = cuda.parameters(kernel)
-        count = len(names) - len(self.maps)
-        raw = np.zeros(64 * (count + 2 * len(self.maps) + 1), dtype=np.uint8)
-        if kernel.residency == "co-resident":
-            _check_fits(binding, most_at_once(kernel, function.ptr, device.index or 0))
-        self._base = -(-raw.ctypes.data // 64) * 64
-        self._raw = raw[self._base - raw.ctypes.data :]
-        offsets = {name: 64 * n for n, name in enumerate(names[:count])}
-        offsets |= {m.name: 64 * (count + 2 * n) for n, m in enumerate(self.maps)}
-        self._offsets = offsets
-        self._pointers = np.array([self._base + offsets[name] for name in names], dtype=np.uint64)
+        self._at_once = kernel.residency == "co-resident"
+        self._shape = (grid, 1, 1, kernel.threads, 1, 1, cuda.shared_bytes(kernel))
+        self._check_residency(
+            what, grid if self._at_once else number(kernel.together, values), device
+        )
+        maps = {made.name: made for made in tensor_map.maps_of(kernel)}
+        names = [*cuda.parameters(kernel), *more]
+        places = list(accumulate((_LINE << (name in maps) for name in names), initial=0))
+        raw = np.zeros(places.pop() + _LINE, dtype=np.uint8)
+        base = -(-raw.ctypes.data // _LINE) * _LINE
+        self._raw = raw[base - raw.ctypes.data :]
+        self._offsets = dict(zip(names, places, strict=True))
+        self._pointers = np.array([base + at for at in places], dtype=np.uint64)
         self._pointers_at = self._pointers.ctypes.data
+        self.addresses = self._raw[: len(self._raw) // 8 * 8].view(np.uint64)
+        self.word = {name: at // 8 for name, at in self._offsets.items()}
         for param in kernel.params:
-            wide = cuda.is_wide(kernel, param)
-            self._write(param.name, "i8" if wide else "i4", binding.params[param.name])
-        fusion = program.fusion
-        named = (*fusion.inputs, *fusion.outputs, *program.intermediates)
-        where = {arg.name: n for n, arg in enumerate(named)}
-        self._tensors: list[tuple[int, int]] = []
-        self._addresses = self._raw.view(np.uint64)
-        self._word = {t.name: offsets[t.name] // 8 for t in kernel.tensors}
-        for name, own in binding.launch.arguments.items():
-            self._tensors.append((self._word[name], where[own]))
-        values: dict[Var, Expr] = {p: binding.params[p.name] for p in kernel.params}
-        spaces = {t.name: shape(t, values) for t in kernel.tensors if t.name in kernel.workspaces}
-        self._views = binding.views | spaces
-        self._scratch = scratch(kernel, values, device)
-        self._shape = (self.grid, 1, 1, self.threads, 1, 1, self.smem_bytes)
-        self._together = kernel.residency == "co-resident"
-        self._needs_scratch = bool(self._scratch.workspaces or self._scratch.counters)
-        self._scalars = [
-            (self._raw[offsets[s.name] : offsets[s.name] + 8].view(_NUMPY[s.dtype]), where[s.name])
-            for s in kernel.scalars
+            kind = "i8" if cuda.is_wide(kernel, param) else "i4"
+            self.room(param.name, kind)[0] = number(param, values)
+        self._maps: list[tuple[int, int, dict[int, bytes], TensorMap]] = [
+            (self.word[made.tensor.name], base + self._offsets[name], {}, made)
+            for name, made in maps.items()
         ]
+        self._views = {m.tensor.name: shape(m.tensor, values) for m in maps.values()}
 
-    def _write(self, name: str, dtype: str, value: Number) -> None:
-        start = self._offsets[name]
-        self._raw[start : start + 8].view(dtype)[0] = value
+    def room(self, name: str, kind: str) -> npt.NDArray[Any]:
+        """Return the place of a number among the arguments, as an array of one."""
+        at = self._offsets[name]
+        return self._raw[at : at + 8].view(kind)
 
-    def launch(self, arguments: Sequence[Argument], stream: int) -> None:
-        """Write this call's addresses and numbers, and launch.
-
-        Parameters
-        ----------
-        arguments : sequence
-            Inputs, outputs and intermediates of the program, in this order.
-        stream : int
-            Where to launch.
-        """
-        for word, position in self._tensors:
-            tensor = arguments[position]
-            assert isinstance(tensor, torch.Tensor), "checked when the call was prepared"
-            self._addresses[word] = tensor.data_ptr()
-        for view, position in self._scalars:
-            view[0] = arguments[position]
-        lent = self._scratch.lend(stream) if self._needs_scratch else {}
-        for name, memory in lent.items():
-            self._addresses[self._offsets[name] // 8] = memory.data_ptr()
-        for n, made in enumerate(self.maps):
-            address = int(self._addresses[self._word[made.tensor.name]])
-            encoded = self._encoded[n].get(address)
-            if encoded is None:
-                if len(self._encoded[n]) >= MAX_ENCODED:
-                    self._encoded[n].clear()
-                encoded = self._encode(made, address)
-                self._encoded[n][address] = encoded
-            ctypes.memmove(self._base + self._offsets[made.name], encoded, 128)
-        try:
-            self.start(stream)
-        except RuntimeError:
-            self._scratch.forget(stream)
-            raise
+    def scalar(self, scalar: kir.Scalar) -> npt.NDArray[Any]:
+        """Return the place of a scalar among the arguments, as an array of one."""
+        return self.room(scalar.name, _NUMPY[REGISTER[scalar.dtype]])
 
     def start(self, stream: int) -> None:
-        """Launch with the argument values of the last call."""
-        start(
-            self._function,
-            self._shape,
-            stream,
-            self._pointers_at,
-            together=self._together,
-        )
+        """Launch with the arguments as they are.
+
+        A launch of all CTAs at once, or an error, is a cooperative one.  It takes no longer than
+        any other (H200, 128 CTAs, in a graph: 4.58 us against 4.57), and keeps two kernels on two
+        streams from holding half of the device each.
+
+        Source: CUDA driver API, cuLaunchCooperativeKernel.
+        """
+        if self._at_once:
+            launcher.launchCooperativeKernel(
+                self._function, *self._shape, stream, self._pointers_at
+            )
+        else:
+            launcher.launchKernel(self._function, *self._shape, stream, self._pointers_at, 0)
+
+    def write_maps(self) -> None:
+        """Write the tensor maps of the addresses as they are."""
+        for word, at, encoded, made in self._maps:
+            address = int(self.addresses[word])
+            content = encoded.get(address)
+            if content is None:
+                if len(encoded) >= MAX_ENCODED:
+                    encoded.clear()
+                content = encoded[address] = self._encode(made, address)
+            ctypes.memmove(at, content, 128)
 
     def _encode(self, made: TensorMap, address: int) -> bytes:
-        extents, strides = self._views[made.tensor.name]
-        nbytes = made.tensor.dtype.nbytes
+        tensor = made.tensor
+        extents, strides = self._views[tensor.name]
         dims = tuple(extents[axis] for axis in made.axes)
-        steps = tuple(strides[axis] * nbytes for axis in made.axes[1:])
-        return encode(
-            made.tensor.name, made.tensor.dtype, address, dims, steps, made.box, made.swizzle
-        )
+        steps = tuple(strides[axis] * tensor.dtype.nbytes for axis in made.axes[1:])
+        return encode(tensor.name, tensor.dtype, address, dims, steps, made.box, made.swizzle)
 
-
-def _check_fits(binding: Binding, most: int) -> None:
-    if binding.grid > most:
-        params = binding.launch.params
-        raise ScheduleError(
-            f'{type(params).__name__}(residency="co-resident"): {binding.grid} CTAs, the device '
-            f'runs {most} at once; use residency="ticket", or fewer splits'
+    def _check_residency(self, what: str, many: int, device: torch.device) -> None:
+        """Refuse more CTAs that have to run at once than the device runs, if nothing else does."""
+        if many == 1:
+            return
+        error, per_sm = driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            driver.CUfunction(self._function), self.kernel.threads, cuda.shared_bytes(self.kernel)
         )
+        if error != driver.CUresult.CUDA_SUCCESS:
+            raise ScheduleError(f"{what}: occupancy unknown ({error.name})")
+        most = int(per_sm) * torch.cuda.get_device_properties(device).multi_processor_count
+        if many > most:
+            raise ScheduleError(
+                f"{what}: {many} CTAs must run at once, the device takes {most}; launch fewer, or "
+                'use residency="ticket"'
+            )
 
 
 _TMA_TYPE = {

@@ -11,25 +11,9 @@ import torch
 from cuda.bindings import driver
 
 from fuser.codegen import cuda
-from fuser.expr import Expr, Var, substitute
+from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
-
-
-def number(expr: Expr, values: Mapping[Var, Expr]) -> int:
-    """Return the value of an expression whose variables are all known."""
-    value = substitute(expr, values)
-    assert isinstance(value, int), f"{expr} is no number for {values}"
-    return value
-
-
-def shape(
-    tensor: kir.Tensor, values: Mapping[Var, Expr]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the extents and the strides of a tensor."""
-    return (
-        tuple(number(extent, values) for extent in tensor.extents),
-        tuple(number(stride, values) for stride in tensor.strides),
-    )
+from fuser.runtime.call import number, shape
 
 
 def elements(tensor: kir.Tensor, values: Mapping[Var, Expr]) -> int:

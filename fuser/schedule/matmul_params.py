@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from fuser.arch import launch_registers
 from fuser.errors import ScheduleError
 from fuser.schedule.params import (
-    MAX_STAGES,
+    MECHANISM,
     Mechanism,
     Meet,
     Partial,
     Prologue,
     Residency,
-    check_partial,
-    check_prologue,
-    check_splits,
+    TensorCoreParams,
 )
 
 Split = Literal["pipelined", "cooperative", "ping_pong"]
@@ -38,7 +36,7 @@ WARPGROUP_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class MatmulParams:
+class MatmulParams(TensorCoreParams):
     """Schedule of a fusion with matrix products on Hopper's tensor cores.
 
     Parameters
@@ -129,141 +127,84 @@ class MatmulParams:
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
-        self._check_types()
-        self._check_tile()
-        if self.split not in ("pipelined", "cooperative", "ping_pong"):
-            raise ScheduleError(
-                f"MatmulParams(split={self.split!r}): unknown; "
-                'use "pipelined", "cooperative" or "ping_pong"'
+        self.check_ints("warpgroups stages prefetch raster columns", use=1)
+        self.check_tile("M, N and K", use=(128, 256, 64))
+        if not 1 <= self.warpgroups <= 3:
+            self.refuse("warpgroups", "need 1..3; use warpgroups=2")
+        share = 1 if self.split == "ping_pong" else self.warpgroups
+        self.check_rows("tile warpgroups", "warpgroup", share, WARPGROUP_ROWS)
+        self.check_columns("a wgmma takes")
+        k = self.tile[2]
+        if k % 16 or k > 256:
+            self.refuse(
+                "tile",
+                f"K steps of {k}; use 64, or another multiple of the 128-byte swizzle up to 256",
             )
+        self.check_word("split", get_args(Split))
         if self.split == "ping_pong" and (self.warpgroups, self.persistent) != (2, True):
-            raise ScheduleError(
-                f'MatmulParams(split="ping_pong", warpgroups={self.warpgroups}, '
-                f"persistent={self.persistent}): two warpgroups take the tiles of a CTA in turn; "
-                "use warpgroups=2, persistent=True"
+            self.refuse(
+                "split warpgroups persistent",
+                "two warpgroups take the tiles of a CTA in turn; use warpgroups=2, persistent=True",
             )
-        for name, mechanism in (("store", self.store), ("inputs", self.inputs)):
-            if mechanism not in ("direct", "tma"):
-                raise ScheduleError(
-                    f'MatmulParams({name}={mechanism!r}): unknown mechanism; use "direct" or "tma"'
-                )
+        self.check_word("store", MECHANISM, "unknown mechanism")
+        self.check_word("inputs", MECHANISM, "unknown mechanism")
         if self.inputs == "tma" and not self.persistent:
-            raise ScheduleError(
-                'MatmulParams(inputs="tma", persistent=False): their ring is one of tiles; use '
-                'persistent=True, or inputs="direct"'
+            self.refuse(
+                "inputs persistent",
+                'their ring is one of tiles; use persistent=True, or inputs="direct"',
             )
-        check_prologue("MatmulParams", self.prologue)
-        if not 1 <= self.stages <= MAX_STAGES:
-            raise ScheduleError(
-                f"MatmulParams(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
-                f"use stages={min(max(self.stages, 1), MAX_STAGES)}"
-            )
+        self.check_shared()
         if not 0 <= self.prefetch < self.stages:
-            raise ScheduleError(
-                f"MatmulParams(stages={self.stages}, prefetch={self.prefetch}): prefetch must be "
-                f"0..{self.stages - 1}; use prefetch={max(self.stages - 2, 0)}"
-            )
-        if self.raster < 1:
-            raise ScheduleError(f"MatmulParams(raster={self.raster}): need 1 or more; use 8")
+            near = max(self.stages - 2, 0)
+            why = f"prefetch must be 0..{self.stages - 1}; use prefetch={near}"
+            self.refuse("stages prefetch", why)
         if self.cluster not in CLUSTERS:
-            raise ScheduleError(
-                f"MatmulParams(cluster={self.cluster!r}): one of {', '.join(map(str, CLUSTERS))}; "
-                "use cluster=(2, 1)"
-            )
+            words = ", ".join(map(str, CLUSTERS))
+            self.refuse("cluster", f"one of {words}; use cluster=(2, 1)")
         if self.cluster != (1, 1) and self.split == "pipelined":
-            raise ScheduleError(
-                f'MatmulParams(split="pipelined", cluster={self.cluster}): a load role fills the '
-                'slots of other CTAs; use split="cooperative"'
-            )
-        persistent = self.persistent
-        check_splits("MatmulParams", self.splits, self.meet, self.residency, persistent=persistent)
-        check_partial("MatmulParams", self.partial, self.splits)
-        self._check_meeting()
-        if self.splits > 1 and self.cluster != (1, 1):
-            raise ScheduleError(
-                f"MatmulParams(splits={self.splits}, cluster={self.cluster}): CTAs of a cluster "
-                "draw no tickets; use cluster=(1, 1), or splits=1"
-            )
+            why = 'a load role fills the slots of other CTAs; use split="cooperative"'
+            self.refuse("split cluster", why)
+        if self.splits > 1:
+            self._check_split_k()
         self._check_registers()
         self._check_accumulators()
 
-    def _check_meeting(self) -> None:
-        if self.splits == 1:
-            return
+    def _check_split_k(self) -> None:
         if self.split == "ping_pong":
-            raise ScheduleError(
-                f'MatmulParams(splits={self.splits}, split="ping_pong"): one role of each CTA '
-                "meets, and here two take its tiles in turn; use "
-                'split="cooperative", or splits=1'
+            self.refuse(
+                "splits split",
+                "one role of each CTA puts sums together, and here two take its tiles in turn; use "
+                'split="cooperative", or splits=1',
             )
         if self.inputs == "tma":
-            raise ScheduleError(
-                f'MatmulParams(splits={self.splits}, inputs="tma"): whole tiles are brought to '
-                'CTAs of which one goes on, or each with some columns; use inputs="direct", or '
-                "splits=1"
+            self.refuse(
+                "splits inputs",
+                "whole tiles are brought to CTAs of which one goes on, or each with some columns; "
+                'use inputs="direct", or splits=1',
             )
+        if self.cluster != (1, 1):
+            why = "CTAs of a cluster draw no tickets; use cluster=(1, 1), or splits=1"
+            self.refuse("splits cluster", why)
         if self.meet != "cluster":
             return
-        what = f'MatmulParams(splits={self.splits}, meet="cluster"'
         if self.splits not in SHARING_CLUSTERS:
             few = max((n for n in SHARING_CLUSTERS if n <= self.splits), default=2)
-            raise ScheduleError(
-                f"{what}): the CTAs of a tile are a cluster, of 2, 4 or 8; use splits={few}, or "
-                'meet="scatter"'
+            self.refuse(
+                "splits meet",
+                f"the CTAs of a tile are a cluster, of 2, 4 or 8; use splits={few}, or "
+                'meet="scatter"',
             )
         if self.split != "pipelined":
-            raise ScheduleError(
-                f'{what}, split="{self.split}"): all threads of the cluster meet, and a load role '
-                'has no sums; use split="pipelined", or meet="scatter"'
+            self.refuse(
+                "splits meet split",
+                "all threads of the cluster wait for each other, and a load role has no sums; use "
+                'split="pipelined", or meet="scatter"',
             )
         if self.residency != "ticket":
-            raise ScheduleError(
-                f'{what}, residency="{self.residency}"): the CTAs of a cluster run at once '
-                'anyway; use residency="ticket", or meet="scatter"'
-            )
-
-    def _check_types(self) -> None:
-        for name in ("warpgroups", "stages", "prefetch", "raster", "columns"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise ScheduleError(f"MatmulParams({name}={value!r}): {name} must be an int; use 1")
-        if (
-            not isinstance(self.tile, tuple)
-            or len(self.tile) != 3
-            or not all(isinstance(n, int) and n >= 1 for n in self.tile)
-        ):
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile!r}): need three positive ints, M, N and K; "
-                "use tile=(128, 256, 64)"
-            )
-
-    def _check_tile(self) -> None:
-        m, n, k = self.tile
-        if not 1 <= self.warpgroups <= 3:
-            raise ScheduleError(
-                f"MatmulParams(warpgroups={self.warpgroups}): need 1..3; use warpgroups=2"
-            )
-        step = WARPGROUP_ROWS * (1 if self.split == "ping_pong" else self.warpgroups)
-        if m % step or m > 256:
-            near = min(max(m // step, 1) * step, 256 // step * step)
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): {m} rows; each "
-                f"warpgroup takes multiples of {WARPGROUP_ROWS}, up to 256 in all: use {near} rows"
-            )
-        if n % 8 or n > 256:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile}): {n} columns; a wgmma takes 8..256 in steps of 8: "
-                f"use {min(-(-n // 8) * 8, 256)} columns"
-            )
-        if k % 16 or k > 256:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile}): K steps of {k}; use 64, or another multiple of "
-                "the 128-byte swizzle up to 256"
-            )
-        if self.columns < 8 or n % self.columns or self.columns % 8:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile}, columns={self.columns}): the epilogue's columns "
-                f"are a multiple of 8 that divides {n}; use columns={n}"
+            self.refuse(
+                "splits meet residency",
+                "the CTAs of a cluster run at once anyway; use "
+                'residency="ticket", or meet="scatter"',
             )
 
     def _check_registers(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, NoReturn, get_args
 
 from fuser.errors import ScheduleError
 from fuser.fusion.ir import Meet as Meet
@@ -14,19 +14,19 @@ Mechanism = Literal["direct", "tma"]
 Prologue = Literal["memory", "registers"]
 """Where an operand that is computed from other tensors comes from."""
 
-MEET: tuple[Meet, ...] = ("vectorized", "tma", "scatter", "cluster", "last")
-"""The ways in which CTAs meet."""
 COUNTED: tuple[Meet, ...] = ("scatter", "last")
-"""Those for which a kernel of a product is made for a number of CTAs."""
+"""Ways to put sums together for which a kernel of a product is made for a number of CTAs."""
 Residency = Literal["ticket", "co-resident"]
 """Why CTAs may wait for each other: those of a tile draw numbers one after the other as they start;
 or the launch runs all CTAs at once, or none."""
-RESIDENCY: tuple[Residency, ...] = ("ticket", "co-resident")
-"""Both of them."""
 Partial = Literal["f32", "f16", "bf16"]
 """Type of sums on their way from one CTA to another."""
-PARTIAL: tuple[Partial, ...] = ("f32", "f16", "bf16")
-"""All of them."""
+MECHANISM: tuple[Mechanism, ...] = get_args(Mechanism)
+PROLOGUE: tuple[Prologue, ...] = get_args(Prologue)
+MEET: tuple[Meet, ...] = get_args(Meet)
+RESIDENCY: tuple[Residency, ...] = get_args(Residency)
+PARTIAL: tuple[Partial, ...] = get_args(Partial)
+"""All values of each."""
 
 MAX_STAGES = 8
 MAX_SPLITS = 64
@@ -38,8 +38,50 @@ MAX_BOX = 256
 """Elements of a TMA box along one axis.  Source: CUDA driver API, cuTensorMapEncodeTiled."""
 
 
+class Checked:
+    """Params that refuse a value out of its range, or two that contradict each other."""
+
+    __slots__ = ()
+
+    tile: tuple[int, ...]
+    stages: int
+
+    def refuse(self, names: str, why: str) -> NoReturn:
+        """Raise a ScheduleError that shows some fields as the user wrote them."""
+        values = ((name, getattr(self, name)) for name in names.split())
+        given = (f'{n}="{v}"' if isinstance(v, str) else f"{n}={v!r}" for n, v in values)
+        raise ScheduleError(f"{type(self).__name__}({', '.join(given)}): {why}")
+
+    def check_ints(self, names: str, use: int) -> None:
+        """Refuse fields that are no ints."""
+        for name in names.split():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                self.refuse(name, f"{name} must be an int; use {use}")
+
+    def check_word(self, name: str, words: tuple[str, ...], what: str = "unknown") -> None:
+        """Refuse a field that is none of some words."""
+        if getattr(self, name) not in words:
+            *most, last = (f'"{word}"' for word in words)
+            self.refuse(name, f"{what}; use {', '.join(most)} or {last}")
+
+    def check_tile(self, axes: str, use: tuple[int, ...]) -> None:
+        """Refuse a tile that has not a positive int for each of its axes."""
+        tile = self.tile
+        whole = isinstance(tile, tuple) and len(tile) == len(use)
+        if not whole or not all(isinstance(n, int) and n >= 1 for n in tile):
+            many = {2: "two", 3: "three"}[len(use)]
+            self.refuse("tile", f"need {many} positive ints, {axes}; use tile={use}")
+
+    def check_stages(self) -> None:
+        """Refuse a ring of no slots, or of too many."""
+        near = min(max(self.stages, 1), MAX_STAGES)
+        if near != self.stages:
+            self.refuse("stages", f"a ring has 1..{MAX_STAGES} stages; use stages={near}")
+
+
 @dataclass(frozen=True, slots=True)
-class PointwiseParams:
+class PointwiseParams(Checked):
     """Schedule of a pointwise fusion.
 
     Parameters
@@ -79,89 +121,49 @@ class PointwiseParams:
 
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
-        for name in ("vector", "warps", "stages", "prefetch"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise ScheduleError(f"{self._name}({name}={value!r}): {name} must be an int; use 4")
-        if (
-            not isinstance(self.tile, tuple)
-            or len(self.tile) != 2
-            or not all(isinstance(n, int) and n >= 1 for n in self.tile)
-        ):
-            raise ScheduleError(
-                f"{self._name}(tile={self.tile!r}): need two positive ints, rows and columns; "
-                "use tile=(1, 2048)"
-            )
+        self.check_ints("vector warps stages prefetch", use=4)
+        self.check_tile("rows and columns", use=(1, 2048))
         rows, cols = self.tile
         if self.vector not in (1, 2, 4, 8, 16):
-            raise ScheduleError(
-                f"{self._name}(vector={self.vector}): need 1, 2, 4, 8 or 16 elements; use 8"
-            )
+            self.refuse("vector", "need 1, 2, 4, 8 or 16 elements; use 8")
         if cols % self.vector:
-            raise ScheduleError(
-                f"{self._name}(tile={self.tile}, vector={self.vector}): {self.vector} does not "
-                f"divide {cols} columns; use {cols + -cols % self.vector} columns"
-            )
+            near = cols + -cols % self.vector
+            why = f"{self.vector} does not divide {cols} columns; use {near} columns"
+            self.refuse("tile vector", why)
         if rows * cols > 1 << 16:
-            raise ScheduleError(
-                f"{self._name}(tile={self.tile}): {rows * cols} elements, a tile has at most "
-                "65536; use fewer rows"
-            )
+            why = f"{rows * cols} elements, a tile has at most 65536; use fewer rows"
+            self.refuse("tile", why)
         if not 1 <= self.warps <= 16:
-            raise ScheduleError(f"{self._name}(warps={self.warps}): need 1..16 warps; use 8")
+            self.refuse("warps", "need 1..16 warps; use 8")
         per_thread = rows * cols // (32 * self.warps)
         if per_thread > 64:
-            raise ScheduleError(
-                f"{self._name}(tile={self.tile}, warps={self.warps}): {per_thread} elements per "
-                f"thread, at most 64 fit its registers; use more warps or a smaller tile"
+            self.refuse(
+                "tile warps",
+                f"{per_thread} elements per thread, at most 64 fit its registers; use more warps "
+                "or a smaller tile",
             )
         if self.ctas_per_sm is not None and not (
             isinstance(self.ctas_per_sm, int) and 1 <= self.ctas_per_sm <= 32
         ):
-            raise ScheduleError(
-                f"{self._name}(ctas_per_sm={self.ctas_per_sm!r}): need 1..32 or None; use 4"
-            )
-        for name in ("load", "store"):
-            if getattr(self, name) not in ("direct", "tma"):
-                raise ScheduleError(
-                    f"{self._name}({name}={getattr(self, name)!r}): unknown mechanism; "
-                    'use "direct" or "tma"'
-                )
-        self._check_ring()
-
-    def _check_ring(self) -> None:
-        rows, cols = self.tile
+            self.refuse("ctas_per_sm", "need 1..32 or None; use 4")
+        self.check_word("load", MECHANISM, "unknown mechanism")
+        self.check_word("store", MECHANISM, "unknown mechanism")
         if "tma" in (self.load, self.store) and max(rows, cols) > MAX_BOX:
-            raise ScheduleError(
-                f"{self._name}(tile={self.tile}): a TMA box has at most {MAX_BOX} elements per "
-                f"axis; use tile=({min(rows, MAX_BOX)}, {min(cols, MAX_BOX)})"
-            )
-        if not 1 <= self.stages <= MAX_STAGES:
-            raise ScheduleError(
-                f"{self._name}(stages={self.stages}): a ring has 1..{MAX_STAGES} stages; "
-                f"use stages={min(max(self.stages, 1), MAX_STAGES)}"
-            )
-        if not 0 <= self.prefetch < self.stages:
-            raise ScheduleError(
-                f"{self._name}(stages={self.stages}, prefetch={self.prefetch}): prefetch must "
-                f"be 0..{self.stages - 1}; use prefetch={self.stages - 1}"
-            )
+            fits = (min(rows, MAX_BOX), min(cols, MAX_BOX))
+            why = f"a TMA box has at most {MAX_BOX} elements per axis; use tile={fits}"
+            self.refuse("tile", why)
+        self.check_stages()
+        most = self.stages - 1
+        if not 0 <= self.prefetch <= most:
+            self.refuse("stages prefetch", f"prefetch must be 0..{most}; use prefetch={most}")
         if self.load == "direct" and (self.stages, self.warp_specialized) != (1, False):
-            raise ScheduleError(
-                f'{self._name}(load="direct", stages={self.stages}, warp_specialized='
-                f"{self.warp_specialized}): direct loads have no ring; use stages=1, "
-                'warp_specialized=False, or load="tma"'
+            self.refuse(
+                "load stages warp_specialized",
+                'direct loads have no ring; use stages=1, warp_specialized=False, or load="tma"',
             )
         if self.warp_specialized and self.prefetch:
-            raise ScheduleError(
-                f"{self._name}(warp_specialized=True, prefetch={self.prefetch}): the load role "
-                "runs ahead by its stages; use prefetch=0"
-            )
-
-    @property
-    def _name(self) -> str:
-        """Name of the class, for error messages."""
-        return type(self).__name__
+            why = "the load role runs ahead by its stages; use prefetch=0"
+            self.refuse("warp_specialized prefetch", why)
 
     @property
     def family(self) -> str:
@@ -198,21 +200,21 @@ class ReductionParams(PointwiseParams):
     def __post_init__(self) -> None:
         """Check every range and every contradiction."""
         PointwiseParams.__post_init__(self)  # super() finds no class in one made anew for slots
-        check_splits("ReductionParams", self.splits, self.meet, most=MAX_REDUCTION_SPLITS)
+        check_splits(self, self.splits, self.meet, MAX_REDUCTION_SPLITS)
         if self.meet not in ("vectorized", "tma", "last"):
-            raise ScheduleError(
-                f'ReductionParams(meet="{self.meet}"): results of reductions are kilobytes, which '
-                'nobody shares out; use meet="vectorized", "tma" or "last"'
+            self.refuse(
+                "meet",
+                "results of reductions are kilobytes, which nobody shares out; use "
+                'meet="vectorized", "tma" or "last"',
             )
         if self.splits > 1 and self.ctas_per_sm is not None:
-            raise ScheduleError(
-                f"ReductionParams(splits={self.splits}, ctas_per_sm={self.ctas_per_sm}): CTAs with "
-                "one tile each share it; use ctas_per_sm=None, or splits=1"
-            )
+            why = "CTAs with one tile each share it; use ctas_per_sm=None, or splits=1"
+            self.refuse("splits ctas_per_sm", why)
         if self.splits > 1 and self.warp_specialized:
-            raise ScheduleError(
-                f"ReductionParams(splits={self.splits}, warp_specialized=True): CTAs meet with all "
-                "their warps; use warp_specialized=False, or splits=1"
+            self.refuse(
+                "splits warp_specialized",
+                "CTAs put results together with all their warps; use warp_specialized=False, or "
+                "splits=1",
             )
 
     def pointwise(self) -> PointwiseParams:
@@ -221,30 +223,8 @@ class ReductionParams(PointwiseParams):
         return PointwiseParams(**{name: getattr(self, name) for name in names})
 
 
-def check_prologue(params: str, prologue: str) -> None:
-    """Refuse an unknown place of computed operands.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the params.
-    """
-    if prologue not in ("memory", "registers"):
-        raise ScheduleError(
-            f'{params}(prologue={prologue!r}): unknown; use "memory" or "registers"'
-        )
-
-
-def check_splits(
-    params: str,
-    splits: int,
-    meet: str,
-    residency: str = "ticket",
-    *,
-    persistent: bool = False,
-    most: int = MAX_SPLITS,
-) -> None:
-    """Refuse a number of CTAs that share a tile, a way for them to meet, or why they may.
+def check_splits(params: Checked, splits: object, meet: str, most: int) -> None:
+    """Refuse a number of CTAs that share a tile, or an unknown way to put their sums together.
 
     Raises
     ------
@@ -252,35 +232,73 @@ def check_splits(
         Naming the params.
     """
     if not isinstance(splits, int) or isinstance(splits, bool) or not 1 <= splits <= most:
-        raise ScheduleError(
-            f"{params}(splits={splits!r}): 1..{most} CTAs share a tile; use splits=4"
-        )
-    if meet not in MEET:
-        words = ", ".join(f'"{one}"' for one in MEET)
-        raise ScheduleError(f"{params}(meet={meet!r}): unknown; use one of {words}")
-    if splits > 1 and persistent and meet in ("cluster", "last"):
-        raise ScheduleError(
-            f'{params}(splits={splits}, meet="{meet}", persistent=True): CTAs with one tile each '
-            'share it; use meet="scatter", or persistent=False'
-        )
-    if residency not in RESIDENCY:
-        words = ", ".join(f'"{one}"' for one in RESIDENCY)
-        raise ScheduleError(f"{params}(residency={residency!r}): unknown; use one of {words}")
+        params.refuse("splits", f"1..{most} CTAs share a tile; use splits=4")
+    params.check_word("meet", MEET)
 
 
-def check_partial(params: str, partial: str, splits: int) -> None:
-    """Refuse an unknown type of partial sums, and one where there are none.
+class TensorCoreParams(Checked):
+    """What schedules of fusions with matrix products have in common, for Hopper and for Ampere."""
 
-    Raises
-    ------
-    ScheduleError
-        Naming the params.
-    """
-    if partial not in PARTIAL:
-        words = ", ".join(f'"{one}"' for one in PARTIAL)
-        raise ScheduleError(f"{params}(partial={partial!r}): unknown; use one of {words}")
-    if partial != "f32" and splits == 1:
-        raise ScheduleError(
-            f'{params}(partial="{partial}", splits=1): one CTA hands no sums on; use splits=2, '
-            'or partial="f32"'
-        )
+    __slots__ = ()
+
+    tile: tuple[int, int, int]
+    prefetch: int
+    persistent: bool
+    raster: int
+    columns: int
+    prologue: Prologue
+    splits: int
+    meet: Meet
+    residency: Residency
+    partial: Partial
+
+    @property
+    def store(self) -> Mechanism:
+        """Mechanism of the outputs."""
+        return "direct"
+
+    @property
+    def cluster(self) -> tuple[int, int]:
+        """CTAs of a cluster along rows and columns of tiles."""
+        return (1, 1)
+
+    def check_rows(self, names: str, each: str, share: int, least: int) -> None:
+        """Refuse rows that cannot be dealt to so many, each taking multiples of `least`."""
+        m, step = self.tile[0], least * share
+        if m % step or m > 256:
+            near = min(max(m // step, 1) * step, 256 // step * step)
+            self.refuse(
+                names,
+                f"{m} rows; each {each} takes multiples of {least}, up to 256 in all: use "
+                f"{near} rows",
+            )
+
+    def check_columns(self, who: str) -> None:
+        """Refuse columns of a tile, or of the epilogue, that no product has."""
+        n = self.tile[1]
+        if n % 8 or n > 256:
+            near = min(-(-n // 8) * 8, 256)
+            self.refuse("tile", f"{n} columns; {who} 8..256 in steps of 8: use {near} columns")
+        if self.columns < 8 or n % self.columns or self.columns % 8:
+            self.refuse(
+                "tile columns",
+                f"the epilogue's columns are a multiple of 8 that divides {n}; use columns={n}",
+            )
+
+    def check_shared(self) -> None:
+        """Refuse what neither kind of schedule has."""
+        self.check_word("prologue", PROLOGUE)
+        self.check_stages()
+        if self.raster < 1:
+            self.refuse("raster", "need 1 or more; use 8")
+        check_splits(self, self.splits, self.meet, MAX_SPLITS)
+        if self.splits > 1 and self.persistent and self.meet in ("cluster", "last"):
+            self.refuse(
+                "splits meet persistent",
+                'CTAs with one tile each share it; use meet="scatter", or persistent=False',
+            )
+        self.check_word("residency", RESIDENCY)
+        self.check_word("partial", PARTIAL)
+        if self.partial != "f32" and self.splits == 1:
+            why = 'one CTA hands no sums on; use splits=2, or partial="f32"'
+            self.refuse("partial splits", why)

@@ -9,6 +9,7 @@ look at the same kernel shows.
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rich.table import Table
 from fuser.cookbook import recipes as cookbook
 from fuser.kernel import ir as kir
 from fuser.schedule.ampere_params import AmpereParams
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import Params, compiled, hopper
 from fuzz.mutation.number import LATE
@@ -182,7 +184,7 @@ def _cell(row: Timed) -> str:
     return f"{row.first_ms:.0f} ({row.verdict.checked})"
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--policy", default="default", show_default=True, help="default or strict.")
 @click.option("--only", default="", help="Part of a recipe's name.")
 def main(policy: str, only: str) -> None:
@@ -196,5 +198,9 @@ def main(policy: str, only: str) -> None:
     recipes = [name for name in cookbook.RECIPES if only in name]
     if recipes:
         console.print(late_table([late(name, LATE_STAGES, policy) for name in recipes]))
-    if any(row.verdict.status is not Status.PASS for row in rows):
-        raise SystemExit(1)
+    said = {row.verdict.status for row in rows}
+    sys.exit(FAILED if Status.FAIL in said else CLEAN if said == {Status.PASS} else HARNESS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """A peer of the benchmark: a persistent matmul in Triton, over tensor descriptors.
 
-Needs a GPU and Triton; only `matmul` imports it, and only where both are there.
+Needs a GPU and Triton; only `products` imports it, and only where both are there.
 """
 
 from __future__ import annotations

@@ -1,22 +1,39 @@
-"""One child process with a wall limit, replaced after a crash or a hang.
+"""One child process with a limit of CPU time, replaced after a crash or a hang.
 
-Source: measured (pebble loses only the job that died).
+A machine that is busy makes a case slow, not longer: what is limited first is the time that the
+child's threads have computed.  A child that waits for ever computes nothing, so there is a far
+limit by the clock as well.  Who is at work in the child is told on the way (`at_work`).
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import pickle
 import signal
+import threading
+import time
+import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as HangError
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import TracebackType
-from typing import Generic, Literal, TypeVar
-
-from pebble import ProcessExpired, ProcessPool
+from typing import Any, Generic, Literal, TypeVar
 
 R = TypeVar("R")
 
+LIMIT_S = 60.0
+"""CPU seconds of one case; a compile of the largest kernels takes a second or two."""
+FAR = 10.0
+"""Wall seconds for each CPU second of a limit, where no wall limit is given."""
+START_S = 300.0
+"""Wall seconds in which a child starts: it may have torch to load."""
+TICK_S = 0.1
+"""Wall seconds between two looks at the CPU time of a child."""
 PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
@@ -28,13 +45,42 @@ class Lost:
     Parameters
     ----------
     kind : {"crash", "hang"}
-        Whether it died or was ended at the limit.
+        Whether it died or was ended at a limit.
     reason : str
-        With the exit code or the limit.
+        With the signal, the exit code or the limit, and who was at work.
+    judge : str
+        Who was at work when last heard of; empty if nobody said so.
     """
 
     kind: Literal["crash", "hang"]
     reason: str
+    judge: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _AtWork:
+    """From the child: it is ready, or somebody begins."""
+
+    judge: str = ""
+    subject: str = ""
+
+    def __str__(self) -> str:
+        on = f" on {self.subject}" if self.subject else ""
+        return f" while the {self.judge} was at work{on}" if self.judge else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[R]):
+    """From the child: what `work` returned."""
+
+    value: R
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """From the child: what `work` raised."""
+
+    error: Exception
 
 
 class Child(Generic[R]):
@@ -45,7 +91,10 @@ class Child(Generic[R]):
     work : callable
         Takes one argument; both it and its result can be pickled.
     limit_s : float
-        Wall limit of a call in seconds; then the process is killed and a new one started.
+        CPU seconds of a call, all threads together; then the process is killed and a new one
+        started for the next call.
+    wall_s : float, optional
+        Wall seconds of a call; `FAR` times as many where none are given.
     spawn : bool
         Start from a fresh interpreter (for CUDA) and not from the fork server.
     preload : list of str
@@ -56,16 +105,24 @@ class Child(Generic[R]):
         self,
         work: Callable[[str], R],
         *,
-        limit_s: float,
+        limit_s: float = LIMIT_S,
+        wall_s: float | None = None,
         spawn: bool = False,
         preload: Sequence[str] = PRELOAD,
     ) -> None:
         self._work = work
         self._limit_s = limit_s
-        context = multiprocessing.get_context("spawn" if spawn else "forkserver")
+        self._wall_s = FAR * limit_s if wall_s is None else wall_s
+        self._context: ForkServerContext | SpawnContext = (
+            multiprocessing.get_context("spawn")
+            if spawn
+            else multiprocessing.get_context("forkserver")
+        )
         if not spawn:
-            context.set_forkserver_preload(list(preload))
-        self._pool = ProcessPool(max_workers=1, context=context, initializer=_ignore_interrupts)
+            self._context.set_forkserver_preload(list(preload))
+        self._worker: _Worker | None = None
+        self._calling = threading.Lock()
+        self._closed = False
 
     def __enter__(self) -> Child[R]:
         return self
@@ -76,19 +133,172 @@ class Child(Generic[R]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.stop()
-        self._pool.join()
+        self.close()
+
+    def close(self) -> None:
+        """End the process; a call that another thread waits for is lost, and so is a later one."""
+        self._closed = True
+        if self._worker is not None:
+            self._worker.process.kill()
+        with self._calling:
+            self._drop()
 
     def call(self, argument: str) -> R | Lost:
         """Run `work(argument)`; exceptions of `work` are raised here."""
-        future = self._pool.schedule(self._work, args=[argument], timeout=self._limit_s)
+        with self._calling:
+            try:
+                answer = self._ready() or self._asked(argument)
+            except BaseException:  # Ctrl-C: what the child says later answers no other call
+                self._drop()
+                raise
+            if isinstance(answer, Lost):
+                self._drop()
+                return answer
+        if isinstance(answer, _Raised):
+            raise answer.error
+        return answer.value
+
+    def _ready(self) -> Lost | None:
+        """Start the process if there is none."""
+        if self._worker is None and not self._closed:
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._worker = _Worker(process, ours)
+            return self._worker.started()
+        return None
+
+    def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
+        if self._worker is None or self._closed:
+            return Lost("crash", "the child was closed")
+        return self._worker.asked(argument, self._limit_s, self._wall_s)
+
+    def _drop(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """A process that serves, and our end of the pipe to it."""
+
+    process: BaseProcess
+    pipe: Connection
+
+    def started(self) -> Lost | None:
+        """Wait until it serves."""
+        end = time.monotonic() + START_S
+        while not self._speaks():
+            if time.monotonic() > end:
+                return Lost("hang", f"the process did not start within {START_S:g} s")
+        heard = self._heard()
+        return Lost("crash", f"{self._death()} while it started") if heard is None else None
+
+    def asked(self, argument: str, limit_s: float, wall_s: float) -> _Answer[Any] | _Raised | Lost:
+        """Ask, and wait for an answer until one of the limits."""
+        begin, used, at = time.monotonic(), self._cpu_s(), _AtWork()
         try:
-            return future.result()  # type: ignore[no-any-return]  # pebble has no types
-        except HangError:
-            return Lost("hang", f"no answer within {self._limit_s:g} s")
-        except ProcessExpired as error:
-            return Lost("crash", f"the process ended with exit code {error.exitcode}")
+            self.pipe.send(argument)
+        except OSError:
+            return Lost("crash", str(self._death()))
+        while True:
+            if self._speaks():
+                heard = self._heard()
+                if heard is None:
+                    return Lost("crash", f"{self._death()}{at}", at.judge)
+                if isinstance(heard, _Answer | _Raised):
+                    return heard
+                assert isinstance(heard, _AtWork), f"a child says {heard!r}"
+                at = heard
+            wall, cpu = time.monotonic() - begin, self._cpu_s() - used
+            if cpu > limit_s:
+                reason = f"no answer within {limit_s:g} s of CPU time ({wall:.1f} s by the clock)"
+                return Lost("hang", f"{reason}{at}", at.judge)
+            if wall > wall_s:
+                reason = f"no answer within {wall_s:g} s by the clock ({cpu:.1f} s of CPU time)"
+                return Lost("hang", f"{reason}{at}", at.judge)
+
+    def end(self) -> None:
+        """Kill the process."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+    def _speaks(self) -> bool:
+        """Wait a moment for a word from the process, or its end."""
+        return bool(wait([self.pipe, self.process.sentinel], TICK_S))
+
+    def _heard(self) -> object:
+        """Return what it says, or None if it is dead."""
+        try:
+            return self.pipe.recv() if self.pipe.poll() else None
+        except (EOFError, OSError):
+            return None
+
+    def _death(self) -> str:
+        """Say how the process died."""
+        self.process.join(TICK_S)
+        self.process.kill()  # it may have closed its pipe alone
+        self.process.join()
+        code = self.process.exitcode or 0
+        if code < 0:
+            return f"killed by signal {-code} ({signal.Signals(-code).name})"
+        return f"the process ended with exit code {code}"
+
+    def _cpu_s(self) -> float:
+        """Return what all threads of the process, and its children that ended, have computed.
+
+        Source: proc(5), /proc/pid/stat, fields 14 to 17.
+        """
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8")
+        except OSError:
+            return 0.0
+        return sum(map(int, text.rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _ignore_interrupts() -> None:
+_parent: Connection | None = None
+"""In a child, the pipe to its parent."""
+
+
+def at_work(judge: str, subject: str = "") -> None:
+    """Tell the parent, if this process is a child, who begins and on what."""
+    if _parent is not None:
+        _parent.send(_AtWork(judge, subject))
+
+
+def _serve(work: Callable[[str], R], pipe: Connection) -> None:
+    """Work for a parent until it is gone; the body of a child."""
+    global _parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _parent = pipe
+    with suppress(EOFError, OSError):  # the parent is gone
+        pipe.send(_AtWork())
+        while True:
+            argument = pipe.recv()
+            try:
+                pipe.send(_Answer(work(argument)))
+            except Exception as error:
+                pipe.send(_Raised(_sendable(error)))
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent dies, also in the middle of a judgement."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a child has a parent"
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return an exception with its traceback as a note, or what is left of it in a pipe."""
+    trace = "".join(traceback.format_exception(error))
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:
+        copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy.add_note(f"in the child:\n{trace}")
+    return copy  # type: ignore[no-any-return]  # of the same type

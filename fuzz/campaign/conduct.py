@@ -25,14 +25,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fuser.runtime.executable import device_present
 from fuzz.campaign import repro, summary
+from fuzz.campaign.child import FAR, LIMIT_S
 from fuzz.campaign.driver import SHRINK_S, Broken, Job, Judged, Message, Ready, Round, Shrunk, drive
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
-from fuzz.campaign.ledger import Fact, Ledger, LedgerError
+from fuzz.campaign.ledger import Fact, Ledger
 from fuzz.campaign.record import Record, signature
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 
-CLEAN, FAILED, USAGE, HARNESS = 0, 1, 2, 3
-"""Exit codes; 2 is click's own.  A campaign that judged no case is a harness error."""
 GRACE_S = 30.0
 """Time in which a driver must start, and after its last case end."""
 STATUS_S = 10.0
@@ -78,6 +78,11 @@ class Plan:
     mutants: bool
     resume: bool
 
+    @property
+    def repros(self) -> Path:
+        """Folder of the scripts of failures."""
+        return self.ledger.parent / "repros"
+
 
 @dataclass
 class Campaign:
@@ -113,7 +118,7 @@ class Campaign:
                 failure = signature(record)
                 if failure in self.repros and len(text) >= self.repros[failure][0]:
                     return
-                path = repro.write(record, text, folder=self.plan.ledger.parent / "repros")
+                path = repro.write(record, text, folder=self.plan.repros)
                 self.book.add_repro(self.run, failure, record.case, str(path))
                 self.repros[failure] = (len(text), path)
                 self.console.print(f"{failure}: {path}")
@@ -132,13 +137,21 @@ class Campaign:
         speed = len(self.cases) / max(self.elapsed, 1e-9)
         return f"{len(self.cases)} cases, {speed:.1f}/s, {bad} bad ({per_oracle} passed)"
 
+    def silent(self) -> list[str]:
+        """Return the oracles that were asked and never answered."""
+        answers = ("pass", "fail")
+        said = {r.oracle for r in self.records if not r.mutant and r.status in answers}
+        asked = (*self.plan.oracles, *(["gpu"] if self.plan.gpu else []))
+        return [oracle for oracle in asked if oracle not in said]
+
     def exit_code(self) -> int:
         """Return the exit code that the records so far ask for."""
         statuses = {r.status for r in self.records if not r.mutant}
         blind = any(r.oracle == "mutant" and r.status == "fail" for r in self.records)
-        if self.broken or "error" in statuses or not self.cases:
-            return HARNESS
-        return FAILED if "fail" in statuses or blind else CLEAN
+        if "fail" in statuses or blind:
+            return FAILED
+        broken = self.broken or "error" in statuses or not self.cases or self.silent()
+        return HARNESS if broken else CLEAN
 
 
 def conduct(plan: Plan, console: Console) -> int:
@@ -154,9 +167,13 @@ def conduct(plan: Plan, console: Console) -> int:
         gpu = "on the device" if plan.gpu else "no device" if not device_present() else "off"
         gpu += "" if plan.gpu else ", 0 cases run"
         console.print(f"fuzz: run {run}, {plan.seconds:g} s, {plan.workers} workers; gpu: {gpu}")
+        with writing(f"repros {str(plan.repros)!r}", plan.repros, "name another --ledger"):
+            plan.repros.mkdir(exist_ok=True)
         interrupted = _listen(campaign)
+        campaign.records = book.records(run)  # with those from before it was resumed
         elapsed = max(campaign.elapsed, 1e-9)
         book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu})
+        repros = book.repros(run)
         for text in summary.lines(campaign.records):
             console.print(text, markup=False, highlight=False, soft_wrap=True)
         console.print(f"gpu: {gpu}" if not plan.gpu else f"gpu: {_gpu_cases(campaign)} cases run")
@@ -164,10 +181,12 @@ def conduct(plan: Plan, console: Console) -> int:
         console.print(f"{elapsed:.1f} s, {speed:.1f} cases per second")
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
-    for failure, (_, path) in sorted(campaign.repros.items()):
+    for oracle in campaign.silent():
+        console.print(f"{oracle}: asked, but never answered", style="red")
+    for failure, path in sorted(repros.items()):
         console.print(f"repro of {failure}: {path}", soft_wrap=True)
-    _report(plan.ledger, run, console)
-    return 130 if interrupted else campaign.exit_code()
+    code = campaign.exit_code() if _report(plan.ledger, run, console) else HARNESS
+    return INTERRUPTED if interrupted else code
 
 
 def _gpu_cases(campaign: Campaign) -> int:
@@ -180,23 +199,26 @@ def _listen(campaign: Campaign) -> bool:
     context = multiprocessing.get_context("spawn")
     inboxes: dict[Connection, int] = {}
     processes: list[SpawnProcess] = []
-    for worker in range(plan.workers):
-        inbox, outbox = context.Pipe(duplex=False)
-        process = context.Process(target=drive, args=(_job(campaign, worker), outbox))
-        process.start()
-        outbox.close()
-        inboxes[inbox] = worker
-        processes.append(process)
     interrupted = False
     try:
+        for worker in range(plan.workers):
+            inbox, outbox = context.Pipe(duplex=False)
+            process = context.Process(target=drive, args=(_job(campaign, worker), outbox))
+            process.start()
+            outbox.close()
+            inboxes[inbox] = worker
+            processes.append(process)
         with _Bar(campaign) as show:
             _receive(campaign, inboxes, show)
     except KeyboardInterrupt:
         interrupted = True
         campaign.console.print("interrupted; what was judged is in the ledger")
+        _end(processes)
+    except BaseException:
+        _end(processes)
+        campaign.console.print(f"ended early; {len(campaign.cases)} judged cases are in the ledger")
+        raise
     for process in processes:
-        if interrupted:
-            process.terminate()
         process.join(GRACE_S)
         if process.is_alive():
             process.kill()
@@ -206,9 +228,16 @@ def _listen(campaign: Campaign) -> bool:
     return interrupted
 
 
+def _end(processes: list[SpawnProcess]) -> None:
+    """End drivers at once; their children end with them."""
+    for process in processes:
+        process.kill()
+        process.join()
+
+
 def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
     """Hear the drivers until all have closed their pipes, or are long overdue."""
-    overdue = time.time() + campaign.plan.seconds + SHRINK_S + 3 * GRACE_S
+    overdue = time.time() + campaign.plan.seconds + SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
     open_ = dict(inboxes)
     while open_ and time.time() < overdue:
         for inbox in wait(list(open_), timeout=0.25):
@@ -271,8 +300,8 @@ class _Bar:
             self._campaign.console.print(f"{elapsed:4.0f} s: {self._campaign.line()}")
 
 
-def _report(ledger: Path, run: str, console: Console) -> None:
-    """Let the reports room write the page; it may not be imported from here."""
+def _report(ledger: Path, run: str, console: Console) -> bool:
+    """Let the reports room write the page (it may not be imported here); tell whether it did."""
     done = subprocess.run(
         [sys.executable, "-m", "reports", str(ledger), "--run", run],
         capture_output=True,
@@ -283,6 +312,7 @@ def _report(ledger: Path, run: str, console: Console) -> None:
         console.print(f"the report failed:\n{done.stderr}", markup=False)
     else:
         console.print(f"report: {done.stdout.strip()}", soft_wrap=True)
+    return not done.returncode
 
 
 def _shard(_: click.Context, __: click.Parameter, value: str) -> tuple[int, int]:
@@ -300,10 +330,15 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     for name in names:
         if name not in CPU_ORACLES:
             raise click.BadParameter(f"no oracle {name!r}; pick from {', '.join(CPU_ORACLES)}")
+    if not names:
+        raise click.BadParameter(f"{value!r} asks nobody; pick from {', '.join(CPU_ORACLES)}")
+    lacking = {"prover", "simulator"}.difference(names) if "agreement" in names else ()
+    if lacking:
+        raise click.BadParameter(f"agreement compares two; add {' and '.join(sorted(lacking))}")
     return names
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1))
 @click.option("--cases", "most", type=click.IntRange(min=1), help="Cases of a worker, at most.")
 @click.option("--seed", default=0, show_default=True)
@@ -340,9 +375,4 @@ def main(
     console = Console(soft_wrap=True, highlight=False)
     use_gpu = gpu == "auto" and device_present()
     plan = Plan(seconds, most, seed, oracles, workers, shard, ledger, use_gpu, mutants, resume)
-    try:
-        code = conduct(plan, console)
-    except LedgerError as error:
-        console.print(str(error), markup=False)
-        code = USAGE
-    sys.exit(code)
+    sys.exit(conduct(plan, console))

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from fuzz.campaign import gpu
-from fuzz.campaign.child import Child, Lost
+from fuzz.campaign.child import LIMIT_S, Child, Lost
 from fuzz.campaign.judge import judge_text, request
 from fuzz.campaign.mutants import judge_family
 from fuzz.campaign.record import Record, signature
@@ -33,8 +33,6 @@ from fuzz.cases.strategies import cases
 
 ROUND = 150
 """Cases that an engine draws before it begins anew with another seed."""
-CASE_LIMIT_S = 60.0
-"""Wall limit of one case; a compile of the largest kernels takes a second or two."""
 SHRINK_S = 45.0
 """Time after the end, at most, in which a failure found before it may still be shrunk."""
 MUTANT_SHARE = 0.2
@@ -143,7 +141,7 @@ def drive(job: Job, outbox: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with ExitStack() as stack:
-            judge = stack.enter_context(Child(judge_text, limit_s=CASE_LIMIT_S))
+            judge = stack.enter_context(Child(judge_text))
             device = stack.enter_context(gpu.Device()) if job.use_gpu else None
             _Engine(job, outbox, judge, device).run()
     except BrokenPipeError:
@@ -190,7 +188,7 @@ class _Engine:
                 return
 
     def _mutants(self, until: float) -> None:
-        with Child(judge_family, limit_s=CASE_LIMIT_S) as child:
+        with Child(judge_family) as child:
             for position, family in enumerate(FAMILIES):
                 left = max(until - time.time(), 0.1)
                 result = child.call(f"{family} {left / (len(FAMILIES) - position):.3f}")
@@ -285,5 +283,5 @@ def _lost(case: Case, text: str, lost: Lost) -> Record:
         status="error",
         kind=lost.kind,
         reason=lost.reason,
-        seconds=CASE_LIMIT_S if lost.kind == "hang" else 0.0,
+        seconds=LIMIT_S if lost.kind == "hang" else 0.0,
     )

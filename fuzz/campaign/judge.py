@@ -114,13 +114,14 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
     if proof.status is Status.PASS and failed:
         trips = failed[0]
         witness = f"proved for every trip count, but at {trips}: {seen[trips].findings[0]}"
-        finding = Finding("prover blind", f"trips={trips}", witness)
+        finding = Finding("prover blind", f"trips={trips}", witness, trips=trips)
         return Verdict("agreement", Status.FAIL, len(seen), (finding,))
     quiet = [trips for trips in said if trips in seen and seen[trips].status is Status.PASS]
     if proof.status is Status.FAIL and said and not any(trips in failed for trips in said):
         first = next(f for f in proof.findings if f.severity == "error")
         witness = f"refuted at {said} ({first}), but {REPLAYS} schedules pass there"
-        finding = Finding("not replayed", f"trips={quiet or said}", witness)
+        where = f"trips={quiet or said}"
+        finding = Finding("not replayed", where, witness, trips=min(quiet or said))
         return Verdict("agreement", Status.FAIL, max(len(quiet), 1), (finding,))
     if proof.status in (Status.PASS, Status.FAIL) and seen:
         return Verdict("agreement", Status.PASS, len(seen))

@@ -215,7 +215,7 @@ def calls(
         for name, own in binding.launch.arguments.items():
             whole = named[own]
             assert isinstance(whole, torch.Tensor), "scalars are no tensors of a kernel"
-            view = binding.views[name]
+            view = binding.view(name)
             views[name] = whole.as_strided(*view, whole.storage_offset())
         numbers = {scalar.name: scalars[scalar.name] for scalar in kernel.scalars}
         launch = Launch(binding.grid, binding.params) if binding.grid else None

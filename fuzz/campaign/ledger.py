@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from types import TracebackType
 import click
 
 from fuzz.campaign.record import COLUMNS, SCHEMA, UPGRADE, VERSION, Record, signature
+from fuzz.exit_code import USAGE, Command, writing
 
 Fact = str | int | float
 """A value of a run's facts."""
@@ -25,8 +26,10 @@ Fact = str | int | float
 _TABLES = ("runs", "rounds", "cases", "repros", "records")
 
 
-class LedgerError(Exception):
+class LedgerError(click.ClickException):
     """A file is no ledger of this version; use a new file, or the version that wrote it."""
+
+    exit_code = USAGE
 
 
 class Ledger:
@@ -41,35 +44,56 @@ class Ledger:
     ------
     LedgerError
         If the file is a ledger of another version, or no SQLite file.
+    CannotWrite
+        If it cannot be written; so do all methods that write.
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+        with self._writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.open("ab").close()  # the system says why not; SQLite only that it cannot
+            self._db = sqlite3.connect(path, timeout=30, isolation_level=None)
         try:
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            while version in UPGRADE:
-                step = f"{UPGRADE[version]}; PRAGMA user_version={version + 1}"
-                self._db.executescript(f"BEGIN; {step}; COMMIT;")
-                version += 1
-            if version != VERSION and (version, tables) != (0, 0):
-                raise LedgerError(
-                    f"Ledger({str(path)!r}): version {version}, this program writes {VERSION}; "
-                    "name another file with --ledger"
-                )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT;")
+            with self._writing():
+                self._prepare()
         except sqlite3.DatabaseError as error:
             self._db.close()
             raise LedgerError(
                 f"Ledger({str(path)!r}): {error}; name another file with --ledger"
             ) from error
-        except LedgerError:
+        except click.ClickException:
             self._db.close()
             raise
+
+    def _prepare(self) -> None:
+        """Make the tables of a new file, or bring an older one up; else write nothing."""
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        while version in UPGRADE:
+            step = f"{UPGRADE[version]}; PRAGMA user_version={version + 1}"
+            self._db.executescript(f"BEGIN; {step}; COMMIT;")
+            version += 1
+        if version != VERSION and (version, tables) != (0, 0):
+            raise LedgerError(
+                f"Ledger({str(self.path)!r}): version {version}, this program writes {VERSION}; "
+                "name another file with --ledger"
+            )
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        if version != VERSION:
+            self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version={VERSION}; COMMIT;")
+
+    def _writing(self) -> AbstractContextManager[None]:
+        call = f"Ledger({str(self.path)!r})"
+        return writing(call, self.path, "name another file with --ledger")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write all of a block or nothing; a full disk has ended the transaction by itself."""
+        with self._writing(), self._db:
+            self._db.execute("BEGIN")
+            yield
 
     def __enter__(self) -> Ledger:
         return self
@@ -93,7 +117,9 @@ class Ledger:
         while run in taken:
             run, number = f"{name}.{number}", number + 1
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", (run, now, json.dumps(dict(facts))))
+        row = (run, now, json.dumps(dict(facts)))
+        with self._transaction():
+            self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", row)
         return run
 
     def resume(self, name: str) -> str | None:
@@ -106,10 +132,9 @@ class Ledger:
 
     def note(self, run: str, facts: Mapping[str, Fact]) -> None:
         """Add facts to a run, over older ones of the same name."""
-        self._db.execute(
-            "UPDATE runs SET facts = ? WHERE run = ?",
-            (json.dumps({**self.facts(run), **facts}), run),
-        )
+        row = (json.dumps({**self.facts(run), **facts}), run)
+        with self._transaction():
+            self._db.execute("UPDATE runs SET facts = ? WHERE run = ?", row)
 
     def facts(self, run: str) -> dict[str, Fact]:
         """Return the facts of a run."""
@@ -120,19 +145,16 @@ class Ledger:
         """Write records of one case in one transaction, with the text of the case."""
         rows = [(run, *astuple(record)) for record in records]
         holes = ", ".join("?" * (len(COLUMNS) + 1))
-        self._db.execute("BEGIN")
-        try:
+        with self._transaction():
             self._db.executemany(f"INSERT OR REPLACE INTO records VALUES ({holes})", rows)
             if text and rows:
                 self._db.execute("INSERT OR IGNORE INTO cases VALUES (?, ?)", (rows[0][1], text))
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
 
     def finish_round(self, run: str, worker: int, round_: int) -> None:
         """Remember that a worker is done with a round, so that a resumed run skips it."""
-        self._db.execute("INSERT OR IGNORE INTO rounds VALUES (?, ?, ?)", (run, worker, round_))
+        row = (run, worker, round_)
+        with self._transaction():
+            self._db.execute("INSERT OR IGNORE INTO rounds VALUES (?, ?, ?)", row)
 
     def rounds(self, run: str, worker: int) -> set[int]:
         """Return the rounds that a worker has finished."""
@@ -143,8 +165,14 @@ class Ledger:
 
     def add_repro(self, run: str, failure: str, case: str, path: str) -> None:
         """Remember the script of a shrunk failure, by its signature."""
-        self._db.execute(
-            "INSERT OR REPLACE INTO repros VALUES (?, ?, ?, ?)", (run, failure, case, path)
+        row = (run, failure, case, path)
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO repros VALUES (?, ?, ?, ?)", row)
+
+    def repros(self, run: str) -> dict[str, str]:
+        """Return the paths of the scripts of a run, by the signature of the failure."""
+        return dict(
+            self._db.execute("SELECT signature, path FROM repros WHERE run = ?", (run,)).fetchall()
         )
 
     def records(self, run: str | None = None) -> list[Record]:
@@ -169,10 +197,9 @@ class Ledger:
         (before,) = self._db.execute("SELECT count(*) FROM records").fetchone()
         self._db.execute("ATTACH ? AS shard", (str(shard),))
         try:
-            self._db.execute("BEGIN")
-            for table in _TABLES:
-                self._db.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM shard.{table}")
-            self._db.execute("COMMIT")
+            with self._transaction():
+                for table in _TABLES:
+                    self._db.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM shard.{table}")
         finally:
             self._db.execute("DETACH shard")
         (after,) = self._db.execute("SELECT count(*) FROM records").fetchone()
@@ -188,7 +215,7 @@ def failures(records: Iterable[Record]) -> dict[str, Record]:
     return found
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument(
     "shards", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.errors import FusionError, ScheduleError
+from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts
 from oracles.verdict import Verdict
@@ -26,6 +27,7 @@ class Clerk:
         self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
     ) -> Verdict | None:
         """Record a verdict; None, and a record of the exception, where the oracle itself broke."""
+        at_work(oracle, f"{subject} {mutant}".strip())
         start = time.perf_counter()
         try:
             verdict = judge()
@@ -59,6 +61,7 @@ class Clerk:
 
     def show(self, subject: str, search: Callable[[], Witness | None]) -> None:
         """Add a witness to the latest record; a search that breaks is an error of its own."""
+        at_work("prover", f"{subject} witness")
         start = time.perf_counter()
         try:
             found = search()

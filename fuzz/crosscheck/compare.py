@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from fuzz.crosscheck.judge import Answer, Outcome
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 
 MOST = 20
 """Differences that are printed."""
@@ -50,10 +51,11 @@ def lines(old: dict[str, Outcome], new: dict[str, Outcome]) -> Iterator[str]:
     yield f"prover: {before:.1f} s -> {after:.1f} s{ratio}"
 
 
-def same(old: dict[str, Outcome], new: dict[str, Outcome]) -> bool:
-    """Tell whether there are common subjects, all of them with the same verdicts."""
+def code(old: dict[str, Outcome], new: dict[str, Outcome]) -> int:
+    """Return the exit code: without a common subject nothing was compared."""
     common = old.keys() & new.keys()
-    return bool(common) and all(verdict(old[name]) == verdict(new[name]) for name in common)
+    differ = any(verdict(old[name]) != verdict(new[name]) for name in common)
+    return FAILED if differ else CLEAN if common else HARNESS
 
 
 def _pair(
@@ -68,7 +70,7 @@ def _pair(
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("old", type=_FILE)
 @click.argument("new", type=_FILE)
 @click.option(
@@ -80,11 +82,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="A part of the names of the old run's subjects, and what it is called now.",
 )
 def main(old: Path, new: Path, renamed: Sequence[tuple[str, str]]) -> None:
-    """Compare two results.jsonl: exit code 1 if a verdict differs, or nothing is common."""
+    """Compare two results.jsonl: exit code 1 if a verdict differs, 3 if nothing is common."""
     before, after = read(old, renamed), read(new)
     for line in lines(before, after):
         click.echo(line)
-    sys.exit(not same(before, after))
+    sys.exit(code(before, after))
 
 
 if __name__ == "__main__":

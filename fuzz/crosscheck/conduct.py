@@ -12,8 +12,9 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,7 +24,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fuzz.campaign.child import Child, Lost
+from fuzz.campaign.child import LIMIT_S, Child, Lost
 from fuzz.crosscheck.judge import (
     DISAGREE,
     OPEN,
@@ -38,6 +39,7 @@ from fuzz.crosscheck.judge import (
 )
 from fuzz.crosscheck.kills import kill_lines, needless_lines, seed_lines, seeds_hold
 from fuzz.crosscheck.report import lines
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.kernels.cookbook import STAGES, subjects
 from fuzz.kernels.draw import FAMILIES, family_of
 from fuzz.kernels.file import subjects as subjects_of
@@ -48,8 +50,6 @@ from oracles.cli.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")
 """Where results and scripts go."""
-LIMIT_S = 60.0
-"""Wall limit of one kernel."""
 OPEN_SHARE = 0.01
 """Part of the kernels that may stay without an answer of both judges."""
 PRELOAD = ("z3", "fuzz.crosscheck.judge")
@@ -72,7 +72,7 @@ class Plan:
     folder : Path
         For results and scripts.
     limit_s : float
-        Wall limit of one kernel in seconds.
+        CPU seconds of one kernel.
     """
 
     names: Sequence[str]
@@ -102,8 +102,10 @@ class Judges:
         answer = self._child().call(words)
         if not isinstance(answer, Lost):
             return answer
-        alone = self._child().call(request(subject, self._plan.states, prover_only=True))
-        proof = None if isinstance(alone, Lost) else alone.prover
+        proof = None
+        if answer.judge != "prover":
+            alone = self._child().call(request(subject, self._plan.states, prover_only=True))
+            proof = None if isinstance(alone, Lost) else alone.prover
         return lost(subject, find(subject), proof, f"{answer.kind}: {answer.reason}")
 
     def _child(self) -> Child[Outcome]:
@@ -116,10 +118,10 @@ class Judges:
     def close(self) -> None:
         """End the children."""
         for child in self._children:
-            child.__exit__(None, None, None)
+            child.close()
 
 
-def outcomes(plan: Plan, work: Work = judge_request) -> Iterator[Outcome]:
+def outcomes(plan: Plan, work: Work = judge_request) -> Generator[Outcome, None, None]:
     """Judge every subject; they come as they are done."""
     judges, names = Judges(plan, work), iter(plan.names)
     with ThreadPoolExecutor(plan.workers) as pool:
@@ -140,7 +142,9 @@ def outcomes(plan: Plan, work: Work = judge_request) -> Iterator[Outcome]:
 
 def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Outcome]:
     """Judge every subject, write each result down, and show how far it is."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
+    with _writing(plan):
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        results(plan).write_text("", encoding="utf-8")
     seen: list[Outcome] = []
     bad = 0
     columns = (
@@ -150,21 +154,32 @@ def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Ou
         TimeRemainingColumn(),
     )
     with (
-        (plan.folder / "results.jsonl").open("w", encoding="utf-8") as book,
+        closing(outcomes(plan, work)) as found,
         Progress(*columns, console=console, transient=True) as progress,
     ):
         task = progress.add_task("crosscheck", total=len(plan.names))
-        for outcome in outcomes(plan, work):
+        for outcome in found:
             seen.append(outcome)
-            book.write(json.dumps(asdict(outcome)) + "\n")
-            book.flush()
+            with _writing(plan), results(plan).open("a", encoding="utf-8") as book:
+                book.write(json.dumps(asdict(outcome)) + "\n")
             if Bucket(outcome.bucket) in (*DISAGREE, Bucket.BROKEN):
                 bad += 1
-                path = write(outcome, plan.folder)
+                with _writing(plan):
+                    path = write(outcome, plan.folder)
                 console.print(f"{outcome.bucket}: {path}", markup=False)
             progress.update(task, advance=1, description=f"crosscheck, {bad} bad")
     place = {name: number for number, name in enumerate(plan.names)}
     return sorted(seen, key=lambda outcome: place[outcome.subject])
+
+
+def results(plan: Plan) -> Path:
+    """Return the file of the results, a line of JSON each."""
+    return plan.folder / "results.jsonl"
+
+
+def _writing(plan: Plan) -> AbstractContextManager[None]:
+    call = f"crosscheck {str(plan.folder)!r}"
+    return writing(call, plan.folder, "name another place with --folder")
 
 
 def write(outcome: Outcome, folder: Path) -> Path:
@@ -176,7 +191,7 @@ def write(outcome: Outcome, folder: Path) -> Path:
 
 
 def script(outcome: Outcome) -> str:
-    """Return a script that prints the kernel and both verdicts again; 1 if they still disagree."""
+    """Return a script that prints the kernel and both verdicts again, and ends like `show`."""
     said = [f"# {line}".rstrip() for line in report(find(outcome.subject), outcome).splitlines()]
     head = [f'"""{outcome.bucket}: {outcome.subject}, family {outcome.family}."""', "", *said, ""]
     tail = [
@@ -188,18 +203,20 @@ def script(outcome: Outcome) -> str:
 
 
 def show(subject: str, *, states: int = STATES) -> int:
-    """Print a kernel and what both judges say of it; return 1 if they disagree."""
+    """Print a kernel and what both judges say of it; return the exit code."""
     outcome = settle_here(subject, states)
     print(report(find(subject), outcome))
-    return 1 if Bucket(outcome.bucket) in (*DISAGREE, Bucket.BROKEN) else 0
+    return exit_code([outcome])
 
 
 def exit_code(seen: Sequence[Outcome]) -> int:
-    """Return 1 on a disagreement, a broken judge, no kernel, or too many without an answer."""
+    """Tell a disagreement from a judge that broke, no kernel, or too many without an answer."""
     buckets = [Bucket(outcome.bucket) for outcome in seen]
-    wrong = any(bucket in (*DISAGREE, Bucket.BROKEN) for bucket in buckets)
+    if any(bucket in DISAGREE for bucket in buckets):
+        return FAILED
     withheld = sum(bucket in OPEN for bucket in buckets)
-    return 1 if wrong or not seen or withheld > OPEN_SHARE * len(seen) else 0
+    judged = bool(seen) and Bucket.BROKEN not in buckets and withheld <= OPEN_SHARE * len(seen)
+    return CLEAN if judged else HARNESS
 
 
 def chosen(names: Sequence[str], count: int | None, seed: int) -> list[str]:
@@ -248,7 +265,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
             return True
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--count", type=click.IntRange(min=1), help="Kernels; 1000, or all mutants.")
 @click.option("--seed", default=0, show_default=True)
 @click.option(
@@ -318,6 +335,7 @@ def main(
     seen = conduct(plan, console)
     for text in _scores(kind, seen):
         console.print(text, markup=False, highlight=False)
-    code = max(exit_code(seen), int(count is None and not holds(kind, seen)))
-    console.print(f"results: {plan.folder / 'results.jsonl'}; exit code {code}", markup=False)
+    shown = CLEAN if count is not None or holds(kind, seen) else FAILED
+    code = worst((exit_code(seen), shown))
+    console.print(f"results: {results(plan)}; exit code {code}", markup=False)
     sys.exit(code)

@@ -8,7 +8,6 @@ subject.  What it finds refutes a proof; what it does not find at the witness re
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from enum import Enum
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
+from fuzz.campaign.child import at_work
 from fuzz.kernels.cookbook import SEEDS
 from fuzz.kernels.draw import Subject
 from fuzz.kernels.matmul import COMPILED
@@ -130,12 +130,14 @@ class Outcome:
 def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
     """Explore a launch."""
     grid, params = start
+    at_work("explorer", f"grid {grid}, {params}")
     return explore_launch(kernel, Exploration(grid, params), states=states)
 
 
 def simulate(kernel: kir.Kernel, start: Start, schedules: int = SCHEDULES) -> Verdict:
     """Search a launch by adversarial schedules."""
     grid, params = start
+    at_work("simulator", f"grid {grid}, {params}")
     launch = simulator.Launch(grid, params)
     return simulator.search(kernel, launch, schedules=schedules)
 
@@ -206,7 +208,7 @@ def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
     wanted = {p.name for p in subject.kernel.params} | {kir.GRID.name}
     starts: list[Start] = []
     for finding in verdict.findings:
-        named = {n: int(v) for n, v in re.findall(r"\b(\w+)=(\d+)", finding.witness)}
+        named = dict(finding.launch)
         if finding.severity == "error" and wanted <= set(named):
             params = {p.name: named[p.name] for p in subject.kernel.params}
             starts.append((named[kir.GRID.name], params))
@@ -241,6 +243,7 @@ def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bu
 
 
 def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]:
+    at_work("prover", kernel.name)
     begin = time.perf_counter()
     try:
         verdict = prover(kernel)
@@ -279,8 +282,7 @@ def _explored(
         except Exception as error:
             gone = Answer("error", (), _said(error), time.perf_counter() - begin, 0, words)
             return gone, clear, None
-        found = re.search(r"(\d+) states", verdict.reason)
-        states += int(found[1]) if found else 0
+        states += verdict.states
         checked += verdict.checked
         answer = _answer(verdict, begin, states, words)
         if verdict.status is Status.FAIL:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from fuser.cookbook.grid import turn
+from fuser.cookbook.matmul import turn
 from fuser.cookbook.ring import BULK, ELECT, PER_WARP, emptied, filled, k, ring, start, trips
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq

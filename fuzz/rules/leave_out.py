@@ -29,6 +29,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from fuser.cookbook.recipes import RECIPES
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.cookbook import recipe, recipe_mutants
 from fuzz.rules.engines import CRASHED, ENGINES, IMPLIED, Answer, Case, Engine
 from oracles.verdict import Status
@@ -362,7 +363,7 @@ def record(found: Sequence[Row], path: Path) -> None:
     path.write_text(json.dumps(ordered, indent=2) + "\n", encoding="utf-8")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--engine", "engines", multiple=True, type=click.Choice(tuple(ENGINES)))
 @click.option("--rule", "names", multiple=True, help="Only this rule; may be given again.")
 @click.option("--cases", default=CASES, show_default=True, help="MODULE:FUNCTION with the cases.")
@@ -424,4 +425,4 @@ def main(
     if book is not None:
         record(seen, book)
     console.print(summary(seen))
-    sys.exit(bool(broken) or any(row.open for row in seen))
+    sys.exit(FAILED if any(row.open for row in seen) else HARNESS if broken else CLEAN)

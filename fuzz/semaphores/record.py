@@ -1,8 +1,8 @@
 """What judges say of subjects, on a GPU too: a table in one JSON file.
 
-It imports nothing of ours, so that the report can read it without the compiler.  The file holds
-``{"version": 2, "facts": {...}, "rows": [...]}``: facts of `campaign.environment` with the GPU, its
-driver and the sanitizer's version, and a `Row` for each kernel.
+It imports nothing of ours but exit codes, so that the report can read it without the compiler.  The
+file holds ``{"version": 2, "facts": {...}, "rows": [...]}``: facts of `campaign.environment` with
+the GPU, its driver and the sanitizer's version, and a `Row` for each kernel.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from fuzz.exit_code import writing
 
 VERSION = 2
 NAME = "semaphore_mutants.json"
@@ -207,12 +209,13 @@ class Book:
 
     def save(self) -> None:
         """Write beside and rename, so that no reader sees half a file."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         rows = [asdict(row) for row in self.rows.values()]
         content = {"version": VERSION, "facts": self.facts, "rows": rows}
         half = self._path.with_name(f"{self._path.name}.part")
-        half.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        half.replace(self._path)
+        with writing(f"Book({str(self._path)!r})", self._path, "name another folder with --out"):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            half.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            half.replace(self._path)
 
 
 def load(path: Path) -> tuple[list[Row], Facts]:

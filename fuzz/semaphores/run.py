@@ -31,6 +31,7 @@ from fuser.kernel.text import text
 from fuser.runtime.executable import device_present
 from fuzz.campaign.environment import machine, versions
 from fuzz.crosscheck.judge import Answer, explore, settle, simulate
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.draw import Subject
 from fuzz.kernels.file import names
 from fuzz.kernels.semaphores import MEMBERS
@@ -68,8 +69,6 @@ SANITIZER_S = 180.0
 """Seconds for all sanitizers together; what is left over then has no answer, for `--resume`."""
 WORKERS = 15
 """Processes at a time, at most, where nothing is timed."""
-OPEN = 3
-"""Exit code where somebody could not be asked, or had no answer."""
 
 _BOX = re.compile(r"(?<=\w)\[[^\[\]]{17,}\]")
 """Coordinates of a box: they are the same in all kernels of a base."""
@@ -144,8 +143,12 @@ def judge_on_host(book: Book, workers: int) -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(open_)) or 1, mp_context=spawn) as pool:
         asked_of = {pool.submit(judged, name): name for name in open_}
-        for future in as_completed(asked_of):
-            book.add(asked_of[future], *future.result())
+        try:
+            for future in as_completed(asked_of):
+                book.add(asked_of[future], *future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def judge_on_device(book: Book, launches: int, seconds: float) -> None:
@@ -228,7 +231,7 @@ def subjects(asked: Sequence[str], only: Sequence[str]) -> list[str]:
     return chosen
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("asked", metavar="[SUBJECT]...", nargs=-1)
 @click.option(
     "--out",
@@ -302,4 +305,4 @@ def main(
         f"{len(rows)} kernels, {len(wrong)} wrong answers, {open_} cells without an answer; "
         f"results {path}"
     )
-    sys.exit(1 if wrong else OPEN if open_ else 0)
+    sys.exit(FAILED if wrong else HARNESS if open_ else CLEAN)

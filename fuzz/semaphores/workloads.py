@@ -14,7 +14,8 @@ import torch
 
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
-from fuser.runtime.scratch import elements, number, shape
+from fuser.runtime.call import number, shape
+from fuser.runtime.scratch import elements
 from fuzz.campaign.launches import Call
 from fuzz.kernels.draw import Subject
 from fuzz.kernels.semaphores import BASES

@@ -6,12 +6,11 @@ remembered; beyond a budget nothing more is asked, which `spent` tells.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.kernel import ir as kir
-from fuser.kernel.text import numbered
+from fuser.kernel.text import line, numbered
 from oracles.prover import prove
 from oracles.verdict import KINDS, Finding, Status, Verdict
 
@@ -31,37 +30,6 @@ def proved(kernel: kir.Kernel, policy: str) -> Verdict:
 def syncs(kernel: kir.Kernel) -> dict[int, kir.Stmt]:
     """Return every sync by its line in the kernel's text."""
     return {line: stmt for line, stmt in numbered(kernel) if isinstance(stmt, kir.SYNCS)}
-
-
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """What a verdict says, in lines of the whole kernel's text.
-
-    Parameters
-    ----------
-    kind : str
-        Kind of the finding.
-    lines : tuple of int
-        The statements it speaks of; empty if it names none.
-    where : str
-        The place in the judge's words.
-    trips : int or None
-        Smallest trip count that shows it, where the judge names one.
-    severity : str
-        Of the finding.
-    """
-
-    kind: str
-    lines: tuple[int, ...]
-    where: str
-    trips: int | None
-    severity: str
-
-    def __str__(self) -> str:
-        place = " | ".join(f"line {n}" for n in self.lines) or self.where
-        moment = "" if self.trips is None else f" at trips={self.trips}"
-        weak = "warning " if self.severity == "warning" else ""
-        return f"{weak}{self.kind} {place}{moment}"
 
 
 class Ablation:
@@ -87,8 +55,11 @@ class Ablation:
         self._most = most
         self._judge = judge
         self._known: dict[tuple[frozenset[int], str], Verdict] = {}
-        said = [f for verdict in self.whole.values() for f in verdict.findings]
-        self._said = frozenset(_complaint(f) for f in said)
+        self._said = frozenset(
+            complaint
+            for verdict in self.whole.values()
+            for complaint in _complaints(verdict, kernel)
+        )
 
     def verdict(self, lines: Iterable[int], policy: str) -> Verdict | None:
         """Return what is said without the syncs of these lines; None once the budget is spent."""
@@ -122,44 +93,49 @@ class Ablation:
                 return False
             if verdict.status not in (Status.PASS, Status.FAIL):
                 return False
-            if not self._said.issuperset(map(_complaint, verdict.findings)):
+            if not self._said.issuperset(_complaints(verdict, self.without(gone))):
                 return False
         return True
 
-    def breaches(self, lines: Iterable[int], policy: str) -> list[Breach]:
+    def breaches(self, lines: Iterable[int], policy: str) -> list[Finding]:
         """Return what is newly said without these syncs, each place once.
 
         Errors come first, and hazards of memory before what follows from them, as in `KINDS`.
+        Their `lines` are those of the whole kernel's text.
         """
         gone = frozenset(lines)
         verdict = self.verdict(gone, policy)
         if verdict is None:
             return []
-        left = [n for n, stmt in numbered(self.kernel) if n not in gone]
-        moved = dict(zip((n for n, _ in numbered(self.without(gone))), left, strict=True))
-        found: dict[tuple[str, tuple[int, ...]], Breach] = {}
-        for finding in verdict.findings:
-            if _complaint(finding) not in self._said:
-                breach = _breach(finding, moved)
-                found.setdefault((breach.kind, breach.lines), breach)
+        left = self.without(gone)
+        moved = dict(
+            zip(
+                (n for n, _ in numbered(left)),
+                (n for n, _ in numbered(self.kernel) if n not in gone),
+                strict=True,
+            )
+        )
+        found: dict[tuple[str, tuple[int, ...]], Finding] = {}
+        for finding, complaint in zip(verdict.findings, _complaints(verdict, left), strict=True):
+            if complaint not in self._said:
+                at = tuple(moved.get(n, n) for n in finding.lines)
+                found.setdefault((finding.kind, at), replace(finding, lines=at))
         rank = {kind: position for position, kind in enumerate(KINDS)}
-        return sorted(found.values(), key=lambda b: (b.severity, rank.get(b.kind, len(rank))))
+        return sorted(found.values(), key=lambda f: (f.severity, rank.get(f.kind, len(rank))))
 
 
-def _complaint(finding: Finding) -> tuple[str, str]:
-    return finding.kind, re.sub(r"line \d+: ", "", finding.where)
+def _complaints(verdict: Verdict, kernel: kir.Kernel) -> list[tuple[str, ...]]:
+    """Return kind and statements of each finding, whatever the lines on which these stand."""
+    texts = {n: line(stmt) for n, stmt in numbered(kernel)}
+    return [(f.kind, *([texts[n] for n in f.lines] or [f.where])) for f in verdict.findings]
 
 
-def _breach(finding: Finding, moved: dict[int, int]) -> Breach:
-    lines = [int(n) for n in re.findall(r"\bline (\d+)\b", finding.where)]
-    trips = re.search(r"\btrips=(\d+)", finding.witness)
-    return Breach(
-        finding.kind,
-        tuple(moved.get(n, n) for n in lines),
-        finding.where,
-        int(trips[1]) if trips else None,
-        finding.severity,
-    )
+def brief(finding: Finding) -> str:
+    """Return kind, lines and trip count of a finding."""
+    place = " | ".join(f"line {n}" for n in finding.lines) or finding.where
+    moment = "" if finding.trips is None else f" at trips={finding.trips}"
+    weak = "warning " if finding.severity == "warning" else ""
+    return f"{weak}{finding.kind} {place}{moment}"
 
 
 # --- what each sync is for ----------------------------------------------------------------------
@@ -224,7 +200,7 @@ def _note(asked: Ablation, line: int, policy: str) -> Note:
     found = asked.breaches([line], policy)
     if not found:
         return _quiet(asked, line, policy)
-    said = "; ".join(str(breach) for breach in found[:BREACHES])
+    said = "; ".join(map(brief, found[:BREACHES]))
     more = f" and {len(found) - BREACHES} more" if len(found) > BREACHES else ""
     return Note(line, f"without it: {said}{more}", True)
 
@@ -235,5 +211,5 @@ def _quiet(asked: Ablation, line: int, policy: str) -> Note:
     other = "strict" if policy == "default" else "default"
     found = asked.breaches([line], other)
     if found:
-        return Note(line, f"without it: {found[0]} under {other} policy", True)
+        return Note(line, f"without it: {brief(found[0])} under {other} policy", True)
     return Note(line, f"nothing new under {policy}; {other} policy was not settled", None)

@@ -61,16 +61,14 @@ def findings(
         style = _SEVERITY[finding.severity]
         says = finding.witness.split("\n")[0] if drawn else finding.witness
         out.print(Text.assemble("  ", (f"{finding.severity}: {finding.kind}", style)))
-        for part in finding.where.split(" | "):
-            number, _, code = part.removeprefix("line ").partition(": ")
-            if part.startswith("line ") and number.isdigit() and int(number) <= len(source):
-                short = lanes.brief(source[int(number) - 1].strip())
-                row = Text(f"    {int(number):>5}  {short}", style="cyan")
-                out.print(row, no_wrap=True, overflow="ellipsis")
-                # The statements stand above; the judge's words need not repeat them.
-                says = says.replace(f"`{code}`: ", "").replace(f" (the other is `{code}`)", "")
-            else:
-                out.print(Text(f"    {part}", style="cyan"), soft_wrap=True)
+        if not source or not finding.lines:
+            out.print(Text(f"    {finding.where}", style="cyan"), soft_wrap=True)
+        for number in finding.lines if source else ():
+            code = source[number - 1].strip()
+            row = Text(f"    {number:>5}  {lanes.brief(code)}", style="cyan")
+            out.print(row, no_wrap=True, overflow="ellipsis")
+            # The statements stand above; the judge's words need not repeat them.
+            says = says.replace(f"`{code}`: ", "").replace(f" (the other is `{code}`)", "")
         out.print(Text(f"         {says}"), soft_wrap=True)
 
 

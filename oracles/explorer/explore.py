@@ -8,7 +8,7 @@ What stands for what, and why one interleaving may stand for all, is argued in `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from fuser.expr import Var
@@ -94,8 +94,8 @@ def explore(
         checked, looked = checked + verdict.checked, looked + reading.looked
         warnings += [f for f in verdict.findings if f.severity == "warning"]
         if verdict.status is not Status.PASS:
-            return verdict
-    return Verdict(ORACLE, Status.PASS, checked, tuple(warnings), f"{looked} states")
+            return replace(verdict, states=looked)
+    return Verdict(ORACLE, Status.PASS, checked, tuple(warnings), f"{looked} states", looked)
 
 
 @dataclass(slots=True)
@@ -134,21 +134,26 @@ class _Reading:
             self._covered(feet)
         except Defect as defect:
             at = f" after {search.last()}" if search and search.way else ""
-            finding = Finding(defect.kind, defect.where, f"{defect.says}{at}")
+            shown = (*self.launch.params.items(), (kir.GRID.name, self.launch.grid))
+            says = f"{defect.says}{at}"
+            finding = Finding(defect.kind, defect.where, says, launch=shown)
             self.looked += search.states if search else 0
-            reason = f"{self.looked} states"
-            return Verdict(ORACLE, Status.FAIL, self.checked, (finding,), reason)
+            return self._answer(Status.FAIL, (finding,), f"{self.looked} states")
         except TooMany:
             assert search is not None, "a search counted"
             self.looked += search.states
             reason = f"more than {self.states} states ({search.loose})"
-            return Verdict(ORACLE, Status.UNKNOWN, self.checked, (), reason)
+            return self._answer(Status.UNKNOWN, (), reason)
         except NotModelled as construct:
-            return Verdict(ORACLE, Status.UNSUPPORTED, self.checked, (), str(construct))
+            return self._answer(Status.UNSUPPORTED, (), str(construct))
         found = tuple(
             Finding(kind, where, says, "warning") for (kind, where), says in warnings.items()
         )
-        return Verdict(ORACLE, Status.PASS, max(self.checked, 1), found, f"{self.looked} states")
+        self.checked = max(self.checked, 1)
+        return self._answer(Status.PASS, found, f"{self.looked} states")
+
+    def _answer(self, status: Status, found: tuple[Finding, ...], reason: str) -> Verdict:
+        return Verdict(ORACLE, status, self.checked, found, reason, self.looked)
 
     def _values(self) -> dict[Var, int]:
         kernel, launch = self.kernel, self.launch

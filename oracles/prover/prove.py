@@ -15,7 +15,7 @@ way cannot exist, and for the step to all trip counts.
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 
 from fuser.kernel import ir as kir
 from fuser.kernel.program import Program
@@ -25,7 +25,7 @@ from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
 from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint, launch
-from oracles.prover.reachability.witness import execution
+from oracles.prover.reachability.witness import teller
 from oracles.prover.reachability.world import Violation as Missing
 from oracles.prover.trace import read
 from oracles.verdict import Finding, Status, Verdict
@@ -114,7 +114,15 @@ def _finding(violation: Missing) -> Finding:
     says = f"trips={violation.trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
     if violation.earlier is not None:
         says += f" (the other is `{line(violation.earlier.stmt)}`)"
-    return Finding(violation.kind, where, says, violation.severity)
+    sites = (violation.earlier, violation.later)
+    return Finding(
+        violation.kind,
+        where,
+        says,
+        violation.severity,
+        lines=tuple(site.line for site in sites if site is not None),
+        trips=violation.trips,
+    )
 
 
 def _refuted(
@@ -123,7 +131,7 @@ def _refuted(
     """Answer FAIL, unless no launch is found that shows it."""
     trips = min(v.trips for v in closed.violations)
     if launch.showing(kernel, trips, policy=policy) is None:
-        warnings = tuple(Finding(f.kind, f.where, f.witness, "warning") for f in findings)
+        warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
     return Verdict(ORACLE, Status.FAIL, closed.checked, (*_accounts(kernel, trips), *findings))
@@ -154,20 +162,21 @@ def _accounts(kernel: kir.Kernel, trips: int) -> list[Finding]:
     found = []
     for barrier in kernel.barriers:
         expected = delivered = 0
-        where = ""
+        wrong = None
         for step in trace.steps:
             times = sum(trace.agents[i].count for i in step.agents) if step.loop else 0
             match step.stmt:
                 case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
                     expected += nbytes * times
-                    where = step.where
+                    wrong = step
                 case kir.TmaLoad(dst, _, bar) if bar == barrier:
                     delivered += dst.buffer.slot_nbytes * times
                 case _:
                     pass
-        if where and expected != delivered:
+        if wrong is not None and expected != delivered:
             says = f"{barrier.name} expects {expected} bytes an iteration, its copies {delivered}"
-            found.append(Finding("bytes", where, f"trips={trips}: {says}"))
+            says = f"trips={trips}: {says}"
+            found.append(Finding("bytes", wrong.where, says, lines=(wrong.line,), trips=trips))
     return found
 
 
@@ -186,14 +195,10 @@ def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
     Witness or None
         The followed execution with the fewest trips in every loop; None if few trips show nothing.
     """
-    return execution.witness(kernel, policy=policy)
+    return teller.witness(kernel, policy=policy)
 
 
 def witness_trips(verdict: Verdict) -> set[int]:
     """Return the trip counts at which the errors of a verdict show, to be replayed elsewhere."""
-    return {
-        int(number)
-        for f in verdict.findings
-        if f.severity == "error"
-        for number in re.findall(r"\btrips=(\d+)", f.witness)
-    }
+    errors = (f for f in verdict.findings if f.severity == "error")
+    return {f.trips for f in errors if f.trips is not None}

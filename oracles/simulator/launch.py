@@ -144,7 +144,8 @@ def _run_stage(
         run = Run(prepared, memory, stage.scalars, gang, seed, schedule, strict=strict)
         if run.go():
             judge_end(run)
-        done.findings += run.findings
+        shown = (*launch.params.items(), (kir.GRID.name, launch.grid))
+        done.findings += [replace(finding, launch=shown) for finding in run.findings]
         done.checked += run.checked
         done.accesses += run.accesses
         done.last = run

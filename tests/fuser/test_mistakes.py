@@ -18,8 +18,7 @@ from fuser.fusion.ir import Fusion, TensorView
 from fuser.runtime import executable
 from fuser.runtime.binding import bind
 from fuser.runtime.call import Spec
-from fuser.runtime.executable import Executable
-from fuser.runtime.launch import Call
+from fuser.runtime.executable import Call, Executable
 from fuser.schedule.params import PointwiseParams
 
 

@@ -9,7 +9,9 @@ from fuser.errors import ScheduleError
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuser.pipeline import PASSES
+from fuser.pipeline import PASSES, build
+from fuser.runtime.call import Spec
+from fuser.runtime.classify import classify
 from fuser.schedule.params import PointwiseParams
 
 
@@ -75,3 +77,18 @@ def test_a_transposed_second_output_shares_the_kernel() -> None:
     fd.add_output(fd.ops.permute(y, dims=[1, 0]))
     (launch,) = compiled(None, fd.fusion(), {"T0": row_major((8, 16), DType.F32)}).launches
     assert launch.kernel.outputs == ("T1", "T2")
+
+
+@pytest.mark.parametrize("elements", range(1, 70))
+def test_tma_stores_rows_of_16_byte_multiples_alone(elements: int) -> None:
+    """A row that ended inside a chunk of 16 bytes was stored past the end of the tensor."""
+    fd = FusionDefinition()
+    fd.add_output(fd.ops.relu(fd.define_tensor(shape=[-1], dtype="f32")))
+    fusion = fd.fusion()
+    params = PointwiseParams((1, 64), 4, 1, None, "direct", "tma")
+    specs = {"T0": Spec((elements,), (1,), 1024, DType.F32)}
+    if elements % 4 == 0:
+        build(fusion, params, classify(fusion, params, specs))
+    else:
+        with pytest.raises(ScheduleError):
+            build(fusion, params, classify(fusion, params, specs))

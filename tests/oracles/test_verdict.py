@@ -1,7 +1,14 @@
 """Verdicts cannot be made to lie."""
 
+import pickle
+
+import kernels as ks
 import pytest
 
+from fuser.kernel.text import line, numbered
+from oracles.explorer import explore as explorer
+from oracles.prover.prove import prove
+from oracles.simulator import simulate as simulator
 from oracles.verdict import Finding, Status, Verdict
 
 
@@ -47,3 +54,21 @@ def test_text_shows_the_findings() -> None:
     """The text is what a campaign prints."""
     verdict = Verdict("toy", Status.FAIL, 2, (Finding("race", "line 3", "trip 2"),))
     assert str(verdict) == "toy: fail (2 checked)\n  error: race at line 3: trip 2"
+
+
+def test_lines_trips_and_launch_are_fields() -> None:
+    """Who replays a finding needs numbers and not a sentence; a ledger's worker pickles them."""
+    kernel = ks.specialized(2, warp_sync=False)
+    proof = prove(kernel)
+    params = {p.name: 20 for p in kernel.params}
+    seen = explorer.explore(kernel, explorer.Launch(1, params))
+    run = simulator.search(kernel, simulator.Launch(1, params), schedules=12)
+    assert {proof.status, seen.status, run.status} == {Status.FAIL}
+    texts = {number: line(stmt) for number, stmt in numbered(kernel)}
+    for finding in proof.findings:
+        where = " | ".join(f"line {number}: {texts[number]}" for number in finding.lines)
+        assert (finding.where, finding.witness.split(",")[0]) == (where, f"trips={finding.trips}")
+    for finding in (*seen.findings, *run.findings):
+        assert dict(finding.launch) == {**params, "gridDim": 1}
+    assert seen.states > 0
+    assert pickle.loads(pickle.dumps((proof, seen, run))) == (proof, seen, run)

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from witnesses import RING
 
+from fuzz.exit_code import CLEAN, USAGE
 from fuzz.kernels.semaphores import MEMBERS
 from fuzz.semaphores.record import JUDGES, NAME, Book, Cell, Row, load, misjudged, unanswered
 from oracles.witness_json import dumps
@@ -97,7 +99,7 @@ def test_results_beside_a_ledger_become_a_page(tmp_path: Path) -> None:
     """Even without the ledger; the execution that goes wrong is drawn."""
     drawn = Row("split_k/x", "split_k", "x", "Wrong.", False, "", "", dumps(RING), CELLS)
     Book(tmp_path / NAME, [drawn], {})
-    assert main([str(tmp_path / "ledger.sqlite")]) == 0
+    assert CliRunner().invoke(main, [str(tmp_path / "ledger.sqlite")]).exit_code == CLEAN
     page = (tmp_path / "index.html").read_text()
     assert 'id="semaphores"' in page
     assert '<svg class="lanes' in page or 'class="lanes"' in page
@@ -106,14 +108,16 @@ def test_results_beside_a_ledger_become_a_page(tmp_path: Path) -> None:
 def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     """Leaving them out would look like a report without such a section."""
     (tmp_path / NAME).write_text("{}")
-    with pytest.raises(SystemExit, match="no table of semaphore mutants"):
-        main([str(tmp_path / "ledger.sqlite")])
+    done = CliRunner().invoke(main, [str(tmp_path / "ledger.sqlite")])
+    assert done.exit_code == USAGE
+    assert "no table of semaphore mutants" in done.stderr
 
 
 def test_without_any_results_there_is_no_page(tmp_path: Path) -> None:
     """And the message says how to get some."""
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / "ledger.sqlite")])
+    done = CliRunner().invoke(main, [str(tmp_path / "ledger.sqlite")])
+    assert done.exit_code == USAGE
+    assert "make one with `python -m fuzz`" in done.stderr
     assert not (tmp_path / "index.html").exists()
 
 

@@ -38,12 +38,16 @@ def judge(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
         for kind, says in _wrong(site):
             checked += 1
             if says:
-                findings.append(Finding(kind, site.where, f"for every launch: {says}"))
+                findings.append(_always(kind, site, says))
     for says, site in _registers(sites):
         checked += 1
         if says:
-            findings.append(Finding("RAW", site.where, f"for every launch: {says}"))
+            findings.append(_always("RAW", site, says))
     return checked, findings
+
+
+def _always(kind: str, site: Site, says: str) -> Finding:
+    return Finding(kind, site.where, f"for every launch: {says}", lines=(site.line,))
 
 
 def _wrong(site: Site) -> list[Claim]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from fuser.expr import Expr, variables
@@ -17,8 +18,6 @@ TURNS = 4000
 ALL_TURNS = 60_000
 """Turns of all launches of a search together; a second."""
 Span = list[tuple[int, int]]
-Wrong = tuple[str, str, str]
-"""Kind of finding, place, and what goes wrong."""
 
 
 class TooManyError(Exception):
@@ -114,16 +113,17 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
         try:
             wrong = wrong_in(kernel, read, values, skipped, budget)
         except ZeroDivisionError:
-            wrong = ("bounds", kernel.name, "an index divides by 0")
+            wrong = Finding("bounds", kernel.name, "an index divides by 0")
         except TooManyError:
             wrong = None
         rest += budget.left
         if wrong is not None:
-            kind, where, says = wrong
             shown = {k: v for k, v in values.items() if k != kir.BLOCK.name}
-            names = ", ".join(f"{name}={value}" for name, value in sorted(shown.items()))
+            launch = tuple(sorted(shown.items()))
+            names = ", ".join(f"{name}={value}" for name, value in launch)
             trips = max((_count(stop, values) for stop in closed), default=0)
-            return Finding(kind, where, f"trips={trips}, {names}: {says}")
+            says = f"trips={trips}, {names}: {wrong.witness}"
+            return replace(wrong, witness=says, trips=trips, launch=launch)
     return None
 
 
@@ -162,7 +162,7 @@ def wrong_in(
     values: Values,
     skipped: frozenset[str],
     budget: Budget | None = None,
-) -> Wrong | None:
+) -> Finding | None:
     """Return what goes wrong in one launch, outputs in `skipped` aside.
 
     Raises
@@ -181,14 +181,15 @@ def wrong_in(
                     if start < 0 or end > extent:
                         at = "".join(f", {t.name}={now[t.index.name]}" for t in reading.site.loops)
                         says = f"CTA {block}{at}: {start}..{end} leaves 0..{extent}"
-                        return "bounds", reading.site.where, says
+                        site = reading.site
+                        return Finding("bounds", site.where, says, lines=(site.line,))
                 if reading.writes:
                     written.setdefault(reading.box.tensor.name, []).append(spans)
     for tensor in kernel.tensors:
         if tensor.name in kernel.outputs and tensor.name not in skipped:
             says = _uncovered([function(e)(values) for e in tensor.extents], written, tensor.name)
             if says:
-                return "coverage", tensor.name, says
+                return Finding("coverage", tensor.name, says)
     return None
 
 

@@ -8,7 +8,7 @@ that shows an element written twice, or never, is a finding; else nothing is kno
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.expr import Expr, Kind, fold, variables
 from fuser.kernel import ir as kir
@@ -108,18 +108,18 @@ def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
     try:
         wrong = tiles.wrong_in(kernel, read, {kir.GRID.name: grid}, frozenset())
     except ZeroDivisionError:
-        wrong = ("bounds", kernel.name, "an index divides by 0")
+        wrong = Finding("bounds", kernel.name, "an index divides by 0")
     except tiles.TooManyError:
         return None
     checked = len(read) + len(kernel.outputs)
     if wrong is None:
         return Covered(checked, ())
-    kind, where, says = wrong
-    return Covered(checked, (Finding(kind, where, f"for every launch: {says}"),))
+    says = f"for every launch: {wrong.witness}"
+    return Covered(checked, (replace(wrong, witness=says),))
 
 
 def _at(kind: str, site: Site, says: str) -> Finding:
-    return Finding(kind, site.where, says)
+    return Finding(kind, site.where, says, lines=(site.line,))
 
 
 def _inside(site: Site, box: kir.Box, known: Known) -> str:

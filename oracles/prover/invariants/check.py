@@ -247,11 +247,13 @@ def _refuted(kernel: kir.Kernel, doubt: Doubt, policy: str) -> Verdict:
         violations = ()
     if violations:
         trips = min(v.trips for v in violations)
-        finding = Finding(doubt.kind, doubt.where, f"trips={trips}: {doubt.says}")
+        says = f"trips={trips}: {doubt.says}"
+        finding = Finding(doubt.kind, doubt.where, says, trips=trips)
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))
     if doubt.narrow:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"{doubt.where}: {doubt.says}")
-    warning = Finding(doubt.kind, doubt.where, f"trips={doubt.trips}: {doubt.says}", "warning")
+    says = f"trips={doubt.trips}: {doubt.says}"
+    warning = Finding(doubt.kind, doubt.where, says, "warning", trips=doubt.trips)
     reason = f"refuted, not replayed: {doubt.kind} at {doubt.where}: {doubt.says}"
     return Verdict(ORACLE, Status.UNKNOWN, 0, (warning,), reason)
 

@@ -172,7 +172,7 @@ def test_no_grid_has_more_ctas_than_can_be_launched() -> None:
             r"splits=3, warp_specialized=True\).* use warp_specialized=False, or splits=1",
         ),
         ({"meet": "scatter"}, r'meet="scatter"\): .* use meet="vectorized"'),
-        ({"meet": "mail"}, r"meet='mail'\): unknown; use"),
+        ({"meet": "mail"}, r'meet="mail"\): unknown; use'),
         ({"vector": 3}, r"vector=3\): need 1, 2, 4, 8 or 16"),
     ],
 )

@@ -22,7 +22,7 @@ def lowered(params: PointwiseParams) -> kir.Kernel:
     fusion = bias_relu()
     (domain,) = domains(fusion)
     (shapes,) = classify(fusion, params, bias_specs()).kernels
-    return lower("pointwise", tiling(domain, params), params, shapes)
+    return lower("pointwise", tiling(domain, params), params, shapes).kernel
 
 
 @pytest.mark.parametrize("family", FAMILIES)

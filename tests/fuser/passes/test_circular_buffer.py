@@ -19,7 +19,7 @@ def buffered(stages: int, prefetch: int, *, specialized: bool = False) -> kir.Ke
     fusion = bias_relu()
     (domain,) = domains(fusion)
     (shapes,) = classify(fusion, params, bias_specs()).kernels
-    kernel = circular_buffer(lower("k", tiling(domain, params), params, shapes))
+    kernel = circular_buffer(lower("k", tiling(domain, params), params, shapes).kernel)
     validate(kernel)
     return kernel
 

@@ -16,7 +16,7 @@ from fuser.expr import Var
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
-from fuser.passes.cluster_sync import meet_clusters
+from fuser.passes.split_k import sync_clusters
 from fuser.pipeline import build
 from fuser.runtime.binding import bind
 from fuser.runtime.classify import classify
@@ -44,7 +44,7 @@ def test_a_kernel_of_clusters_reads_like_this(golden: Golden) -> None:
 def test_kernels_that_read_no_slot_of_a_peer_are_left_alone(params: MatmulParams) -> None:
     """TMA fills slots of others; nobody reads them there."""
     made = kernel(params)
-    assert meet_clusters(made) is made
+    assert sync_clusters(made) is made
 
 
 def test_one_meeting_does_for_two_products() -> None:
@@ -73,7 +73,7 @@ def test_a_slot_is_not_stored_again_while_a_peer_may_read_it() -> None:
     made = replace(kernel(PAIR), body=(put, home, get, get, put, put, get))
     met = (kir.ClusterArrive(), kir.ClusterWait())
     want = (put, home, *met, get, get, *met, put, put, *met, get)
-    assert meet_clusters(made).body == want
+    assert sync_clusters(made).body == want
 
 
 @pytest.mark.parametrize("splits", [2, 4, 8])

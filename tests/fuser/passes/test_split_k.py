@@ -26,7 +26,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import problems
-from fuser.passes.split_k import meet_ctas, take_grid_turns
+from fuser.passes.split_k import serialize_split_k, sync_ctas
 from fuser.pipeline import build
 from fuser.runtime.binding import bind
 from fuser.runtime.classify import classify
@@ -74,7 +74,7 @@ def test_a_kernel_split_by_tma_reads_like_this(golden: Golden) -> None:
 def test_other_kernels_are_left_alone(params: MatmulParams | AmpereParams) -> None:
     """Nobody meets where a tile has one CTA."""
     made = kernel(params)
-    assert take_grid_turns(made) == made
+    assert serialize_split_k(made) == made
     assert (made.semaphores, made.workspaces, made.residency) == ((), (), "any")
 
 
@@ -231,7 +231,7 @@ def test_all_judges_pass_every_count_of_ctas(
             {"persistent": True, "meet": "cluster"},
             'splits=3, meet="cluster", persistent=True.*use meet="scatter", or persistent=False',
         ),
-        ({"residency": "any"}, 'unknown; use one of "ticket", "co-resident"'),
+        ({"residency": "any"}, 'unknown; use "ticket" or "co-resident"'),
     ],
 )
 def test_what_ctas_cannot_share_is_refused(changes: dict[str, object], says: str) -> None:
@@ -263,7 +263,7 @@ def test_one_meeting_does_for_two_products() -> None:
     names = [box.tensor.name for box in before if isinstance(box, kir.Box)]
     assert list(dict.fromkeys(names)) == ["W_acc", "W_acc1"]
     assert (made.residency, made.together) == ("ticket", 3)
-    assert meet_ctas(made) == made
+    assert sync_ctas(made) == made
 
 
 def test_rows_that_are_reduced_are_not_scattered() -> None:

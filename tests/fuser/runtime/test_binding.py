@@ -165,7 +165,7 @@ def test_bindings_keep_what_the_kernel_relies_on(case: Case) -> None:
                 assert tensor.strides[-2:] == (tensor.extents[-1], unit)
                 assert tensor.extents[-1] % tensor.aligned == 0
                 continue
-            extents, strides = binding.views[tensor.name]
+            extents, strides = binding.view(tensor.name)
             steps = [s for e, s in zip(tensor.strides, strides, strict=True) if e != 1]
             assert all(s % tensor.aligned == 0 for s in steps)
             assert tensor.extents[-1] == 1 or extents[-1] % tensor.aligned == 0

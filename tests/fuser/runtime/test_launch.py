@@ -16,7 +16,7 @@ from product_kernels import GROUPS, compiled, linear, specs
 
 from fuser.codegen import cuda
 from fuser.runtime.binding import bind
-from fuser.runtime.launch import BoundKernel
+from fuser.runtime.executable import BoundLaunch
 from fuser.schedule.ampere_params import AmpereParams
 
 LAUNCH = "fuser.runtime.launch.launcher.launchKernel"
@@ -39,7 +39,7 @@ class Launches:
         self.seen.append(dict(zip(self.names, words, strict=True)))
 
 
-def bound(params: AmpereParams, monkeypatch: pytest.MonkeyPatch) -> tuple[BoundKernel, Launches]:
+def bound(params: AmpereParams, monkeypatch: pytest.MonkeyPatch) -> tuple[BoundLaunch, Launches]:
     """A kernel of `linear` without TMA, and who watches its launches."""
     program = compiled(linear(), params)
     (binding,) = bind(program, specs(linear(), EXTENTS), sms=132)
@@ -47,7 +47,7 @@ def bound(params: AmpereParams, monkeypatch: pytest.MonkeyPatch) -> tuple[BoundK
     monkeypatch.setattr(LAUNCH, watch)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     function = cast("cupy.cuda.function.Function", SimpleNamespace(ptr=7))
-    return BoundKernel(binding, function, program, torch.device("cpu")), watch
+    return BoundLaunch(program, binding, function, torch.device("cpu")), watch
 
 
 def tensors() -> list[torch.Tensor]:

@@ -13,8 +13,9 @@ from product_kernels import PIPELINED, gated, kernel, linear
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from fuser.runtime import scratch as memory
+from fuser.runtime.call import number
 from fuser.runtime.executable import Executable
-from fuser.runtime.scratch import ALIGNED, FEWEST, Scratch, counts, elements, number, scratch
+from fuser.runtime.scratch import ALIGNED, FEWEST, Scratch, counts, elements, scratch
 
 CPU = torch.device("cpu")
 SPLIT = kernel(replace(PIPELINED, splits=4), gated())

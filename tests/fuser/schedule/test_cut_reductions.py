@@ -145,8 +145,8 @@ def test_parts_have_an_element_for_each_tile() -> None:
     case = Case(statistics(), PARAMS, EXTENTS, "reals", 0)
     program = built(case)
     first, second = bind(program, specs(case), sms=2)
-    assert first.views["T4_parts"] == ((100, 3), (3, 1))
-    assert second.views["T4_parts"] == ((100, 3), (3, 1))
+    assert first.view("T4_parts") == ((100, 3), (3, 1))
+    assert second.view("T4_parts") == ((100, 3), (3, 1))
     assert second.params["T4_n0"] == 72
 
 

@@ -75,15 +75,15 @@ REFUSED: dict[str, tuple[dict[str, object], str]] = {
     ),
     "two roles that meet": (
         {"splits": 2, "split": "ping_pong"},
-        'MatmulParams(splits=2, split="ping_pong"): one role of each CTA meets, and here two take '
-        'its tiles in turn; use split="cooperative", or splits=1',
+        'MatmulParams(splits=2, split="ping_pong"): one role of each CTA puts sums together, and '
+        'here two take its tiles in turn; use split="cooperative", or splits=1',
     ),
     "tiles for all that share them": (
         {"splits": 2, "inputs": "tma"},
         'MatmulParams(splits=2, inputs="tma"): whole tiles are brought to CTAs of which one goes '
         'on, or each with some columns; use inputs="direct", or splits=1',
     ),
-    "no such sums": ({"partial": "f8"}, 'unknown; use one of "f32", "f16", "bf16"'),
+    "no such sums": ({"partial": "f8"}, 'unknown; use "f32", "f16" or "bf16"'),
     "sums that stay": (
         {"partial": "bf16"},
         'MatmulParams(partial="bf16", splits=1): one CTA hands no sums on; use splits=2, or '

@@ -16,7 +16,7 @@ def test_a_hang_is_reported_as_it_was_found(tmp_path: Path) -> None:
     """Shrinking it would wait for the limit at each step, and asks other oracles than hung."""
     job = Job(0, 1, 0, 60.0, None, ("prover",), False, False, frozenset(), tmp_path)
     inbox, outbox = Pipe(duplex=False)
-    with Child(hang, limit_s=0.5, preload=()) as child:
+    with Child(hang, wall_s=0.5, preload=()) as child:
         engine = _Engine(job, outbox, child, None)
         engine._deadline = float("inf")
         case = representative("direct/tma")

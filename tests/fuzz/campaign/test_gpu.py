@@ -1,15 +1,20 @@
 """The GPU as an oracle: it says so where there is none, and guards what it judges."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from records import record
 
 from fuser.dtype import DType
 from fuser.runtime.executable import device_present
 from fuzz.campaign.gpu import LAUNCHES, PROBE, Device, Guarded, main, splits_of
-from fuzz.cases.case import from_text
+from fuzz.campaign.record import Record
+from fuzz.cases.case import Case, from_text
+from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import REDUCTIONS
+from fuzz.exit_code import HARNESS, CannotWrite
 
 
 @pytest.mark.skipif(device_present(), reason="there is a CUDA device")
@@ -32,6 +37,38 @@ def test_cases_in_which_ctas_share_tiles_are_told() -> None:
     plain = from_text(PROBE)
     assert splits_of(plain) == 1
     assert splits_of(replace(plain, params=REDUCTIONS)) == REDUCTIONS.splits == 3
+
+
+class Silent:
+    """A device that passes everything."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def judge(self, case: Case, text: str) -> list[Record]:
+        """Pass."""
+        return [record(text)]
+
+
+def test_a_full_disk_is_no_failure_of_a_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hypothesis runs a case that raises once more, and would call it flaky."""
+
+    def full(*_: object, **__: object) -> None:
+        raise CannotWrite("the ledger: cannot be written")
+
+    monkeypatch.setattr("fuzz.campaign.gpu.device_present", lambda: True)
+    monkeypatch.setattr("fuzz.campaign.gpu.Device", Silent)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "none")
+    monkeypatch.setattr("fuzz.campaign.gpu.Ledger.append", full)
+    words = ["--count", "9", "--family", FAMILIES[0], "--ledger", str(tmp_path / "gpu.sqlite")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == HARNESS
+    assert done.stderr == "Error: the ledger: cannot be written\n"
 
 
 @pytest.mark.gpu

@@ -72,7 +72,7 @@ def test_an_exception_in_an_oracle_is_a_record() -> None:
     assert "an oracle's own bug" in record.reason
 
 
-RACE = Finding("race", "line 3", "trips=4")
+RACE = Finding("race", "line 3", "late", trips=4)
 PASSED = Verdict("x", Status.PASS, 1)
 FAILED = Verdict("x", Status.FAIL, 1, (RACE,))
 

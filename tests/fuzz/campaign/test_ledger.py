@@ -7,13 +7,17 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from records import record
 
-from fuzz.campaign.ledger import Ledger, LedgerError, failures
+from fuzz.campaign.ledger import Ledger, LedgerError, failures, main
 from fuzz.campaign.record import VERSION, signature
+from fuzz.exit_code import HARNESS, USAGE, CannotWrite
 
 WRITER = """
 import sys
@@ -127,3 +131,73 @@ def test_a_ledger_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
     with Ledger(path) as book:
         book.append("run", [record("b", witness="{}")])
         assert [r.witness for r in book.records()] == ["", "{}"]
+
+
+def fill(book: Ledger, run: str) -> None:
+    """Write case after case."""
+    for n in count(len(book.records(run))):
+        book.append(run, [record(f"c{n}")], text=500 * "x")
+
+
+def test_a_full_disk_loses_nothing_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite has ended the transaction by itself then; what was committed can be read."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as book:
+        run = book.start("run", {})
+        with closing(sqlite3.connect(path)) as db:
+            pages = db.execute("PRAGMA page_count").fetchone()[0] + 2
+
+    def small(*words: Any, **options: Any) -> sqlite3.Connection:
+        made: sqlite3.Connection = connect(*words, **options)
+        made.execute(f"PRAGMA max_page_count={pages}")
+        return made
+
+    connect = sqlite3.connect
+    monkeypatch.setattr("fuzz.campaign.ledger.sqlite3.connect", small)
+    said = r"cannot be written: database or disk is full \([\d,]+ of [\d,]+ bytes are free there\)"
+    with Ledger(path) as book:
+        for _ in range(2):
+            with pytest.raises(CannotWrite, match=said + "; make room, or name another file with"):
+                fill(book, run)
+        written = len(book.records(run))
+        assert written
+    monkeypatch.undo()
+    with Ledger(path) as book:
+        assert set(book.texts(run)) == {f"c{n}" for n in range(written)}
+
+
+@pytest.mark.parametrize("name", ["file/ledger.sqlite", "file/new/ledger.sqlite", "folder"])
+def test_a_place_that_cannot_be_written_is_told_apart_from_a_foreign_file(
+    name: str, tmp_path: Path
+) -> None:
+    """The one is the exit code of the harness, the other wrong usage."""
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(
+        CannotWrite, match=r"(File exists|Not a directory|Is a directory): .* \(.*; name"
+    ) as raised:
+        Ledger(tmp_path / name)
+    assert raised.value.exit_code == HARNESS
+    assert LedgerError.exit_code == USAGE
+
+
+def test_opening_a_ledger_writes_nothing(tmp_path: Path) -> None:
+    """On a full disk, too, it can be read."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as book:
+        book.start("run", {})
+    before = path.read_bytes()
+    with Ledger(path) as book:
+        assert book.resume("run") == "run"
+        assert not path.with_name("ledger.sqlite-wal").stat().st_size
+    assert path.read_bytes() == before
+
+
+def test_merging_ends_by_the_table(tmp_path: Path) -> None:
+    """A shard that is none is wrong usage, and no traceback."""
+    (tmp_path / "shard").write_bytes(b"no database at all, but long enough to be looked at" * 40)
+    done = CliRunner().invoke(main, [str(tmp_path / "target.sqlite"), str(tmp_path / "shard")])
+    assert done.exit_code == USAGE
+    assert "file is not a database; name another file" in done.stderr

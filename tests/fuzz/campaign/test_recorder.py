@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from witnesses import RING
 
+from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Clerk
 from fuzz.cases.case import to_text
@@ -16,9 +20,32 @@ def refuted() -> Clerk:
     """A clerk that has just heard a refutation."""
     case = representative("direct/direct")
     clerk = Clerk(case, to_text(case))
-    verdict = Verdict("prover", Status.FAIL, 1, (Finding("WAR", "line 3", "trips=4"),))
+    verdict = Verdict("prover", Status.FAIL, 1, (Finding("WAR", "line 3", "late", trips=4),))
     clerk.ask("prover", "k", lambda: verdict)
     return clerk
+
+
+def segfault(_: str) -> str:
+    """Ask a simulator that dies, between two others."""
+    clerk = refuted()
+
+    def judge() -> Verdict:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return Verdict("simulator", Status.PASS, 1)
+
+    clerk.ask("simulator", "k trips=3", judge)
+    return "alive"
+
+
+def test_a_parent_knows_which_judge_it_lost() -> None:
+    """Whatever happens, the clerk has said before who is asked, and about what."""
+    with Child(segfault, preload=()) as child:
+        answer = child.call("")
+    assert isinstance(answer, Lost)
+    assert (answer.kind, answer.judge) == ("crash", "simulator")
+    assert answer.reason == (
+        "killed by signal 11 (SIGSEGV) while the simulator was at work on k trips=3"
+    )
 
 
 def test_a_witness_goes_with_the_record_of_its_refutation() -> None:

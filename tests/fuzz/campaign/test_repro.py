@@ -1,15 +1,30 @@
 """A failing case becomes a script that runs alone."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+from behaviour import compute, segfault
 from click.testing import CliRunner
 from records import record
 
 from fuzz.campaign.mutants import representative
-from fuzz.campaign.repro import failures, main, write
-from fuzz.cases.case import from_text, to_text
+from fuzz.campaign.record import Record
+from fuzz.campaign.repro import judged, main, outcome, replay, write
+from fuzz.cases.case import Case, from_text, to_text
+from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE, CannotWrite
+
+ROOT = Path(__file__).parents[3]
+ENDS = "from fuzz.campaign.repro import replay\nraise SystemExit({code})\nreplay()\n"
+NO_REPROS = {
+    "no replay": ("open({mark!r}, 'w')\n", "it never calls fuzz.campaign.repro.replay"),
+    "another replay": ("def replay(): open({mark!r}, 'w')\nreplay()", "it never calls"),
+    "no Python": ("open({mark!r}, 'w')\nif", "SyntaxError: invalid syntax"),
+    "no text": ("\0", "source code string cannot contain null bytes"),
+}
 
 
 def test_a_script_holds_the_case_and_runs_alone(tmp_path: Path) -> None:
@@ -21,22 +36,112 @@ def test_a_script_holds_the_case_and_runs_alone(tmp_path: Path) -> None:
     assert "# python 3." in path.read_text()
     assert to_text(from_text(path.read_text())) == text
     done = subprocess.run(
-        [sys.executable, str(path)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, str(path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, "prover: fixed\n"), done.stderr
 
 
-def test_replaying_several_scripts_exits_with_the_worst(tmp_path: Path) -> None:
-    """A script that still fails is exit code 1."""
-    good = tmp_path / "good.py"
-    good.write_text("raise SystemExit(0)\n")
-    bad = tmp_path / "bad.py"
-    bad.write_text("raise SystemExit(1)\n")
-    done = CliRunner().invoke(main, [str(bad), str(good)])
-    assert done.exit_code == 1
-    assert str(good) in done.output
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [((0, 0), CLEAN), ((0, 1, 0), FAILED), ((3, 1), FAILED), ((0, 3), HARNESS), ((0, 7), HARNESS)],
+)
+def test_replaying_several_scripts_exits_with_the_worst(
+    codes: tuple[int, ...], code: int, tmp_path: Path
+) -> None:
+    """All are run, whatever one of them says."""
+    paths = [tmp_path / f"{number}.py" for number in range(len(codes))]
+    for path, ends in zip(paths, codes, strict=True):
+        path.write_text(ENDS.format(code=ends))
+    done = CliRunner().invoke(main, list(map(str, paths)))
+    assert done.exit_code == code
+    assert [f"{path}:" for path in paths] == done.stdout.splitlines()
 
 
-def test_a_good_case_has_no_failures() -> None:
-    """Replaying must not find what is not there."""
-    assert failures(representative("tma-pipelined/direct"), "prover") == []
+@pytest.mark.parametrize("name", NO_REPROS)
+def test_what_is_no_repro_is_wrong_usage_and_not_run(name: str, tmp_path: Path) -> None:
+    """It would count as fixed, or as a failure that is still there; nor are those beside it run."""
+    text, says = NO_REPROS[name]
+    mark, path, good = (tmp_path / n for n in ("mark", "one.py", "good.py"))
+    path.write_text(text.format(mark=str(mark)))
+    good.write_text(f"open({str(mark)!r}, 'w')\n" + ENDS.format(code=0))
+    done = CliRunner().invoke(main, [str(good), str(path)])
+    assert done.exit_code == USAGE
+    assert says in done.stderr
+    assert "name a script that a campaign wrote" in done.stderr
+    assert not mark.exists()
+
+
+def test_a_script_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    """And no failure."""
+    assert CliRunner().invoke(main, [str(tmp_path / "nope.py")]).exit_code == USAGE
+
+
+def test_a_script_that_breaks_has_judged_nothing(tmp_path: Path) -> None:
+    """An API that has changed since says nothing about the failure."""
+    path = tmp_path / "old.py"
+    path.write_text("from fuzz.campaign.repro import replay\n1 / 0\nreplay()\n")
+    assert CliRunner().invoke(main, [str(path)]).exit_code == HARNESS
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (compute, "hang: no answer within 0.5 s of CPU time ("),
+        (segfault, "crash: killed by signal 11 (SIGSEGV) while the simulator was at work on k"),
+    ],
+)
+def test_a_replay_that_hangs_or_dies_still_fails_and_says_how(
+    work: Callable[[str], list[Record]],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Who waits for it learns what happened, and whoever was at work."""
+    monkeypatch.setattr("fuzz.campaign.repro.judge_text", work)
+    monkeypatch.setattr("fuzz.campaign.repro.LIMIT_S", 0.5)
+    with pytest.raises(SystemExit) as end:
+        replay(representative("direct/tma"), oracle="simulator")
+    assert end.value.code == FAILED
+    out = capsys.readouterr().out
+    assert out.startswith(says)
+    assert out.endswith("simulator: still fails\n")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (("pass", "pass"), CLEAN),
+        (("pass", "fail"), FAILED),
+        (("error",), FAILED),
+        (("unknown", "pass"), HARNESS),
+        (("invalid",), HARNESS),
+        ((), HARNESS),
+    ],
+)
+def test_only_what_passes_is_fixed(statuses: tuple[str, ...], code: int) -> None:
+    """A case that is refused by now, or without an answer, is not judged any more."""
+    assert outcome([record("a", status=status) for status in statuses]) == code
+
+
+def test_of_a_good_case_the_oracle_passes_and_of_a_refused_one_says_why() -> None:
+    """Only the oracle whose failure it was is asked about, and whether the case is built."""
+    good = representative("tma-pipelined/direct")
+    refused = Case(good.fusion, good.params, {**good.extents, "i1": 63}, good.kind, good.seed)
+    answer, none = judged(good, "prover"), judged(refused, "prover")
+    assert isinstance(answer, list)
+    assert {(r.oracle, r.status) for r in answer} == {("prover", "pass")}
+    assert isinstance(none, list)
+    assert {(r.oracle, r.status) for r in none} == {("build", "invalid")}
+
+
+def test_a_script_that_cannot_be_written_is_told_so(tmp_path: Path) -> None:
+    """With the way out."""
+    (tmp_path / "repros").write_text("")
+    failed, text = record("x", status="fail"), to_text(representative("direct/tma"))
+    with pytest.raises(CannotWrite, match="File exists: .*; name another place with --ledger"):
+        write(failed, text, folder=tmp_path / "repros")

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from fuzz.crosscheck.compare import main
 from fuzz.crosscheck.judge import Answer, Bucket, Outcome
+from fuzz.exit_code import FAILED, HARNESS
 
 PASS = Answer("pass", reason="3 launches", seconds=2.0)
 FAIL = Answer("fail", ("RAW",), "error: RAW", 1.0)
@@ -46,7 +47,7 @@ def test_equal_verdicts_pass_with_the_ratio_of_times(tmp_path: Path) -> None:
 def test_another_verdict_of_any_judge_fails(tmp_path: Path, changed: Outcome) -> None:
     """And names the subject with both verdicts."""
     done = run(tmp_path, [SAFE, UNSAFE], [SAFE, changed])
-    assert done.exit_code == 1
+    assert done.exit_code == FAILED
     assert "skeleton 0 2: ('agree: unsafe', 'fail RAW'" in done.output
     assert "2 common subjects of 2 and 2, 1 differ" in done.output
 
@@ -54,6 +55,6 @@ def test_another_verdict_of_any_judge_fails(tmp_path: Path, changed: Outcome) ->
 def test_renamed_subjects_are_found_again(tmp_path: Path) -> None:
     """Nothing in common is no agreement."""
     new = [replace(SAFE, subject="template 0 1")]
-    assert run(tmp_path, [SAFE], new).exit_code == 1
+    assert run(tmp_path, [SAFE], new).exit_code == HARNESS
     assert run(tmp_path, [SAFE], new, "--rename", "skeleton=template").exit_code == 0
     assert "give OLD=NEW" in run(tmp_path, [SAFE], new, "--rename", "skeleton").output

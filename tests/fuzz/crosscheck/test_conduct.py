@@ -1,19 +1,22 @@
 """The crosscheck as a whole: a small run, its files, its exit code."""
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from fuzz.campaign.child import at_work
 from fuzz.crosscheck.conduct import Plan, chosen, conduct, exit_code, holds, script, write
 from fuzz.crosscheck.judge import Answer, Bucket, Outcome, lost
 from fuzz.crosscheck.report import lines
+from fuzz.exit_code import CannotWrite
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.subjects import find
 
@@ -42,15 +45,16 @@ def test_a_small_run_judges_every_kernel_once(tmp_path: Path) -> None:
     [
         ([Bucket.SAFE] * 100, 0),
         ([Bucket.SAFE] * 99 + [Bucket.PROVER_OPEN], 0),
-        ([Bucket.SAFE] * 98 + [Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN], 1),
+        ([Bucket.SAFE] * 98 + [Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN], 3),
         ([Bucket.UNSAFE] * 99 + [Bucket.FALSE_PROOF], 1),
         ([Bucket.UNSAFE] * 99 + [Bucket.FALSE_ALARM], 1),
-        ([Bucket.UNSAFE] * 99 + [Bucket.BROKEN], 1),
-        ([], 1),
+        ([Bucket.UNSAFE] * 99 + [Bucket.BROKEN], 3),
+        ([Bucket.BROKEN] * 99 + [Bucket.BLIND], 1),
+        ([], 3),
     ],
 )
 def test_the_exit_code_forgives_no_disagreement(buckets: list[Bucket], code: int) -> None:
-    """One in a hundred may go without an answer, none may contradict."""
+    """One in a hundred may go without an answer; none may contradict, whatever else broke."""
     assert exit_code([outcome(bucket) for bucket in buckets]) == code
 
 
@@ -94,27 +98,50 @@ def test_a_script_shows_what_was_said() -> None:
 
 
 def stumble(asked: str) -> Outcome:
-    """Crash on kernel 1; let the prover answer on kernel 2 and the explorer hang."""
+    """Crash on kernel 1; let the prover answer on kernel 2 and the explorer hang; 3: the prover."""
     subject, _, _, prover_only = json.loads(asked)
     if subject.endswith(" 1"):
         os._exit(9)
     if subject.endswith(" 2") and not prover_only:
-        time.sleep(60)
+        at_work("explorer", "grid 1, {}")
+        while True:
+            pass
+    if subject.endswith(" 3"):
+        assert not prover_only, "it is known that the prover does not come back"
+        at_work("prover", "ring")
+        os.kill(os.getpid(), signal.SIGSEGV)
     return Outcome(subject, "ring", (), (), Bucket.SAFE.value, Answer("pass"), Answer("pass"))
 
 
 def test_crashes_and_hangs_are_outcomes(tmp_path: Path) -> None:
     """A run goes on past a judge that dies, and says which one it was."""
     names = [f"template 0 {i}" for i in range(6)]
-    plan = Plan(names, 1000, 2, False, tmp_path, limit_s=3.0)
+    plan = Plan(names, 1000, 2, False, tmp_path, limit_s=1.0)
     seen = conduct(plan, Console(quiet=True), stumble)
-    assert [o.bucket for o in seen].count(Bucket.SAFE.value) == 4
-    crash, hang = seen[1], seen[2]
+    assert [o.bucket for o in seen].count(Bucket.SAFE.value) == 3
+    crash, hang, told = seen[1:4]
     assert (crash.prover.status, crash.explorer.status) == ("error", "unknown")
     assert crash.prover.reason.startswith("crash: ")
     assert (hang.prover.status, hang.explorer.status) == ("pass", "error")
-    assert hang.explorer.reason == "hang: no answer within 3 s"
-    assert exit_code(seen) == 1
+    assert hang.explorer.reason.startswith("hang: no answer within 1 s of CPU time (")
+    assert hang.explorer.reason.endswith("while the explorer was at work on grid 1, {}")
+    assert told.prover.reason == (
+        "crash: killed by signal 11 (SIGSEGV) while the prover was at work on ring"
+    )
+    assert exit_code(seen) == 3
+
+
+def test_results_that_cannot_be_written_end_a_run(tmp_path: Path) -> None:
+    """At once, with a sentence; also where the disk is full in the middle."""
+    (tmp_path / "file").write_text("")
+    names = [f"skeleton 0 {i}" for i in range(100)]
+    with pytest.raises(CannotWrite, match="Not a directory: .*; name another place with --folder"):
+        conduct(Plan(names, 1, 1, False, tmp_path / "file" / "x"), Console(quiet=True), stumble)
+    (tmp_path / "broken_skeleton_0_1.py").mkdir()
+    with pytest.raises(CannotWrite, match="Is a directory: "):
+        conduct(Plan(names, 1, 1, False, tmp_path), Console(quiet=True), stumble)
+    assert not multiprocessing.active_children()
+    assert 0 < len((tmp_path / "results.jsonl").read_text().splitlines()) < len(names)
 
 
 def test_a_lost_process_says_which_judge_it_was() -> None:

@@ -20,12 +20,13 @@ from fuzz.kernels.subjects import find
 from fuzz.kernels.tile import Start
 from oracles.verdict import Finding, Status, Verdict
 
-GOOD = Verdict("judge", Status.PASS, 1, reason="7 states")
+GOOD = Verdict("judge", Status.PASS, 1, reason="7 states", states=7)
 
 
-def bad(kind: str = "RAW", witness: str = "trips=2, k=1: ...") -> Verdict:
-    """An error with a witness."""
-    return Verdict("judge", Status.FAIL, 1, (Finding(kind, "line 1", witness),))
+def bad(kind: str = "RAW", trips: int = 2, launch: tuple[tuple[str, int], ...] = ()) -> Verdict:
+    """An error with its trip count."""
+    finding = Finding(kind, "line 1", "...", trips=trips, launch=launch)
+    return Verdict("judge", Status.FAIL, 1, (finding,))
 
 
 def praise(_: kir.Kernel) -> Verdict:
@@ -81,7 +82,7 @@ def test_an_alarm_is_false_only_if_its_witness_was_explored() -> None:
 
 def test_a_defect_at_another_launch_is_agreement_by_another_name() -> None:
     """The kernel is unsafe, and the witness of the prover shows it to nobody."""
-    early = bad(witness="trips=1, k=0: ...")
+    early = bad(trips=1)
     outcome = settle("x", ring(), prover=lambda _: early, explorer=break_at_2)
     assert outcome.bucket == Bucket.LATER.value
     assert outcome.explorer.launch == "grid 1, R=8, C=64"
@@ -95,7 +96,7 @@ def test_an_alarm_at_a_clear_witness_is_open_while_another_launch_is() -> None:
             return Verdict("judge", Status.UNKNOWN, 0, reason="more than 9 states")
         return clear(kernel, start)
 
-    early = bad(witness="trips=1, k=0: ...")
+    early = bad(trips=1)
     outcome = settle("x", ring(), prover=lambda _: early, explorer=lost_at_2)
     assert outcome.bucket == Bucket.EXPLORER_OPEN.value
 
@@ -108,7 +109,7 @@ def test_the_witness_of_the_prover_is_explored_first() -> None:
         asked.append(start[1]["R"] // 4)
         return bad() if start[1]["R"] == 41 * 4 else GOOD
 
-    late = bad(witness="trips=41, k=40: ...")
+    late = bad(trips=41)
     outcome = settle("x", ring(), prover=lambda _: late, explorer=remember)
     assert outcome.bucket == Bucket.UNSAFE.value
     assert asked == [41]
@@ -116,7 +117,7 @@ def test_the_witness_of_the_prover_is_explored_first() -> None:
 
 def test_a_witness_that_names_a_whole_launch_is_taken_at_its_word() -> None:
     """Extents of 0 are launches like any other."""
-    verdict = bad("bounds", "trips=0, C=0, R=3, gridDim=2: an index divides by 0")
+    verdict = bad("bounds", 0, (("C", 0), ("R", 3), ("gridDim", 2)))
     assert witness_launches(ring(), verdict) == [(2, {"R": 3, "C": 0})]
 
 

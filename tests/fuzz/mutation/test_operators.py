@@ -114,7 +114,7 @@ def test_no_mutant_gets_past_a_judge(family: str) -> None:
     assert sum(r.reason == "killed by both" for r in final) >= 6
 
 
-FINDING = Finding("race", "line 1", "trips=1")
+FINDING = Finding("race", "line 1", "late", trips=1)
 FAIL, PASS = Verdict("x", Status.FAIL, 1, (FINDING,)), Verdict("x", Status.PASS, 1)
 OPEN = Verdict("x", Status.UNKNOWN, 0, reason="gave up")
 

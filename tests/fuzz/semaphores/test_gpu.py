@@ -64,10 +64,11 @@ def test_whatever_a_kernel_does_the_next_one_is_judged() -> None:
 
 def test_a_child_that_does_not_answer_hangs() -> None:
     """At the limit, which here is short."""
-    one = device(limit_s=3.0)
+    one = device(limit_s=1.5)
     try:
         cell = one.ask("hang")
-        assert (cell.status, cell.says, cell.detail) == ("detected", "hang", "no answer within 3 s")
+        assert (cell.status, cell.says) == ("detected", "hang")
+        assert cell.detail.startswith("no answer within 3 s by the clock (")
         assert one.ask("plain") == FINE
     finally:
         one.close()

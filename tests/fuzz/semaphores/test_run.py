@@ -11,12 +11,12 @@ from fake_devices import FINE
 
 from fuser.runtime.executable import device_present
 from fuzz.crosscheck.judge import Answer
+from fuzz.exit_code import HARNESS
 from fuzz.kernels.semaphores import MEMBERS
 from fuzz.kernels.subjects import find
 from fuzz.semaphores import sanitizers as compute_sanitizer
 from fuzz.semaphores.record import DEVICE, NAME, PROVING, SANITIZERS, Book, Cell, load
 from fuzz.semaphores.run import (
-    OPEN,
     OTHERS,
     begun,
     brief,
@@ -132,7 +132,7 @@ def test_other_subjects_have_a_file_of_their_own(tmp_path: Path) -> None:
     """The report's table of semaphore mutants must not be overwritten."""
     words = ["template 0 8", "--out", str(tmp_path), "--no-device", "--workers", "1"]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == OPEN, done.output
+    assert done.exit_code == HARNESS, done.output
     ((one,), _) = load(tmp_path / OTHERS)
     assert (one.subject, set(one.cells)) == ("template 0 8", set(PROVING))
     assert not (tmp_path / NAME).exists()
@@ -142,7 +142,7 @@ def test_without_a_device_nothing_is_claimed_of_it(tmp_path: Path) -> None:
     """Three columns are filled; the exit code says that others are open."""
     words = ["--out", str(tmp_path), "--only", " split_k/relaxed-release", "--workers", "1"]
     done = CliRunner().invoke(main, [*words, "--no-device"])
-    assert done.exit_code == OPEN, done.output
+    assert done.exit_code == HARNESS, done.output
     found, facts = load(tmp_path / NAME)
     assert {row.subject: sorted(row.cells) for row in found} == {
         "semaphore split_k/relaxed-release": sorted(PROVING),
@@ -179,13 +179,23 @@ def test_when_the_time_is_over_sanitizers_have_no_answer(tmp_path: Path) -> None
     assert cells == [Cell("unknown", "no time left")] * len(CONTROLS) * len(SANITIZERS)
 
 
+def test_results_that_cannot_be_written_are_no_defect_found(tmp_path: Path) -> None:
+    """Before anybody is asked."""
+    (tmp_path / "file").write_text("")
+    words = ["--out", str(tmp_path / "file" / "out"), "--only", "split_k/control"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == HARNESS
+    assert "cannot be written: Not a directory: " in done.stderr
+    assert done.stderr.endswith("; name another folder with --out\n")
+
+
 @pytest.mark.gpu
 def test_on_a_device_every_judge_of_it_is_asked(tmp_path: Path) -> None:
     """The control alone: nobody refuses it."""
     assert device_present()
     words = ["--out", str(tmp_path), "--only", "split_k_tma/control", "--no-sanitizers"]
     done = CliRunner().invoke(main, words)
-    assert done.exit_code == OPEN, done.output
+    assert done.exit_code == HARNESS, done.output
     ((one,), facts) = load(tmp_path / NAME)
     columns = [*PROVING, *(name for name in DEVICE if name not in SANITIZERS)]
     assert {name: c.status for name, c in one.cells.items()} == dict.fromkeys(columns, "silent")

@@ -25,7 +25,7 @@ def needing(*wanted: tuple[int, ...]) -> Judge:
         left = {whole[id(s)] for s in kernel.walk() if id(s) in whole}
         if all(left & set(group) for group in wanted):
             return Verdict("judge", Status.PASS, 7)
-        return Verdict("judge", Status.FAIL, 7, (Finding("RAW", "S", "trips=1: missing"),))
+        return Verdict("judge", Status.FAIL, 7, (Finding("RAW", "S", "missing", trips=1),))
 
     return judge
 
@@ -88,7 +88,7 @@ def judged(*legal: set[type]) -> Judge:
     def judge(kernel: kir.Kernel, policy: str) -> Verdict:
         if {type(s) for s in syncs(kernel).values()} in legal:
             return Verdict("judge", Status.PASS, 7)
-        return Verdict("judge", Status.FAIL, 7, (Finding("init", "idle", "trips=1: missing"),))
+        return Verdict("judge", Status.FAIL, 7, (Finding("init", "idle", "missing", trips=1),))
 
     return judge
 

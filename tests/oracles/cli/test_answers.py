@@ -33,7 +33,7 @@ def test_a_statement_is_not_repeated_in_the_judges_words() -> None:
     first, second = "elect one thread per role", "S1[(k % 2)] = store(y, width=4)"
     says = f"trips=3: `{second}`: late (the other is `{first}`)"
     where = f"line 9: {first} | line 12: {second}"
-    answers.findings(out, kernel, (Finding("WAR", where, says),))
+    answers.findings(out, kernel, (Finding("WAR", where, says, lines=(9, 12)),))
     lines = [line.strip() for line in text.getvalue().splitlines()]
     assert lines == [
         "error: WAR",

@@ -13,7 +13,7 @@ from fuser.kernel.program import Program
 from oracles.cli.target import TargetError, load
 
 HEAD = """
-from fuser import kernel_ir as kir
+from fuser.kernel import ir as kir
 from fuser.cookbook.recipes import tma_ring
 from fuser.kernel.program import Program
 """
@@ -102,7 +102,9 @@ def test_a_mistake_is_answered_with_the_way_out(
 
 def test_a_missing_file_is_told_from_a_near_one() -> None:
     """Most are typing mistakes."""
-    with pytest.raises(TargetError, match="there is no file fuser/cokbook.py; did you mean fuser"):
-        load("fuser/cokbook.py:tma_ring")
+    with pytest.raises(
+        TargetError, match="there is no file fuser/cookbook/recipe.py; did you mean fuser"
+    ):
+        load("fuser/cookbook/recipe.py:tma_ring")
     with pytest.raises(TargetError, match="no Python file"):
         load("README.md")

@@ -1,9 +1,19 @@
-"""The witness of a refuted kernel: the smallest execution that goes wrong, told to a reader."""
+"""The smallest execution in which a kernel goes wrong, as a log of events.
+
+The kernel is followed with every trip count known, and the engine appends each statement that is
+executed.  The log is for telling only: which order holds in every execution is judged in `state`.
+Here an event depends on the last one of its threads, and on those that let it go on: the arrivals
+at the phase that it waited for, the threads that it met.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+import heapq
+from collections.abc import Hashable, Iterator
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import islice, product
+from typing import NamedTuple
 
 from fuser.expr import Var
 from fuser.kernel import ir as kir
@@ -11,187 +21,347 @@ from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.flow import ChoiceError, ForkError, settle
 from oracles.prover.reachability.grid.readings import readings, single
-from oracles.prover.reachability.program.code import Code, Enter
+from oracles.prover.reachability.grid.semaphores import meeting
+from oracles.prover.reachability.program.code import Do, Enter, Site
 from oracles.prover.reachability.register_pool import ContestError
-from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import State
+from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.static import stands
-from oracles.prover.reachability.witness.deadlock import waiting
-from oracles.prover.reachability.witness.nearest import nearest
-from oracles.prover.reachability.witness.story import Story, lanes
-from oracles.prover.reachability.witness.trail import FoundError, Trail
-from oracles.prover.reachability.world import Violation, World
-from oracles.witness import Mark, Row, Witness
+from oracles.prover.reachability.witness.words import concrete, iteration
+from oracles.prover.reachability.world import World
 
 RUNS = 200
 """Executions that are tried at most."""
 
 
-def witness(kernel: kir.Kernel, *, policy: str) -> Witness | None:
-    """Return the execution at the smallest trip counts that goes wrong, None if none is found.
+class Point(NamedTuple):
+    """What events synchronise by: a phase of a barrier, a value of a semaphore."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Any; of one that is proved there is none.
-    policy : str
-        `default` or `strict`.
+    sync: tuple[Hashable, ...]
+    phase: int
 
-    Raises
-    ------
-    UnsupportedError
-        If something in the kernel is not modelled.
+    @property
+    def of_warp(self) -> bool:
+        """Whether only threads of a warp meet there."""
+        return self.sync[0] == "warp"
+
+
+class Touch(NamedTuple):
+    """Memory that an event uses; `ends_later` if an engine does that after the event."""
+
+    where: Where
+    writes: bool
+    ends_later: bool
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A statement, executed once by threads of one kind (`agent`), in iteration `when`.
+
+    `values` are its control expressions as numbers, `previous` is the number of the last event of
+    these threads.  It lets others go on by what it `arrives` at; what it `waits` for let it go on.
+    `state` is that of its barrier afterwards, or what it lacks, if it waits for ever.
     """
-    closed = fixpoint.judge(kernel, policy=policy)
-    if not closed.violations:
+
+    number: int
+    previous: int
+    agent: int
+    site: Site
+    k: int
+    when: str
+    values: dict[str, int]
+    arrives: set[Point] = field(default_factory=set)
+    waits: set[Point] = field(default_factory=set)
+    touches: list[Touch] = field(default_factory=list)
+    state: str = ""
+
+    @property
+    def stmt(self) -> kir.Stmt:
+        """The statement."""
+        return self.site.stmt
+
+    @property
+    def text(self) -> str:
+        """What it does, with numbers in place of expressions."""
+        return " ".join(filter(None, (concrete(self.stmt, self.values), self.when)))
+
+    @property
+    def syncs(self) -> set[tuple[Hashable, ...]]:
+        """The barriers and semaphores that it uses, those of warps aside."""
+        return {point.sync for point in self.arrives | self.waits if not point.of_warp}
+
+
+class FoundError(Exception):
+    """The event that has just been appended is wrong: what comes after it is of no interest."""
+
+
+class Log:
+    """All events so far, and the `stuck` ones: those at which threads wait for ever.
+
+    `made` has the last two events by the number that the engine has for them, `state` is that in
+    which the execution ends.
+    """
+
+    def __init__(self, world: World, state: State) -> None:
+        self.world = world
+        self.state = state
+        self.events: list[Event] = []
+        self.stuck: list[Event] = []
+        self.made: dict[int, tuple[Event, ...]] = {}
+        self._when: dict[int, object] = {}
+        self._phases: dict[Where, int] = {}
+        self._met: dict[tuple[Hashable, ...], int] = {}
+
+    def copy(self, state: State) -> Log:
+        """Return a log that goes on in another state."""
+        new = Log(self.world, state)
+        own = {name: copy(held) for name, held in vars(self).items() if type(held) in (dict, list)}
+        vars(new).update(own)
+        return new
+
+    def add(self, state: State, a: Agent, do: Do, k: int) -> None:
+        """Append a statement that has been executed.
+
+        Raises
+        ------
+        FoundError
+            If it is wrong.
+        """
+        event = self._event(a, do, k)
+        self.events.append(event)
+        self._meet(event, a)
+        self._count(state, event, a)
+        for fact, when in state.when.items():
+            if self._when.get(fact) is not when:
+                self._when[fact] = when
+                self.made[fact] = (*self.made.get(fact, ()), event)[-2:]
+        event.touches = [
+            Touch(where, e.writes, e.engine)
+            for where, entries in state.memory.items()
+            for e in entries
+            if self.made.get(e.event, ())[-1:] == (event,) and e.site == do.site.index
+        ]
+        if self.world.failed:
+            raise FoundError
+
+    def _event(self, a: Agent, do: Do, k: int) -> Event:
+        values = {name: value(a.env) for name, value in do.values.items()}
+        when, agent = iteration(self.world, do.site, k), a.kind.index
+        previous = next((e.number for e in reversed(self.events) if e.agent == agent), -1)
+        return Event(len(self.events), previous, agent, do.site, k, when, values)
+
+    def block(self) -> None:
+        """Note at what each kind of threads waits for ever, and what that lacks."""
+        for a in self.state.agents:
+            program = self.world.code.programs[a.kind.index]
+            do = None if a.done or a.at >= len(program) else program[a.at]
+            if isinstance(do, Do):
+                event = self._event(a, do, a.env[a.loops[-1][2]] if a.loops else -1)
+                event.state = self._lacking(event, a)
+                self.stuck.append(event)
+
+    def _lacking(self, event: Event, a: Agent) -> str:
+        match event.stmt:
+            case kir.MBarrierWaitParity(barrier):
+                where = a.kind.cta, barrier.name, event.values["bar"]
+                phase = self.state.phases.get(where)
+                event.waits.add(Point(where, phase.count if phase is not None else 0))
+                if phase is None:
+                    return "no phase has begun"
+                if phase.nbytes < 0:
+                    return f"{-phase.nbytes} bytes more come than phase {phase.count} expects"
+                parts = [f"{phase.pending} of {phase.arrivals} arrivals"] if phase.pending else []
+                parts += [f"{phase.nbytes} bytes"] if phase.nbytes else []
+                return f"{' and '.join(parts)} of phase {phase.count} are missing"
+            case kir.BlockSync(number, threads):
+                event.waits.add(Point(("barrier", a.kind.cta, number), 0))
+                turn = self.state.turns.get((a.kind.cta, number))
+                return f"{threads - (turn.count if turn else 0)} of {threads} threads are missing"
+            case kir.GridSync(semaphore):
+                turn = self.state.turns.get(meeting(self.world.kernel, semaphore))
+                count, threads = (turn.count, turn.threads) if turn else (0, 0)
+                return f"{threads - count} of {threads} threads are missing"
+            case kir.ElectLast():
+                return "another CTA never arrives"
+            case kir.BlockSerializeWait():
+                return "nobody gives this turn"
+            case _:
+                return "nobody lets it go on"
+
+    def _count(self, state: State, event: Event, a: Agent) -> None:
+        """Note which phase of an mbarrier an event belongs to."""
+        barrier, values = getattr(event.stmt, "barrier", None), event.values
+        mask = values.get("cast", 1 << values.get("cta", a.kind.cta))
+        for cta in range(self.world.ctas if isinstance(barrier, kir.MBarrier) else 0):
+            where = cta, getattr(barrier, "name", ""), values.get("bar", -1)
+            before, phase = self._phases.get(where, 0), state.phases.get(where)
+            if phase is None or not mask >> cta & 1:
+                continue
+            if isinstance(event.stmt, kir.MBarrierWaitParity):
+                event.waits.add(Point(where, phase.count - 1))
+                event.state = f"phase {phase.count - 1} is complete"
+                if phase.count == 0:
+                    event.state = "passes: no phase has run yet"
+                continue
+            event.arrives.add(Point(where, before))
+            if phase.count > before:
+                event.state = f"completes phase {before} of {where[1]}[{where[2]}]"
+            else:
+                came = phase.arrivals - phase.pending
+                event.state = f"phase {before}: {came} of {phase.arrivals} arrivals"
+                event.state += f", {phase.nbytes} bytes to come" if phase.nbytes else ""
+        self._phases |= {where: phase.count for where, phase in state.phases.items()}
+
+    def _meet(self, event: Event, a: Agent) -> None:
+        """Note whom an event meets at a barrier of threads, or at a semaphore."""
+        cta, threads = a.kind.cta, event.site.place.warps * kir.WARP
+        match event.stmt:
+            case kir.BlockSync(number, threads):
+                self._join(event, ("barrier", cta, number), a.kind.count, threads)
+            case kir.NamedArrive(number, threads):
+                self._join(event, ("barrier", cta, number), a.kind.count, threads)
+                event.waits.clear()
+            case kir.BlockSerializeWait(semaphore):
+                self._join(event, ("wait", cta), a.kind.count, threads)
+                event.waits.add(Point(("semaphore", semaphore.name), event.values["turn"]))
+            case kir.BlockSerializeRelease(semaphore):
+                event.arrives.add(Point(("semaphore", semaphore.name), event.values["turn"]))
+            case kir.GridSync(semaphore):
+                many = event.values["ctas"] * threads
+                self._join(event, ("grid", semaphore.name), a.kind.count, many)
+            case kir.ElectLast(semaphore):
+                self._join(event, ("last", cta), a.kind.count, threads)
+                side = event.waits if event.values["last"] else event.arrives
+                side.add(Point(("semaphore", semaphore.name), 0))
+            case kir.WarpSync() | kir.Wgmma() | kir.AsyncAwait(kir.AsyncKind.WGMMA):
+                self._join(event, ("warp", a.kind.index & ~1), 1, 2)
+            case kir.ClusterArrive():
+                many = self.world.kernel.threads * self.world.kernel.cluster
+                self._join(event, ("cluster",), a.kind.count, many)
+                event.waits.clear()
+            case kir.ClusterWait():
+                mine = "cluster", a.kind.index
+                event.waits.add(Point(("cluster",), self._met.get(mine, 0)))
+                self._met[mine] = self._met.get(mine, 0) + 1
+            case _:
+                pass
+
+    def _join(self, event: Event, sync: tuple[Hashable, ...], count: int, of: int) -> None:
+        so_far = self._met.get(sync, 0)
+        self._met[sync] = so_far + count
+        point = Point(sync, so_far // max(of, 1))
+        event.arrives.add(point)
+        event.waits.add(point)
+
+    def arriving(self, point: Point) -> list[int]:
+        """Return the events by which others go on from a point."""
+        return [event.number for event in self.events if point in event.arrives]
+
+    def path(self, first: int, second: int) -> list[int]:
+        """Return the events by which `second` depends on `first`, by the fewest handshakes.
+
+        Between two of them stand only events of the same threads; none if it does not depend.
+        """
+        best: dict[int, tuple[tuple[int, int], int]] = {second: ((0, 0), -1)}
+        todo = [((0, 0), second)]
+        while todo:
+            (met, length), at = heapq.heappop(todo)
+            if at == first:
+                break
+            event = self.events[at]
+            before = [(event.previous, met)] if event.previous >= 0 else []
+            before += [(n, met + 1) for p in sorted(event.waits, key=str) for n in self.arriving(p)]
+            for to, cost in before:
+                price = cost, length + 1
+                if to not in best or price < best[to][0]:
+                    best[to] = price, at
+                    heapq.heappush(todo, (price, to))
+        way = [first] if first in best else []
+        while way and way[-1] != second:
+            way.append(best[way[-1]][1])
+        agents = [self.events[n].agent for n in way]
+        return [
+            n for i, n in enumerate(way)
+            if n in (first, second) or len({*agents[max(i - 1, 0) : i + 2]}) > 1
+        ]  # fmt: skip
+
+    def trips(self) -> tuple[tuple[str, int], ...]:
+        """Return the trip counts, by the `Let` of that value, else by the loop."""
+        names: dict[int, str] = {}
+        code = self.world.code
+        for kind, program in zip(code.kinds, code.programs, strict=True):
+            for i in program:
+                loop = i.site.stmt if isinstance(i, Enter) and i.atom not in names else None
+                if isinstance(i, Enter) and isinstance(loop, kir.ForLoop):
+                    name = loop.stop.name if isinstance(loop.stop, Var) else f"trips of {i.name}"
+                    if name in names.values():
+                        name += f" of CTA {kind.cta}" if kind.cta else f" ({i.name})"
+                    names[i.atom] = name
+        pinned = sorted(self.world.pinned.items())
+        return tuple((names[atom], trips) for atom, trips in pinned if atom in names)
+
+
+def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
+    """Return the execution with the smallest trip counts that goes wrong, None if none is found."""
+    violations = fixpoint.judge(kernel, policy=policy).violations
+    if not violations:
         return None
-    most = min(v.trips for v in closed.violations)
-    for world in _worlds(kernel, policy, most):
+    for world in _worlds(kernel, policy, min(v.trips for v in violations)):
         try:
-            trail = _followed(world)
+            log = _followed(world)
         except UnsupportedError:
             # A CTA with no place among those that take turns: one at each place is followed.
             continue
-        if trail is not None:
-            return _told(world, trail)
+        if log is not None:
+            return log
     return None
 
 
 def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
-    """Yield the kernel with all trip counts known, the smallest first."""
+    """Yield the kernel with all trip counts known, the smallest first, those of the proof last."""
     whole = (*readings(kernel), *single(kernel))
-    codes = [(r, fixpoint.opened(kernel, r, policy=policy).code) for r in whole]
-    tried = 0
-    names = max(len(code.counts) for _, code in codes)
+    every = [(r, fixpoint.opened(kernel, r, policy=policy).code) for r in whole]
+    names = max(len(code.counts) for _, code in every)
     top = most if names < 2 else max(most, 2)
-    choices = sorted(
-        product(range(top + 1), repeat=names),
-        key=lambda c: (max(c, default=0), sum(c), [-n for n in c]),
-    )
-    for counts in choices:
-        for reading, code in codes:
-            tried += 1
-            if tried > RUNS:
-                return
-            world = fixpoint.opened(kernel, reading, policy=policy)
-            world.pinned = dict(zip(sorted(code.counts), counts, strict=False))
-            world.follows_arrivals = True
-            stands(world)
-            if all(n >= world.least.get(atom, 0) for atom, n in world.pinned.items()):
-                yield world
+    small = (one for n in range(top + 1) for one in _with_largest(n, names))
+    runs = ((counts, *one) for counts in small for one in every)
+    for counts, reading, code in (*islice(runs, RUNS), *(((most,) * names, *one) for one in every)):
+        world = fixpoint.opened(kernel, reading, policy=policy)
+        world.pinned = dict(zip(sorted(code.counts), counts, strict=False))
+        world.follows_arrivals = True
+        stands(world)
+        if all(n >= world.least.get(atom, 0) for atom, n in world.pinned.items()):
+            yield world
 
 
-def _followed(world: World) -> Trail | None:
+def _with_largest(most: int, names: int) -> list[tuple[int, ...]]:
+    """Return the choices of counts of which the largest is `most`, those with small sums first."""
+    counts = (c for c in product(range(most + 1), repeat=names) if max(c, default=0) == most)
+    return sorted(counts, key=lambda c: (sum(c), [-n for n in c]))
+
+
+def _followed(world: World) -> Log | None:
     """Follow every way through a kernel with known trip counts until one goes wrong."""
-    todo = [(fixpoint.start(world), Trail(world))]
-    if world.failed:
-        return Trail(world)
+    todo = [Log(world, fixpoint.start(world))]
     while todo:
-        state, trail = todo.pop()
-        world.log = trail
+        log = todo.pop()
+        state, world.log = log.state, log
+        ways: list[State] = []
         try:
-            _finish(world, state, trail)
+            while not world.failed:
+                settle(world, state)
+                if fixpoint.over(world, state):
+                    log.block()
+                    break
+                state.pass_gate()
         except FoundError:
-            trail.last = state
-            return trail
+            pass
         except ForkError as fork:
-            todo += [(s, trail.copy()) for s in fixpoint.forked(world, state, fork)]
+            ways = fixpoint.forked(world, state, fork)
         except ChoiceError as choice:
-            todo += [(s, trail.copy()) for s in fixpoint.chosen(state, choice)]
+            ways = fixpoint.chosen(state, choice)
         except ContestError as contest:
-            todo += [(s, trail.copy()) for s in contest.states]
-        trail.last = state
+            ways = contest.states
         if world.failed:
-            return trail
+            return log
+        todo += [log.copy(way) for way in ways]
     return None
-
-
-def _finish(world: World, state: State, trail: Trail) -> None:
-    """Go on to the end, if there is one."""
-    while not world.failed:
-        settle(world, state)
-        if fixpoint.over(world, state):
-            trail.stuck = not all(a.done for a in state.agents)
-            return
-        state.pass_gate()
-
-
-def _told(world: World, trail: Trail) -> Witness:
-    wrong = next(v for v in world.violations.values() if v.severity == "error")
-    first = trail.born.get(wrong.event, -1)
-    ends = wrong.kind == "exit" or trail.stuck
-    second = -1 if ends or not trail.steps else len(trail.steps) - 1
-    if wrong.kind == "semaphore":
-        # What it is left at is seen at the end, and comes from the release before.
-        given = (step.number for step in trail.steps if step.stmt is wrong.later.stmt)
-        second = max(given, default=second)
-    if 0 <= first == second:
-        first = trail.earlier.get(wrong.event, -1)
-    if first < 0 <= second:
-        first = _counterpart(trail, wrong, second)
-    story = Story(trail, wrong, first, second)
-    rows = story.rows()
-    says = wrong.says
-    if wrong.event >= 0 and first < 0:
-        earlier = wrong.earlier
-        where = earlier.line if earlier is not None else 0
-        rows.insert(0, Row("CTA of the turn before", where, "uses the tensor", "", Mark.FIRST))
-    if trail.stuck and trail.last is not None:
-        says, stopped = waiting(story, trail.last)
-        rows += stopped
-        says = says or wrong.says
-    elif ends:
-        rows.append(Row("CTA", 0, "exits", "", Mark.SECOND))
-    if not rows:
-        rows.append(Row("all threads", wrong.later.line, wrong.later.where, "", Mark.SECOND))
-    near = nearest(story)
-    return Witness(
-        world.kernel.name, wrong.kind, _trips(world), says, near, lanes(rows), tuple(rows)
-    )
-
-
-def _counterpart(trail: Trail, wrong: Violation, second: int) -> int:
-    """Return the step that the last one needs to be ordered after, where no event says so."""
-    last = trail.steps[second]
-    for step in reversed(trail.steps[:second]):
-        mine = step.agent == last.agent
-        match wrong.rule, step.stmt:
-            case Rule.REGISTERS_BUSY, kir.Wgmma() if mine:
-                return step.number
-            case Rule.WGMMA_FENCE, kir.Compute(dst) | kir.Slice(dst) | kir.Reduce(dst) | kir.Load(
-                dst
-            ) if mine:
-                if isinstance(last.stmt, kir.Wgmma) and dst in (last.stmt.acc, last.stmt.a):
-                    return step.number
-            case Rule.INIT, kir.MBarrierInit(barrier):
-                if barrier == getattr(last.stmt, "barrier", None):
-                    return step.number
-            case _:
-                pass
-    return -1
-
-
-def _trips(world: World) -> tuple[tuple[str, int], ...]:
-    """Return the trip counts, by the names that the kernel has for them."""
-    names = _names(world.code)
-    return tuple(
-        (names[atom], trips) for atom, trips in sorted(world.pinned.items()) if atom in names
-    )
-
-
-def _names(code: Code) -> Mapping[int, str]:
-    """Name the counts that end loops: by the `Let` of that value, else by the loop."""
-    names: dict[int, str] = {}
-    for kind, program in zip(code.kinds, code.programs, strict=True):
-        for i in program:
-            if (
-                isinstance(i, Enter)
-                and i.atom not in names
-                and isinstance(i.site.stmt, kir.ForLoop)
-            ):
-                stop = i.site.stmt.stop
-                name = stop.name if isinstance(stop, Var) else f"trips of {i.name}"
-                if name in names.values():
-                    name += f" of CTA {kind.cta}" if kind.cta else f" ({i.name})"
-                names[i.atom] = name
-    return names

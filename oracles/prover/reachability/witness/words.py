@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.program.code import Site
@@ -9,33 +11,58 @@ from oracles.prover.reachability.state import Entry, Where
 from oracles.prover.reachability.world import World
 
 
-def operation(stmt: kir.Stmt) -> str:
-    """Name what a statement does."""
-    match stmt:
-        case kir.TmaLoad():
-            return "the TMA load"
-        case kir.TmaStore():
-            return "the TMA store"
-        case kir.TmaReduce():
-            return "the TMA reduction"
-        case kir.CpAsync():
-            return "the cp.async"
-        case kir.Wgmma():
-            return "`wgmma`"
-        case kir.Load():
-            return "the ldmatrix" if stmt.matrix else "the load"
-        case kir.Store():
-            return "the stmatrix" if stmt.matrix else "the store"
-        case kir.AtomicAdd():
-            return "the atomic addition"
-        case kir.BlockSerializeRelease():
-            return "the release"
-        case kir.MBarrierArrive() | kir.MBarrierArriveExpectTx() | kir.CpAsyncMBarrierArrive():
-            return "the arrival"
-        case kir.MBarrierWaitParity():
-            return "the wait"
-        case _:
-            return f"`{line(stmt).partition('(')[0]}`"
+class _Words(NamedTuple):
+    """What a kind of statement is called, how it is shown, and what it leaves to an engine."""
+
+    called: str
+    short: str
+    engine: str = ""
+    group: kir.AsyncKind | None = None
+
+
+_BULK = "store engine", kir.AsyncKind.BULK
+_WORDS = {
+    kir.TmaLoad: _Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
+    kir.TmaStore: _Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
+    kir.TmaReduce: _Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
+    kir.CpAsync: _Words(
+        "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
+    ),
+    kir.Wgmma: _Words(
+        "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
+    ),
+    kir.Load: _Words("the load", "{dst} = load({src})"),
+    kir.Store: _Words("the store", "{dst} = store({src})"),
+    kir.AtomicAdd: _Words("the atomic addition", ""),
+    kir.MBarrierArrive: _Words("the arrival", "{barrier}{peer} arrive"),
+    kir.MBarrierArriveExpectTx: _Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
+    kir.MBarrierExpectTx: _Words("", "{barrier} expect {nbytes} bytes"),
+    kir.CpAsyncMBarrierArrive: _Words("the arrival", "{barrier} arrive once the copies are done"),
+    kir.MBarrierWaitParity: _Words("the wait", "{barrier} wait parity {parity}{once}"),
+    kir.BlockSerializeWait: _Words("", "{semaphore} wait for turn {turn}"),
+    kir.BlockSerializeRelease: _Words("the release", "{semaphore} give turn {turn}"),
+    kir.GridSync: _Words("", "{semaphore} meet {ctas} CTAs"),
+    kir.ElectLast: _Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
+}
+_PLAIN = _Words("", "")
+
+
+def _words(stmt: kir.Stmt) -> _Words:
+    found = _WORDS.get(type(stmt), _PLAIN)
+    if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
+        matrix = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+        return _Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
+    return found
+
+
+def engine(stmt: kir.Stmt) -> str:
+    """Name what goes on with a statement when it has returned; empty if it is done then."""
+    return _words(stmt).engine
+
+
+def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
+    """Return the kind of group that an operation joins."""
+    return _words(stmt).group
 
 
 def iteration(world: World, site: Site, k: int) -> str:
@@ -46,11 +73,9 @@ def iteration(world: World, site: Site, k: int) -> str:
 
 def said(world: World, site: Site, k: int) -> str:
     """Name an operation with its iteration and its line."""
-    return " ".join(
-        part
-        for part in (operation(site.stmt), iteration(world, site, k), f"(line {site.line})")
-        if part
-    )
+    called = _words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
+    parts = called, iteration(world, site, k), f"(line {site.line})"
+    return " ".join(filter(None, parts))
 
 
 def spot(world: World, where: Where) -> str:
@@ -79,98 +104,33 @@ def pair(
     after += f" of {spot(world, at)}"
     if of != at and of[0] >= 0:
         after += f", on bytes of {spot(world, of)},"
-    if same or not _handed_over(later.stmt):
+    if same or isinstance(later.stmt, kir.CpAsync) or not engine(later.stmt):
         after += f" by {world.kinds[agent]}"
     return before, after
 
 
-def _handed_over(stmt: kir.Stmt) -> bool:
-    """Whether an engine does it, for one thread or for a warpgroup."""
-    return isinstance(stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.Wgmma)
-
-
-def engine(stmt: kir.Stmt) -> str:
-    """Name the lane of what a statement starts; empty if it is done when it returns."""
-    match stmt:
-        case kir.TmaLoad():
-            return "TMA engine"
-        case kir.TmaStore() | kir.TmaReduce():
-            return "store engine"
-        case kir.Wgmma():
-            return "tensor core"
-        case kir.CpAsync():
-            return "cp.async engine"
-        case _:
-            return ""
-
-
-def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
-    """Return the kind of group that an operation joins."""
-    match stmt:
-        case kir.TmaStore() | kir.TmaReduce():
-            return kir.AsyncKind.BULK
-        case kir.Wgmma():
-            return kir.AsyncKind.WGMMA
-        case kir.CpAsync():
-            return kir.AsyncKind.CP_ASYNC
-        case _:
-            return None
-
-
 def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
     """Return what a statement does, in short, with numbers in place of expressions."""
+    peer = f" of CTA {values['cta']}" if "cta" in values else ""
 
     def at(name: str, key: str) -> str:
         return f"{name}[{values[key]}]" if key in values else name
 
-    peer = f" of CTA {values['cta']}" if "cta" in values else ""
-    match stmt:
-        case kir.TmaLoad(dst):
-            cast = f" to CTAs {_ranks(values['cast'])}" if "cast" in values else ""
-            return f"{at(dst.buffer.name, 'slot')} <~ tma_load{cast}"
-        case kir.TmaStore(dst, src):
-            return f"{dst.tensor.name} <~ tma_store({at(src.buffer.name, 'slot')})"
-        case kir.TmaReduce(dst, src):
-            return f"{dst.tensor.name} <~ tma_reduce({at(src.buffer.name, 'slot')})"
-        case kir.CpAsync(dst, src):
-            return f"{at(dst.buffer.name, 'slot')} <~ cp_async({src.tensor.name})"
-        case kir.Load(dst, kir.Slot(buffer)):
-            how = "ldmatrix" if stmt.matrix else "load"
-            return f"{dst.name} = {how}({at(buffer.name, 'slot')}{peer})"
-        case kir.Load(dst, kir.Box(tensor)):
-            return f"{dst.name} = load({tensor.name})"
-        case kir.Store(kir.Slot(buffer), value):
-            how = "stmatrix" if stmt.matrix else "store"
-            return f"{at(buffer.name, 'slot')}{peer} = {how}({value.name})"
-        case kir.Store(kir.Box(tensor), value):
-            return f"{tensor.name} = store({value.name})"
-        case kir.Wgmma(acc, a):
-            left = at(a.buffer.name, "a") if isinstance(a, kir.Slot) else a.name
-            right = " | ".join(at(slot.buffer.name, "slot") for slot in stmt.columns)
-            return f"{acc.name} <~ wgmma({left}, {right})"
-        case kir.MBarrierWaitParity(barrier):
-            once = "" if stmt.retry else ", once"
-            return f"{at(barrier.name, 'bar')} wait parity {values['parity']}{once}"
-        case kir.MBarrierArrive(barrier):
-            return f"{at(barrier.name, 'bar')}{peer} arrive"
-        case kir.MBarrierArriveExpectTx(barrier, _, nbytes):
-            return f"{at(barrier.name, 'bar')} arrive, expect {nbytes} bytes"
-        case kir.MBarrierExpectTx(barrier, _, nbytes):
-            return f"{at(barrier.name, 'bar')} expect {nbytes} bytes"
-        case kir.CpAsyncMBarrierArrive(barrier):
-            return f"{at(barrier.name, 'bar')} arrive once the copies are done"
-        case kir.BlockSerializeWait(semaphore):
-            return f"{semaphore.name} wait for turn {values['turn']}"
-        case kir.GridSync(semaphore):
-            return f"{semaphore.name} meet {values['ctas']} CTAs"
-        case kir.ElectLast(semaphore):
-            which = "the last" if values["last"] else "one"
-            return f"{semaphore.name} comes as {which} of {values['ctas']} CTAs"
-        case kir.BlockSerializeRelease(semaphore):
-            return f"{semaphore.name} give turn {values['turn']}"
-        case _:
-            return line(stmt)
+    def tile(ref: object, key: str = "slot") -> str:
+        if isinstance(ref, kir.Slot):
+            return at(ref.buffer.name, key) + peer
+        return str(ref.tensor.name if isinstance(ref, kir.Box) else getattr(ref, "name", ""))
 
-
-def _ranks(mask: int) -> str:
-    return ", ".join(str(rank) for rank in range(mask.bit_length()) if mask >> rank & 1)
+    ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
+    parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
+    words = parts | values | {
+        "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
+        "peer": peer,
+        "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
+        "left": tile(getattr(stmt, "a", None), "a"),
+        "right": " | ".join(map(tile, stmt.columns)) if isinstance(stmt, kir.Wgmma) else "",
+        "nbytes": getattr(stmt, "nbytes", 0),
+        "once": "" if getattr(stmt, "retry", True) else ", once",
+        "which": "the last" if values.get("last") else "one",
+    }  # fmt: skip
+    return _words(stmt).short.format(**words) or line(stmt)

@@ -1,4 +1,4 @@
-"""Pass: roles that use one ring in turn wait for each other."""
+"""Pass: roles that use one ring alternately wait for each other."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from fuser.kernel import ir as kir
 from fuser.passes.rings import Body
 
 
-def take_turns(kernel: kir.Kernel) -> kir.Kernel:
-    """Let two roles that take tiles in turn enter the ring one after the other.
+def alternate_roles(kernel: kir.Kernel) -> kir.Kernel:
+    """Let two roles that take tiles alternately enter the ring one after the other.
 
     A wait for a parity cannot tell a phase from the one two before it: a role that ran ahead of
     the other would take the other's phase for its own.  So each waits at `order[me]` before its
-    turns of the ring and lets the other in behind them, a warp at a time: its lanes join, so that
+    part of the ring and lets the other in behind them, a warp at a time: its lanes join, so that
     none of them is still to look at a phase, and one arrives.  What is left in flight does not
     matter, so one role multiplies while the other stores.
     """
     roles = [stmt for stmt in kernel.body if isinstance(stmt, kir.Role)]
-    turns = {role.name: turn for role in roles if (turn := _turn(role.body)) is not None}
-    if not turns:
+    mine = {role.name: tiles for role in roles if (tiles := _alternate(role.body)) is not None}
+    if not mine:
         return kernel
-    warps = next(role.warps for role in roles if role.name in turns)
+    warps = next(role.warps for role in roles if role.name in mine)
     order = kir.MBarrier("order", warps, 2)
     body = tuple(
-        replace(stmt, body=_ordered(stmt.body, turns[stmt.name], order))
-        if isinstance(stmt, kir.Role) and stmt.name in turns
+        replace(stmt, body=_ordered(stmt.body, mine[stmt.name], order))
+        if isinstance(stmt, kir.Role) and stmt.name in mine
         else stmt
         for stmt in kernel.body
     )
@@ -34,15 +34,15 @@ def take_turns(kernel: kir.Kernel) -> kir.Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
-    """The turns `me`, `me + 2`, ... of a loop."""
+class _Alternate:
+    """The iterations `me`, `me + 2`, ... of a loop."""
 
     loop: kir.ForLoop
     me: int
 
 
-def _turn(body: Body) -> _Turn | None:
-    """Return whose turns a role takes, if it shares rings with another one in turn."""
+def _alternate(body: Body) -> _Alternate | None:
+    """Return which iterations a role takes, if it shares rings with another one."""
     for stmt in body:
         match stmt:
             case kir.ForLoop(
@@ -56,20 +56,20 @@ def _turn(body: Body) -> _Turn | None:
                     for s in then
                 )
                 if a == index and asked:
-                    return _Turn(stmt, me)
+                    return _Alternate(stmt, me)
             case _:
                 pass
     return None
 
 
-def _ordered(body: Body, turn: _Turn, order: kir.MBarrier) -> Body:
-    (mine,) = turn.loop.body
-    assert isinstance(mine, kir.IfThenElse), "a turn is guarded by whose it is"
+def _ordered(body: Body, tiles: _Alternate, order: kir.MBarrier) -> Body:
+    (mine,) = tiles.loop.body
+    assert isinstance(mine, kir.IfThenElse), "an iteration is guarded by whose it is"
     rings = [n for n, s in enumerate(mine.then) if isinstance(s, kir.ForLoop) and s.circular]
     first, last = rings[0], rings[-1] + 1
-    parity = (turn.loop.index // 2 + (1 + turn.me)) % 2
-    enter = kir.MBarrierWaitParity(order, turn.me, parity)
-    leave = kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(order, 1 - turn.me),))
+    parity = (tiles.loop.index // 2 + (1 + tiles.me)) % 2
+    enter = kir.MBarrierWaitParity(order, tiles.me, parity)
+    leave = kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(order, 1 - tiles.me),))
     then = (*mine.then[:first], enter, *mine.then[first:last], kir.WarpSync(), leave)
     mine = replace(mine, then=(*then, *mine.then[last:]))
-    return tuple(replace(s, body=(mine,)) if s is turn.loop else s for s in body)
+    return tuple(replace(s, body=(mine,)) if s is tiles.loop else s for s in body)

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import kernels as ks
 import pytest
-from litmus.suite import LITMUS
+from litmus.suite import LITMUS, by_name
 
 from fuser.cookbook import recipes
 from fuser.kernel import ir as kir
 from oracles.lanes import text
-from oracles.prover.reachability.witness.execution import witness
+from oracles.prover.reachability.witness.teller import witness
+from oracles.verdict import KINDS
 from oracles.witness import Mark, Row, Witness
 
 Test = Callable[[kir.Stmt], bool]
@@ -164,11 +165,24 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     """One sentence, and a row for each who is stuck."""
     found = told(NEVER_FREED)
     assert found.kind == "deadlock"
-    assert "mma0 waits for full[0] k=3 (line 19): 1 of 1 arrivals of phase 1 are missing" in (
-        found.says
+    assert found.says == (
+        "mma0 waits at line 19, full[0] wait parity 1 k=3: 1 of 1 arrivals of phase 1 are missing, "
+        "from load; load waits at line 31, empty[0] wait parity 0 k=3: 4 of 4 arrivals of phase 0 "
+        "are missing, and nobody else arrives there"
     )
-    assert "load waits for empty[0] k=3" in found.says
     assert [row.lane for row in found.rows if row.text.endswith("for ever")] == ["mma0", "load"]
+
+
+def test_a_cycle_of_barriers_says_who_waits_for_whom() -> None:
+    """Two roles that meet twice, in opposite order: each waits for the other."""
+    kernel = by_name("barriers_in_opposite_order").kernel
+    assert isinstance(kernel, kir.Kernel)
+    found = told(kernel)
+    assert found.says == (
+        "a waits at line 6, block_sync(1, 64): 32 of 64 threads are missing, from b; "
+        "b waits at line 11, block_sync(2, 64): 32 of 64 threads are missing, from a"
+    )
+    assert [row.line for row in found.rows] == [6, 11]
 
 
 def test_registers_in_flight_are_named() -> None:
@@ -255,3 +269,109 @@ def test_matmul_statements_are_called_by_their_names(name: str, first: str, seco
     found = told(one.kernel)
     assert first in marked(found, Mark.FIRST).text
     assert second in marked(found, Mark.SECOND).text
+
+
+def test_a_fault_of_many_trips_is_followed_among_many_counts() -> None:
+    """Trying all combinations of five counts up to the first wrong one takes for ever."""
+    late = changed(recipes.split_k_tma(stages=2), at("empty"), 0)
+    assert dict(told(late).trips) == {"trips": 3}
+
+
+KIND = {
+    "RAW": (
+        "ring_read_without_a_wait", "", "15 x = load(S[0]) k=0",
+        "waits nowhere on full, on which the load of line 23 completes",
+    ),
+    "WAR": (
+        "handover_done_before_the_read", "16 z = load(S[0]) k=0", "9 S[0] = store(x) k=1",
+        "line 11: block_sync(2, 64): the arrival it waits for (line 15, k=0) comes before line 16",
+    ),
+    "WAW": (
+        "atomic_sums_before_the_base", "8 W = store(x)", "15 W[0+4, 0+32] += atomic_add(p)",
+        "none; add1 waits for nothing that add0 does after line 8",
+    ),
+    "drain": (
+        "rule_output_released_in_flight", "16 writing Y", "19 writing Y",
+        "line 21: async_await(bulk, keep=0, read_only) waits for its reads only",
+    ),
+    "scope": (
+        "released_relaxed", "16 W = store(total)", "13 so_far = load(W)",
+        "line 21: turns give turn 1, relaxed, and no thread_fence(gpu) stands before it",
+    ),
+    "proxy": (
+        "results_leave_without_a_fence", "11 S[0] = store(x) k=0", "14 reading S[0]",
+        "fence_async_proxy by lanes 1..31 of warp 0 between line 11 and the sync of line 12",
+    ),
+    "fence": (
+        "registers_loaded_without_a_fence", "23 a0 = load(A) k=0",
+        "24 acc <~ wgmma(a0, SB[0]) k=0",
+        "missing is a wgmma_fence between line 23, k=0 and line 24, k=0",
+    ),
+    "parity": (
+        "one_slot_with_the_parity_of_a_ring", "17 empty[0] arrive k=0", "17 empty[0] arrive k=1",
+        "line 15: full[0] wait parity 0: the arrival it waits for (line 24, k=0) comes before "
+        "line 22",
+    ),
+    "arrivals": (
+        "copies_published_on_a_larger_count", "", "21 full[0] wait parity 0 k=0, for ever",
+        "1 of 33 arrivals of phase 0 are missing, from give; line 18: the arrivals on full",
+    ),
+    "bytes": (
+        "ring_expects_twice", "", "15 full[0] wait parity 0 k=0, for ever",
+        "512 bytes of phase 0 are missing, from load; line 24: the bytes that full expects",
+    ),
+    "init": (
+        "init_not_joined", "10 mbarrier_init(empty, 32)", "21 empty[0] wait parity 1 k=0",
+        "missing is a block_sync of all threads after line 10",
+    ),
+    "deadlock": (
+        "ring_waits_on_the_next_slot", "", "15 full[1] wait parity 0 k=0, for ever",
+        "1 of 1 arrivals of phase 0 are missing, from load; line 23: the arrivals on full",
+    ),
+    "collective": (
+        "teams_count_too_few", "", "10 block_sync(1, 32)",
+        "nothing keeps it apart from the last turn of barrier 1",
+    ),
+    "registers": (
+        "registers_changed_twice_at_once", "", "7 set_max_nreg(40, decrease)",
+        "have not met at a block_sync since the last one; line 6: set_max_nreg(64, decrease)",
+    ),
+    "semaphore": (
+        "semaphore_not_reset", "", "21 turns give turn 1",
+        "leaves 1, which is not the 0 that the next launch expects; line 21: turns give turn 1",
+    ),
+    "residency": (
+        "ctas_that_may_never_run_meet", "", "10 turns meet 2 CTAs",
+        "waits for CTAs that may never run",
+    ),
+    "exit": (
+        "passed_on_and_left", "17 reading S[0]", "0 exits",
+        "missing is async_await(bulk) between line 17 and the end",
+    ),
+    "determinism": (
+        "reductions_in_any_order", "25 W <~ tma_reduce(B[0])", "28 W <~ tma_reduce(A[0])",
+        "missing is async_await(bulk) between line 25 and line 28",
+    ),
+    "bounds": (
+        "rule_slot_outside", "", "8 S[1] = store(x) k=1", "S[1] is outside its 1 slots",
+    ),
+}  # fmt: skip
+"""For each kind of finding a litmus, its two events by line and text, and what is missing."""
+
+
+@pytest.mark.parametrize("kind", KIND)
+def test_of_each_kind_both_statements_and_the_missing_sync_are_named(kind: str) -> None:
+    """Whatever goes wrong, a reader hears where, and what to look for."""
+    name, first, second, missing = KIND[kind]
+    kernel = by_name(name).kernel
+    assert isinstance(kernel, kir.Kernel)
+    found = told(kernel)
+    assert found.kind == kind
+    marks = {row.mark: f"{row.line} {row.text}" for row in found.rows}
+    assert (marks.get(Mark.FIRST, ""), marks[Mark.SECOND]) == (first, second)
+    assert missing in f"{found.says}; {found.nearest}"
+
+
+def test_every_kind_that_the_engine_finds_has_its_litmus() -> None:
+    """Groups are counted by the simulator alone, coverage is no matter of order."""
+    assert KIND.keys() == KINDS.keys() - {"group", "coverage"}

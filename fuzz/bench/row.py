@@ -1,0 +1,200 @@
+"""A row of the benchmark: what is computed, by whom, and how long each takes, side by side.
+
+All peers of a row are captured into CUDA graphs over rotated inputs (more than twice the L2) and
+replayed in a shuffled order, so that clocks and neighbours hit all alike.  Random data.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import click
+import torch
+from rich.table import Table
+
+from fuser.errors import ScheduleError
+from fuser.fusion.ir import Fusion
+from fuser.runtime.executable import Executable
+from fuser.schedule.shape_class import Params
+
+Tensors = tuple[torch.Tensor, ...]
+Form = Callable[..., torch.Tensor]
+Peers = dict[str, Callable[..., object]]
+
+L2_BYTES = 60_000_000
+SAMPLES = 15
+LONG_US = 20_000.0
+"""A graph repeats its calls until it takes about so long."""
+PRACTICAL_FLOPS, PRACTICAL_BYTES = 790e12, 4.3e12
+"""What an H200 does per second on random bf16 data; the roof of a row."""
+DEFAULT = "ours, default"
+ROOF = "copy"
+"""Peers whose name begins so show what the memory can do; nobody would use them instead."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case.
+
+    Parameters
+    ----------
+    name, says : str
+        Its number in the table, and what it computes.
+    fusion : callable
+        Makes our fusion, of one output.
+    form : callable
+        The same in torch, on inputs in the order of the fusion's.
+    inputs : callable
+        Makes random inputs on the device.
+    nbytes, flops : int
+        Of all tensors, each once; of products.
+    error : callable
+        How far an output is off, given the inputs: compared with `tolerance` before timing.
+    candidates : callable
+        Schedules worth trying, by name; the best is reported beside the default.
+    peers : callable
+        Who else computes it, given the output and whether torch.compile is asked.
+    """
+
+    name: str
+    says: str
+    fusion: Callable[[], Fusion]
+    form: Form
+    inputs: Callable[[], Tensors]
+    nbytes: int
+    error: Callable[[Tensors, torch.Tensor], float]
+    tolerance: float
+    candidates: Callable[[], Mapping[str, Params]]
+    peers: Callable[[torch.Tensor, bool], Peers]
+    flops: int = 0
+
+    @property
+    def roof_us(self) -> float:
+        """Microseconds in which an H200 moves these bytes, or multiplies so much."""
+        return max(self.flops / PRACTICAL_FLOPS, self.nbytes / PRACTICAL_BYTES) * 1e6
+
+
+def random_bf16(*shape: int) -> torch.Tensor:
+    """Return numbers in [-1, 1]."""
+    return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
+
+
+def by_torch(form: Form, *, compiled: bool) -> Peers:
+    """Return torch, and torch.compile where it is asked."""
+    peers: Peers = {"torch": form}
+    if compiled:
+        peers["compile"] = torch.compile(form, dynamic=False)
+    return peers
+
+
+def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
+    """Time all peers of a row; medians in microseconds by name.
+
+    Raises
+    ------
+    click.ClickException
+        If an output of ours is off by more than the row's tolerance.
+    """
+    count = max(2, min(8, 2 * L2_BYTES // row.nbytes + 1))
+    sets = [row.inputs() for _ in range(count)]
+    out = torch.empty_like(row.form(*sets[0]))
+    peers = row.peers(out, compiled)
+    fusion = row.fusion()
+    tried: dict[str, Params | None] = {DEFAULT: None}
+    if tune:
+        tried |= {f"ours, {name}": params for name, params in row.candidates().items()}
+    for name, params in tried.items():
+        run = Executable(fusion, params)
+        try:
+            run(*sets[0], out=[out])
+        except ScheduleError:
+            continue
+        off = row.error(sets[0], out)
+        if not off <= row.tolerance:
+            raise click.ClickException(f"{row.name} by {name}: off by {off:.3g}; not timed")
+        peers[name] = lambda *given, run=run: run(*given, out=[out])
+    return side_by_side(peers, sets)
+
+
+def side_by_side(
+    peers: Mapping[str, Callable[..., object]], sets: Sequence[Tensors], samples: int = SAMPLES
+) -> dict[str, float]:
+    """Return the microseconds of a call of each peer: medians of shuffled replays.
+
+    Parameters
+    ----------
+    peers : mapping
+        What is called, by name.
+    sets : sequence
+        Arguments of the calls, one after the other; together larger than the L2.
+    samples : int
+        Replays of each.
+    """
+    graphs = {name: _capture(call, sets) for name, call in peers.items()}
+    taken: dict[str, list[float]] = {name: [] for name in graphs}
+    order = list(graphs)
+    for sample in range(samples):
+        # Clocks and caches are what the one before has left: none is always behind the same.
+        random.Random(sample).shuffle(order)
+        for name in order:
+            graph, calls = graphs[name]
+            taken[name].append(_timed(graph.replay) / calls)
+    return {name: round(median(times), 2) for name, times in taken.items()}
+
+
+def table(rows: Sequence[Row], measured: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return the rows that were measured: roof, best peer, best of ours, default."""
+    heads = ("row", "what", "roof", "best peer", "us", "ours", "us", "ratio", "default", "of roof")
+    shown = Table(
+        *heads, title="Microseconds, median; ratio > 1: ours is faster than the best peer"
+    )
+    for row in rows:
+        times = measured.get(row.name)
+        if times is None:
+            continue
+        ours = {name: t for name, t in times.items() if name.startswith("ours")}
+        copies = [t for name, t in times.items() if name.startswith(ROOF)]
+        peers = {n: t for n, t in times.items() if n not in ours and not n.startswith(ROOF)}
+        best, peer = min(ours, key=ours.__getitem__), min(peers, key=peers.__getitem__)
+        roof = min(copies, default=row.roof_us)
+        shown.add_row(
+            row.name,
+            row.says,
+            f"{roof:.1f}",
+            peer,
+            f"{peers[peer]:.1f}",
+            best.removeprefix("ours, "),
+            f"{ours[best]:.1f}",
+            f"{peers[peer] / ours[best]:.3f}",
+            f"{peers[peer] / ours[DEFAULT]:.3f}" if DEFAULT in ours else "refused",
+            f"{roof / ours[best]:.3f}",
+        )
+    return shown
+
+
+def _capture(
+    call: Callable[..., object], sets: Sequence[Tensors]
+) -> tuple[torch.cuda.CUDAGraph, int]:
+    """Return a graph that calls once per set, or oftener where a call is short."""
+    for given in sets:
+        call(*given)
+    torch.cuda.synchronize()
+    once = _timed(lambda: call(*sets[0]))
+    calls = max(len(sets), min(40, int(LONG_US / max(once, 1.0)) + 1))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for i in range(calls):
+            call(*sets[i % len(sets)])
+    return graph, calls
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
