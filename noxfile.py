@@ -98,9 +98,9 @@ def proofs(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
-def release(session: nox.Session) -> None:
-    """Ask every judge about turns given on too early: nox -s release -- --no-sanitizers."""
-    _judging(session, "fuzz.semaphores.table", *session.posargs)
+def semaphores(session: nox.Session) -> None:
+    """Ask every judge about semaphores passed on too early: nox -s semaphores -- --no-device."""
+    _judging(session, "fuzz.semaphores", *session.posargs)
 
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
@@ -111,7 +111,7 @@ def repro(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none", requires=NEEDS, default=False)
 def report(session: nox.Session) -> None:
-    """Turn a ledger, and the release family's results beside it, into reports/out/index.html."""
+    """Turn a ledger, and the semaphore mutants' results beside it, into reports/out/index.html."""
     _judging(session, "reports", *session.posargs)
 
 

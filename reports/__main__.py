@@ -18,7 +18,7 @@ from reports import correctness, page, semaphores
 
 DEFAULT = Path("reports", "out", "ledger.sqlite")
 SHIPPED = Path(__file__).with_name(NAME)
-"""The release family as last measured, for who has no GPU; the section says when and where."""
+"""The semaphore mutants as last measured, for who has no GPU; the section says when and where."""
 
 
 def read(ledger: Path, runs: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -58,21 +58,21 @@ def read(ledger: Path, runs: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame,
 
 
 def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
-    """Write the page of these runs, and of the release family as measured beside, or as shipped."""
+    """Write the page of these runs, and of the semaphore mutants as measured beside or shipped."""
     beside = ledger.parent / NAME
-    family: list[page.Section] = []
+    mutants: list[page.Section] = []
     rows: list[Row] = []
     if beside.is_file():
         try:
             rows, facts = load(beside)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-        family = [semaphores.section(rows, facts)]
+        mutants = [semaphores.section(rows, facts)]
         if not ledger.is_file():
-            page.write(out, "fuser correctness", semaphores.headline(rows), family)
+            page.write(out, "fuser correctness", semaphores.headline(rows), mutants)
             return
     elif SHIPPED.is_file():
-        family = [semaphores.section(*load(SHIPPED))]
+        mutants = [semaphores.section(*load(SHIPPED))]
     records, found, repros = read(ledger, runs)
     sections = [
         correctness.totals(records, found),
@@ -86,7 +86,7 @@ def report(ledger: Path, runs: Sequence[str], out: Path) -> None:
         correctness.operations(records),
         correctness.families(records),
         correctness.kills(records),
-        *family,
+        *mutants,
         correctness.environment(found),
     ]
     head = semaphores.joined(correctness.headline(records, found), rows)
@@ -105,8 +105,8 @@ def main(ledger: Path, runs: tuple[str, ...], out: Path | None) -> None:
     """Write the report of LEDGER; 0 says that it is written, not that nothing failed."""
     if not ledger.is_file() and (runs or not (ledger.parent / NAME).is_file()):
         raise click.UsageError(
-            f"{ledger} does not exist; make one with `python -m fuzz`, or the table of the "
-            "release family with `python -m fuzz.semaphores`"
+            f"{ledger} does not exist; make one with `python -m fuzz`, or the table of "
+            "semaphore mutants with `python -m fuzz.semaphores`"
         )
     page_path = out or ledger.parent / "index.html"
     report(ledger, runs, page_path)

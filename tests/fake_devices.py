@@ -8,7 +8,7 @@ import time
 from fuzz.semaphores.record import Cell, Tried
 
 FINE = Cell("silent", "", 0, 8)
-HANG = Cell("betrayed", "hang", 1, 2)
+HANG = Cell("detected", "hang", 1, 2)
 
 
 def fake(request: str) -> Tried:

@@ -53,6 +53,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.__main__": {"oracles.cli"},
     # Only `fuzz` sees both sides; the reports see records and witnesses.
     "fuzz": {"fuser", "oracles", "fuzz"},
+    "fuzz.mutation": KERNEL,
+    "fuzz.kernels": {"fuser", "oracles", "fuzz.mutation"},
     "reports": {
         "fuzz.campaign.record",
         "fuzz.exit_code",

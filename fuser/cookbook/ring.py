@@ -30,12 +30,12 @@ def start(*barriers: kir.MBarrier, threads: int) -> tuple[kir.Stmt, ...]:
     return kir.Elect(ELECT, (*inits, kir.FenceMBarrierInit())), kir.BlockSync(0, threads)
 
 
-def filled(full: kir.MBarrier, at: Var, stages: int) -> kir.MBarrierWaitParity:
+def filled(full: kir.MBarrier, at: Expr, stages: int) -> kir.MBarrierWaitParity:
     """Wait until position `at` is filled."""
     return kir.MBarrierWaitParity(full, at % stages, at // stages % 2)
 
 
-def emptied(empty: kir.MBarrier, at: Var, stages: int) -> kir.MBarrierWaitParity:
+def emptied(empty: kir.MBarrier, at: Expr, stages: int) -> kir.MBarrierWaitParity:
     """Wait until the slot of position `at` is free; at once in the first turn."""
     return kir.MBarrierWaitParity(empty, at % stages, (at // stages + 1) % 2)
 

@@ -34,7 +34,7 @@ START_S = 300.0
 """Wall seconds in which a child starts: it may have torch to load."""
 TICK_S = 0.1
 """Wall seconds between two looks at the CPU time of a child."""
-PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.mutation.score")
+PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants")
 """Modules that the fork server loads once, so that a new child starts in milliseconds."""
 
 

@@ -24,13 +24,13 @@ from hypothesis.errors import Flaky
 from fuzz.campaign import gpu
 from fuzz.campaign.child import LIMIT_S, Child, Lost
 from fuzz.campaign.judge import judge_text, request
+from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
 from fuzz.campaign.record import TITLES, Record, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.campaign.repro import FAILED
 from fuzz.cases.case import Case, case_id, from_text, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
-from fuzz.mutation.score import REFUSED, judge_family, representative, taken
 
 ROUND = 150
 """Cases that an engine draws before it begins anew with another seed."""

@@ -31,7 +31,6 @@ from fuzz.crosscheck.judge import (
     STATES,
     Bucket,
     Outcome,
-    find,
     judge_request,
     lost,
     report,
@@ -46,6 +45,7 @@ from fuzz.kernels.draw import FAMILIES, family_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
+from fuzz.kernels.subjects import find
 from oracles.cli.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")
@@ -281,7 +281,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
     "families",
     multiple=True,
     type=click.Choice(tuple(FAMILIES)),
-    help="Of the skeletons with these indices, only this family; may be given again.",
+    help="Of the templates with these indices, only this family; may be given again.",
 )
 @click.option("--mutants", is_flag=True, help="Judge the mutants of the cookbook instead.")
 @click.option("--matmul", is_flag=True, help="Judge the compiler's matmuls and their sync mutants.")
@@ -320,7 +320,7 @@ def main(
     """
     console = Console(soft_wrap=True, highlight=False)
     if only is not None:
-        sys.exit(show(f"skeleton {seed} {only}", states=states))
+        sys.exit(show(f"template {seed} {only}", states=states))
     if files:
         names = chosen(_offered(files), count, seed)
     elif mutants:
@@ -329,9 +329,9 @@ def main(
         names = chosen([f"matmul {n} {i}" for n, i in products()], count, seed)
     else:
         wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
-        names = [f"skeleton {seed} {i}" for i in wanted]
-    kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "skeletons"
-    plan = Plan(names, states, workers, kind != "skeletons", folder / kind)
+        names = [f"template {seed} {i}" for i in wanted]
+    kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "templates"
+    plan = Plan(names, states, workers, kind != "templates", folder / kind)
     seen = conduct(plan, console)
     for text in _scores(kind, seen):
         console.print(text, markup=False, highlight=False)

@@ -1,8 +1,8 @@
 """Prover and explorer on one small kernel, and whether they agree.
 
-The prover speaks of all trip counts, the explorer of every interleaving of one launch.  So the
+The prover covers all trip counts, the explorer every interleaving of one launch.  So the
 explorer is asked at the trip count of each witness of the prover first, then at the launches of the
-skeleton.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
+subject.  What it finds refutes a proof; what it does not find at the witness refutes an alarm.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuzz.campaign.child import at_work
-from fuzz.kernels.cookbook import SEEDS, mutated
-from fuzz.kernels.draw import Skeleton, draw
-from fuzz.kernels.file import of_file
-from fuzz.kernels.matmul import COMPILED, scheduled
+from fuzz.kernels.cookbook import SEEDS
+from fuzz.kernels.draw import Subject
+from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
 from fuzz.kernels.tile import Start
 from fuzz.mutation.operators import SYNC_OPERATORS
 from oracles.explorer.explore import Launch as Exploration
@@ -85,6 +85,8 @@ class Answer:
         States explored over all launches; 0 for the prover.
     launch : str
         The launch that decided it, for the explorer.
+    checked : int
+        Claims, states or events that were looked at.
     """
 
     status: str
@@ -93,6 +95,7 @@ class Answer:
     seconds: float = 0.0
     states: int = 0
     launch: str = ""
+    checked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Outcome:
     subject : str
         What `find` takes.
     family, faults, hazards
-        Of its `Skeleton`.
+        Of `Subject`.
     bucket : str
         Of `Bucket`.
     prover, explorer : Answer
@@ -122,25 +125,6 @@ class Outcome:
     prover: Answer
     explorer: Answer
     simulator: Answer | None = None
-
-
-def find(subject: str) -> Skeleton:
-    """Return the kernel of a subject.
-
-    ``"skeleton SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"`` or
-    ``"of FILE.py:NAME NUMBER"``.
-    """
-    match subject.split():
-        case ["skeleton", seed, index]:
-            return draw(int(seed), int(index))
-        case ["mutant", name, stages, number]:
-            return mutated(name, int(stages), int(number))
-        case ["matmul", name, number]:
-            return scheduled(name, int(number))
-        case ["of", *name, number]:
-            return of_file(" ".join(name), int(number))
-        case _:
-            raise ValueError(f"find({subject!r}): name a skeleton or a mutant")
 
 
 def explore(kernel: kir.Kernel, start: Start, states: int = STATES) -> Verdict:
@@ -165,20 +149,21 @@ def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
 
 
 def settle(
-    subject: str,
-    skeleton: Skeleton,
+    name: str,
+    subject: Subject,
     *,
     prover: Prover = prove,
     explorer: Explorer = explore,
     search: Simulator | None = None,
+    always: bool = False,
 ) -> Outcome:
     """Judge a kernel by prover and explorer.
 
     Parameters
     ----------
-    subject : str
-        Its name in the results.
-    skeleton : Skeleton
+    name : str
+        In the results.
+    subject : Subject
         The kernel and its launches.
     prover, explorer : callable
         The judges.
@@ -186,44 +171,49 @@ def settle(
         The simulator, with a number of schedules: asked where the explorer has no answer, and of
         sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
         It can find, but not clear.
+    always : bool
+        Ask the simulator wherever there is one.
     """
-    proof, verdict = _proved(skeleton.kernel, prover)
-    at_witness = witness_launches(skeleton, verdict) if verdict is not None else []
-    rest = [start for start in skeleton.launches if start not in at_witness]
+    proof, verdict = _proved(subject.kernel, prover)
+    at_witness = witness_launches(subject, verdict) if verdict is not None else []
+    rest = [start for start in subject.launches if start not in at_witness]
     starts = [*at_witness, *rest][:LAUNCHES]
-    seen, clear, failing = _explored(skeleton.kernel, starts, explorer)
+    seen, clear, failing = _explored(subject.kernel, starts, explorer)
     searched = None
-    wanted = seen.status not in ("pass", "fail") or is_sync_mutant(skeleton.family, skeleton.faults)
-    if search is not None and wanted:
-        searched = _searched(skeleton.kernel, starts, failing, search)
+    wanted = seen.status not in ("pass", "fail") or is_sync_mutant(subject.family, subject.faults)
+    if search is not None and (always or wanted):
+        searched = _searched(subject.kernel, starts, failing, search)
     found = searched is not None and searched.status == "fail"
     confirmed = bool(at_witness) and clear >= min(len(at_witness), len(starts))
     bucket = conclude(proof, seen, refuted=found or seen.status == "fail", cleared=confirmed)
     if found and seen.status == "pass" and bucket is not Bucket.BROKEN:
         bucket = Bucket.BLIND
-    return Outcome(
-        subject,
-        skeleton.family,
-        skeleton.faults,
-        skeleton.hazards,
-        bucket.value,
-        proof,
-        seen,
-        searched,
-    )
+    return _outcome(name, subject, bucket, proof, seen, searched)
 
 
-def witness_launches(skeleton: Skeleton, verdict: Verdict) -> list[Start]:
+def _outcome(
+    name: str,
+    subject: Subject,
+    bucket: Bucket,
+    proof: Answer,
+    seen: Answer,
+    searched: Answer | None = None,
+) -> Outcome:
+    faults, hazards = subject.faults, subject.hazards
+    return Outcome(name, subject.family, faults, hazards, bucket.value, proof, seen, searched)
+
+
+def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
     """Return the launches that the errors of a verdict name, or those with their trip counts."""
-    wanted = {p.name for p in skeleton.kernel.params} | {kir.GRID.name}
+    wanted = {p.name for p in subject.kernel.params} | {kir.GRID.name}
     starts: list[Start] = []
     for finding in verdict.findings:
         named = dict(finding.launch)
         if finding.severity == "error" and wanted <= set(named):
-            params = {p.name: named[p.name] for p in skeleton.kernel.params}
+            params = {p.name: named[p.name] for p in subject.kernel.params}
             starts.append((named[kir.GRID.name], params))
     if not starts:
-        starts = [start for n in sorted(witness_trips(verdict)) for start in skeleton.at(n)]
+        starts = [start for n in sorted(witness_trips(verdict)) for start in subject.at(n)]
     return [start for i, start in enumerate(starts) if start not in starts[:i]]
 
 
@@ -259,7 +249,7 @@ def _proved(kernel: kir.Kernel, prover: Prover) -> tuple[Answer, Verdict | None]
         verdict = prover(kernel)
     except Exception as error:
         return Answer("error", (), _said(error), time.perf_counter() - begin), None
-    return _answer(verdict, time.perf_counter() - begin), verdict
+    return _answer(verdict, begin), verdict
 
 
 def _searched(
@@ -283,7 +273,7 @@ def _explored(
 
     Also return how many, from the first on, passed; and the one that failed.
     """
-    begin, states, clear, given_up = time.perf_counter(), 0, 0, 0
+    begin, states, checked, clear, given_up = time.perf_counter(), 0, 0, 0, 0
     open_: Answer | None = None
     for number, start in enumerate(starts):
         words = f"grid {start[0]}, {', '.join(f'{n}={v}' for n, v in start[1].items())}"
@@ -293,7 +283,8 @@ def _explored(
             gone = Answer("error", (), _said(error), time.perf_counter() - begin, 0, words)
             return gone, clear, None
         states += verdict.states
-        answer = _answer(verdict, time.perf_counter() - begin, states, words)
+        checked += verdict.checked
+        answer = _answer(verdict, begin, states, words)
         if verdict.status is Status.FAIL:
             return answer, clear, start
         if verdict.status is Status.PASS:
@@ -302,31 +293,29 @@ def _explored(
             open_, given_up = open_ or answer, given_up + 1
         if verdict.status is Status.UNSUPPORTED or given_up == GIVEN_UP:
             break
+    last = open_ or Answer("pass", (), f"{len(starts)} launches")
     seconds = time.perf_counter() - begin
-    if open_ is not None:
-        last = Answer(open_.status, (), open_.reason, seconds, states, open_.launch)
-    else:
-        last = Answer("pass", (), f"{len(starts)} launches", seconds, states)
-    return last, clear, None
+    return replace(last, seconds=seconds, states=states, checked=checked), clear, None
 
 
-def _answer(verdict: Verdict, seconds: float, states: int = 0, launch: str = "") -> Answer:
+def _answer(verdict: Verdict, begin: float, states: int = 0, launch: str = "") -> Answer:
     errors = [f for f in verdict.findings if f.severity == "error"]
     kinds = tuple(sorted({f.kind for f in errors}))
     reason = str(errors[0]) if errors else verdict.reason
-    return Answer(verdict.status.value, kinds, reason, seconds, states, launch)
+    seconds, checked = time.perf_counter() - begin, verdict.checked
+    return Answer(verdict.status.value, kinds, reason, seconds, states, launch, checked)
 
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def lost(subject: str, skeleton: Skeleton, proof: Answer | None, reason: str) -> Outcome:
+def lost(name: str, subject: Subject, proof: Answer | None, reason: str) -> Outcome:
     """Return the outcome of a kernel on which the process of a judge crashed or hung.
 
     Parameters
     ----------
-    subject, skeleton
+    name, subject
         As in `settle`.
     proof : Answer or None
         What the prover says when asked alone; None if it is the one that does not come back.
@@ -335,15 +324,7 @@ def lost(subject: str, skeleton: Skeleton, proof: Answer | None, reason: str) ->
     """
     gone = Answer("error", (), reason)
     prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
-    return Outcome(
-        subject,
-        skeleton.family,
-        skeleton.faults,
-        skeleton.hazards,
-        Bucket.BROKEN.value,
-        prover,
-        seen,
-    )
+    return _outcome(name, subject, Bucket.BROKEN, prover, seen)
 
 
 def request(subject: str, states: int, *, search: bool = False, prover_only: bool = False) -> str:
@@ -373,11 +354,11 @@ def _nothing(kernel: kir.Kernel, start: Start) -> Verdict:
     return Verdict("nobody", Status.UNKNOWN, 0, reason=f"{kernel.name} was not explored")
 
 
-def report(skeleton: Skeleton, outcome: Outcome) -> str:
+def report(subject: Subject, outcome: Outcome) -> str:
     """Return a kernel and what was said of it, as text."""
-    lines = [f"{outcome.subject}: {outcome.bucket} ({skeleton.family})"]
-    lines += [f"fault: {fault}" for fault in skeleton.faults]
-    lines += ["", text(skeleton.kernel)]
+    lines = [f"{outcome.subject}: {outcome.bucket} ({subject.family})"]
+    lines += [f"fault: {fault}" for fault in subject.faults]
+    lines += ["", text(subject.kernel)]
     return "\n".join([*lines, *said(outcome)])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fuzz.crosscheck.judge import HARD_SCHEDULES, SCHEDULES, SEARCHED, Outcome, is_sync_mutant
 from fuzz.kernels.cookbook import SEEDS
+from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import SYNC_OPERATORS
 
 MOST = 40
@@ -25,42 +26,20 @@ GAPS = frozenset({18, 19, 29, 37, 38, 39, 47, 48, 49, 56, 57, 58, 59, 66, 67, 68
 """Numbers that the table does not use."""
 
 
-def found(outcome: Outcome) -> bool:
-    """Tell whether explorer or simulator showed a defect."""
-    searched = outcome.simulator is not None and outcome.simulator.status == "fail"
-    return searched or outcome.explorer.status == "fail"
+def fate_of(outcome: Outcome) -> Fate:
+    """Return what became of a mutant: every launch was explored, a simulator ran all schedules.
 
-
-def redundant(outcome: Outcome) -> bool:
-    """Tell whether a mutant is proved right, and no judge found a failing interleaving.
-
-    Every launch was explored to its end; a simulator that was asked ran all of its schedules.
+    The explorer and the simulator count as one: both look for a failing interleaving.
     """
-    quiet = outcome.simulator is None or outcome.simulator.status == "pass"
-    return quiet and outcome.prover.status == outcome.explorer.status == "pass"
-
-
-def killers(outcome: Outcome) -> str:
-    """Say who killed a mutant: ``both``, ``prover``, ``explorer``; or ``redundant``, ``open``.
-
-    The explorer and the simulator count as one here: both look for a failing interleaving.
-    """
-    match outcome.prover.status == "fail", found(outcome):
-        case True, True:
-            return "both"
-        case True, False:
-            return "prover"
-        case False, True:
-            return "explorer"
-        case _:
-            return "redundant" if redundant(outcome) else "open"
+    searched = () if outcome.simulator is None else (outcome.simulator.status,)
+    return fate(outcome.prover.status, outcome.explorer.status, *searched)
 
 
 def kill_lines(seen: Sequence[Outcome]) -> Iterator[str]:
     """Every line of the mutation score: operator x kernel, hazard rows, survivors."""
-    cells: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    cells: dict[tuple[str, str], Counter[Fate]] = defaultdict(Counter)
     for outcome in seen:
-        operator, who = outcome.faults[0].split(":")[0], killers(outcome)
+        operator, who = outcome.faults[0].split(":")[0], fate_of(outcome)
         for key in ((operator, outcome.family), (operator, "all"), ("all", outcome.family)):
             cells[key][who] += 1
         cells["all", "all"][who] += 1
@@ -73,19 +52,19 @@ def kill_lines(seen: Sequence[Outcome]) -> Iterator[str]:
     yield from _survivors(seen)
 
 
-def _cell(counts: Counter[str]) -> str:
+def _cell(counts: Counter[Fate]) -> str:
     if not counts:
         return "-"
-    one = counts["prover"] + counts["explorer"]
-    return f"{counts['both']}/{one}/{counts['redundant']}/{counts['open']}"
+    one = counts[Fate.PROVER] + counts[Fate.SEARCH]
+    return f"{counts[Fate.BOTH]}/{one}/{counts[Fate.REDUNDANT]}/{counts[Fate.OPEN]}"
 
 
 def _row_lines(seen: Sequence[Outcome]) -> Iterator[str]:
     """Say of each hazard row how many mutants aim at it and what became of them."""
-    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    rows: dict[str, Counter[Fate]] = defaultdict(Counter)
     for outcome in seen:
         for row in outcome.hazards:
-            rows[row][killers(outcome)] += 1
+            rows[row][fate_of(outcome)] += 1
     yield ""
     yield "per hazard row; redundant: proved right, and no failing interleaving among all those of"
     yield "the launches of its recipe; open: neither redundant nor killed by both"
@@ -99,17 +78,18 @@ def _row_lines(seen: Sequence[Outcome]) -> Iterator[str]:
             yield f"{row}   no mutant: {WITHOUT.get(row, 'none of those judged aims at it')}"
 
 
-def _row(counts: Counter[str]) -> str:
-    total, both, safe = counts.total(), counts["both"], counts["redundant"]
-    numbers = (total, both + counts["prover"], both + counts["explorer"], safe, total - both - safe)
+def _row(counts: Counter[Fate]) -> str:
+    total, both, safe = counts.total(), counts[Fate.BOTH], counts[Fate.REDUNDANT]
+    kills = (both + counts[Fate.PROVER], both + counts[Fate.SEARCH])
+    numbers = (total, *kills, safe, total - both - safe)
     share = f"{100 * both / (total - safe):5.1f} %" if total > safe else "    -"
     return "".join(f"{number:13}" for number in numbers) + f"   {share}"
 
 
 def _survivors(seen: Sequence[Outcome]) -> Iterator[str]:
     """Say of each mutant that nobody killed what the judges did to it; open ones come first."""
-    left = [o for o in seen if killers(o) in ("redundant", "open")]
-    left.sort(key=lambda o: killers(o) != "open")
+    left = [o for o in seen if fate_of(o) in (Fate.REDUNDANT, Fate.OPEN)]
+    left.sort(key=lambda o: fate_of(o) is not Fate.OPEN)
     yield ""
     yield f"survivors: {len(left)} of {len(seen)}"
     for o in left[:MOST]:
@@ -117,23 +97,19 @@ def _survivors(seen: Sequence[Outcome]) -> Iterator[str]:
         search = f"explored {o.explorer.reason}, {o.explorer.states} states"
         if o.explorer.status != "pass":
             search = f"explorer {o.explorer.status}: {o.explorer.reason}"
-        yield f"  {killers(o)}: {o.subject}: {o.faults[0]}: {proof[:100]}; {search[:100]}"
+        yield f"  {fate_of(o).value}: {o.subject}: {o.faults[0]}: {proof[:100]}; {search[:100]}"
 
 
 # --- sync mutants of the seed kernels -----------------------------------------------------------
 
 
-def settled(outcome: Outcome) -> str:
-    """Say what became of a sync mutant: ``killed`` by both, ``redundant``, or ``open``.
-
-    Killed: the prover refutes it and the simulator shows it.  Redundant: proved right, and none of
-    the schedules that the simulator was asked for fails.
-    """
+def settled(outcome: Outcome) -> Fate:
+    """Say what became of a sync mutant: killed by prover and simulator, redundant, or open."""
     if outcome.simulator is None:
-        return "open"
-    if outcome.prover.status == outcome.simulator.status == "fail":
-        return "killed"
-    return "redundant" if redundant(outcome) else "open"
+        return Fate.OPEN
+    if fate(outcome.prover.status, outcome.simulator.status) is Fate.BOTH:
+        return Fate.BOTH
+    return Fate.REDUNDANT if fate_of(outcome) is Fate.REDUNDANT else Fate.OPEN
 
 
 def seed_lines(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> Iterator[str]:
@@ -152,13 +128,13 @@ def seed_lines(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> Iterato
     for name in names:
         mutants = [o for o in seen if o.family == name and is_sync_mutant(o.family, o.faults)]
         counts = Counter(settled(o) for o in mutants)
-        holds = "holds" if _holds(counts) else f"DOES NOT HOLD, {counts['open']} open"
+        holds = "holds" if _holds(counts) else f"DOES NOT HOLD, {counts[Fate.OPEN]} open"
         holds = holds if mutants else "NOT JUDGED"
         yield (
-            f"  {name}: of {len(mutants)} sync mutants {counts['killed']} killed by both, "
-            f"{counts['redundant']} proved redundant with no failing interleaving: {holds}"
+            f"  {name}: of {len(mutants)} sync mutants {counts[Fate.BOTH]} killed by both, "
+            f"{counts[Fate.REDUNDANT]} proved redundant with no failing interleaving: {holds}"
         )
-        for o in [o for o in mutants if settled(o) == "open"][:MOST]:
+        for o in [o for o in mutants if settled(o) is Fate.OPEN][:MOST]:
             searched = o.simulator.status if o.simulator else "not asked"
             said = f"prover {o.prover.status}, explorer {o.explorer.status}, simulator {searched}"
             yield f"    open: {o.subject}: {o.faults[0]}: {said}"
@@ -168,7 +144,7 @@ def needless_lines(seen: Sequence[Outcome]) -> Iterator[str]:
     """Name the syncs that can be left out of a kernel with every judge still content."""
     dropped: dict[str, list[Outcome]] = defaultdict(list)
     for o in seen:
-        if o.faults and o.faults[0].startswith("drop:") and settled(o) == "redundant":
+        if o.faults and o.faults[0].startswith("drop:") and settled(o) is Fate.REDUNDANT:
             dropped[o.family].append(o)
     yield ""
     yield f"syncs that nobody misses: {sum(map(len, dropped.values()))}"
@@ -178,13 +154,13 @@ def needless_lines(seen: Sequence[Outcome]) -> Iterator[str]:
             yield f"    {o.subject}: {o.faults[0]}"
 
 
-def _holds(counts: Counter[str]) -> bool:
-    return counts.total() > 0 and not counts["open"]
+def _holds(counts: Counter[Fate]) -> bool:
+    return counts.total() > 0 and not counts[Fate.OPEN]
 
 
 def seeds_hold(seen: Sequence[Outcome], names: Sequence[str] = SEEDS) -> bool:
     """Tell whether every kernel has sync mutants, and each is killed by both or redundant."""
-    every = {name: Counter[str]() for name in names}
+    every = {name: Counter[Fate]() for name in names}
     for outcome in seen:
         if outcome.family in every and is_sync_mutant(outcome.family, outcome.faults):
             every[outcome.family][settled(outcome)] += 1

@@ -1,7 +1,7 @@
 """Small kernels, drawn at random, legal or with up to three faults: what judges must agree on.
 
-A seed and an index give one skeleton, always the same.  Without a fault it is legal by
-construction; with faults it may still be.  Families take turns, so that each has an equal share.
+A seed and an index give one kernel, always the same.  Without a fault it is legal by
+construction; with faults it may still be.  Families alternate, so that each has an equal share.
 """
 
 from __future__ import annotations
@@ -15,15 +15,24 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
 from fuzz.kernels.grid import cluster, turnstile
-from fuzz.kernels.handoff import handed
-from fuzz.kernels.ring import chained, persistent, pipelined, specialized, store_ring
-from fuzz.kernels.tile import Pattern, Start
-from fuzz.kernels.warp import cp_async_mbarrier, cp_async_ring, named, wgmma
+from fuzz.kernels.ring import (
+    chained,
+    cp_async_mbarrier,
+    cp_async_ring,
+    handed,
+    named,
+    persistent,
+    pipelined,
+    specialized,
+    store_ring,
+    wgmma,
+)
+from fuzz.kernels.tile import Start, Template
 from fuzz.mutation.number import LATE
 from fuzz.mutation.operators import OPERATORS, Mutant
 from fuzz.mutation.site import closed
 
-FAMILIES: dict[str, Callable[[Random], Pattern]] = {
+FAMILIES: dict[str, Callable[[Random], Template]] = {
     "pipelined": pipelined,
     "specialized": specialized,
     "chained": chained,
@@ -45,13 +54,13 @@ FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Skeleton:
-    """A small kernel with what was done to it, and launches worth a look.
+class Subject:
+    """What judges are asked about: a small kernel, its faults, and launches worth a look.
 
     Parameters
     ----------
-    kernel : Kernel
-        Faults applied.
+    base, kernel : Kernel
+        Without the faults, and with them.
     family : str
         A key of `FAMILIES`, or the name of a recipe.
     faults : tuple of str
@@ -65,6 +74,7 @@ class Skeleton:
         The launches with a given trip count.
     """
 
+    base: kir.Kernel
     kernel: kir.Kernel
     family: str
     faults: tuple[str, ...]
@@ -74,24 +84,24 @@ class Skeleton:
 
 
 def family_of(index: int) -> str:
-    """Return the family of a skeleton; they take turns."""
+    """Return the family of a drawn kernel; they alternate."""
     return tuple(FAMILIES)[index % len(FAMILIES)]
 
 
-def draw(seed: int, index: int) -> Skeleton:
-    """Return skeleton `index` of a seed."""
+def draw(seed: int, index: int) -> Subject:
+    """Return kernel `index` of a seed."""
     rng = Random(f"{seed}/{index}")
     family = family_of(index)
-    pattern = FAMILIES[family](rng)
+    template = FAMILIES[family](rng)
     (number,) = rng.choices(tuple(FAULTS), tuple(FAULTS.values()))
-    kernel, faults, hazards = pattern.kernel, list[str](), set[str]()
+    kernel, faults, hazards = template.kernel, list[str](), set[str]()
     for _ in range(number):
         operators = rng.sample(tuple(OPERATORS), len(OPERATORS))
         mutant = next(m for op in operators if (m := _accepted(rng, kernel, op)) is not None)
         kernel = mutant.kernel
-        faults.append(f"{mutant.operator}: {mutant.change}")
+        faults.append(mutant.fault)
         hazards |= set(mutant.hazards)
-    return skeleton(pattern, kernel, family, tuple(faults), tuple(sorted(hazards)))
+    return subject(template, family, kernel, tuple(faults), tuple(sorted(hazards)))
 
 
 def _accepted(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
@@ -115,19 +125,25 @@ def accepted(kernel: kir.Kernel) -> bool:
     return True
 
 
-def skeleton(
-    pattern: Pattern,
-    kernel: kir.Kernel,
+def subject(
+    template: Template,
     family: str,
+    kernel: kir.Kernel | None = None,
     faults: tuple[str, ...] = (),
     hazards: tuple[str, ...] = (),
-) -> Skeleton:
-    """Return a kernel of a pattern, faulty or not, with the launches of the pattern."""
-    turns = pattern.turns
-    counts = sorted({0, 1, turns - 1, turns, turns + 1, 2 * turns + 1, 2 * turns + 2})
+) -> Subject:
+    """Return a template's kernel, or that kernel with faults, with the launches of the template."""
+    slots = template.slots
+    counts = sorted({0, 1, slots - 1, slots, slots + 1, 2 * slots + 1, 2 * slots + 2})
     if any(fault.startswith("stages") for fault in faults):
-        counts.append(LATE + turns + 1)
+        counts.append(LATE + slots + 1)
     starts: list[Start] = []
     for count in counts:
-        starts += [start for start in pattern.at(count) if start not in starts]
-    return Skeleton(kernel, family, faults, hazards, tuple(starts), pattern.at)
+        starts += [start for start in template.at(count) if start not in starts]
+    made = template.kernel if kernel is None else kernel
+    return Subject(template.kernel, made, family, faults, hazards, tuple(starts), template.at)
+
+
+def mutated(template: Template, family: str, mutant: Mutant) -> Subject:
+    """Return a mutant of a template's kernel."""
+    return subject(template, family, mutant.kernel, (mutant.fault,), mutant.hazards)

@@ -11,7 +11,7 @@ from itertools import product
 
 from fuser.expr import variables
 from fuser.kernel import ir as kir
-from fuzz.kernels.draw import Skeleton, accepted
+from fuzz.kernels.draw import Subject, accepted
 from fuzz.kernels.tile import Start
 from fuzz.mutation.number import LATE
 from fuzz.mutation.operators import Mutant, all_mutants
@@ -23,7 +23,7 @@ from oracles.prover.sites import fixed_grid, touches
 MOST = 4
 """Largest trip count of the launches."""
 CTAS = 4
-"""Launches of more CTAs are left out; of several, where CTAs have nothing to say to each other."""
+"""Launches of more CTAs are left out; of several, where CTAs share nothing."""
 FURTHEST = 8
 """Tiles that are named by number: those before it may be of a CTA each."""
 SAME = 3
@@ -65,7 +65,7 @@ def subjects(spec: str) -> Iterator[tuple[str, int]]:
             yield name, number
 
 
-def of_file(name: str, number: int) -> Skeleton:
+def of_file(name: str, number: int) -> Subject:
     """Return subject `number` of a kernel, with launches of few trips.
 
     Parameters
@@ -75,19 +75,10 @@ def of_file(name: str, number: int) -> Skeleton:
     number : int
         0 for the kernel itself, from 1 on for its mutants.
     """
-    kernel, mutants = _kernel(name)
-    family = name.rpartition(":")[2]
-    if number == 0:
-        return _skeleton(kernel, family, (), ())
-    mutant = mutants[number - 1]
-    return _skeleton(
-        mutant.kernel, family, (f"{mutant.operator}: {mutant.change}",), mutant.hazards
-    )
+    base, mutants = _kernel(name)
+    mutant = mutants[number - 1] if number else None
+    kernel = base if mutant is None else mutant.kernel
 
-
-def _skeleton(
-    kernel: kir.Kernel, family: str, faults: tuple[str, ...], hazards: tuple[str, ...]
-) -> Skeleton:
     def at(count: int) -> tuple[Start, ...]:
         fitting = (one for one in _small(kernel, count) if count in one.trips.values())
         return tuple((one.grid, one.params) for one in fitting)[:SAME]
@@ -96,9 +87,12 @@ def _skeleton(
     for one in _small(kernel, MOST):
         if (one.grid, one.params) not in starts:
             starts.append((one.grid, one.params))
-    if any(fault.startswith("stages") for fault in faults):
+    if mutant is not None and mutant.operator == "stages":
         starts += at(LATE + MOST)
-    return Skeleton(kernel, family, faults, hazards, tuple(starts), at)
+    faults = () if mutant is None else (mutant.fault,)
+    hazards = () if mutant is None else mutant.hazards
+    family = name.rpartition(":")[2]
+    return Subject(base, kernel, family, faults, hazards, tuple(starts), at)
 
 
 def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
@@ -110,10 +104,10 @@ def _small(kernel: kir.Kernel, most: int) -> list[Launch]:
         exact += [launches.example(kernel, trips, two) for trips in asked for two in _twos(kernel)]
         found = [one for one in exact if one is not None and one.grid <= CTAS]
         return [one for n, one in enumerate(found) if one not in found[:n]]
-    meet = kernel.semaphores or kernel.workspaces
+    shared = kernel.semaphores or kernel.workspaces
     far = _furthest(kernel)
     several = far if far > CTAS else CTAS - 1
-    found = launches.small(kernel, most=most, clusters=several if meet else 1)
+    found = launches.small(kernel, most=most, clusters=several if shared else 1)
     for two, count in product(_twos(kernel), range(1, most + 1)):
         free = {name for one in found for name in one.trips}
         more = (launches.example(kernel, {name: count}, two) for name in sorted(free))
@@ -133,6 +127,6 @@ def _furthest(kernel: kir.Kernel) -> int:
 
 
 def _twos(kernel: kir.Kernel) -> list[dict[str, int]]:
-    """Return 2 for one number after another that the grid is made of, where CTAs take turns."""
+    """Return 2 for one number after another of which the grid is made, where CTAs wait."""
     grid = fixed_grid(kernel) if kernel.semaphores else None
     return [{v.name: 2} for v in sorted(variables(grid or 0), key=str)]

@@ -1,8 +1,26 @@
-"""Fusions with products, of which the compiler makes the kernels of the crosscheck."""
+"""Fusions of which the compiler makes the kernels of the crosscheck: products and reductions."""
 
 from __future__ import annotations
 
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
+from fuser.runtime.call import Spec
+
+EVEN = 64
+"""Value of every symbol when a fusion is compiled: kernels serve all multiples of 8."""
+
+
+def dense(fusion: Fusion) -> dict[str, Spec]:
+    """Return what the inputs are taken for: dense, of even extents, each at its own address."""
+    inputs = (tv for tv in fusion.inputs if isinstance(tv, TensorView))
+    return {
+        tv.name: Spec(
+            (EVEN,) * tv.rank,
+            tuple(EVEN ** (tv.rank - 1 - n) for n in range(tv.rank)),
+            place << 32,
+            tv.dtype,
+        )
+        for place, tv in enumerate(inputs, start=1)
+    }
 
 
 def linear(outputs: int = 1, *, bias: bool = True) -> Fusion:
@@ -75,4 +93,41 @@ def normalised() -> Fusion:
     scaled = fd.ops.mul(fd.ops.exp(x), fd.ops.broadcast(rows, [False, True]))
     scaled = fd.ops.mul(scaled, fd.ops.broadcast(columns, [True, False]))
     fd.add_output(fd.ops.linear(fd.ops.cast(scaled, "bf16"), w))
+    return fd.fusion()
+
+
+# --- reductions ---------------------------------------------------------------------------------
+
+
+def rows(op: str = "sum") -> Fusion:
+    """Reduce the rows of a matrix."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.max(x, [1]) if op == "max" else fd.ops.sum(x, [1]))
+    return fd.fusion()
+
+
+def columns() -> Fusion:
+    """Reduce the columns of a matrix, and add to the results."""
+    fd = FusionDefinition()
+    x, y = fd.define_tensor([-1, -1], "bf16"), fd.define_tensor([-1], "bf16")
+    fd.add_output(fd.ops.add(fd.ops.sum(x, [0]), y))
+    return fd.fusion()
+
+
+def spread() -> Fusion:
+    """Return mean and maximum of each row: two reductions that are shared at once."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.mean(x, [1]))
+    fd.add_output(fd.ops.max(x, [1]))
+    return fd.fusion()
+
+
+def moments() -> Fusion:
+    """Return mean and sum of squares of each row, as a norm wants them."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], "bf16")
+    fd.add_output(fd.ops.mean(x, [1]))
+    fd.add_output(fd.ops.sum(fd.ops.mul(x, x), [1], dtype="f32"))
     return fd.fusion()

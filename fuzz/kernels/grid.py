@@ -1,4 +1,4 @@
-"""Small kernels in which CTAs meet: turnstiles on a semaphore, and clusters of two."""
+"""Templates of several CTAs: split sums in the order of a semaphore, and clusters of two."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from random import Random
 from fuser.cookbook.matmul import turn
 from fuser.cookbook.ring import BULK, ELECT, PER_WARP, emptied, filled, k, ring, start, trips
 from fuser.dtype import DType
-from fuser.expr import Var, ceildiv, eq
+from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
 from fuzz.kernels.tile import (
     COLS,
     NBYTES,
     ROWS,
     C,
-    Pattern,
     R,
     Start,
+    Template,
     X,
     Y,
     add,
@@ -32,37 +32,50 @@ _TILES = ceildiv(R, ROWS) * ceildiv(C, COLS)
 _TURNS = kir.Semaphore("turns", _TILES)
 
 
-def turnstile(rng: Random) -> Pattern:
+def turnstile(rng: Random) -> Template:
     """Let `splits` CTAs add to a tile in turn, through registers or by TMA reductions."""
     warps, by_tma = rng.randint(1, 2), rng.random() < 0.5
     across = ceildiv(C, COLS)
     here = {tensor.name: tile(tensor, number // across, number % across) for tensor in (X, Y, W)}
-    meeting, buffers = (_by_tma if by_tma else _by_registers)(here, warps)
-    release = kir.BlockSerializeRelease(_TURNS, number, (turn + 1) % splits)
+    summed, buffers = (_by_tma if by_tma else _by_registers)(here, warps)
+    load = kir.Load(fragment("x", warps), here["X"], 1)
+    kernel = _split("turnstile", X, _TURNS, kir.WARP * warps, (load, *summed), buffers)
+    kernel = replace(kernel, residency=rng.choice(("ticket", "co-resident")))
+    return Template(kernel, 1, _splits)
+
+
+def _split(
+    name: str,
+    x: kir.Tensor,
+    turns: kir.Semaphore,
+    threads: int,
+    part: tuple[kir.Stmt, ...],
+    buffers: tuple[kir.Buffer, ...],
+    barriers: tuple[kir.MBarrier, ...] = (),
+) -> kir.Kernel:
+    """Return a kernel in which `splits` CTAs do their part of a tile in the order of `turns`."""
     body = (
         kir.Let(number, kir.BLOCK // splits),
         kir.Let(turn, kir.BLOCK % splits),
-        kir.Load(fragment("x", warps), here["X"], 1),
-        *meeting,
-        kir.BlockSync(0, kir.WARP * warps),
-        kir.Elect(ELECT, (release,)),
+        *part,
+        kir.BlockSync(0, threads),
+        kir.Elect(ELECT, (kir.BlockSerializeRelease(turns, number, (turn + 1) % splits),)),
     )
-    kernel = kir.Kernel(
-        "turnstile",
+    return kir.Kernel(
+        name,
         (R, C, splits),
-        (X, W, Y),
+        (x, W, Y),
         (),
         buffers,
-        (),
-        kir.WARP * warps,
+        barriers,
+        threads,
         body,
         outputs=("Y",),
         workspaces=("W",),
-        semaphores=(_TURNS,),
-        requires=(splits >= 1, eq(kir.GRID, _TILES * splits)),
-        residency=rng.choice(("ticket", "co-resident")),
+        semaphores=(turns,),
+        requires=(splits >= 1, eq(kir.GRID, turns.count * splits)),
+        residency="ticket",
     )
-    return Pattern(kernel, 1, _splits)
 
 
 def _splits(count: int) -> tuple[Start, ...]:
@@ -70,10 +83,10 @@ def _splits(count: int) -> tuple[Start, ...]:
     return ((count, {"R": ROWS, "C": COLS, "splits": count}),) if count else ()
 
 
-_Meeting = tuple[tuple[kir.Stmt, ...], tuple[kir.Buffer, ...]]
+_Sum = tuple[tuple[kir.Stmt, ...], tuple[kir.Buffer, ...]]
 
 
-def _by_registers(here: dict[str, kir.Box], warps: int) -> _Meeting:
+def _by_registers(here: dict[str, kir.Box], warps: int) -> _Sum:
     x, y, w = fragment("x", warps), fragment("y", warps), fragment("w", warps)
     later = (kir.Load(w, here["W"], 1), kir.Compute(y, "add", (x, w)))
     return (
@@ -85,30 +98,72 @@ def _by_registers(here: dict[str, kir.Box], warps: int) -> _Meeting:
     ), ()
 
 
-def _by_tma(here: dict[str, kir.Box], warps: int) -> _Meeting:
+def _by_tma(here: dict[str, kir.Box], warps: int) -> _Sum:
     s = slots("S", 1)
-    slot, y = kir.Slot(s, 0), fragment("y", warps)
-    reduce = (kir.FenceAsyncProxy(kir.Space.GLOBAL), kir.TmaReduce(here["W"], slot))
+    store = kir.Store(kir.Slot(s, 0), fragment("x", warps), 1)
+    added = _added(_TURNS, kir.Slot(s, 0), here["W"], here["Y"], fragment("y", warps))
+    return (store, kir.FenceAsyncProxy(kir.Space.SHARED), *added), (s,)
+
+
+def _added(
+    turns: kir.Semaphore, slot: kir.Slot, w: kir.Box, y: kir.Box, total: kir.Fragment
+) -> tuple[kir.Stmt, ...]:
+    """Store or add a slot to the workspace in order; the last CTA writes the sum."""
+    threads, vector = total.layout.threads, total.layout.vector
+    reduce = (kir.FenceAsyncProxy(kir.Space.GLOBAL), kir.TmaReduce(w, slot))
     issue = (
-        kir.IfThenElse(eq(turn, 0), (kir.TmaStore(here["W"], slot),), reduce),
+        kir.IfThenElse(eq(turn, 0), (kir.TmaStore(w, slot),), reduce),
         kir.AsyncCommit(BULK),
         kir.AsyncAwait(BULK, 0),
     )
-    last = (
-        kir.BlockSync(0, kir.WARP * warps),
-        kir.Load(y, here["W"], 1),
-        kir.Store(here["Y"], y, 1),
-    )
+    write = (kir.BlockSync(0, threads), kir.Load(total, w, vector), kir.Store(y, total, vector))
     return (
-        kir.Store(slot, fragment("x", warps), 1),
-        kir.FenceAsyncProxy(kir.Space.SHARED),
-        kir.BlockSerializeWait(_TURNS, number, turn),
+        kir.BlockSerializeWait(turns, number, turn),
         kir.Elect(ELECT, issue),
-        kir.IfThenElse(eq(turn + 1, splits), last),
-    ), (s,)
+        kir.IfThenElse(eq(turn + 1, splits), write),
+    )
 
 
-def cluster(rng: Random) -> Pattern:
+WIDE, WIDE_THREADS = 128, 256
+"""Rows and columns of a large tile, and threads of the CTA that adds it."""
+
+
+def wide_turns() -> Template:
+    """Add up tiles of 64 KB by bulk copies in the order of a semaphore: Y = X[0] + X[1] + ...
+
+    The parts of X lie below each other.  Nearly all of its time is copies under way, so that a
+    release that comes too early shows without delays.
+    """
+    wide, across = (WIDE, WIDE), ceildiv(C, WIDE)
+    x = kir.Tensor("X", DType.F32, (R * splits, C), (C, 1), 4)
+    turns = kir.Semaphore("turns", ceildiv(R, WIDE) * across)
+    buffer, full = kir.Buffer("S", DType.F32, wide, 1, 0), ring("full", 1, 1)
+    total = kir.Fragment("sum", DType.F32, kir.Layout(wide, 4, WIDE_THREADS))
+
+    def here(tensor: kir.Tensor, below: Expr = 0) -> kir.Box:
+        origin = (below + number // across * WIDE, number % across * WIDE)
+        return kir.Box(tensor, origin, wide, tensor.extents)
+
+    slot = kir.Slot(buffer, 0)
+    load = (
+        kir.MBarrierArriveExpectTx(full, 0, buffer.slot_nbytes),
+        kir.TmaLoad(slot, here(x, turn * R), full, 0),
+    )
+    part = (
+        *start(full, threads=WIDE_THREADS),
+        kir.Elect(ELECT, load),
+        kir.MBarrierWaitParity(full, 0, 0),
+        *_added(turns, slot, here(W), here(Y), total),
+    )
+    kernel = _split("wide_turns", x, turns, WIDE_THREADS, part, (buffer,), (full,))
+
+    def at(ctas: int) -> tuple[Start, ...]:
+        return ((ctas, {"R": WIDE, "C": WIDE, "splits": ctas}),) if ctas else ()
+
+    return Template(kernel, 2, at)
+
+
+def cluster(rng: Random) -> Template:
     """Two CTAs: one loads for both by multicast, or one writes into the other's shared memory."""
     stages = rng.randint(1, 3)
     s, full = slots("S", stages), ring("full", 1, stages)
@@ -145,7 +200,7 @@ def cluster(rng: Random) -> Pattern:
     def at(count: int) -> tuple[Start, ...]:
         return ((2, {"R": rows * count, "C": COLS}),)
 
-    return Pattern(kernel, stages, at)
+    return Template(kernel, stages, at)
 
 
 _PAIR = kir.BLOCK // 2

@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from fuser.expr import Var
-from fuser.fusion.definition import Fusion, Scalar, TensorView
+from fuser.fusion.definition import Fusion
 from fuser.kernel import ir as kir
 from fuser.pipeline import build
-from fuser.runtime.call import Spec
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams, Split
 from fuser.schedule.params import COUNTED, Mechanism, Meet, Partial, Prologue, Residency
-from fuzz.kernels.draw import Skeleton, accepted, skeleton
+from fuzz.kernels.draw import Subject, accepted, mutated, subject
 from fuzz.kernels.fusions import (
     batched,
     computed,
+    dense,
     gated,
     linear,
     normalised,
@@ -30,15 +29,13 @@ from fuzz.kernels.fusions import (
     two_sums,
 )
 from fuzz.kernels.reduction import REDUCTIONS, Reduced
-from fuzz.kernels.tile import Pattern, Start
+from fuzz.kernels.tile import Start, Template, strides
 from fuzz.mutation.operators import SYNC_OPERATORS, Mutant, mutants
 
 N, K = 16, 16
 """Columns and depth of every tile."""
 TILES = 2
 """Tiles of a launch whose CTAs share them, at most."""
-EVEN = 64
-"""Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""
 
 Params = MatmulParams | AmpereParams
 
@@ -50,7 +47,7 @@ class Schedule:
     fusion: Callable[[], Fusion]
     params: Params
 
-    def pattern(self) -> Pattern:
+    def template(self) -> Template:
         """Return the kernel, and its launches."""
         params = self.params
         kernel = compiled(self.fusion(), params)
@@ -63,23 +60,14 @@ class Schedule:
             some = dict.fromkeys(pair for pair in pairs if pair[1])
             return tuple(launch(kernel, params, tiles, steps) for tiles, steps in some)
 
-        return Pattern(kernel, params.stages, at)
+        return Template(kernel, params.stages, at)
 
 
 def compiled(fusion: Fusion, params: Params) -> kir.Kernel:
     """Return the kernel of a fusion that multiplies."""
-    specs = {tv.name: _spec(tv, place) for place, tv in enumerate(fusion.inputs, start=1)}
-    launches = build(fusion, params, classify(fusion, params, specs)).launches
+    launches = build(fusion, params, classify(fusion, params, dense(fusion))).launches
     (made,) = (launch for launch in launches if launch.tiling.domain.products)
     return made.kernel
-
-
-def _spec(tv: TensorView | Scalar, place: int) -> Spec:
-    """Return a dense tensor of even extents, at an address of its own."""
-    assert isinstance(tv, TensorView), "the fusions here have no scalars"
-    rows = len(tv.shape)
-    strides = tuple(EVEN ** (rows - 1 - n) for n in range(rows))
-    return Spec((EVEN,) * rows, strides, place << 32, tv.dtype)
 
 
 def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
@@ -97,22 +85,13 @@ def launch(kernel: kir.Kernel, params: Params, tiles: int, steps: int) -> Start:
     sizes += [depth * max((steps - 1) * params.splits + 1, many)] * (len(names) - len(sizes))
     given = dict(zip(names, sizes, strict=True)) | {"raster": 1}
     for tensor in kernel.tensors:
-        given |= _strides(tensor, max(sizes))
+        given |= strides(tensor, -(-max(sizes) // tensor.aligned) * tensor.aligned)
     takers = (1 if tiles else 2) if params.persistent else max(tiles, 1)
     if params.splits > 1 and params.meet != "cluster":
         numbers = {"splits": many, "groups": takers}
         given |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
         return many * takers, given
-    if params.persistent:
-        return kernel.cluster * takers, given
-    return kernel.cluster * max(tiles, 1), given
-
-
-def _strides(tensor: kir.Tensor, longest: int) -> dict[str, int]:
-    """Give every row of a tensor room for the longest extent."""
-    unknown = [s for s in tensor.strides if isinstance(s, Var)]
-    rows = -(-longest // tensor.aligned) * tensor.aligned
-    return {s.name: rows ** (len(unknown) - n) for n, s in enumerate(unknown)}
+    return kernel.cluster * takers, given
 
 
 # --- schedules ----------------------------------------------------------------------------------
@@ -325,26 +304,23 @@ COMPILED: dict[str, Schedule | Reduced] = {**MATMULS, **REDUCTIONS}
 
 
 @cache
-def _pattern(name: str) -> Pattern:
-    return COMPILED[name].pattern()
+def _template(name: str) -> Template:
+    return COMPILED[name].template()
 
 
 @cache
 def sync_mutants(name: str) -> tuple[Mutant, ...]:
     """Return the sync mutants of a schedule that validation lets through."""
-    kernel = _pattern(name).kernel
+    kernel = _template(name).kernel
     some = (mutant for operator in SYNC_OPERATORS for mutant in mutants(kernel, operator))
     return tuple(mutant for mutant in some if accepted(mutant.kernel))
 
 
-def scheduled(name: str, number: int) -> Skeleton:
+def scheduled(name: str, number: int) -> Subject:
     """Return the kernel of a schedule (0), or its sync mutant `number`, with launches."""
-    pattern = _pattern(name)
     if number == 0:
-        return skeleton(pattern, pattern.kernel, name)
-    mutant = sync_mutants(name)[number - 1]
-    fault = f"{mutant.operator}: {mutant.change}"
-    return skeleton(pattern, mutant.kernel, name, (fault,), mutant.hazards)
+        return subject(_template(name), name)
+    return mutated(_template(name), name, sync_mutants(name)[number - 1])
 
 
 def subjects() -> Iterator[tuple[str, int]]:

@@ -1,7 +1,7 @@
 """Matmuls as the compiler writes them: persistent tiles, warp-specialised, left chunk by chunk.
 
 `D = A @ B^T`, or with operands stored the other way round, bf16 to bf16.  Of one shape they are
-what a judge has to bear in daily work, of another a small skeleton.
+what a judge has to bear in daily work, of another a small template.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fuser.cookbook.ring import (
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv
 from fuser.kernel import ir as kir
-from fuzz.kernels.tile import Pattern, Start
+from fuzz.kernels.tile import Start, Template
 
 M, N, K, t, tiles = (Var(name) for name in ("M", "N", "K", "t", "tiles"))
 AT_LAUNCH = {1: (128, 24, 216), 2: (168, 24, 240)}
@@ -218,7 +218,7 @@ def swizzled(name: str, shape: tuple[int, ...], slots: int, after: int) -> kir.B
     return kir.Buffer(name, DType.BF16, shape, slots, -(-after // unit) * unit, swizzle)
 
 
-def product(rng: Random) -> Pattern:
+def product(rng: Random) -> Template:
     """Draw a small one: either order of operands, and either way out."""
     stages, columns = rng.randint(1, 4), rng.choice((8, 16, 32))
     how = Matmul(
@@ -240,4 +240,4 @@ def product(rng: Random) -> Pattern:
         pairs = dict.fromkeys([(1, count), (3, count), (count, 1), (count, 2)])
         return tuple((1, {"M": 64 * many, "N": columns, "K": 16 * steps}) for many, steps in pairs)
 
-    return Pattern(matmul(how), stages, at)
+    return Template(matmul(how), stages, at)

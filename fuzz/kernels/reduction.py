@@ -9,16 +9,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from fuser import pipeline
-from fuser.expr import Var
-from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
-from fuser.runtime.call import Spec
+from fuser.fusion.definition import Fusion
 from fuser.runtime.classify import classify
 from fuser.schedule.params import Meet, PointwiseParams, ReductionParams
 from fuser.schedule.reduction import ReductionTiling
-from fuzz.kernels.tile import Pattern, Start
+from fuzz.kernels.fusions import columns, dense, moments, rows, spread
+from fuzz.kernels.tile import Start, Template, strides
 
-EVEN = 32
-"""Value of every symbol of the fusions when they are compiled: kernels serve all multiples of 8."""
+PITCH = 32
+"""Rows of the tensors lie a multiple of so many elements apart."""
 TAIL = 8
 """Elements that the last tile lacks along its rows."""
 
@@ -30,7 +29,7 @@ class Reduced:
     fusion: Callable[[], Fusion]
     params: ReductionParams
 
-    def pattern(self) -> Pattern:
+    def template(self) -> Template:
         """Return the kernel, and its launches."""
         made = reduced(self.fusion(), self.params)
 
@@ -45,22 +44,12 @@ class Reduced:
             totals += [(1, (count - 1) * many + 1, many)] * (count > 1)
             return tuple(started(made, *total) for total in totals)
 
-        return Pattern(made.kernel, self.params.stages, at)
+        return Template(made.kernel, self.params.stages, at)
 
 
 def reduced(fusion: Fusion, params: ReductionParams) -> pipeline.Launch:
     """Return the one kernel of a fusion that reduces."""
-    inputs = [tv for tv in fusion.inputs if isinstance(tv, TensorView)]
-    specs = {
-        tv.name: Spec(
-            (EVEN,) * tv.rank,
-            tuple(EVEN ** (tv.rank - 1 - n) for n in range(tv.rank)),
-            place << 32,
-            tv.dtype,
-        )
-        for place, tv in enumerate(inputs, start=1)
-    }
-    (made,) = pipeline.build(fusion, params, classify(fusion, params, specs)).launches
+    (made,) = pipeline.build(fusion, params, classify(fusion, params, dense(fusion))).launches
     return made
 
 
@@ -74,48 +63,10 @@ def started(made: pipeline.Launch, tiles: int, steps: int, many: int = 1) -> Sta
     sizes[tiling.reduced[-1]] *= steps
     sizes[-1] -= TAIL
     given = {f"n{axis}": n for axis, n in enumerate(sizes)}
-    row = -(-max(sizes) // EVEN) * EVEN
+    row = -(-max(sizes) // PITCH) * PITCH
     for tensor in made.kernel.tensors:
-        unknown = [s for s in tensor.strides if isinstance(s, Var)]
-        given |= {s.name: row ** (len(unknown) - n) for n, s in enumerate(unknown)}
+        given |= strides(tensor, row)
     return (1, given) if params.splits == 1 else (tiles * many, given | {"splits": many})
-
-
-# --- fusions ------------------------------------------------------------------------------------
-
-
-def rows(op: str = "sum") -> Fusion:
-    """Reduce the rows of a matrix."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "bf16")
-    fd.add_output(fd.ops.max(x, [1]) if op == "max" else fd.ops.sum(x, [1]))
-    return fd.fusion()
-
-
-def columns() -> Fusion:
-    """Reduce the columns of a matrix, and add to the results."""
-    fd = FusionDefinition()
-    x, y = fd.define_tensor([-1, -1], "bf16"), fd.define_tensor([-1], "bf16")
-    fd.add_output(fd.ops.add(fd.ops.sum(x, [0]), y))
-    return fd.fusion()
-
-
-def spread() -> Fusion:
-    """Return mean and maximum of each row: two reductions that meet at once."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "bf16")
-    fd.add_output(fd.ops.mean(x, [1]))
-    fd.add_output(fd.ops.max(x, [1]))
-    return fd.fusion()
-
-
-def moments() -> Fusion:
-    """Return mean and sum of squares of each row, as a norm wants them."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "bf16")
-    fd.add_output(fd.ops.mean(x, [1]))
-    fd.add_output(fd.ops.sum(fd.ops.mul(x, x), [1], dtype="f32"))
-    return fd.fusion()
 
 
 # --- schedules ----------------------------------------------------------------------------------

@@ -1,11 +1,18 @@
-"""Small kernels of one CTA around rings of TMA copies; each is drawn with its variants."""
+"""Templates of one CTA around rings: TMA copies, cp.async, tensor cores, named barriers.
+
+Each function draws a variant of its template.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
+from fuser.cookbook.matmul import STEP, TILE_M, TILE_N, double_wgmma, wgmma_ring
 from fuser.cookbook.ring import (
     BULK,
+    CP_ASYNC,
     ELECT,
     PER_WARP,
     emptied,
@@ -18,28 +25,29 @@ from fuser.cookbook.ring import (
     step,
     trips,
 )
+from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
+from fuzz.kernels.product import product
 from fuzz.kernels.tile import (
     COLS,
     NBYTES,
     ROWS,
     C,
-    Pattern,
     R,
     Start,
+    Template,
     X,
     Y,
     add,
     box,
     fragment,
+    layout,
     one_cta,
     over_tiles,
     slots,
     tile,
 )
-
-_SHARED = kir.Space.SHARED
 
 
 def fill(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> tuple[kir.Stmt, ...]:
@@ -63,7 +71,7 @@ def elected_loop(body: tuple[kir.Stmt, ...], *, inside: bool) -> kir.Stmt:
     return kir.Elect(ELECT, (kir.ForLoop(k, trips, body),))
 
 
-def pipelined(rng: Random) -> Pattern:
+def pipelined(rng: Random) -> Template:
     """One role; a thread of it loads `ahead` tiles ahead.
 
     Slots are freed by an mbarrier, or by a block sync at the end of each iteration.
@@ -75,7 +83,7 @@ def pipelined(rng: Random) -> Pattern:
     empty = ring("empty", kir.WARP * warps if each else warps, stages)
     slot, later = k % stages, k + ahead
     first = kir.IfThenElse(q < trips, fill(s, full, q % stages, box(X, q)))
-    room = () if block else (emptied_at(empty, later, stages),)
+    room = () if block else (emptied(empty, later, stages),)
     more = kir.IfThenElse(later < trips, (*room, *fill(s, full, later % stages, box(X, later))))
     issue = kir.Elect(ELECT, (more,))
     read = (filled(full, k, stages), kir.Load(fragment("x", warps), kir.Slot(s, slot), 1))
@@ -91,15 +99,10 @@ def pipelined(rng: Random) -> Pattern:
         kir.ForLoop(q, ahead, (kir.Elect(ELECT, (first,)),)),
         kir.ForLoop(k, trips, loop),
     )
-    return Pattern(over_tiles("pipelined", warps, body, (s,), barriers), stages, one_cta)
+    return Template(over_tiles("pipelined", warps, body, (s,), barriers), stages, one_cta)
 
 
-def emptied_at(empty: kir.MBarrier, at: Expr, stages: int) -> kir.MBarrierWaitParity:
-    """Wait until the slot of a position is free; at once in the first turn."""
-    return kir.MBarrierWaitParity(empty, at % stages, (at // stages + 1) % 2)
-
-
-def specialized(rng: Random) -> Pattern:
+def specialized(rng: Random) -> Template:
     """Load by a warp, compute by one to three: each every tile, or the tiles in turn.
 
     In turn only where a slot always goes to the same warp: who skips phases of a barrier cannot
@@ -133,10 +136,10 @@ def specialized(rng: Random) -> Pattern:
     roles.append(kir.Role("load", consumers, 1, (producer,)))
     body = (*start(full, empty, threads=kir.WARP * (consumers + 1)), *roles)
     kernel = over_tiles("specialized", consumers + 1, body, (s,), (full, empty))
-    return Pattern(kernel, stages, one_cta)
+    return Template(kernel, stages, one_cta)
 
 
-def store_ring(rng: Random) -> Pattern:
+def store_ring(rng: Random) -> Template:
     """Results leave through a ring of slots by TMA stores; the wait precedes reuse or ends it."""
     stages, warps, early = rng.randint(1, 4), rng.randint(1, 2), rng.random() < 0.5
     s = slots("S", stages)
@@ -151,16 +154,16 @@ def store_ring(rng: Random) -> Pattern:
         *before,
         kir.BlockSync(0, kir.WARP * warps),
         kir.Store(kir.Slot(s, k % stages), y, 1),
-        kir.FenceAsyncProxy(_SHARED),
+        kir.FenceAsyncProxy(kir.Space.SHARED),
         kir.BlockSync(1, kir.WARP * warps),
         kir.Elect(ELECT, (*issue, *after)),
     )
     end = kir.Elect(ELECT, (kir.AsyncAwait(BULK, 0, read_only=rng.random() < 0.7),))
     body = (kir.ForLoop(k, trips, loop), end)
-    return Pattern(over_tiles("store_ring", warps, body, (s,)), stages, one_cta)
+    return Template(over_tiles("store_ring", warps, body, (s,)), stages, one_cta)
 
 
-def chained(rng: Random) -> Pattern:
+def chained(rng: Random) -> Template:
     """Load, compute and store by a warp each, with a ring between every two of them.
 
     The storing warp frees the slot of its last store, or that of the store before.
@@ -178,7 +181,7 @@ def chained(rng: Random) -> Pattern:
         add(1),
         emptied(free, k, stores),
         kir.Store(kir.Slot(o, k % stores), fragment("y", 1), 1),
-        kir.FenceAsyncProxy(_SHARED),
+        kir.FenceAsyncProxy(kir.Space.SHARED),
         *freed(ready, k % stores, each_thread=False),
     )
     old = kir.MBarrierArrive(free, (k + (stores - lag)) % stores)
@@ -197,13 +200,13 @@ def chained(rng: Random) -> Pattern:
         kir.Role("store", 2, 1, (kir.Elect(ELECT, (kir.ForLoop(k, trips, send), *drain)),)),
     )
     kernel = over_tiles("chained", 3, body, (s, o), (full, empty, ready, free))
-    return Pattern(kernel, max(loads, stores), one_cta)
+    return Template(kernel, max(loads, stores), one_cta)
 
 
 t, rows = Var("t"), Var("rows")
 
 
-def persistent(rng: Random) -> Pattern:
+def persistent(rng: Random) -> Template:
     """Take rows of tiles one after the other; the ring runs on from row to row."""
     stages, consumers, each = rng.randint(1, 3), rng.randint(1, 2), rng.random() < 0.5
     s, full = slots("S", stages), ring("full", 1, stages)
@@ -239,10 +242,252 @@ def persistent(rng: Random) -> Pattern:
     kernel = kir.Kernel(
         "persistent", (R, C), (X, Y), (), (s,), (full, empty), threads, body, ("Y",)
     )
-    return Pattern(kernel, stages, _rows_and_trips)
+    return Template(kernel, stages, _rows_and_trips)
 
 
 def _rows_and_trips(count: int) -> tuple[Start, ...]:
     """Few rows of `count` tiles, and `count` rows of few tiles."""
     pairs = dict.fromkeys([(1, count), (2, count), (min(count, 3), count), (count, 1)])
     return tuple((1, {"R": ROWS * down, "C": COLS * across}) for down, across in pairs)
+
+
+def cp_async_ring(rng: Random) -> Template:
+    """Every thread copies `stages - 1` tiles ahead, one group a step, and a block sync a step.
+
+    Where each thread reads only what it copied itself, it goes without the sync.
+    """
+    stages, warps, private = rng.randint(2, 4), rng.randint(1, 2), rng.random() < 0.25
+    s = slots("S", stages)
+    vector = 1 if private else 2
+    later = k + (stages - 1)
+
+    def copy(number: Expr) -> kir.Stmt:
+        deal = layout(warps, vector)
+        return kir.CpAsync(kir.Slot(s, number % stages), box(X, number), deal, vector)
+
+    sync = () if private else (kir.BlockSync(0, kir.WARP * warps),)
+    loop = (
+        kir.AsyncAwait(CP_ASYNC, stages - 2),
+        *sync,
+        kir.IfThenElse(later < trips, (copy(later),)),
+        kir.AsyncCommit(CP_ASYNC),
+        kir.Load(fragment("x", warps), kir.Slot(s, k % stages), 1),
+        add(warps),
+        kir.Store(box(Y, k), fragment("y", warps), 1),
+    )
+    ahead = (kir.IfThenElse(q < trips, (copy(q),)), kir.AsyncCommit(CP_ASYNC))
+    body = (kir.ForLoop(q, stages - 1, ahead), kir.ForLoop(k, trips, loop))
+    return Template(over_tiles("cp_async_ring", warps, body, (s,)), stages, one_cta)
+
+
+def cp_async_mbarrier(rng: Random) -> Template:
+    """Copy by cp.async in a warp; the copies arrive, with or without counts of their own."""
+    stages, consumers = rng.randint(1, 4), rng.randint(1, 2)
+    noinc, each = rng.random() < 0.5, rng.random() < 0.5
+    s, full = slots("S", stages), ring("full", kir.WARP, stages)
+    empty = ring("empty", consumers * (kir.WARP if each else 1), stages)
+    slot = k % stages
+    own = () if noinc else (kir.MBarrierArrive(full, slot),)
+    produce = (
+        emptied(empty, k, stages),
+        kir.CpAsync(kir.Slot(s, slot), box(X, k), layout(1, 2), 2),
+        kir.CpAsyncMBarrierArrive(full, slot, noinc=noinc),
+        *own,
+    )
+    consume = (
+        filled(full, k, stages),
+        kir.Load(fragment("x", consumers), kir.Slot(s, slot), 1),
+        *freed(empty, slot, each_thread=each),
+        add(consumers),
+        kir.Store(box(Y, k), fragment("y", consumers), 1),
+    )
+    body = (
+        *start(full, empty, threads=kir.WARP * (consumers + 1)),
+        kir.Role("compute", 0, consumers, (kir.ForLoop(k, trips, consume),)),
+        kir.Role("load", consumers, 1, (kir.ForLoop(k, trips, produce),)),
+    )
+    kernel = over_tiles("cp_async_mbarrier", consumers + 1, body, (s,), (full, empty))
+    return Template(kernel, stages, one_cta)
+
+
+def wgmma(rng: Random) -> Template:
+    """Keep groups of wgmma in flight on a ring, run two matmuls on one, or draw a whole kernel."""
+    if rng.random() < 0.4:
+        return product(rng)
+    stages = rng.randint(1, 4)
+    depth = rng.randint(0, stages - 1)
+    kernel = double_wgmma(stages) if rng.random() < 0.2 else wgmma_ring(stages, depth)
+    return Template(kernel, stages, one_product)
+
+
+def one_product(count: int) -> tuple[Start, ...]:
+    """One tile of D in `count` steps along K."""
+    return ((1, {"M": TILE_M, "N": TILE_N, "K": STEP * count}),)
+
+
+def named(rng: Random) -> Template:
+    """Hand tiles from warp to warp over one or two slots, by named barriers both ways."""
+    stages = rng.randint(1, 2)
+    s, pair = slots("S", stages), 2 * kir.WARP
+
+    def by_slot(body: list[tuple[kir.Stmt, ...]]) -> tuple[kir.Stmt, ...]:
+        if stages == 1:
+            return body[0]
+        return tuple(kir.IfThenElse(eq(k % 2, i), inner) for i, inner in enumerate(body))
+
+    def give(i: int) -> tuple[kir.Stmt, ...]:
+        return (
+            kir.IfThenElse(k >= stages, (kir.BlockSync(2 * i + 2, pair),)),
+            kir.Load(fragment("x", 1), box(X, k), 1),
+            kir.Store(kir.Slot(s, i), fragment("x", 1), 1),
+            kir.NamedArrive(2 * i + 1, pair),
+        )
+
+    def take(i: int) -> tuple[kir.Stmt, ...]:
+        return (
+            kir.BlockSync(2 * i + 1, pair),
+            kir.Load(fragment("x", 1), kir.Slot(s, i), 1),
+            kir.IfThenElse(k + stages < trips, (kir.NamedArrive(2 * i + 2, pair),)),
+            add(1),
+            kir.Store(box(Y, k), fragment("y", 1), 1),
+        )
+
+    giver = kir.ForLoop(k, trips, by_slot([give(i) for i in range(stages)]))
+    taker = kir.ForLoop(k, trips, by_slot([take(i) for i in range(stages)]))
+    body = (kir.Role("give", 0, 1, (giver,)), kir.Role("take", 1, 1, (taker,)))
+    return Template(over_tiles("named", 2, body, (s,)), stages, one_cta)
+
+
+# --- from warp to warp --------------------------------------------------------------------------
+
+Body = tuple[kir.Stmt, ...]
+Fill = Callable[[kir.Buffer, kir.MBarrier, Expr, kir.Box], Body]
+"""Fill a slot from a box, and announce it on a barrier."""
+_PAIR = 2 * kir.WARP
+MOST = 3
+"""Tiles that are written out at most."""
+
+
+def _loaded(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    return (kir.Elect(ELECT, fill(s, full, at, src)),)
+
+
+def _expected(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    """Expect bytes, load, and arrive, by three statements."""
+    load = kir.TmaLoad(kir.Slot(s, at), src, full, at)
+    arrive = kir.MBarrierArrive(full, at)
+    return (kir.Elect(ELECT, (kir.MBarrierExpectTx(full, at, NBYTES), load, arrive)),)
+
+
+def _copied(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    copy = kir.CpAsync(kir.Slot(s, at), src, layout(1, 2), 2)
+    return copy, kir.CpAsyncMBarrierArrive(full, at, noinc=True)
+
+
+def _counted(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    """Let copies arrive for themselves, and every thread as well."""
+    copy = kir.CpAsync(kir.Slot(s, at), src, layout(1, 2), 2)
+    return (
+        copy,
+        kir.CpAsyncMBarrierArrive(full, at, noinc=False),
+        kir.MBarrierArrive(full, at),
+    )
+
+
+def _awaited(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    return (
+        kir.CpAsync(kir.Slot(s, at), src, layout(1, 2), 2),
+        kir.AsyncCommit(CP_ASYNC),
+        kir.AsyncAwait(CP_ASYNC, 0),
+        kir.MBarrierArrive(full, at),
+    )
+
+
+def _stored(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    x = fragment("x", 1)
+    return (
+        kir.Load(x, src, 1),
+        kir.Store(kir.Slot(s, at), x, 1),
+        kir.MBarrierArrive(full, at),
+    )
+
+
+def _joined(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    """Store, join the warp, and let one lane arrive for it."""
+    *stores, arrive = _stored(s, full, at, src)
+    return *stores, kir.WarpSync(), kir.Elect(ELECT, (arrive,))
+
+
+_FILLS: tuple[tuple[Fill, int], ...] = (
+    (_loaded, 1),
+    (_expected, 1),
+    (_copied, kir.WARP),
+    (_counted, kir.WARP),
+    (_awaited, kir.WARP),
+    (_stored, kir.WARP),
+    (_joined, 1),
+)
+"""Every way to fill a slot, and the arrivals that it makes."""
+
+
+def handed(rng: Random) -> Template:
+    """Draw how slots are filled and given back, their number, and a loop or a few tiles."""
+    filling, arrivals = rng.choice(_FILLS)
+    stages, back = rng.randint(1, 3), rng.choice(("each", "one", "block"))
+    s, full = slots("S", stages), ring("full", arrivals, stages)
+    empty = ring("empty", kir.WARP if back == "each" else 1, stages)
+    elected = filling in (_loaded, _expected)
+    same = rng.random() < 0.3 and not elected
+    x = replace(fragment("x", 1), layout=layout(1, 1 if same else 2))
+    y = replace(x, name="y")
+
+    def give(at: Expr, src: kir.Box) -> Body:
+        slot = at % stages
+        fills = filling(s, full, slot, src)
+        if back == "block":
+            return *fills, kir.BlockSync(1, _PAIR)
+        room = emptied(empty, at, stages)
+        match fills:
+            case (kir.Elect(per, inner),) if elected:
+                return (kir.Elect(per, (room, *inner)),)
+            case _:
+                return room, *fills
+
+    def take(at: Expr, dst: kir.Box) -> Body:
+        slot = at % stages
+        free = freed(empty, slot, each_thread=back == "each")
+        return (
+            filled(full, at, stages),
+            kir.Load(x, kir.Slot(s, slot), x.layout.vector),
+            *((kir.BlockSync(1, _PAIR),) if back == "block" else free),
+            kir.Compute(y, "add", (x, x)),
+            kir.Store(dst, y, x.layout.vector),
+        )
+
+    barriers = (full,) if back == "block" else (full, empty)
+
+    def body(giver: Body, taker: Body) -> Body:
+        roles = kir.Role("give", 0, 1, giver), kir.Role("take", 1, 1, taker)
+        return *start(*barriers, threads=_PAIR), *roles
+
+    if rng.random() < 0.6:
+        loops = kir.ForLoop(k, trips, give(k, box(X, k))), kir.ForLoop(k, trips, take(k, box(Y, k)))
+        kernel = over_tiles("handed", 2, body(loops[:1], loops[1:]), (s,), barriers)
+        return Template(kernel, stages, one_cta)
+    many = rng.randint(1, MOST)
+    given, taken = _tensor("X", many), _tensor("Y", many)
+    giver = tuple(stmt for i in range(many) for stmt in give(i, _tile(given, i)))
+    taker = tuple(stmt for i in range(many) for stmt in take(i, _tile(taken, i)))
+    kernel = kir.Kernel(
+        "handed", (), (given, taken), (), (s,), barriers, _PAIR, body(giver, taker),
+        outputs=("Y",), requires=(eq(kir.GRID, 1),),
+    )  # fmt: skip
+    return Template(kernel, stages, lambda count: ((1, {}),))
+
+
+def _tensor(name: str, many: int) -> kir.Tensor:
+    return kir.Tensor(name, DType.F32, (ROWS * many, COLS), (COLS, 1), 4)
+
+
+def _tile(tensor: kir.Tensor, number: int) -> kir.Box:
+    return kir.Box(tensor, (number * ROWS, 0), (ROWS, COLS), tensor.extents)

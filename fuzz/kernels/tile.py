@@ -24,22 +24,22 @@ Start = tuple[int, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """A kernel without a fault, and how to launch it.
+class Template:
+    """A kernel without a fault, and how to launch it; its mutants are launched alike.
 
     Parameters
     ----------
     kernel : Kernel
         Legal by construction.
-    turns : int
-        After how many trips its rings begin again: their number of slots.
+    slots : int
+        Of its rings, which begin again after as many trips.
     at : callable
-        The launches in which a loop (or a turnstile) has the given number of trips; none if there
+        The launches in which a loop (or a semaphore) has the given number of trips; none if there
         is no such launch.
     """
 
     kernel: kir.Kernel
-    turns: int
+    slots: int
     at: Callable[[int], tuple[Start, ...]]
 
 
@@ -93,3 +93,9 @@ def over_tiles(
 def one_cta(count: int) -> tuple[Start, ...]:
     """Give all of `count` tiles to one CTA."""
     return ((1, {"R": ROWS * count, "C": COLS}),)
+
+
+def strides(tensor: kir.Tensor, row: int) -> dict[str, int]:
+    """Give the strides that are parameters: rows lie `row` elements apart."""
+    unknown = [s for s in tensor.strides if isinstance(s, Var)]
+    return {s.name: row ** (len(unknown) - n) for n, s in enumerate(unknown)}

@@ -66,7 +66,7 @@ def mutants(kernel: kir.Kernel, operator: str) -> Iterator[Mutant]:
 
 
 def all_mutants(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Yield the mutants of every operator; a kernel that two operators make is told once."""
+    """Yield the mutants of every operator; a kernel that two operators make counts once."""
     seen: set[str] = set()
     for operator in OPERATORS:
         for mutant in mutants(kernel, operator):

@@ -42,6 +42,11 @@ class Mutant:
     hazards: tuple[str, ...]
     victim: kir.Stmt | None = None
 
+    @property
+    def fault(self) -> str:
+        """Operator and change, as results name it."""
+        return f"{self.operator}: {self.change}"
+
 
 @dataclass(frozen=True, slots=True)
 class Site:

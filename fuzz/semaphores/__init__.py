@@ -1,1 +1,1 @@
-"""Semaphore mutants: kernels that give their turn on too early, before every judge and a GPU."""
+"""Subjects before every judge and on a GPU: semaphore mutants, or any other kernel."""

@@ -1,6 +1,6 @@
-"""`python -m fuzz.semaphores` asks every judge about semaphore mutants."""
+"""`python -m fuzz.semaphores` asks every judge about semaphore mutants, or other subjects."""
 
-from fuzz.semaphores.table import main
+from fuzz.semaphores.run import main
 
 if __name__ == "__main__":
     main(prog_name="python -m fuzz.semaphores")

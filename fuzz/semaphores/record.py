@@ -1,18 +1,8 @@
-"""What is known of the release family: who noticed which kernel, in one JSON file.
+"""What judges say of subjects, on a GPU too: a table in one JSON file.
 
-It imports nothing of ours but exit codes, so that the report can read it without the compiler.
-
-The file holds an object::
-
-    {"version": 1,
-     "facts": {"started": "2026-11-21T20:00:00+00:00", "seconds": 201.5, "gpu": "NVIDIA H200", ...},
-     "rows": [{"key": "split_k_tma/no-await", "base": "split_k_tma", "name": "no await",
-               "says": "...", "legal": false, "digest": "...", "diff": "...", "witness": "{...}",
-               "cells": {"prover": {"status": "betrayed", "says": "drain", "count": 3, "of": 3,
-                                    "seconds": 0.1, "detail": "..."}, ...}}, ...]}
-
-`facts` are those of `campaign.environment` with the GPU, its driver and the sanitizer's version.  A
-judge that is not in `cells` was not asked: not measured, which is never a pass.
+It imports nothing of ours but exit codes, so that the report can read it without the compiler.  The
+file holds ``{"version": 2, "facts": {...}, "rows": [...]}``: facts of `campaign.environment` with
+the GPU, its driver and the sanitizer's version, and a `Row` for each kernel.
 """
 
 from __future__ import annotations
@@ -24,29 +14,34 @@ from pathlib import Path
 
 from fuzz.exit_code import writing
 
-VERSION = 1
-NAME = "release.json"
+VERSION = 2
+NAME = "semaphore_mutants.json"
 """Name of the file, beside the ledger."""
 
-JUDGES = {
+PROVING = {
     "prover": "Every trip count, every interleaving",
     "simulator": "Adversarial schedules of small launches",
     "explorer": "Every interleaving of small launches",
-    "gpu": "Values of many launches on the same semaphores",
-    "gpu with delays": "The same, threads and engines held up at random",
+}
+"""Judges that must notice every defect, and what they look at."""
+SANITIZERS = {
     "racecheck": "compute-sanitizer, hazards in shared memory",
     "synccheck": "compute-sanitizer, wrong use of barriers",
     "memcheck": "compute-sanitizer, accesses out of bounds",
 }
-"""Who is asked, in the order of the table, and what it looks at."""
-PROVING = ("prover", "simulator", "explorer")
-"""Judges that must notice every defect; what the others do not show they may not be able to see."""
-DEVICE = tuple(name for name in JUDGES if name not in PROVING)
-"""Judges that need a GPU."""
-SANITIZERS = ("racecheck", "synccheck", "memcheck")
+DEVICE = {
+    "gpu": "Values of many launches on the same semaphores",
+    "gpu with delays": "The same, threads and engines held up at random",
+    **SANITIZERS,
+}
+"""Judges that need a GPU: what they do not show they may not be able to see."""
+JUDGES = {**PROVING, **DEVICE}
+"""Who is asked, in the order of the table."""
 
-STATUSES = ("betrayed", "silent", "unknown")
+STATUSES = ("detected", "silent", "unknown")
 """Noticed; asked and nothing noticed; asked without an answer (crashed, timed out, not there)."""
+
+Facts = dict[str, str | int | float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +89,12 @@ def words(judge: str, cell: Cell | None) -> str:
     if cell is None:
         return "not measured"
     match cell.status:
-        case "betrayed" if judge in PROVING or cell.says in ("hang", "CUDA error"):
+        case "detected" if judge in PROVING or cell.says in ("hang", "CUDA error"):
             return cell.says
-        case "betrayed" if judge in SANITIZERS:
+        case "detected" if judge in SANITIZERS:
             what = "hazard" if judge == "racecheck" else "error"
             return f"{cell.says}: {cell.count} {what}" + ("s" if cell.count > 1 else "")
-        case "betrayed":
+        case "detected":
             return f"{cell.count} of {cell.of} launches"
         case "silent":
             return "silent"
@@ -109,15 +104,7 @@ def words(judge: str, cell: Cell | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What launches came to.
-
-    Parameters
-    ----------
-    cell : Cell
-        For the table.
-    stuck : bool
-        Whether a kernel still hangs, so that this process is lost.
-    """
+    """What launches came to; `stuck` if a kernel still hangs, so that this process is lost."""
 
     cell: Cell
     stuck: bool = False
@@ -125,12 +112,16 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One kernel of the family, and who noticed.
+    """One kernel, and who noticed.
 
     Parameters
     ----------
-    key, base, name, says, legal
-        Of `fuzz.semaphores.family.Member`.
+    subject : str
+        As `fuzz.kernels.subjects.find` takes it.
+    base, name, says : str
+        The kernel without the change, the change, and what is wrong with it.
+    legal : bool or None
+        Whether the memory model allows the kernel; None where nobody knows.
     digest : str
         Of its CUDA text: answers about another text are not about this kernel.
     diff : str
@@ -141,65 +132,75 @@ class Row:
         By judge, a key of `JUDGES`; who was not asked is not there.
     """
 
-    key: str
+    subject: str
     base: str
     name: str
     says: str
-    legal: bool
+    legal: bool | None
     digest: str = ""
     diff: str = ""
     witness: str = ""
     cells: dict[str, Cell] = field(default_factory=dict)
 
+    def status(self, judge: str) -> str:
+        """Return the status of a judge's cell; ``missing`` where it was not asked."""
+        return self.cells[judge].status if judge in self.cells else "missing"
+
+    def misjudged(self, judge: str) -> bool:
+        """Tell whether a judge is wrong: refuses what is legal, or misses what it must notice.
+
+        Where nobody knows, what the GPU detects must be noticed.
+        """
+        if self.legal:
+            return self.status(judge) == "detected"
+        wrong = self.legal is False or any(self.status(one) == "detected" for one in DEVICE)
+        return wrong and judge in PROVING and self.status(judge) == "silent"
+
+
+def misjudged(rows: Iterable[Row]) -> list[tuple[str, Row]]:
+    """Return every wrong answer: a judge, and the kernel about which it is wrong."""
+    return [(judge, row) for row in rows for judge in JUDGES if row.misjudged(judge)]
+
+
+def unanswered(rows: Iterable[Row]) -> int:
+    """Count the cells without an answer, those of judges that were not asked among them."""
+    return sum(row.status(judge) in ("missing", "unknown") for row in rows for judge in JUDGES)
+
 
 class Book:
-    """The file, written anew after every answer, so that nothing is lost when a run is ended.
+    """The file, written anew after every answer, so that nothing is lost when a run is ended."""
 
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is made.
-    rows : iterable of Row
-        The kernels, in the order of the table.
-    facts : mapping
-        What the run was made with.
-    """
-
-    def __init__(
-        self, path: Path, rows: Iterable[Row], facts: dict[str, str | int | float]
-    ) -> None:
+    def __init__(self, path: Path, rows: Iterable[Row], facts: Facts) -> None:
         self._path = path
-        self.rows = {row.key: row for row in rows}
+        self.rows = {row.subject: row for row in rows}
         self.facts = facts
         self.save()
 
-    def add(self, key: str, judge: str, cell: Cell) -> None:
-        """Keep what a judge said of a kernel.
+    def add(
+        self, subject: str, cells: dict[str, Cell], diff: str | None = None, witness: str = ""
+    ) -> None:
+        """Keep what judges said of a kernel, and what a reader is shown of it.
 
         Raises
         ------
         ValueError
             If there is no such judge.
         """
-        if judge not in JUDGES:
-            raise ValueError(f"Book.add({judge!r}): pick one of {tuple(JUDGES)}")
-        row = self.rows[key]
-        self.rows[key] = replace(row, cells={**row.cells, judge: cell})
+        if stray := cells.keys() - JUDGES.keys():
+            raise ValueError(f"Book.add({', '.join(stray)}): pick one of {tuple(JUDGES)}")
+        row = self.rows[subject]
+        self.rows[subject] = replace(row, cells={**row.cells, **cells})
+        if diff is not None:
+            self.rows[subject] = replace(self.rows[subject], diff=diff, witness=witness)
         self.save()
 
-    def told(self, key: str, diff: str, witness: str) -> None:
-        """Keep what a reader is shown of a kernel."""
-        self.rows[key] = replace(self.rows[key], diff=diff, witness=witness)
-        self.save()
-
-    def open(self, judge: str) -> list[str]:
-        """Return the keys of the kernels about which a judge has said nothing yet."""
-        found = []
-        for key, row in self.rows.items():
-            cell = row.cells.get(judge)
-            if cell is None or cell.status == "unknown":
-                found.append(key)
-        return found
+    def open(self, *judges: str) -> list[str]:
+        """Return the kernels about which one of some judges has said nothing yet."""
+        return [
+            subject
+            for subject, row in self.rows.items()
+            if any(row.status(judge) in ("missing", "unknown") for judge in judges)
+        ]
 
     def note(self, **facts: str | int | float) -> None:
         """Keep facts that are known later."""
@@ -217,23 +218,7 @@ class Book:
             half.replace(self._path)
 
 
-def misjudged(row: Row, judge: str) -> bool:
-    """Tell whether a judge is wrong: refuses what is legal, or misses what it has to notice."""
-    cell = row.cells.get(judge)
-    if cell is None:
-        return False
-    if row.legal:
-        return cell.status == "betrayed"
-    return cell.status == "silent" and judge in PROVING
-
-
-def unanswered(rows: Iterable[Row]) -> int:
-    """Count the cells without an answer, those of judges that were not asked among them."""
-    cells = [row.cells.get(judge) for row in rows for judge in JUDGES]
-    return sum(cell is None or cell.status == "unknown" for cell in cells)
-
-
-def load(path: Path) -> tuple[list[Row], dict[str, str | int | float]]:
+def load(path: Path) -> tuple[list[Row], Facts]:
     """Return rows and facts of a file.
 
     Raises
@@ -241,16 +226,12 @@ def load(path: Path) -> tuple[list[Row], dict[str, str | int | float]]:
     ValueError
         If it was written by another version, or holds something else.
     """
-    what = f"release_record.load({path})"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        version = content["version"]
-        if version == VERSION:
-            rows = [
-                Row(**{**row, "cells": {name: Cell(**cell) for name, cell in row["cells"].items()}})
-                for row in content["rows"]
-            ]
-            return rows, content["facts"]
+        if (version := content["version"]) != VERSION:
+            raise ValueError(f"version {version}, this program reads {VERSION}; measure again")
+        for row in content["rows"]:
+            row["cells"] = {name: Cell(**cell) for name, cell in row["cells"].items()}
+        return [Row(**row) for row in content["rows"]], content["facts"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{what}: no results of the release family ({error})") from error
-    raise ValueError(f"{what}: version {version}, this program reads {VERSION}; measure again")
+        raise ValueError(f"load({path}): no table of semaphore mutants: {error}") from error

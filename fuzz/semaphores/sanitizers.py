@@ -1,4 +1,4 @@
-"""The release family under compute-sanitizer: one process per kernel and tool, and what it reports.
+"""Subjects under compute-sanitizer: one process per kernel and tool, and what it reports.
 
 A report counts only if its summary is there and the kernel was launched; a tool that is missing,
 crashes or takes too long has no answer, which is never a pass.
@@ -20,10 +20,11 @@ from pathlib import Path
 
 from fuzz.semaphores.record import SANITIZERS, Cell
 
+PROGRAM = "compute-sanitizer"
 LIMIT_S = 60.0
 """Wall limit of one kernel under one tool."""
-LAUNCHER = "fuzz.semaphores.launches"
-DONE = "release-launches:"
+LAUNCHER = "fuzz.semaphores.gpu"
+DONE = "kernel-launches:"
 """How the line begins by which the launcher says that the kernel was launched."""
 DETAIL = 3000
 """Characters of a report that are kept."""
@@ -47,12 +48,10 @@ _BROKEN = re.compile(
 
 def find() -> Path | None:
     """Return the program, from the PATH or beside the CUDA toolkit; None if it is not there."""
-    on_path = shutil.which("compute-sanitizer")
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    places = [Path(root, "bin", "compute-sanitizer") for root in roots if root]
-    places += [Path(root, "compute-sanitizer", "compute-sanitizer") for root in roots if root]
-    found = [Path(on_path)] if on_path else [place for place in places if place.is_file()]
-    return found[0] if found else None
+    places = [Path(root, below) for below in ("bin", PROGRAM) for root in roots if root]
+    found = shutil.which(PROGRAM) or shutil.which(PROGRAM, path=os.pathsep.join(map(str, places)))
+    return Path(found) if found else None
 
 
 def version(program: Path) -> str:
@@ -67,20 +66,13 @@ def version(program: Path) -> str:
     return found[1] if found else "unknown"
 
 
-def command(program: Path, tool: str, key: str) -> list[str]:
-    """Return the command line that watches one launch of a member."""
+def command(program: Path, tool: str, subject: str) -> list[str]:
+    """Return the command line that watches one launch of a subject."""
     own = ["--racecheck-report", "all"] if tool == "racecheck" else []
     return [
         str(program), "--tool", tool, *own, "--report-api-errors", "no", "--print-limit", "20",
-        sys.executable, "-m", LAUNCHER, key,
+        sys.executable, "-m", LAUNCHER, subject,
     ]  # fmt: skip
-
-
-def watched(program: Path | None, tool: str, key: str, *, limit_s: float = LIMIT_S) -> Cell:
-    """Run a member under a tool."""
-    if program is None:
-        return Cell("unknown", "no compute-sanitizer")
-    return ran(command(program, tool, key), tool, limit_s=limit_s)
 
 
 def ran(words: Sequence[str], tool: str, *, limit_s: float) -> Cell:
@@ -122,7 +114,7 @@ def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
         How long it took.
     """
     if tool not in SANITIZERS:
-        raise ValueError(f"parsed({tool!r}): pick one of {SANITIZERS}")
+        raise ValueError(f"parsed({tool!r}): pick one of {tuple(SANITIZERS)}")
     tail = output[-DETAIL:]
     summary = (_RACES if tool == "racecheck" else _SUMMARY).search(output)
     broken = _BROKEN.search(output)
@@ -136,9 +128,8 @@ def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
         return Cell("unknown", "API errors only", 0, count, seconds, tail)
     if count:
         shown = "\n".join(dict.fromkeys(line for line in output.splitlines() if line[:3] == "==="))
-        return Cell(
-            "betrayed", _kinds(tool, output, reports), count, count, seconds, shown[:DETAIL]
-        )
+        kinds = _kinds(tool, output, reports)
+        return Cell("detected", kinds, count, count, seconds, shown[:DETAIL])
     if DONE not in output:
         return Cell("unknown", f"no launch, exit {code}", seconds=seconds, detail=tail)
     return Cell("silent", "", 0, 1, seconds)

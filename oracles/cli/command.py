@@ -15,8 +15,8 @@ import click
 from fuser.kernel.program import Program
 from oracles.cli import answers
 from oracles.cli.ablation import PROOFS
+from oracles.cli.ablation import explain as explained
 from oracles.cli.advice import survey
-from oracles.cli.explanation import explain as explained
 from oracles.cli.launching import (
     Asked,
     LaunchError,

@@ -1,4 +1,4 @@
-"""The section of the release family: right words and colours for every answer, and for none."""
+"""The section of semaphore mutants: right words and colours for every answer, and for none."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from click.testing import CliRunner
 from witnesses import RING
 
 from fuzz.exit_code import CLEAN, USAGE
-from fuzz.semaphores.family import FAMILY
+from fuzz.kernels.semaphores import MEMBERS
 from fuzz.semaphores.record import JUDGES, NAME, Book, Cell, Row, load, misjudged, unanswered
 from oracles.witness_json import dumps
 from reports import semaphores
 from reports.__main__ import SHIPPED, main
 from reports.page import Headline
 
-SEEN, SILENT = Cell("betrayed", "drain", 2, 9, detail="line <3>"), Cell("silent", "", 0, 5)
+SEEN, SILENT = Cell("detected", "drain", 2, 9, detail="line <3>"), Cell("silent", "", 0, 5)
 OPEN = Cell("unknown", "timeout", seconds=90.0)
-VALUES = Cell("betrayed", "values", 37, 400)
+VALUES = Cell("detected", "values", 37, 400)
 CELLS = {"prover": SEEN, "simulator": SILENT, "gpu": VALUES, "racecheck": OPEN, "memcheck": SILENT}
 BROKEN = Row(
     "split_k/x", "split_k", "x < y", "Wrong.", False, "", "+ new\n- old\n  same", "", CELLS
@@ -47,7 +47,7 @@ def test_the_table_has_a_cell_for_every_judge() -> None:
     assert body.count("not measured") == 2 * 3 + 3  # cells, and heads of columns
     cells = re.findall(r'<td class="(\w+)"><span>(\w+(?: \w+)?)</span>(?:<small>([^<]*))?', body)
     assert len(cells) == 2 * len(JUDGES)
-    assert ("pass", "betrayed", "37 of 400 launches") in cells
+    assert ("pass", "detected", "37 of 400 launches") in cells
     assert ("pass", "killed", "drain") in cells
     assert ("unknown", "unknown", "timeout") in cells
     assert ("quiet", "silent", "") in cells
@@ -76,7 +76,7 @@ def test_the_sentence_counts_what_is_wrong_and_what_is_open() -> None:
     """Two false alarms, one blind judge; three columns not asked, one without an answer."""
     said = semaphores.says(ROWS)
     assert said.startswith(
-        "1 broken ways to give a turn on, and 1 legal kernels: 3 wrong answers, "
+        "1 broken ways to pass a semaphore on, and 1 legal kernels: 3 wrong answers, "
     )
     assert "8 cells without one. 0 defects are noticed by a proof or a simulation alone." in said
     assert semaphores.headline(ROWS).status == "fail"
@@ -91,7 +91,7 @@ def test_a_wrong_answer_is_told_at_the_head_of_the_page() -> None:
     fine = Headline("pass", "10 cases, no failure", (("Seed", "0"),))
     head = semaphores.joined(fine, ROWS)
     assert head.status == "fail"
-    assert head.says == "10 cases, no failure; 3 wrong answers about turns"
+    assert head.says == "10 cases, no failure; 3 wrong answers about semaphores"
     assert semaphores.joined(fine, ()) == fine
 
 
@@ -101,7 +101,7 @@ def test_results_beside_a_ledger_become_a_page(tmp_path: Path) -> None:
     Book(tmp_path / NAME, [drawn], {})
     assert CliRunner().invoke(main, [str(tmp_path / "ledger.sqlite")]).exit_code == CLEAN
     page = (tmp_path / "index.html").read_text()
-    assert 'id="turns"' in page
+    assert 'id="semaphores"' in page
     assert '<svg class="lanes' in page or 'class="lanes"' in page
 
 
@@ -110,7 +110,7 @@ def test_results_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{}")
     done = CliRunner().invoke(main, [str(tmp_path / "ledger.sqlite")])
     assert done.exit_code == USAGE
-    assert "no results of the release family" in done.stderr
+    assert "no table of semaphore mutants" in done.stderr
 
 
 def test_without_any_results_there_is_no_page(tmp_path: Path) -> None:
@@ -125,6 +125,6 @@ def test_what_is_shipped_answers_everywhere() -> None:
     """Every judge was asked of every kernel, on a GPU too, and none was wrong."""
     rows, facts = load(SHIPPED)
     assert facts["gpu"] == "NVIDIA H200"
-    assert [row.key for row in rows] == [one.key for one in FAMILY]
+    assert [row.subject for row in rows] == [f"semaphore {key}" for key in MEMBERS]
     assert unanswered(rows) == 0
-    assert not [row.key for row in rows for judge in JUDGES if misjudged(row, judge)]
+    assert not misjudged(rows)

@@ -222,7 +222,7 @@ SYNCS = (
 @pytest.mark.parametrize("name", [n for n in REDUCTIONS if n.startswith("added")])
 def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     """Without any one, commits, full awaits and fences too, both judges refuse the kernel."""
-    pattern = REDUCTIONS[name].pattern()
+    pattern = REDUCTIONS[name].template()
     start, whole = pattern.at(1)[0], pattern.kernel
     assert prove.prove(whole).status is Status.PASS
     assert explore(whole, start).status is Status.PASS

@@ -106,7 +106,7 @@ def test_rows_are_reduced_by_the_last_cta() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_change_of_the_election_is_safe(name: str) -> None:
     """Whoever adds up without it, or counts otherwise, is refuted; so is who counts nobody."""
-    made = COMPILED[name].pattern().kernel
+    made = COMPILED[name].template().kernel
     tried = [
         mutant
         for operator in ("role", "count", "drop")

@@ -208,7 +208,7 @@ def meeting(made: kir.Kernel) -> list[kir.Stmt]:
 @pytest.mark.parametrize("name", [n for n in REDUCTIONS if n.startswith("shared")])
 def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     """Without any one both judges refuse the kernel, if more than one thread holds results."""
-    pattern = REDUCTIONS[name].pattern()
+    pattern = REDUCTIONS[name].template()
     start, whole = pattern.at(1)[0], pattern.kernel
     assert prove.prove(whole).status is Status.PASS
     assert explore(whole, start).status is Status.PASS

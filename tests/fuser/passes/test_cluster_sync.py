@@ -95,7 +95,7 @@ NAMES = [n for n in MATMULS if n.startswith("split_cluster")]
 @pytest.mark.parametrize("name", NAMES)
 def test_each_join_is_needed(name: str) -> None:
     """With all of them both judges pass the kernel; without any one they both refuse it."""
-    pattern = MATMULS[name].pattern()
+    pattern = MATMULS[name].template()
     starts = pattern.at(3)  # with one step nothing else joins what initialises and what waits
     whole = pattern.kernel
     assert prove.prove(whole).status is Status.PASS
@@ -116,7 +116,7 @@ def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
 @pytest.mark.parametrize("name", NAMES)
 def test_arrivals_that_release_nothing_are_refused(name: str) -> None:
     """The first one hands on what was stored; the last one the end of what was read."""
-    pattern = MATMULS[name].pattern()
+    pattern = MATMULS[name].template()
     start = pattern.at(3)[0]
     first = next(s for s in pattern.kernel.walk() if isinstance(s, kir.ClusterArrive))
     weak: list[kir.Stmt] = [kir.ClusterArrive(relaxed=True)]

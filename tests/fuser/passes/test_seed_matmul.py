@@ -315,7 +315,7 @@ def test_all_ways_to_write_a_product_make_one_kernel() -> None:
 @pytest.mark.parametrize("name", MATMULS)
 def test_no_schedule_flushes_twice_for_one_product(name: str) -> None:
     """One flush a role and tile, or none where a loop leaves nothing in flight."""
-    kernel = MATMULS[name].pattern().kernel
+    kernel = MATMULS[name].template().kernel
     for body in [s.body for s in kernel.body if isinstance(s, kir.Role)] or [kernel.body]:
         loops = [
             loop.body

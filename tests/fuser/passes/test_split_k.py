@@ -193,7 +193,7 @@ NAMES = [n for n in MATMULS if n.startswith("split") and not {"cluster", "last"}
 @pytest.mark.parametrize("name", NAMES)
 def test_each_sync_of_a_meeting_is_needed(name: str) -> None:
     """With all of them both judges pass the kernel; without any one they both refuse it."""
-    pattern = MATMULS[name].pattern()
+    pattern = MATMULS[name].template()
     start = pattern.at(3)[1 if "persistent" in name else 0]
     whole = pattern.kernel
     assert prove.prove(whole).status is Status.PASS

@@ -6,8 +6,8 @@ from pathlib import Path
 from records import record
 
 from fuzz.campaign import corpus
+from fuzz.campaign.mutants import representative
 from fuzz.cases.case import case_id, from_text, to_text
-from fuzz.mutation.score import representative
 
 
 def test_a_text_of_the_corpus_is_a_case(tmp_path: Path) -> None:

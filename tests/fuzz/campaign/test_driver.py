@@ -25,10 +25,10 @@ from fuzz.campaign.driver import (
     needed,
 )
 from fuzz.campaign.judge import CPU_ORACLES, judge_text
+from fuzz.campaign.mutants import representative
 from fuzz.campaign.record import Record, signature
 from fuzz.cases.case import case_id, from_text, to_text
 from fuzz.cases.params import FAMILIES
-from fuzz.mutation.score import representative
 
 JOB = Job(0, 1, 0, 60.0, None, ("prover",), False, {}, (), False, frozenset())
 

@@ -8,10 +8,10 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
+from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Clerk
 from fuzz.cases.case import Case, specs, to_text
 from fuzz.cases.params import POINTWISE_FAMILIES
-from fuzz.mutation.score import representative
 from oracles.simulator import simulate as simulator
 from oracles.simulator.simulate import simulate
 from oracles.verdict import Finding, Status, Verdict

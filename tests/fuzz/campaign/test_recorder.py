@@ -9,9 +9,9 @@ from witnesses import RING
 
 from fuser.errors import CompileError
 from fuzz.campaign.child import Child, Lost
+from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Clerk
 from fuzz.cases.case import to_text
-from fuzz.mutation.score import representative
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 from oracles.witness_json import loads

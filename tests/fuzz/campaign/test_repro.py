@@ -11,11 +11,11 @@ from behaviour import compute, segfault
 from click.testing import CliRunner
 from records import record
 
+from fuzz.campaign.mutants import representative
 from fuzz.campaign.record import Record
 from fuzz.campaign.repro import judged, main, outcome, replay, write
 from fuzz.cases.case import Case, from_text, to_text
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE, CannotWrite
-from fuzz.mutation.score import representative
 
 ROOT = Path(__file__).parents[3]
 ENDS = "from fuzz.campaign.repro import replay\nraise SystemExit({code})\nreplay()\n"

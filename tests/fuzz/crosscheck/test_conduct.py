@@ -14,10 +14,11 @@ from rich.console import Console
 
 from fuzz.campaign.child import at_work
 from fuzz.crosscheck.conduct import Plan, chosen, conduct, exit_code, holds, script, write
-from fuzz.crosscheck.judge import Answer, Bucket, Outcome, find, lost
+from fuzz.crosscheck.judge import Answer, Bucket, Outcome, lost
 from fuzz.crosscheck.report import lines
 from fuzz.exit_code import CannotWrite
 from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
 
 ROOT = Path(__file__).parents[3]
 FAIL = Answer("fail", ("RAW",), "error: RAW")
@@ -25,12 +26,12 @@ FAIL = Answer("fail", ("RAW",), "error: RAW")
 
 def outcome(bucket: Bucket) -> Outcome:
     """An outcome in a bucket."""
-    return Outcome("skeleton 0 3", "persistent", (), (), bucket.value, FAIL, FAIL)
+    return Outcome("template 0 3", "persistent", (), (), bucket.value, FAIL, FAIL)
 
 
 def test_a_small_run_judges_every_kernel_once(tmp_path: Path) -> None:
     """Each is in one bucket, and in the file; no process of a judge is lost."""
-    names = [f"skeleton 0 {i}" for i in range(22)]
+    names = [f"template 0 {i}" for i in range(22)]
     seen = conduct(Plan(names, 5_000, 2, False, tmp_path), Console(quiet=True))
     assert [o.subject for o in seen] == names
     written = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -71,14 +72,14 @@ def test_a_run_over_matmuls_holds_where_each_kernel_is_right_and_its_mutants_set
     assert holds("matmul", [*mutants, right])
     assert not holds("matmul", mutants[1:])
     assert not holds("matmul", [*mutants, replace(right, bucket=Bucket.PROVER_OPEN.value)])
-    assert holds("skeletons", [])
+    assert holds("templates", [])
     assert not holds("mutants", [])
 
 
 def test_a_disagreement_becomes_a_script_that_runs(tmp_path: Path) -> None:
     """It prints the kernel and both verdicts again."""
     path = write(outcome(Bucket.FALSE_PROOF), tmp_path)
-    assert path.name == "false_proof_skeleton_0_3.py"
+    assert path.name == "false_proof_template_0_3.py"
     done = subprocess.run(
         [sys.executable, path], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True,
         text=True, check=False,
@@ -91,7 +92,7 @@ def test_a_disagreement_becomes_a_script_that_runs(tmp_path: Path) -> None:
 def test_a_script_shows_what_was_said() -> None:
     """A reader sees the disagreement without running anything."""
     words = script(outcome(Bucket.FALSE_ALARM))
-    assert words.startswith('"""FALSE ALARM: skeleton 0 3')
+    assert words.startswith('"""FALSE ALARM: template 0 3')
     assert "# prover: fail: error: RAW" in words
     compile(words, "script", "exec")
 
@@ -114,7 +115,7 @@ def stumble(asked: str) -> Outcome:
 
 def test_crashes_and_hangs_are_outcomes(tmp_path: Path) -> None:
     """A run goes on past a judge that dies, and says which one it was."""
-    names = [f"skeleton 0 {i}" for i in range(6)]
+    names = [f"template 0 {i}" for i in range(6)]
     plan = Plan(names, 1000, 2, False, tmp_path, limit_s=1.0)
     seen = conduct(plan, Console(quiet=True), stumble)
     assert [o.bucket for o in seen].count(Bucket.SAFE.value) == 3
@@ -133,10 +134,10 @@ def test_crashes_and_hangs_are_outcomes(tmp_path: Path) -> None:
 def test_results_that_cannot_be_written_end_a_run(tmp_path: Path) -> None:
     """At once, with a sentence; also where the disk is full in the middle."""
     (tmp_path / "file").write_text("")
-    names = [f"skeleton 0 {i}" for i in range(100)]
+    names = [f"template 0 {i}" for i in range(100)]
     with pytest.raises(CannotWrite, match="Not a directory: .*; name another place with --folder"):
         conduct(Plan(names, 1, 1, False, tmp_path / "file" / "x"), Console(quiet=True), stumble)
-    (tmp_path / "broken_skeleton_0_1.py").mkdir()
+    (tmp_path / "broken_template_0_1.py").mkdir()
     with pytest.raises(CannotWrite, match="Is a directory: "):
         conduct(Plan(names, 1, 1, False, tmp_path), Console(quiet=True), stumble)
     assert not multiprocessing.active_children()
@@ -145,9 +146,9 @@ def test_results_that_cannot_be_written_end_a_run(tmp_path: Path) -> None:
 
 def test_a_lost_process_says_which_judge_it_was() -> None:
     """A hang of the explorer is not held against the prover."""
-    one = lost("skeleton 0 1", find("skeleton 0 1"), Answer("pass"), "hang: no answer")
+    one = lost("template 0 1", find("template 0 1"), Answer("pass"), "hang: no answer")
     assert (one.prover.status, one.explorer.reason) == ("pass", "hang: no answer")
-    other = lost("skeleton 0 1", find("skeleton 0 1"), None, "crash: exit code 9")
+    other = lost("template 0 1", find("template 0 1"), None, "crash: exit code 9")
     assert (other.prover.status, other.bucket) == ("error", Bucket.BROKEN.value)
 
 

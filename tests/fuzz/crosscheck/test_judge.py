@@ -11,12 +11,12 @@ from fuzz.crosscheck.judge import (
     Answer,
     Bucket,
     conclude,
-    find,
     settle,
     witness_launches,
 )
 from fuzz.kernels.cookbook import recipe
-from fuzz.kernels.draw import Skeleton
+from fuzz.kernels.draw import Subject
+from fuzz.kernels.subjects import find
 from fuzz.kernels.tile import Start
 from oracles.verdict import Finding, Status, Verdict
 
@@ -49,7 +49,7 @@ def break_at_2(_: kir.Kernel, start: Start) -> Verdict:
     return bad() if start[1]["R"] == 8 else GOOD
 
 
-def ring() -> Skeleton:
+def ring() -> Subject:
     """A legal kernel."""
     return recipe("tma_ring", 2)
 
@@ -132,7 +132,7 @@ def test_a_judge_that_raises_is_broken() -> None:
     assert outcome.prover.reason == "RuntimeError: fell over"
 
 
-def faulty(family: str = "tma_ring", operator: str = "drop") -> Skeleton:
+def faulty(family: str = "tma_ring", operator: str = "drop") -> Subject:
     """A kernel that calls itself a mutant."""
     return replace(ring(), family=family, faults=(f"{operator}: line 3",))
 
@@ -159,8 +159,8 @@ def test_the_simulator_is_not_asked_of_other_mutants() -> None:
     def never(_: kir.Kernel, __: Start, ___: int) -> Verdict:
         raise AssertionError("nobody asks")
 
-    for skeleton in (faulty(operator="move"), faulty(family="cp_async_ring")):
-        done = settle("x", skeleton, prover=blame, explorer=break_at_2, search=never)
+    for subject in (faulty(operator="move"), faulty(family="cp_async_ring")):
+        done = settle("x", subject, prover=blame, explorer=break_at_2, search=never)
         assert done.simulator is None
 
 
@@ -198,5 +198,5 @@ def test_every_pair_of_answers_has_its_bucket(
 
 def test_a_subject_that_nobody_knows_is_refused() -> None:
     """A mistyped name must not judge another kernel."""
-    with pytest.raises(ValueError, match="name a skeleton or a mutant"):
+    with pytest.raises(ValueError, match="name a template or a mutant"):
         find("kernel 3")

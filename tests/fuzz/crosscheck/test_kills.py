@@ -7,8 +7,8 @@ import pytest
 from fuzz.crosscheck.judge import Answer, Bucket, Outcome, is_sync_mutant
 from fuzz.crosscheck.kills import (
     WITHOUT,
+    fate_of,
     kill_lines,
-    killers,
     needless_lines,
     seed_lines,
     seeds_hold,
@@ -16,6 +16,7 @@ from fuzz.crosscheck.kills import (
 )
 from fuzz.kernels.cookbook import SEEDS
 from fuzz.kernels.matmul import COMPILED
+from fuzz.mutation.fate import Fate
 
 PASS, FAIL = Answer("pass", states=7, seconds=0.01), Answer("fail", ("RAW",), "error: RAW")
 GONE = Answer("unsupported", (), "line 3: `x` is beyond 4")
@@ -35,8 +36,8 @@ SEEN = [outcome(FAIL, FAIL), outcome(PASS, PASS), outcome(PASS, FAIL), outcome(G
 
 def test_a_mutant_is_killed_by_both_by_one_or_by_none() -> None:
     """Open is not redundant, and nor is what the simulator breaks."""
-    assert [killers(o) for o in SEEN] == ["both", "redundant", "explorer", "open"]
-    assert killers(outcome(PASS, PASS, FAIL)) == "explorer"
+    assert [fate_of(o).value for o in SEEN] == ["both", "redundant", "explorer", "open"]
+    assert fate_of(outcome(PASS, PASS, FAIL)) is Fate.SEARCH
 
 
 def test_the_score_leaves_redundant_mutants_out_and_open_ones_in() -> None:
@@ -59,21 +60,21 @@ def test_a_row_without_mutants_is_told() -> None:
 @pytest.mark.parametrize(
     ("proof", "seen", "searched", "what"),
     [
-        (FAIL, FAIL, FAIL, "killed"),
-        (FAIL, FAIL, PASS, "open"),
-        (PASS, PASS, PASS, "redundant"),
-        (PASS, PASS, None, "open"),
-        (PASS, PASS, FAIL, "open"),
-        (PASS, FAIL, FAIL, "open"),
-        (PASS, GONE, PASS, "open"),
-        (GONE, PASS, PASS, "open"),
+        (FAIL, FAIL, FAIL, Fate.BOTH),
+        (FAIL, FAIL, PASS, Fate.OPEN),
+        (PASS, PASS, PASS, Fate.REDUNDANT),
+        (PASS, PASS, None, Fate.OPEN),
+        (PASS, PASS, FAIL, Fate.OPEN),
+        (PASS, FAIL, FAIL, Fate.OPEN),
+        (PASS, GONE, PASS, Fate.OPEN),
+        (GONE, PASS, PASS, Fate.OPEN),
     ],
 )
 def test_a_sync_mutant_is_killed_by_both_or_redundant_or_open(
-    proof: Answer, seen: Answer, searched: Answer | None, what: str
+    proof: Answer, seen: Answer, searched: Answer | None, what: Fate
 ) -> None:
     """Only the simulator's own run counts, and only a proof makes silence redundancy."""
-    assert settled(outcome(proof, seen, searched)) == what
+    assert settled(outcome(proof, seen, searched)) is what
 
 
 def test_the_claim_about_the_seeds_can_fail() -> None:

@@ -6,7 +6,21 @@ import pytest
 
 from fuser.cookbook.recipes import RECIPES
 from fuser.kernel.text import text
-from fuzz.kernels.cookbook import mutated, recipe, recipe_mutants, subjects
+from fuser.kernel.validate.legal import validate
+from fuzz.kernels.cookbook import recipe, recipe_mutant, recipe_mutants, subjects
+from oracles.explorer import explore
+from oracles.prover import prove
+from oracles.simulator import simulate
+from oracles.verdict import Status
+
+VARIANTS = (
+    "two_consumers",
+    "register_a",
+    "pooled",
+    "cp_async_wgmma",
+    "zero_filled",
+    "atomic_sum",
+)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -20,7 +34,7 @@ def test_every_recipe_has_launches(name: str) -> None:
 
 def test_a_mutant_is_found_by_its_number() -> None:
     """The name of a result leads back to its kernel."""
-    found = mutated("store_ring", 2, 5)
+    found = recipe_mutant("store_ring", 2, 5)
     mutant = recipe_mutants("store_ring", 2)[5]
     assert text(found.kernel) == text(mutant.kernel)
     assert found.faults == (f"{mutant.operator}: {mutant.change}",)
@@ -31,3 +45,17 @@ def test_subjects_name_every_mutant() -> None:
     number = len(recipe_mutants("tma_ring", 2))
     names = list(islice(subjects((2, 3)), number + 1))
     assert names == [*(("tma_ring", 2, i) for i in range(number)), ("tma_ring", 3, 0)]
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_right(name: str, stages: int) -> None:
+    """By validation and three judges: a mutant of a wrong kernel says nothing."""
+    one = recipe(name, stages)
+    validate(one.kernel, final=True)
+    assert prove.prove(one.kernel).status is Status.PASS
+    for grid, params in (one.launches[0], one.launches[3], one.launches[-1]):
+        seen = explore.explore(one.kernel, explore.Launch(grid, params))
+        assert seen.status is Status.PASS, seen
+        launch = simulate.Launch(grid, params)
+        assert simulate.search(one.kernel, launch, schedules=2).status is Status.PASS

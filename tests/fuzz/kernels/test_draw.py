@@ -1,4 +1,4 @@
-"""Skeletons: the same for the same seed, an equal share of families, legal without a fault."""
+"""Templates: the same for the same seed, an equal share of families, legal without a fault."""
 
 from collections import Counter
 from functools import cache
@@ -9,20 +9,20 @@ import pytest
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.kernels.draw import FAMILIES, Skeleton, draw, skeleton
+from fuzz.kernels.draw import FAMILIES, Subject, draw, subject
 from fuzz.mutation.number import LATE
 from oracles.simulator import simulate
 from oracles.verdict import Status
 
 
 @cache
-def drawn_once(index: int) -> Skeleton:
-    """A skeleton of seed 0."""
+def drawn_once(index: int) -> Subject:
+    """A kernel of seed 0."""
     return draw(0, index)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_unfaulted_skeleton_is_a_legal_kernel(family: str) -> None:
+def test_an_unfaulted_template_is_a_legal_kernel(family: str) -> None:
     """What is illegal from the start says nothing of faults."""
     for seed in range(25):
         kernel = FAMILIES[family](Random(seed)).kernel
@@ -30,16 +30,16 @@ def test_an_unfaulted_skeleton_is_a_legal_kernel(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_an_unfaulted_skeleton_runs(family: str) -> None:
+def test_an_unfaulted_template_runs(family: str) -> None:
     """No adversarial schedule breaks it, for any of its launches."""
-    pattern = FAMILIES[family](Random(2))
-    for grid, params in skeleton(pattern, pattern.kernel, family).launches[:5]:
+    template = FAMILIES[family](Random(2))
+    for grid, params in subject(template, family).launches[:5]:
         launch = simulate.Launch(grid, params)
-        verdict = simulate.search(pattern.kernel, launch, schedules=2)
+        verdict = simulate.search(template.kernel, launch, schedules=2)
         assert verdict.status is not Status.FAIL, verdict
 
 
-def test_a_seed_and_an_index_give_one_skeleton() -> None:
+def test_a_seed_and_an_index_give_one_kernel() -> None:
     """A disagreement is replayed by two numbers."""
     one_round = range(len(FAMILIES))
     assert [text(draw(7, i).kernel) for i in one_round] == [
@@ -57,7 +57,7 @@ def test_families_have_equal_shares_and_faults_are_told() -> None:
         assert bool(one.hazards) <= bool(one.faults)
 
 
-def test_a_faulty_skeleton_is_a_kernel_that_validation_accepts() -> None:
+def test_a_faulty_kernel_is_one_that_validation_accepts() -> None:
     """What validation refuses never comes to a judge."""
     for i in range(44):
         validate(drawn_once(i).kernel, final=True)
@@ -93,8 +93,8 @@ def test_whole_matmuls_are_drawn_with_all_that_they_have() -> None:
 
 def test_launches_cover_the_trip_counts_where_compilers_break() -> None:
     """No trips, one, around the number of slots, and past two turns of the ring."""
-    pattern = FAMILIES["store_ring"](Random(1))
-    rows = [params["R"] for _, params in skeleton(pattern, pattern.kernel, "x").launches]
-    turns = pattern.turns
-    counts = {0, 1, turns - 1, turns, turns + 1, 2 * turns + 1, 2 * turns + 2}
+    template = FAMILIES["store_ring"](Random(1))
+    rows = [params["R"] for _, params in subject(template, "x").launches]
+    slots = template.slots
+    counts = {0, 1, slots - 1, slots, slots + 1, 2 * slots + 1, 2 * slots + 2}
     assert {row // 2 for row in rows} == counts

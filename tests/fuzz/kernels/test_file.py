@@ -8,8 +8,8 @@ import pytest
 
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.crosscheck.judge import find
 from fuzz.kernels.file import CTAS, MOST, names, of_file, subjects
+from fuzz.kernels.subjects import find
 from oracles.cli.target import TargetError
 
 FILE = """

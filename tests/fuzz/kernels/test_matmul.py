@@ -11,8 +11,9 @@ from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.crosscheck.judge import find, is_sync_mutant
+from fuzz.crosscheck.judge import is_sync_mutant
 from fuzz.kernels.matmul import MATMULS, scheduled, subjects, sync_mutants
+from fuzz.kernels.subjects import find
 from fuzz.mutation.operators import SYNC_OPERATORS
 from oracles.simulator.simulate import Launch, simulate
 from oracles.verdict import Status

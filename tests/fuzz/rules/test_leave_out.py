@@ -15,10 +15,19 @@ from pathlib import Path
 import pytest
 from rule_cases import cases
 
-from fuzz.rules.engines import CRASHED, ENGINES, Answer, Asked, Case, Engine
-from fuzz.rules.implied import IMPLIED, UNSETTLED
-from fuzz.rules.leave_out import Row, record, summary
-from fuzz.rules.notice import Notice, Search, Strength, baselines, cookbook_case, search, strength
+from fuzz.rules.engines import CRASHED, ENGINES, IMPLIED, UNSETTLED, Answer, Asked, Case, Engine
+from fuzz.rules.leave_out import (
+    Notice,
+    Row,
+    Search,
+    Strength,
+    baselines,
+    cookbook_case,
+    record,
+    search,
+    strength,
+    summary,
+)
 
 NOTICED: dict[str, dict[str, str]] = json.loads(
     Path(__file__).with_name("noticed.json").read_text(encoding="utf-8")
@@ -90,11 +99,11 @@ def test_an_implied_rule_matters_without_those_that_imply_it(rule: Enum) -> None
 
 def test_a_rule_that_is_not_looked_up_cannot_change_the_answer() -> None:
     """The search leaves cases out for that reason; here they are asked all the same."""
-    for engine in (ENGINES["closure"], ENGINES["explorer"]):
+    for engine in (ENGINES["reachability"], ENGINES["explorer"]):
         for name in ("rule_bytes_come", "rule_store_never_committed"):
             (one,) = baselines(engine, [named(name)])
             for rule in set(engine.rules) - one.consulted:
-                assert not engine.ask(one.case, {rule}).differs(one.answer)
+                assert engine.ask(one.case, {rule}) == one.answer
 
 
 def test_what_is_looked_up_is_noted_in_joined_sets_too() -> None:

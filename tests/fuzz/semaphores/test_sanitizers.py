@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.semaphores.record import SANITIZERS, Cell
-from fuzz.semaphores.sanitizers import DONE, command, find, parsed, ran, version, watched
+from fuzz.semaphores.record import SANITIZERS
+from fuzz.semaphores.sanitizers import DONE, command, find, parsed, ran, version
 
 RAN = f'{DONE} {{"launches": 1, "wrong": 0}}\n'
 HEAD = "========= COMPUTE-SANITIZER\n"
@@ -74,9 +74,9 @@ NO_LAUNCH = f"{HEAD}Traceback (most recent call last):\n========= ERROR SUMMARY:
     [
         ("memcheck", CLEAN, "silent", "", 0),
         ("racecheck", NO_RACE, "silent", "", 0),
-        ("memcheck", MEMORY, "betrayed", "Invalid __global__ read, Invalid __global__ write", 2),
-        ("synccheck", BARRIER, "betrayed", "Barrier error detected", 1),
-        ("racecheck", RACE, "betrayed", "RAW, WAW", 3),
+        ("memcheck", MEMORY, "detected", "Invalid __global__ read, Invalid __global__ write", 2),
+        ("synccheck", BARRIER, "detected", "Barrier error detected", 1),
+        ("racecheck", RACE, "detected", "RAW, WAW", 3),
         ("memcheck", OF_THE_API, "unknown", "API errors only", 0),
         ("memcheck", INTERNAL, "unknown", "tool failed", 0),
         ("synccheck", NOTHING, "unknown", "tool failed", 0),
@@ -107,10 +107,9 @@ def test_a_tool_that_is_none_is_refused() -> None:
         parsed("leakcheck", CLEAN, 0)
 
 
-def test_no_sanitizer_is_no_answer() -> None:
-    """Not installed, or not to be started."""
-    assert watched(None, "memcheck", "k") == Cell("unknown", "no compute-sanitizer")
-    lost = watched(Path("/nowhere/compute-sanitizer"), "memcheck", "k")
+def test_a_program_that_does_not_start_is_no_answer() -> None:
+    """Nothing was looked at."""
+    lost = ran(["/nowhere/compute-sanitizer"], "memcheck", limit_s=5)
     assert (lost.status, lost.says) == ("unknown", "did not start")
 
 
@@ -137,7 +136,7 @@ def test_the_command_watches_one_launch(tool: str) -> None:
     """The program's options first, then what it runs."""
     words = command(Path("cs"), tool, "split_k/control")
     assert words[:3] == ["cs", "--tool", tool]
-    assert words[-4:] == [sys.executable, "-m", "fuzz.semaphores.launches", "split_k/control"]
+    assert words[-4:] == [sys.executable, "-m", "fuzz.semaphores.gpu", "split_k/control"]
     assert ("--racecheck-report" in words) == (tool == "racecheck")
 
 

@@ -8,7 +8,6 @@ import pytest
 from fuser.kernel import ir as kir
 from oracles.cli.ablation import Judge, syncs
 from oracles.cli.advice import Cost, advise, cost, survey
-from oracles.prover.prove import redundant
 from oracles.verdict import Finding, Status, Verdict
 
 
@@ -54,14 +53,6 @@ def test_of_two_fences_either_may_go_but_not_both() -> None:
     assert [a.instead for a in found.advice] == [(fences[1],), (fences[0],)]
     assert all(a.cost is Cost.FENCE and a.loops == ("k",) for a in found.advice)
     assert "must stay" in str(found.advice[0])
-
-
-def test_what_is_called_needless_is_what_the_prover_calls_redundant() -> None:
-    """Two ways to the same answer."""
-    for kernel in (ks.specialized(2), ks.relaid(same=True), ks.combined(2, 1, 2)):
-        alone = {n for a in advise(kernel) if len(a.lines) == 1 for n in a.lines}
-        spare = {id(stmt) for stmt, _ in redundant(kernel)}
-        assert alone == {n for n, stmt in syncs(kernel).items() if id(stmt) in spare}
 
 
 def test_dearest_comes_first() -> None:

@@ -19,7 +19,7 @@ from fuser.expr import Expr, Kind, Var, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.program import Program
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.prove import prove, redundant, witness, witness_trips
+from oracles.prover.prove import prove, witness, witness_trips
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.grid.readings import readings
 from oracles.prover.reachability.static import stands
@@ -162,45 +162,6 @@ def test_strict_policy_wants_a_fence_between_reads_and_a_refill() -> None:
 def without(kernel: kir.Kernel, victim: kir.Stmt) -> kir.Kernel:
     """Return the kernel less one statement."""
     return kernel.rewrite(lambda stmt: [] if stmt is victim else None)
-
-
-@pytest.mark.parametrize(
-    "kernel",
-    [
-        ks.pipelined(3, 2),
-        ks.specialized(3),
-        ks.staged(2),
-        ks.handed(2),
-        ks.relaid(),
-        ks.combined(3, 2, 2),
-        ks.combined(2, 0, 2, specialized=True),
-    ],
-    ids=lambda k: k.name,
-)
-def test_every_dropped_sync_is_killed_or_redundant(kernel: kir.Kernel) -> None:
-    """A sync that may go must be named as redundant, with a reason; no other may go."""
-    needless = redundant(kernel)
-    spare = {id(stmt): reason for stmt, reason in needless}
-    for stmt in kernel.walk():
-        if isinstance(stmt, kir.SYNCS):
-            killed = prove(without(kernel, stmt)).status is Status.FAIL
-            assert killed != (id(stmt) in spare), stmt
-    assert all(isinstance(stmt, kir.FenceMBarrierInit | kir.BlockSync) for stmt, _ in needless)
-
-
-def test_a_needless_sync_is_named() -> None:
-    """Over-synchronising is a performance bug, and only a proof may call it one."""
-    kernel = ks.staged(2)
-
-    def twice(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        match stmt:
-            case kir.FenceAsyncProxy(space):
-                return [stmt, kir.FenceAsyncProxy(space)]
-            case _:
-                return None
-
-    assert not redundant(kernel)
-    assert [type(s) for s, _ in redundant(kernel.rewrite(twice))] == [kir.FenceAsyncProxy] * 2
 
 
 def changed(kernel: kir.Kernel, kind: type, change: Callable[..., kir.Stmt]) -> kir.Kernel:

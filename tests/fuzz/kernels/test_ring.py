@@ -9,7 +9,7 @@ import pytest
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.kernels.handoff import handed
+from fuzz.kernels.ring import handed
 from oracles.explorer.explore import Launch, explore
 from oracles.prover.prove import prove
 from oracles.verdict import Status
@@ -24,7 +24,7 @@ def test_every_way_to_fill_a_slot_is_drawn() -> None:
         assert any(part in one for one in words), part
     loops = {any(isinstance(s, kir.ForLoop) for s in one.kernel.walk()) for one in DRAWN}
     assert loops == {False, True}
-    assert {one.turns for one in DRAWN} == {1, 2, 3}
+    assert {one.slots for one in DRAWN} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 4))
@@ -34,7 +34,7 @@ def test_what_is_drawn_is_right(seed: int) -> None:
     validate(one.kernel, final=True)
     verdict = prove(one.kernel)
     assert verdict.status is Status.PASS, f"{text(one.kernel)}\n{verdict}"
-    for count in (1, one.turns + 1):
+    for count in (1, one.slots + 1):
         for grid, params in one.at(count):
             seen = explore(one.kernel, Launch(grid, params))
             assert seen.status is Status.PASS, f"{text(one.kernel)}\n{seen}"

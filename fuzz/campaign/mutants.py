@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 
@@ -37,8 +35,9 @@ from fuzz.cases.case import Case, specs, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
+from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import Mutant, drop_each_sync
-from oracles.prover.prove import prove, redundant, witness_trips
+from oracles.prover.prove import prove, witness_trips
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
@@ -138,13 +137,11 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     left = 0
     for launch in (launch for program in programs for launch in program.launches):
         alive = seconds > 0 and passes(clerk, launch, schedules=schedules)
-        # Asked for only where a mutant survives, as it proves the kernel without each sync.
-        needless = cache(partial(redundant, launch.kernel))
         for number, mutant in enumerate(drop_each_sync(launch.kernel)):
             if not alive or (number and time.perf_counter() > end):
                 left += 1
             else:
-                judge_mutant(clerk, launch, mutant, needless, schedules=schedules)
+                judge_mutant(clerk, launch, mutant, schedules=schedules)
     return Kills(to_text(case), taken(clerk.records), left)
 
 
@@ -155,22 +152,12 @@ def passes(clerk: Clerk, launch: Launch, *, schedules: int) -> bool:
     return {verdict and verdict.status for verdict in both} == {Status.PASS}
 
 
-def judge_mutant(
-    clerk: Clerk,
-    launch: Launch,
-    mutant: Mutant,
-    needless: Callable[[], Sequence[tuple[object, str]]],
-    *,
-    schedules: int,
-) -> None:
+def judge_mutant(clerk: Clerk, launch: Launch, mutant: Mutant, *, schedules: int) -> None:
     """Judge one mutant and say which it is: killed by both, redundant, or past a blind judge."""
     proof, found = judge_both(clerk, launch, mutant.kernel, mutant.change, schedules=schedules)
     if proof is None or found is None:
         return
-    why = ""
-    if proof.status is Status.PASS and found.verdict.status is not Status.FAIL:
-        why = next((reason for stmt, reason in needless() if stmt is mutant.victim), "")
-    conclusion = conclude(proof, found, why)
+    conclusion = conclude(proof, found)
     clerk.ask("mutant", launch.kernel.name, lambda: conclusion, mutant=mutant.change)
 
 
@@ -193,22 +180,23 @@ def judge_both(
     return proof, found[0] if found else None
 
 
-def conclude(proof: Verdict, found: Searched, needless: str) -> Verdict:
+def conclude(proof: Verdict, found: Searched) -> Verdict:
     """Tell killed mutants, redundant syncs and blind judges apart."""
-    killed = (proof.status is Status.FAIL, found.verdict.status is Status.FAIL)
-    if all(killed):
-        return Verdict("mutant", Status.PASS, 2, reason="killed by both")
-    if not any(killed) and proof.status is Status.PASS:
-        reason = f"redundant: {needless or 'the prover proves the kernel without it'}; "
-        reason += f"the simulator finds nothing in {found.extent}"
-        return Verdict("mutant", Status.PASS, 2, reason=reason)
-    if any(killed):
-        blind = "simulator" if killed[0] else "prover"
-        witness = f"only the {'prover' if killed[0] else 'simulator'} kills it ({found.extent})"
-        finding = Finding(f"blind {blind}", "mutant", witness)
-        return Verdict("mutant", Status.FAIL, 2, (finding,))
-    reason = f"the prover says {proof.status.value}: {proof.reason}; nothing in {found.extent}"
-    return Verdict("mutant", Status.UNKNOWN, 0, reason=reason)
+    match fate(proof.status.value, found.verdict.status.value):
+        case Fate.BOTH:
+            return Verdict("mutant", Status.PASS, 2, reason="killed by both")
+        case Fate.REDUNDANT:
+            reason = "redundant: the prover proves the kernel without it; the simulator finds "
+            return Verdict("mutant", Status.PASS, 2, reason=f"{reason}nothing in {found.extent}")
+        case Fate.PROVER | Fate.SEARCH as by:
+            killer, blind = ("prover", "simulator")[:: 1 if by is Fate.PROVER else -1]
+            witness = f"only the {killer} kills it ({found.extent})"
+            finding = Finding(f"blind {blind}", "mutant", witness)
+            return Verdict("mutant", Status.FAIL, 2, (finding,))
+        case Fate.OPEN:
+            reason = f"the prover says {proof.status.value}: {proof.reason}; "
+            reason += f"the simulator {found.verdict.status.value} in {found.extent}"
+            return Verdict("mutant", Status.UNKNOWN, 0, reason=reason)
 
 
 def _searched(

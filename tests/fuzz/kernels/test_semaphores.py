@@ -1,4 +1,4 @@
-"""The release family: every member is a kernel of its own, and every judge is right about it."""
+"""Semaphore mutants: each is a kernel of its own, and every judge is right about it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import re
 
 import pytest
 
-from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import numbered, text
 from fuzz.crosscheck.judge import explore, simulate
 from fuzz.kernels.draw import accepted
-from fuzz.semaphores import rewrites as do
-from fuzz.semaphores.family import BASES, FAMILY, Member, kernel_of, launches_of, member
-from fuzz.semaphores.rewrites import RewriteError
+from fuzz.kernels.semaphores import BASES, MEMBERS, Member, semaphore_mutant
+from fuzz.kernels.subjects import find
 from oracles.prover import prove
 from oracles.verdict import Finding, Status, Verdict
 
-BROKEN = tuple(m for m in FAMILY if not m.legal)
-LEGAL = tuple(m for m in FAMILY if m.legal)
+BROKEN = tuple(m for m in MEMBERS.values() if not m.legal)
+LEGAL = tuple(m for m in MEMBERS.values() if m.legal)
 RELEASE, WAIT = kir.BlockSerializeRelease, kir.BlockSerializeWait
 COPIES = (kir.TmaStore, kir.TmaReduce)
 
@@ -80,62 +78,42 @@ def named(kernel: kir.Kernel, words: str) -> list[kir.Stmt]:
 
 
 def test_names_are_told_apart() -> None:
-    """A record is found by its key."""
-    keys = [m.key for m in FAMILY]
-    assert len(set(keys)) == len(keys)
-    assert all(re.fullmatch(r"[a-z_]+/[a-z-]+", key) for key in keys)
-    assert [member(key) for key in keys] == list(FAMILY)
-    with pytest.raises(ValueError, match=r"member\('nothing'\): pick one of split_k/control"):
-        member("nothing")
+    """A result is found by its key."""
+    assert all(re.fullmatch(r"[a-z_]+/[a-z-]+", key) for key in MEMBERS)
+    assert find("semaphore split_k/control").kernel == semaphore_mutant("split_k/control").base
+    with pytest.raises(ValueError, match=r"mutant\('nothing'\): pick one of split_k/control"):
+        semaphore_mutant("nothing")
 
 
 def test_every_kernel_differs_from_every_other() -> None:
     """Two that are the same would be counted twice."""
-    texts = [text(m.kernel) for m in FAMILY]
-    assert len(set(texts)) == len(texts)
+    made = [semaphore_mutant(key) for key in MEMBERS]
+    assert len({text(one.kernel) for one in made}) == len(made) >= 41
     assert {m.name for m in BROKEN} == set(KINDS) == set(HINTS)
 
 
 @pytest.mark.parametrize("base", BASES)
 def test_every_base_has_its_control(base: str) -> None:
     """Without it a tool that reports everything would look sharp."""
-    (control,) = (m for m in FAMILY if m.base == base and m.rewrite is do.unchanged)
-    assert control.legal
-    assert control.kernel == kernel_of(base)
-    assert all(start[1]["splits"] > 1 for start in launches_of(base))
+    control = semaphore_mutant(f"{base}/control")
+    assert MEMBERS[f"{base}/control"].legal
+    assert not control.faults
+    assert control.kernel == control.base
+    assert all(params["splits"] > 1 for _, params in control.launches)
 
 
-@pytest.mark.parametrize("one", FAMILY, ids=ids)
+@pytest.mark.parametrize("one", MEMBERS.values(), ids=ids)
 def test_validation_lets_every_kernel_through(one: Member) -> None:
     """What it refuses needs no judge; but issues by many threads are in the table all the same."""
-    assert accepted(one.kernel) is not one.name.startswith("issued by")
-
-
-def test_a_rewrite_that_changes_nothing_is_refused() -> None:
-    """A control under another name."""
-    same = Member("split_k", "nothing", "Nothing.", lambda kernel: kernel)
-    with pytest.raises(RewriteError, match="split_k/nothing: the rewrite changed nothing"):
-        _ = same.kernel
-
-
-def test_a_kernel_with_a_loose_variable_is_refused() -> None:
-    """It has no meaning, so a judge that refuses it is right for the wrong reason."""
-
-    def loose(kernel: kir.Kernel) -> kir.Kernel:
-        release = do.only(kernel, kir.BlockSerializeRelease).stmt
-        return kernel.rewrite(
-            lambda s: [kir.Let(Var("x"), Var("y") + 1), s] if s is release else None
-        )
-
-    broken = Member("split_k", "loose", "A variable from nowhere.", loose)
-    with pytest.raises(RewriteError, match="a variable is used where it is not defined"):
-        _ = broken.kernel
+    kernel = semaphore_mutant(one.key).kernel
+    assert accepted(kernel) is not one.name.startswith("issued by")
 
 
 @pytest.mark.parametrize("one", LEGAL, ids=ids)
 def test_what_is_legal_passes(one: Member) -> None:
     """Prover, simulator and explorer: a judge that refuses everything is no judge."""
-    kernel, starts = one.kernel, launches_of(one.base)[:2]
+    subject = semaphore_mutant(one.key)
+    kernel, starts = subject.kernel, subject.launches[:2]
     assert prove.prove(kernel).status is Status.PASS
     for start in starts:
         assert simulate(kernel, start, 6).status is Status.PASS
@@ -145,7 +123,7 @@ def test_what_is_legal_passes(one: Member) -> None:
 @pytest.mark.parametrize("one", BROKEN, ids=ids)
 def test_the_prover_refutes_and_its_witness_points_at_the_fault(one: Member) -> None:
     """The kind is that of the fault; rows and hint name release or copy, and both accesses."""
-    kernel = one.kernel
+    kernel = semaphore_mutant(one.key).kernel
     verdict = prove.prove(kernel)
     assert verdict.status is Status.FAIL
     assert KINDS[one.name] in {f.kind for f in errors(verdict)}
@@ -162,8 +140,8 @@ def test_the_prover_refutes_and_its_witness_points_at_the_fault(one: Member) -> 
 @pytest.mark.parametrize("one", BROKEN, ids=ids)
 def test_simulator_and_explorer_refute_by_execution(one: Member) -> None:
     """Each names the release, the wait for the turn, or the copy that goes wrong."""
-    kernel = one.kernel
-    starts = launches_of(one.base)[:2]
+    subject = semaphore_mutant(one.key)
+    kernel, starts = subject.kernel, subject.launches[:2]
     for said in ([simulate(kernel, s, 6) for s in starts], [explore(kernel, s) for s in starts]):
         verdict = next(v for v in said if v.status is not Status.PASS)
         assert verdict.status is Status.FAIL

@@ -1,0 +1,30 @@
+"""Every subject by its name, as results and replays call it."""
+
+from __future__ import annotations
+
+from fuzz.kernels.cookbook import recipe_mutant
+from fuzz.kernels.draw import Subject, draw
+from fuzz.kernels.file import of_file
+from fuzz.kernels.matmul import scheduled
+from fuzz.kernels.semaphores import semaphore_mutant
+
+
+def find(name: str) -> Subject:
+    """Return what a name stands for.
+
+    ``"template SEED INDEX"`` (``"skeleton"`` in older results), ``"mutant RECIPE STAGES NUMBER"``,
+    ``"matmul SCHEDULE NUMBER"``, ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
+    """
+    match name.split():
+        case ["template" | "skeleton", seed, index]:
+            return draw(int(seed), int(index))
+        case ["mutant", recipe, stages, number]:
+            return recipe_mutant(recipe, int(stages), int(number))
+        case ["matmul", schedule, number]:
+            return scheduled(schedule, int(number))
+        case ["semaphore", key]:
+            return semaphore_mutant(key)
+        case ["of", *file, number]:
+            return of_file(" ".join(file), int(number))
+        case _:
+            raise ValueError(f"find({name!r}): name a template or a mutant")
