@@ -19,14 +19,13 @@ from fuser.lower.ampere import AmpereLowering
 from fuser.lower.hopper import HopperLowering
 from fuser.lower.reduction import ReductionLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
-from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.free_slots import free_slots, relay_slots
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
 from fuser.passes.sync import init_barriers, sync_threads
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
-from fuser.passes.warp_specialize import warp_specialize
+from fuser.passes.warp_specialize import alternate_roles, warp_specialize
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared

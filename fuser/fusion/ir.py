@@ -3,12 +3,15 @@
 Data only: `fusion_ir` builds and checks them, `ops` says what each operation means.
 """
 
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
+
+T = TypeVar("T", bound=Hashable)
 
 MAX_EXTENT = 2**31 - 1
 """Largest extent of an axis, in elements: the TMA engine takes 32-bit signed coordinates."""
@@ -291,14 +294,24 @@ def _entries(tv: TensorView) -> str:
     return f"[{', '.join(_entry(axis.extent) for axis in tv.logical)}]"
 
 
+def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> list[T]:
+    """Return all that is reached from some nodes, themselves included, each once."""
+    found: dict[T, None] = {}
+    stack = list(starts)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found[node] = None
+            stack.extend(following(node))
+    return list(found)
+
+
+def tensor_args(tv: TensorView) -> list[TensorView]:
+    """Return the tensors that a tensor is computed from directly."""
+    return [arg for arg in tv.args if isinstance(arg, TensorView)]
+
+
 def ancestry(tv: TensorView) -> list[TensorView]:
     """Return a tensor and all that it is computed from, each once, arguments before users."""
-    found: set[TensorView] = set()
-    stack = [tv]
-    while stack:
-        one = stack.pop()
-        if one not in found:
-            found.add(one)
-            stack.extend(arg for arg in one.args if isinstance(arg, TensorView))
     # An intermediate has the number of what it holds, and a name that is longer.
-    return sorted(found, key=lambda one: (one.number, one.name))
+    return sorted(reached([tv], tensor_args), key=lambda one: (one.number, one.name))

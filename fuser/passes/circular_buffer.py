@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr, Op, Var, substitute
+from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.passes.effects import drains, fills, reslot
 from fuser.passes.rings import placed
@@ -64,7 +64,7 @@ class _Rings:
         position = self._position(loop, nested=nested)
         by_name = {b.name: b for b in self.kernel.buffers if b.name in filled}
         self.slots |= dict.fromkeys(filled, request.stages)
-        at = {n: kir.Slot(b, _mod(position, request.stages)) for n, b in by_name.items()}
+        at = {n: kir.Slot(b, position % request.stages) for n, b in by_name.items()}
         body = tuple(reslot(stmt, at) for stmt in loop.body)
         loop = replace(loop, body=body, circular=replace(request, position=position))
         ahead = 0 if request.specialized else request.prefetch
@@ -104,7 +104,7 @@ class _Rings:
                     written[name][0],
                     done[name] % self.slots[name]
                     if turns[name] > 1 or outer is None
-                    else _mod(outer.index, self.slots[name]),
+                    else outer.index % self.slots[name],
                 )
                 for name in turns
             }
@@ -113,10 +113,6 @@ class _Rings:
             if slot is not None:
                 done[slot.buffer.name] += 1
         return tuple(out)
-
-
-def _mod(position: Expr, slots: int) -> Expr:
-    return position % slots if isinstance(position, Var | Op) else 0
 
 
 def _counting(loop: kir.Stmt, position: Var) -> kir.Stmt:

@@ -24,13 +24,12 @@ from fuser.runtime.call import (
     with_parts,
 )
 from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.cut_reductions import begun_by_products
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 from fuser.schedule.reduction import ReductionTiling
-from fuser.schedule.segment import Segment, intermediates, segments
+from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView
+from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes
 
@@ -273,27 +273,19 @@ def _source(tv: TensorView, coords: Coords) -> Key:
 
 def sources(keys: list[Key]) -> tuple[list[Key], list[Key], list[Key]]:
     """Return from what tensors are computed element by element: inputs, products, reductions."""
-    seen: dict[Key, None] = {}
-    stack = list(keys)
-    inputs: dict[Key, None] = {}
-    products: dict[Key, None] = {}
-    reductions: dict[Key, None] = {}
-    while stack:
-        key = stack.pop()
-        if key in seen:
-            continue
-        seen[key] = None
-        tv, coords = key
-        if tv.op == "input":
-            inputs[key] = None
-        if tv.op == "mma":
-            products[key] = None
-        elif reduced_axes(tv):
-            reductions[key] = None
-        else:
-            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    every = reached(keys, _element_args)
+    inputs = [key for key in every if key[0].op == "input"]
+    products = [key for key in every if key[0].op == "mma"]
+    reductions = [key for key in every if reduced_axes(key[0])]
     found = (sorted(keys, key=_order) for keys in (inputs, products, reductions))
     return next(found), next(found), next(found)
+
+
+def _element_args(key: Key) -> list[Key]:
+    """Return from what a tensor is computed element by element: not what products or sums take."""
+    if key[0].op == "mma" or reduced_axes(key[0]):
+        return []
+    return [(arg, walked) for _, arg, walked in arguments(*key)]
 
 
 def _order(key: Key) -> tuple[int, str]:
@@ -337,17 +329,5 @@ def _mergeable(access: Access, slow: int, fast: int) -> bool:
 
 def _index_axes(results: list[Key]) -> set[int]:
     """Loop axes whose coordinate is itself a value (iota); they cannot be merged."""
-    found: set[int] = set()
-    seen: set[tuple[TensorView, Coords]] = set()
-    stack = list(results)
-    while stack:
-        key = stack.pop()
-        if key in seen:
-            continue
-        seen.add(key)
-        tv, coords = key
-        if tv.op == "iota" and coords[0] is not None:
-            found.add(coords[0])
-        if tv.op != "mma" and not reduced_axes(tv):
-            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
-    return found
+    every = reached(results, _element_args)
+    return {coords[0] for tv, coords in every if tv.op == "iota" and coords[0] is not None}
