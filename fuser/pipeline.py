@@ -31,7 +31,7 @@ from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuser.schedule.params import PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, default_params, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
@@ -170,18 +170,8 @@ def chosen(
 ) -> Params:
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
-    Parameters
-    ----------
-    segment : Segment
-        What the kernel computes.
-    params : PointwiseParams, MatmulParams or None
-        What the user gave.
-    loops : sequence of int
-        Extents of the loop axes of its domain.
-    sms : int
-        Streaming multiprocessors of the device.
-    by_tma : bool
-        TMA can move all that is reduced, should the heuristic ask it to.
+    `loops` are the extents of the loop axes of its domain; with `by_tma` TMA can move all that is
+    reduced, should the heuristic ask it to.
     """
     if segment.domain.products:
         if not isinstance(params, MatmulParams | AmpereParams):
@@ -198,7 +188,7 @@ def chosen(
 
 def tiled(domain: Domain, params: Params) -> Loops:
     """Return the axes of a kernel."""
-    if isinstance(params, MatmulParams | AmpereParams):
+    if isinstance(params, TensorCoreParams):
         return matmul_tiling(domain, params)
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 

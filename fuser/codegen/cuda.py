@@ -12,7 +12,7 @@ from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, 
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, plan
 from fuser.codegen.roles import SECOND, merged
-from fuser.codegen.sync import last_to_come, sync_line
+from fuser.codegen.sync import last_arriving, sync_line
 from fuser.codegen.tile import tile_line
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, variables
@@ -222,7 +222,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
             case kir.ElectLast():
-                yield f"{pad}if ({last_to_come(stmt, writer.threads)}) {{"
+                yield f"{pad}if ({last_arriving(stmt, writer.threads)}) {{"
                 yield from _body(writer, stmt.body, (*path, 0))
                 yield f"{pad}}}"
             case kir.Let(var, value):

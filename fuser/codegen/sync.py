@@ -59,8 +59,8 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return _mbarrier_line(stmt)
 
 
-def last_to_come(stmt: kir.ElectLast, threads: int) -> str:
-    """Spell the question whether this CTA is the last to come, asked by so many threads."""
+def last_arriving(stmt: kir.ElectLast, threads: int) -> str:
+    """Spell the question whether this CTA is the last-arriving one, asked by so many threads."""
     at = f"{stmt.semaphore.name} + {spell(stmt.index)}, {spell(stmt.ctas)}"
     return f"semaphore::last_to_come({at}, tid, {stmt.barrier}, {threads})"
 

@@ -76,7 +76,7 @@ AttrValue = tuple[bool, ...] | tuple[int, ...]
 Meet = Literal["vectorized", "tma", "scatter", "cluster", "last"]
 """How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
 reductions of the TMA engine; or all store theirs, in memory or, as a cluster, in their shared
-memory, meet, and each adds up some columns of all."""
+memory, wait for each other, and each adds up some columns of all; or the last-arriving one all."""
 
 
 class Requests(Protocol):
@@ -161,7 +161,7 @@ class TensorView:
         return all(self.contiguity) and self.stride_order == row_major(self.rank)
 
     def request_serial_grid_reduction(self, method: str = "vectorized") -> None:
-        """Ask that several CTAs share each tile of this result and meet in turns on a semaphore.
+        """Ask that several CTAs share each tile of this result, in turns on a semaphore.
 
         Of a sum, mean, max, min, matmul, linear or fused_multiply_sum.  The schedule that is chosen
         where the user names none then gives each CTA a part of what is reduced, if it has two steps
@@ -172,7 +172,7 @@ class TensorView:
         method : {"vectorized", "tma"}
             All threads load, put together and store what the CTAs before have left; or the TMA
             engine adds to it: products, and sums and means in f32 and i64.  All reductions of a
-            kernel meet in one way, by TMA if all that are asked are asked so.
+            kernel are put together in one way, by TMA if all that are asked are asked so.
 
         Raises
         ------

@@ -18,11 +18,10 @@ Body = tuple[kir.Stmt, ...]
 def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     """Give the buffers of a requesting loop their slots, and load `prefetch` tiles ahead.
 
-    Turn `i` of a ring uses slot `i % slots`.  Turns are those of the loop, or, where it stands
-    inside another one (or CTAs that fill slots of others must know where it ended), counted by a
-    variable.
-    Without warp specialisation a first loop issues the copies of turns 0 .. prefetch-1 and turn `i`
-    issues those of turn `i + prefetch`.
+    Iteration `i` of a ring uses slot `i % slots`.  Iterations are those of the loop, or, where it
+    stands inside another one (or CTAs that fill slots of others must know where it ended), counted
+    by a variable.  Without warp specialisation a first loop issues the copies of iterations 0 ..
+    prefetch-1 and iteration `i` issues those of iteration `i + prefetch`.
 
     Buffers that copies write out (staging) get two slots wherever a ring has more than one; where
     one body writes several tiles out through one buffer, these take the slots in turn.
@@ -89,24 +88,24 @@ class _Rings:
                 written.setdefault(slot.buffer.name, []).append(slot.buffer)
         if not written:
             return body
-        turns = {name: len(buffers) for name, buffers in written.items()}
+        iterations = {name: len(buffers) for name, buffers in written.items()}
         request = outer.circular if outer is not None else None
-        for name, many in turns.items():
+        for name, many in iterations.items():
             slots = min(request.stages, STORE_SLOTS) if request else STORE_SLOTS
             if many > 1 or outer is None:
                 slots = STORE_SLOTS if many % STORE_SLOTS == 0 else 1
             self.slots[name] = slots
         out = []
-        done = dict.fromkeys(turns, 0)
+        done = dict.fromkeys(iterations, 0)
         for stmt in body:
             at = {
                 name: kir.Slot(
                     written[name][0],
                     done[name] % self.slots[name]
-                    if turns[name] > 1 or outer is None
+                    if iterations[name] > 1 or outer is None
                     else outer.index % self.slots[name],
                 )
-                for name in turns
+                for name in iterations
             }
             out.append(reslot(stmt, at))
             slot = drains(stmt)
@@ -121,7 +120,7 @@ def _counting(loop: kir.Stmt, position: Var) -> kir.Stmt:
 
 
 def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
-    """Split the copies off: some before the loop, the rest `ahead` turns early."""
+    """Split the copies off: some before the loop, the rest `ahead` iterations early."""
     if ahead == 0:
         return [loop]
     early = Var("j")
@@ -134,8 +133,8 @@ def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
         (index + ahead, "_next", {index: index + ahead, position: position + ahead}),
     ]
     parts = [
-        kir.IfThenElse(turn < loop.stop, _shifted(lets, copies, values, suffix))
-        for turn, suffix, values in shifts
+        kir.IfThenElse(iteration < loop.stop, _shifted(lets, copies, values, suffix))
+        for iteration, suffix, values in shifts
     ]
     return [kir.ForLoop(early, ahead, (parts[0],)), replace(loop, body=(parts[1], *rest))]
 
@@ -143,7 +142,7 @@ def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
 def _shifted(
     lets: list[kir.Let], copies: list[kir.Stmt], values: dict[Var, Expr], suffix: str
 ) -> Body:
-    """Return the copies of another turn, with names of their own for what they use."""
+    """Return the copies of another iteration, with names of their own for what they use."""
     out: list[kir.Stmt] = []
     for let in lets:
         renamed = Var(let.var.name + suffix)

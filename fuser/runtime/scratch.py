@@ -127,7 +127,7 @@ class Scratch:
         """Let the next launch on a stream begin with zeros: one did not start, or did not end."""
         if self.counters and _zeroed.pop((self.device, stream, _capture(stream)), None) is not None:
             warnings.warn(
-                f"launch: a kernel whose CTAs meet did not run on stream {stream:#x}; the next one "
+                f"launch: a kernel with semaphores did not run on stream {stream:#x}; the next one "
                 "begins with new semaphores",
                 RuntimeWarning,
                 stacklevel=2,

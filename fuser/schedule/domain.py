@@ -89,6 +89,11 @@ class Domain:
     inputs: tuple[Access, ...] = ()
     reductions: tuple[Reduction, ...] = ()
 
+    @property
+    def leaves(self) -> tuple[Access, ...]:
+        """What is reduced, each once."""
+        return tuple(dict.fromkeys(leaf for one in self.reductions for leaf in one.leaves))
+
 
 def domains(fusion: Fusion) -> list[Domain]:
     """Return one Domain per group of outputs with the same axes; each becomes a kernel."""
@@ -165,8 +170,8 @@ def _reduced(
             extents = (*extents, *mine)
         ((_, _, kept),) = arguments(tv, coords)
         walked = list(kept)
-        for turn, axis in enumerate(axes):
-            walked[axis] = shared[mine] + turn
+        for nth, axis in enumerate(axes):
+            walked[axis] = shared[mine] + nth
         out.append((source, tuple(walked)))
     return out, extents
 
@@ -183,13 +188,13 @@ def _operands(
     for tv, coords in products:
         walked: list[int | None] = []
         mine = tuple(axis.extent for axis in roles(tv) if axis.result is None)
-        turn = 0
+        nth = 0
         for axis in roles(tv):
             if axis.result is not None:
                 walked.append(coords[axis.result])
                 continue
-            key = (mine, turn)
-            turn += 1
+            key = (mine, nth)
+            nth += 1
             if key not in summed:
                 summed[key] = len(extents)
                 extents = (*extents, axis.extent)
@@ -299,8 +304,8 @@ def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
     for key in sorted(dict.fromkeys(keys), key=_order):
         tv, coords = key
         for _ in range(1 + (key in twice)):
-            turn = counts[tv.name] = counts.get(tv.name, -1) + 1
-            out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
+            nth = counts[tv.name] = counts.get(tv.name, -1) + 1
+            out.append(Access(tv, coords, f"{tv.name}_{nth}" if nth else tv.name))
     return out
 
 

@@ -233,7 +233,7 @@ def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
 def registers(kernel: kir.Kernel) -> Iterable[str]:
     """Say which fragments are used before anything defines them, in program order.
 
-    A definition under a condition, or in a loop that may have no turns, counts: whether it is
+    A definition under a condition, or in a loop that may have no iterations, counts: whether it is
     always executed is for the judges.
     """
     known: dict[str, list[tuple[frozenset[int], kir.Fragment]]] = {}
