@@ -7,16 +7,9 @@ from fuser.kernel import ir as kir
 
 
 def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
-    """Write a synchronising statement.
+    """Write a synchronising statement of a role of so many threads.
 
-    Parameters
-    ----------
-    stmt : Sync
-        What to write.
-    pinned : tuple of str
-        Names of the register arrays that tensor cores may be reading or writing here.
-    threads : int
-        Of the role that stands here.
+    `pinned` are the register arrays that tensor cores may be reading or writing here.
     """
     match stmt:
         case kir.BlockSync(barrier, joined):
