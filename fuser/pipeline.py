@@ -20,20 +20,19 @@ from fuser.lower.ampere import AmpereLowering
 from fuser.lower.hopper import HopperLowering
 from fuser.lower.reduction import ReductionLowering
 from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
-from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
 from fuser.passes.free_slots import free_slots, relay_slots
 from fuser.passes.split_k import serialize_split_k, sync_clusters, sync_ctas
 from fuser.passes.sync import init_barriers, sync_threads
 from fuser.passes.tensor_cores import flush_wgmma, group_wgmma
-from fuser.passes.warp_specialize import warp_specialize
+from fuser.passes.warp_specialize import alternate_roles, warp_specialize
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Domain
 from fuser.schedule.matmul import MatmulTiling, matmul_tiling, shared
 from fuser.schedule.matmul_heuristic import default_matmul_params
 from fuser.schedule.matmul_params import MatmulParams, nearest_registers
-from fuser.schedule.params import PointwiseParams, ReductionParams
+from fuser.schedule.params import PointwiseParams, ReductionParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling, default_params, tiling
 from fuser.schedule.reduction import ReductionTiling, reduction_tiling
 from fuser.schedule.reduction_heuristic import default_reduction_params
@@ -175,18 +174,8 @@ def chosen(
 ) -> Params:
     """Return the params of a kernel: those given if they are of its kind, else the heuristic's.
 
-    Parameters
-    ----------
-    segment : Segment
-        What the kernel computes.
-    params : PointwiseParams, MatmulParams or None
-        What the user gave.
-    loops : sequence of int
-        Extents of the loop axes of its domain.
-    sms : int
-        Streaming multiprocessors of the device.
-    by_tma : bool
-        TMA can move all that is reduced, should the heuristic ask it to.
+    `loops` are the extents of the loop axes of its domain; with `by_tma` TMA can move all that is
+    reduced, should the heuristic ask it to.
     """
     if segment.domain.products:
         if not isinstance(params, MatmulParams | AmpereParams):
@@ -203,7 +192,7 @@ def chosen(
 
 def tiled(domain: Domain, params: Params) -> Loops:
     """Return the axes of a kernel."""
-    if isinstance(params, MatmulParams | AmpereParams):
+    if isinstance(params, TensorCoreParams):
         return matmul_tiling(domain, params)
     return reduction_tiling(domain, params) if domain.reductions else tiling(domain, params)
 

@@ -5,7 +5,6 @@ The functions are those of `fuser/device/*.cuh`, under the names of the statemen
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -13,12 +12,13 @@ from fuser.codegen.expr import REGISTER, assigned, condition, fixed_lets, less, 
 from fuser.codegen.mma import instructions, needs_warpgroup, product_line
 from fuser.codegen.registers import Path, Registers, count, plan
 from fuser.codegen.roles import SECOND, merged
-from fuser.codegen.sync import last_to_come, sync_line
+from fuser.codegen.sync import last_arriving, sync_line
 from fuser.codegen.tile import tile_line
 from fuser.errors import ScheduleError
-from fuser.expr import Expr, Var
+from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.tensor_map import maps_of
+from fuser.kernel.validate.place import expressions
 
 INCLUDES = ("tile", "math", "threads", "mbarrier", "tma", "fence", "semaphore")
 """Device headers of every kernel, in order."""
@@ -97,9 +97,8 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
     yield ",\n".join(f"    {word}" for word in _signature(kernel))
     yield ") {"
     writer = _Writer(kernel, kernel.threads, plan(kernel), assigned(kernel), fixed_lets(kernel))
-    body = list(_body(writer, kernel.body, ()))
-    yield from _prologue(kernel, used={*re.findall(r"\w+", "\n".join(body))})
-    yield from body
+    yield from _prologue(kernel)
+    yield from _body(writer, kernel.body, ())
     yield "}"
 
 
@@ -151,7 +150,7 @@ def _signature(kernel: kir.Kernel) -> Iterator[str]:
         yield f"const __grid_constant__ TensorMap {m.name}"
 
 
-def _prologue(kernel: kir.Kernel, used: set[str]) -> Iterator[str]:
+def _prologue(kernel: kir.Kernel) -> Iterator[str]:
     if shared_bytes(kernel):
         yield "  extern __shared__ __align__(1024) unsigned char smem[];"
     for b in kernel.buffers:
@@ -162,8 +161,9 @@ def _prologue(kernel: kir.Kernel, used: set[str]) -> Iterator[str]:
     if kernel.smem_bytes:
         yield f"  FUSER_POISON(smem, {kernel.smem_bytes});"
     where = {kir.BLOCK: _number(kernel), kir.GRID: "gridDim.x", kir.RANK: "threads::cluster_rank()"}
+    used = {var for stmt in kernel.walk() for e in expressions(stmt) for var in variables(e)}
     for var, value in where.items():
-        if spell(var) in used:
+        if var in used:
             yield f"  const int {spell(var)} = {value};"
     yield "  const int tid = threadIdx.x;"
     yield from _warpgroup(kernel.body, "  ")
@@ -222,7 +222,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
             case kir.ElectLast():
-                yield f"{pad}if ({last_to_come(stmt, writer.threads)}) {{"
+                yield f"{pad}if ({last_arriving(stmt, writer.threads)}) {{"
                 yield from _body(writer, stmt.body, (*path, 0))
                 yield f"{pad}}}"
             case kir.Let(var, value):

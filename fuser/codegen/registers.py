@@ -2,8 +2,8 @@
 
 All of it is a function of the Kernel's text alone.
 
-A fragment is declared in the innermost body that holds all its statements, and whose turns do not
-hand its value on; different roles have registers of their own.
+A fragment is declared in the innermost body that holds all its statements, and whose iterations do
+not hand its value on; different roles have registers of their own.
 
 A fragment in strips, or in each warp, of a 16-bit type is held packed, two elements in a 32-bit
 register as tensor cores want them, where nobody can tell: all its values come from loads and

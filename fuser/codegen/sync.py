@@ -7,16 +7,9 @@ from fuser.kernel import ir as kir
 
 
 def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
-    """Write a synchronising statement.
+    """Write a synchronising statement of a role of so many threads.
 
-    Parameters
-    ----------
-    stmt : Sync
-        What to write.
-    pinned : tuple of str
-        Names of the register arrays that tensor cores may be reading or writing here.
-    threads : int
-        Of the role that stands here.
+    `pinned` are the register arrays that tensor cores may be reading or writing here.
     """
     match stmt:
         case kir.BlockSync(barrier, joined):
@@ -59,8 +52,8 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return _mbarrier_line(stmt)
 
 
-def last_to_come(stmt: kir.ElectLast, threads: int) -> str:
-    """Spell the question whether this CTA is the last to come, asked by so many threads."""
+def last_arriving(stmt: kir.ElectLast, threads: int) -> str:
+    """Spell the question whether this CTA is the last-arriving one, asked by so many threads."""
     at = f"{stmt.semaphore.name} + {spell(stmt.index)}, {spell(stmt.ctas)}"
     return f"semaphore::last_to_come({at}, tid, {stmt.barrier}, {threads})"
 

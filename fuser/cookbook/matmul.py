@@ -381,9 +381,9 @@ def partial(
 
 
 def split_kernel(
-    name: str, meeting: tuple[kir.Stmt, ...], buffers: tuple[kir.Buffer, ...], stages: int
+    name: str, reduction: tuple[kir.Stmt, ...], buffers: tuple[kir.Buffer, ...], stages: int
 ) -> kir.Kernel:
-    """Return a kernel in which `splits` CTAs share a tile and then meet."""
+    """Return a kernel in which `splits` CTAs share a tile and then reduce it."""
     a, b = operands(stages)
     full, empty = ring("full", 1, stages), ring("empty", 4, stages)
     body = (
@@ -392,7 +392,7 @@ def split_kernel(
         kir.Let(trips, ceildiv(ceildiv(K, STEP) - turn, splits)),
         *start(full, empty, threads=128),
         *partial(a, b, full, empty, stages),
-        *meeting,
+        *reduction,
     )
     return kir.Kernel(
         name,
@@ -418,13 +418,13 @@ def release() -> tuple[kir.Stmt, ...]:
 
 
 def split_k(stages: int = 2) -> kir.Kernel:
-    """Partial sums meet by turns: wait, add the sum so far from the workspace, write, release."""
+    """Partial sums are added up in turns: wait, add the sum so far from memory, write, release."""
     first = (kir.Compute(SUM, "cast", (ACC,)),)
     later = (
         kir.Load(PARTIAL, d_box(W, tile), 2),
         kir.Compute(SUM, "add", (ACC, PARTIAL)),
     )
-    meeting = (
+    reduction = (
         kir.BlockSerializeWait(SEMAPHORE, tile, turn),
         kir.IfThenElse(eq(turn, 0), first, later),
         kir.IfThenElse(
@@ -434,11 +434,11 @@ def split_k(stages: int = 2) -> kir.Kernel:
         ),
         *release(),
     )
-    return split_kernel("split_k", meeting, (), stages)
+    return split_kernel("split_k", reduction, (), stages)
 
 
 def split_k_tma(stages: int = 2) -> kir.Kernel:
-    """Partial sums meet by turns of TMA: store first, reductions after, drained before release."""
+    """Partial sums are added up by TMA in turns: store, then reductions, drained before release."""
     _, b = operands(stages)
     staged = kir.Buffer("SD", DType.F32, (TILE_M, TILE_N), 1, -(-b.end // 128) * 128)
     slot = kir.Slot(staged, 0)
@@ -453,7 +453,7 @@ def split_k_tma(stages: int = 2) -> kir.Kernel:
         kir.Load(SUM, d_box(W, tile), 2),
         kir.Store(d_box(D, tile), SUM, 2),
     )
-    meeting = (
+    reduction = (
         kir.Store(slot, ACC, 2),
         kir.FenceAsyncProxy(kir.Space.SHARED),
         kir.BlockSerializeWait(SEMAPHORE, tile, turn),
@@ -461,15 +461,16 @@ def split_k_tma(stages: int = 2) -> kir.Kernel:
         kir.IfThenElse(eq(turn + 1, splits), last),
         *release(),
     )
-    return split_kernel("split_k_tma", meeting, (staged,), stages)
+    return split_kernel("split_k_tma", reduction, (staged,), stages)
 
 
 def cluster_multicast(stages: int = 2) -> kir.Kernel:
     """Two CTAs of a cluster share B: CTA 0 loads it for both, each loads its own A.
 
     A slot is free when the consumers of both CTAs say so, for CTA 0 writes into both.  They tell
-    their own CTA first: what the other one then does in the next turn comes after both arrivals.
-    One thread speaks for its warpgroup, so that no warp is a turn ahead of another.
+    their own CTA first: what the other one then does in the next iteration comes after both
+    arrivals.  One thread speaks for its warpgroup, so that no warp is an iteration ahead of
+    another.
     """
     (a, b), full = operands(stages), ring("full", 1, stages)
     empty, slot = ring("empty", 2, stages), k % stages

@@ -36,7 +36,7 @@ def filled(full: kir.MBarrier, at: Expr, stages: int) -> kir.MBarrierWaitParity:
 
 
 def emptied(empty: kir.MBarrier, at: Expr, stages: int) -> kir.MBarrierWaitParity:
-    """Wait until the slot of position `at` is free; at once in the first turn."""
+    """Wait until the slot of position `at` is free; at once in the first iteration."""
     return kir.MBarrierWaitParity(empty, at % stages, (at // stages + 1) % 2)
 
 

@@ -3,12 +3,15 @@
 Data only: `fusion_ir` builds and checks them, `ops` says what each operation means.
 """
 
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
+
+T = TypeVar("T", bound=Hashable)
 
 MAX_EXTENT = 2**31 - 1
 """Largest extent of an axis, in elements: the TMA engine takes 32-bit signed coordinates."""
@@ -73,7 +76,7 @@ AttrValue = tuple[bool, ...] | tuple[int, ...]
 Meet = Literal["vectorized", "tma", "scatter", "cluster", "last"]
 """How CTAs that share a tile add up their sums: in turns, by loads and stores of all threads, or by
 reductions of the TMA engine; or all store theirs, in memory or, as a cluster, in their shared
-memory, meet, and each adds up some columns of all."""
+memory, wait for each other, and each adds up some columns of all; or the last-arriving one all."""
 
 
 class Requests(Protocol):
@@ -158,7 +161,7 @@ class TensorView:
         return all(self.contiguity) and self.stride_order == row_major(self.rank)
 
     def request_serial_grid_reduction(self, method: str = "vectorized") -> None:
-        """Ask that several CTAs share each tile of this result and meet in turns on a semaphore.
+        """Ask that several CTAs share each tile of this result, in turns on a semaphore.
 
         Of a sum, mean, max, min, matmul, linear or fused_multiply_sum.  The schedule that is chosen
         where the user names none then gives each CTA a part of what is reduced, if it has two steps
@@ -169,7 +172,7 @@ class TensorView:
         method : {"vectorized", "tma"}
             All threads load, put together and store what the CTAs before have left; or the TMA
             engine adds to it: products, and sums and means in f32 and i64.  All reductions of a
-            kernel meet in one way, by TMA if all that are asked are asked so.
+            kernel are put together in one way, by TMA if all that are asked are asked so.
 
         Raises
         ------
@@ -291,14 +294,24 @@ def _entries(tv: TensorView) -> str:
     return f"[{', '.join(_entry(axis.extent) for axis in tv.logical)}]"
 
 
+def reached(starts: Iterable[T], following: Callable[[T], Iterable[T]]) -> list[T]:
+    """Return all that is reached from some nodes, themselves included, each once."""
+    found: dict[T, None] = {}
+    stack = list(starts)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found[node] = None
+            stack.extend(following(node))
+    return list(found)
+
+
+def tensor_args(tv: TensorView) -> list[TensorView]:
+    """Return the tensors that a tensor is computed from directly."""
+    return [arg for arg in tv.args if isinstance(arg, TensorView)]
+
+
 def ancestry(tv: TensorView) -> list[TensorView]:
     """Return a tensor and all that it is computed from, each once, arguments before users."""
-    found: set[TensorView] = set()
-    stack = [tv]
-    while stack:
-        one = stack.pop()
-        if one not in found:
-            found.add(one)
-            stack.extend(arg for arg in one.args if isinstance(arg, TensorView))
     # An intermediate has the number of what it holds, and a name that is longer.
-    return sorted(found, key=lambda one: (one.number, one.name))
+    return sorted(reached([tv], tensor_args), key=lambda one: (one.number, one.name))

@@ -61,7 +61,7 @@ class WarpSpecialized:
 class CircularBuffer:
     """A request of the schedule, on a loop: give the buffers it fills `stages` slots.
 
-    `position` counts the turns over the whole life of the ring, once a pass has chosen it.
+    `position` counts the iterations over the whole life of the ring, once a pass has chosen it.
     """
 
     stages: int
@@ -71,9 +71,9 @@ class CircularBuffer:
 
     @property
     def spare(self) -> int:
-        """Slots that are neither read nor being loaded: reads of so many turns may be unfinished.
+        """Slots neither read nor being loaded: reads of so many iterations may be unfinished.
 
-        The slot that a load overwrites was last read `stages - prefetch` turns before.
+        The slot that a load overwrites was last read `stages - prefetch` iterations before.
         """
         return self.stages - self.prefetch - 1
 

@@ -33,15 +33,7 @@ def swizzled(byte: int, swizzle: int) -> int:
 
 
 def address(buffer: Buffer, index: tuple[int, ...]) -> int:
-    """Return the byte of a slot at which an element begins.
-
-    Parameters
-    ----------
-    buffer : Buffer
-        Swizzled or not.
-    index : tuple of int
-        Position of the element within the tile.
-    """
+    """Return the byte of a slot, swizzled or not, at which an element of the tile begins."""
     row = 0
     for at, n in zip(index[:-1], buffer.shape[:-1], strict=True):
         row = row * n + at
@@ -116,13 +108,7 @@ class Descriptor:
 
 
 def descriptor(buffer: Buffer, *, transposed: bool) -> Descriptor:
-    """Return the descriptor of a slot with swizzle 32, 64 or 128.
-
-    Parameters
-    ----------
-    buffer : Buffer
-        Holds (M or N, K), or (K, M or N) where `transposed`.
-    """
+    """Return the descriptor of a swizzled slot of (M or N, K), `transposed` of (K, M or N)."""
     stride = ATOM * buffer.swizzle // CHUNK
     mode = MODES[buffer.swizzle]
     panel = rows(buffer) * buffer.swizzle // CHUNK

@@ -8,6 +8,7 @@ Source: CUDA driver API, cuTensorMapEncodeTiled.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fuser.dtype import DType
@@ -116,31 +117,37 @@ def check(
     ScheduleError
         Naming the number that breaks a rule, and the rule.
     """
+    for wrong in _broken(dtype, address, dims, strides, box, swizzle_bytes):
+        raise ScheduleError(f"{what}: {wrong}")
+
+
+def _broken(
+    dtype: DType,
+    address: int,
+    dims: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    swizzle: int,
+) -> Iterator[str]:
     row = box[0] * dtype.nbytes if box else 0
     if not 1 <= len(dims) <= 5:
-        raise ScheduleError(f"{what}: a tensor map has 1..5 axes, not {len(dims)}; use load=direct")
+        yield f"a tensor map has 1..5 axes, not {len(dims)}; use load=direct"
     if address % 16:
-        raise ScheduleError(
-            f"{what}: address {address:#x} is no multiple of 16 bytes; "
-            'pass an aligned tensor or use load="direct"'
-        )
+        have = f"address {address:#x} is no multiple of 16 bytes"
+        yield f'{have}; pass an aligned tensor or use load="direct"'
     for axis, n in enumerate(dims):
         if not 1 <= n <= MAX_EXTENT:
-            raise ScheduleError(f"{what}: axis {axis} has {n} elements; a map takes 1..2**32")
+            yield f"axis {axis} has {n} elements; a map takes 1..2**32"
     for axis, stride in enumerate(strides, start=1):
         if stride % 16 or not 0 < stride < MAX_STRIDE:
-            raise ScheduleError(
-                f"{what}: axis {axis} has a stride of {stride} bytes; TMA needs a positive "
-                'multiple of 16 below 2**40; pad the rows or use load="direct"'
+            yield (
+                f"axis {axis} has a stride of {stride} bytes; TMA needs a positive multiple of 16 "
+                'below 2**40; pad the rows or use load="direct"'
             )
     for axis, n in enumerate(box):
         if not 1 <= n <= 256:
-            raise ScheduleError(
-                f"{what}: the box has {n} elements along axis {axis}; a box has 1..256"
-            )
+            yield f"the box has {n} elements along axis {axis}; a box has 1..256"
     if row % 16:
-        raise ScheduleError(f"{what}: a row of the box is {row} bytes; TMA needs a multiple of 16")
-    if swizzle_bytes and row > swizzle_bytes:
-        raise ScheduleError(
-            f"{what}: a row of the box is {row} bytes, longer than the {swizzle_bytes}-byte swizzle"
-        )
+        yield f"a row of the box is {row} bytes; TMA needs a multiple of 16"
+    if swizzle and row > swizzle:
+        yield f"a row of the box is {row} bytes, longer than the {swizzle}-byte swizzle"

@@ -9,7 +9,6 @@ from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
-from fuser.lower.operand import compute_operand
 from fuser.lower.product import Pairs, ProductLowering
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Product
@@ -53,7 +52,7 @@ class AmpereLowering(ProductLowering[AmpereParams]):
                     continue
                 self._check_type(operand)
                 if operand.leaves:
-                    some, made[name] = compute_operand(self, product, operand, step, copied)
+                    some, made[name] = self.computed(product, operand, copies, step)
                     loads += some
                     continue
                 made[name] = self._fragment(operand, deal)

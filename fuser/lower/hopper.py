@@ -10,7 +10,6 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
 from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
-from fuser.lower.operand import compute_operand
 from fuser.lower.product import SPAN, Pairs, ProductLowering
 from fuser.schedule.domain import Access, Product
 from fuser.schedule.matmul import Operand
@@ -75,7 +74,7 @@ class HopperLowering(ProductLowering[MatmulParams]):
             copied = partial(self.slot, copies=copies, step=step)
             product, (a, _) = group[0]
             if a.leaves and a not in made:
-                some, made[a] = compute_operand(self, product, a, step, copied)
+                some, made[a] = self.computed(product, a, copies, step)
                 math += some
             left = made[a] if a.leaves else self._swizzled(copied(a))
             slots = [self._swizzled(copied(b)) for _, (_, b) in group]

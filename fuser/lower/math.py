@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from fuser.dtype import DType
 from fuser.expr import Expr
-from fuser.fusion.ir import Constant, Scalar, TensorView, ancestry
+from fuser.fusion.ir import Constant, Scalar, TensorView, ancestry, reached
 from fuser.fusion.ops import OPS, Form, of_nothing, operand_dtypes
+from fuser.fusion.promotion import arithmetic
 from fuser.kernel import ir as kir
 from fuser.schedule.domain import Coords, arguments
 
@@ -65,14 +66,12 @@ class Arithmetic:
 
     def _pending(self, tv: TensorView, coords: Coords) -> list[tuple[TensorView, Coords]]:
         """Return what must be computed first, arguments before users."""
-        found: set[tuple[TensorView, Coords]] = set()
-        stack = [(tv, coords)]
-        while stack:
-            key = stack.pop()
-            if key in self.done or key in found:
-                continue
-            found.add(key)
-            stack.extend((arg, walked) for _, arg, walked in arguments(*key))
+
+        def following(key: tuple[TensorView, Coords]) -> list[tuple[TensorView, Coords]]:
+            walked = ((arg, coords) for _, arg, coords in arguments(*key))
+            return [one for one in walked if one not in self.done]
+
+        found = [] if (tv, coords) in self.done else reached([(tv, coords)], following)
         # An intermediate has the number of what it holds, and a name that is longer.
         return sorted(found, key=lambda key: (key[0].number, key[0].name, str(key[1])))
 
@@ -126,13 +125,13 @@ class Arithmetic:
                 case TensorView():
                     frag = self.done[walked[n]]
                     shape_op = OPS[tv.op].form is Form.SHAPE
-                    same = shape_op or _register(frag.dtype) is _register(dtype)
+                    same = shape_op or arithmetic(frag.dtype) is arithmetic(dtype)
                     out.append(frag if same else self.promoted(frag, dtype))
         return out
 
     def converted(self, arg: kir.Fragment, dtype: DType) -> kir.Fragment:
         """Return a fragment in the registers of a type; it is not rounded to 16 bits."""
-        same = _register(arg.dtype) is _register(dtype)
+        same = arithmetic(arg.dtype) is arithmetic(dtype)
         return arg if same else self.promoted(arg, dtype)
 
     def promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
@@ -162,11 +161,6 @@ class Arithmetic:
             self.math.append(kir.Compute(inside, "lt", (index, zero)))
         self.math.append(kir.Compute(out, "where", (inside, value, nothing)))
         return out
-
-
-def _register(dtype: DType) -> DType:
-    """Return the type in which a fragment of `dtype` holds its elements."""
-    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
 
 
 def is_zero_of_zeros(tv: TensorView, zeros: set[TensorView]) -> bool:

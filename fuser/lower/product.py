@@ -15,9 +15,9 @@ from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
-from fuser.lower.math import COMBINE, Arithmetic, identity
+from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.split_k import split_k
-from fuser.lower.tiling import TILE, Divisor, Lowered, Lowering, Numbers, seen, unknown_strides
+from fuser.lower.tiling import TILE, Divisor, Lowered, Lowering, Numbers
 from fuser.schedule.domain import Access, Product, arguments
 from fuser.schedule.matmul import MatmulTiling, Operand
 from fuser.schedule.params import TensorCoreParams
@@ -25,10 +25,12 @@ from fuser.schedule.params import TensorCoreParams
 M = TypeVar("M", bound=TensorCoreParams)
 Pairs = list[tuple[Product, tuple[Operand, Operand]]]
 """Products with their operands."""
-TURN, TILES, RASTER = Var("t"), Var("tiles"), Var("raster")
+NTH, TILES, RASTER = Var("t"), Var("tiles"), Var("raster")
 STEP = Var("k")
 GROUP = Var("group")
 """Which columns of a tile the epilogue takes."""
+VECTOR = 2
+"""Neighbours along a row of a computed A in a register: 16-bit elements."""
 SPAN = 128
 """Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
@@ -59,8 +61,6 @@ class ProductLowering(Lowering[MatmulTiling, M]):
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         tiling, params = self.tiling, self.params
-        for access in (*tiling.domain.reads, *tiling.domain.writes):
-            self.tensors[access.name] = self._tensor(access)
         accs = dict.fromkeys(self.sums(product)[0] for product in tiling.domain.products)
         body: tuple[kir.Stmt, ...] = (
             *self._origins(),
@@ -73,15 +73,14 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         if params.persistent:
             mine, all_ = self.split_k.tile(self._ctas), self.split_k.takers(self._ctas)
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
-            body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
+            body = (trips, kir.ForLoop(NTH, TILES, body, self.tiles))
             grid = ()
         steps = [self.tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
-        strides = unknown_strides(self.tensors.values(), self.extents)
         lines = self._lines(tiling.rows)
         chosen = ((RASTER, Divisor(lines, params.raster)), *self.split_k.chosen(steps))
         made = kir.Kernel(
             name=self.name,
-            params=(*self.extents, *strides, *(var for var, _ in chosen)),
+            params=(*self.extents, *self.strides, *(var for var, _ in chosen)),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers),
@@ -126,6 +125,42 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             copies.append(self.copy(operand, kir.Slot(buffer, 0), src))
             self.operands[access] = buffer
         return kir.Slot(self.operands[access], 0)
+
+    def computed(
+        self, product: Product, operand: Operand, copies: list[kir.Stmt], step: Var
+    ) -> tuple[list[kir.Stmt], kir.Fragment]:
+        """Return what computes a tile of A in registers, and the fragment that holds it then.
+
+        Beyond the end of an axis that is summed over, tiles hold zeros: of the other operand, and
+        of what this one is computed from.  What is computed from zeros need not be finite, and
+        times 0 it need not be 0, so it is replaced by 0 there, unless it is 0 anyway.
+        """
+        shape, at = self.tiling.shape(operand.access), self.at_step(operand.summed, step)
+        layout = kir.Layout(shape, VECTOR, self.threads, kir.Deal.STRIPS)
+        math = Arithmetic(layout, _nowhere, scalars=self.scalars, prefix="a")
+        whole = {leaf.access: leaf for leaf in operand.leaves}
+        for access in product.leaves:
+            frag = math.fragment(f"a_{access.name}", access.tv.dtype)
+            if access in whole:
+                matrix = access.tv.dtype.nbytes == 2
+                src = self.slot(whole[access], copies, step)
+                math.math.append(kir.Load(frag, src, VECTOR, matrix=matrix))
+            else:
+                box = self.box(access, at, self.tiling.shape(access))
+                near = self.tiling.unit(access, operand.summed)
+                width = min(VECTOR, self.tensors[access.name].aligned) if near else 1
+                math.math.append(kir.Load(frag, box, width))
+            math.done[(access.tv, access.coords)] = frag
+        made = math.value(operand.access.tv, operand.access.coords)
+        if not is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
+            left = at[operand.summed] - self.extents[operand.summed]
+            names = ("a_left", "a_inside", f"{made.name}_within")
+            zero = kir.Literal(0.0, DType.F32)
+            made = math.bounded(made, zero, len(shape) - 1, left, names)
+        # In registers of its own, which are all that waits for the products of the step before.
+        tile = math.fragment(f"f_{operand.access.name}", operand.access.tv.dtype)
+        math.math.append(kir.Compute(tile, "set", (made,)))
+        return math.math, tile
 
     def copied(self, access: Access, first: Expr) -> kir.Slot | None:
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
@@ -330,12 +365,6 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         at = self.split_k.split + step * self.split_k.splits
         return {axis: at * self.tiling.tile[axis]}
 
-    def _tensor(self, access: Access) -> kir.Tensor:
-        tensor = seen(access, self.tiling, self.extents, self.shapes)
-        if not access.tv.parts:
-            return tensor
-        return replace(tensor, extents=(*tensor.extents[:-1], self.tiles_along(self.tiling.cols)))
-
     def _lines(self, axis: int) -> Expr:
         """Tiles of a whole cluster along an axis."""
         many = {self.tiling.rows: self.cluster[0], self.tiling.cols: self.cluster[1]}
@@ -356,7 +385,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         tiling = self.tiling
         number = self.split_k.tile(self._ctas)
         if self.params.persistent:
-            number = number + TURN * self.split_k.takers(self._ctas)
+            number = number + NTH * self.split_k.takers(self._ctas)
         lets: list[kir.Stmt] = [kir.Let(TILE, number)]
         down, across = self._lines(tiling.rows), self._lines(tiling.cols)
         rest: Expr = TILE
@@ -411,3 +440,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
         shape = (*(1,) * self.tiling.outer, rows, many * columns)
         layout = kir.Layout(shape, 2, self.threads, kir.Deal.STRIPS)
         return kir.Fragment(f"acc{n}" if n else "acc", accumulator(product.tv), layout)
+
+
+def _nowhere(tv: TensorView, axis: int) -> tuple[int, Expr] | None:
+    raise AssertionError(f"{tv} asks for its place along axis {axis}; it is computed elsewhere")

@@ -2,8 +2,9 @@
 
 A CTA walks the reduced axes of its rows (or columns) tile by tile into one tile of partial results.
 Threads then put together what they hold of a row, warps what their lanes hold, and the parts of
-several warps meet in shared memory.  Where CTAs share a tile, each walks a part of these axes, and
-their results meet in global memory.  Nothing here waits; the passes see who reads what.
+several warps are put together in shared memory.  Where CTAs share a tile, each walks a part of
+these axes, and their results are put together in global memory.  Nothing here waits; the passes see
+who reads what.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.split_k import SPLIT, SPLITS
-from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering, seen
+from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
-from fuser.schedule.reduction import ReductionTiling, how_met, lanes_together, suited
+from fuser.schedule.reduction import ReductionTiling, how_split, lanes_together, suited
 
 STEP = Var("r")
 AT_ONCE = 16
@@ -41,18 +42,15 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         """Choose params by which threads can put their parts of a tile together."""
         self.params = suited(self.tiling, self.params)
         super().__post_init__()
-        self.meet = how_met(self.params)
+        self.meet = how_split(self.params)
         self.counts: dict[Var, Extent] = {}
         self.workspaces: list[kir.Tensor] = []
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         domain = self.tiling.domain
-        for access in (*domain.reads, *domain.writes):
-            self.tensors[access.name] = seen(access, self.tiling, self.extents, self.shapes)
-        leaves = tuple(dict.fromkeys(a for r in domain.reductions for a in r.leaves))
-        by_tma = self._moved_by_tma(leaves, self.params.load, "load")
-        for access in leaves:
+        by_tma = self._moved_by_tma(domain.leaves, self.params.load, "load")
+        for access in domain.leaves:
             self._load(access, tma=access.name in by_tma)
         sums = [self._sum(reduction) for reduction in domain.reductions]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]

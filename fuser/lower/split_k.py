@@ -152,12 +152,10 @@ class _InTurns(SplitK):
 
     @property
     def split(self) -> Expr:
-        """Number of a CTA among those of its tile: a variable of the kernel."""
         return SPLIT
 
     @property
     def splits(self) -> Expr:
-        """CTAs of a tile: a parameter of the kernel."""
         return SPLITS
 
     @property
@@ -174,12 +172,10 @@ class _InTurns(SplitK):
         return kir.BLOCK % self._groups if self.neighbours else super().tile(ctas)
 
     def takers(self, ctas: int) -> Expr:
-        """Return how many groups of CTAs take tiles in turn."""
         del ctas
         return self._groups
 
     def chosen(self, steps: list[Expr]) -> tuple[tuple[Var, Expr], ...]:
-        """Return how many CTAs share a tile, and how many groups of them take several."""
         groups = ((GROUPS, self._dealt()),) if self.params.persistent else ()
         if self.splits != SPLITS:
             return groups
@@ -214,7 +210,6 @@ class _InTurns(SplitK):
         return out
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
-        """Return a kernel with workspaces, a semaphore, and why CTAs may wait."""
         return replace(
             kernel,
             tensors=(*kernel.tensors, *self.workspaces),

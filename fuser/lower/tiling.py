@@ -6,7 +6,6 @@ Nothing here waits, fences or signals: the passes derive all of that from the st
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -65,43 +64,6 @@ class Lowered(NamedTuple):
     numbers: Numbers
 
 
-def seen(
-    access: Access, tiling: Tiling | MatmulTiling, extents: tuple[Var, ...], shapes: ShapeClass
-) -> kir.Tensor:
-    """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter.
-
-    Parameters
-    ----------
-    access : Access
-        Which tensor, by which axes.
-    tiling : Tiling or MatmulTiling
-        Axes of the kernel.
-    extents : tuple of Var
-        The extent of each.
-    shapes : ShapeClass
-        Alignments.
-    """
-    own: list[Expr] = []
-    strides: list[Expr] = []
-    for axis in tiling.axes(access):
-        varies = tiling.varies(access, axis)
-        own.append(extents[axis] if varies else 1)
-        if not varies:
-            strides.append(0)
-        elif tiling.unit(access, axis):
-            strides.append(1)
-        else:
-            strides.append(Var(f"{access.name}_s{axis}"))
-    aligned = shapes.elements(access.name)
-    return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
-
-
-def unknown_strides(tensors: Iterable[kir.Tensor], extents: tuple[Var, ...]) -> list[Var]:
-    """Return the strides that are parameters of a kernel beside its extents."""
-    strides = (stride for tensor in tensors for stride in tensor.strides)
-    return [s for s in strides if isinstance(s, Var) and s not in extents]
-
-
 Axes = TypeVar("Axes", bound=Tiling | MatmulTiling)
 P = TypeVar("P", bound=PointwiseParams | TensorCoreParams)
 
@@ -131,8 +93,33 @@ class Lowering(Generic[Axes, P]):
     buffers: list[kir.Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Name the extents of the axes."""
+        """Name the extents of the axes, and declare the tensors."""
         self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+        for access in (*self.tiling.domain.reads, *self.tiling.domain.writes):
+            self.tensors[access.name] = self._tensor(access)
+
+    def _tensor(self, access: Access) -> kir.Tensor:
+        """Return a tensor as a kernel sees it: what is not known to be 1 or 0 is a parameter."""
+        tiling = self.tiling
+        own: list[Expr] = []
+        strides: list[Expr] = []
+        for axis in tiling.axes(access):
+            varies = tiling.varies(access, axis)
+            own.append(self.extents[axis] if varies else 1)
+            if varies and not tiling.unit(access, axis):
+                strides.append(Var(f"{access.name}_s{axis}"))
+            else:
+                strides.append(int(varies))
+        if access.tv.parts:
+            own[-1] = self.tiles_along(tiling.walked[-1])
+        aligned = self.shapes.elements(access.name)
+        return kir.Tensor(access.name, access.tv.dtype, tuple(own), tuple(strides), aligned)
+
+    @property
+    def strides(self) -> list[Var]:
+        """Strides that are parameters of the kernel."""
+        every = (stride for tensor in self.tensors.values() for stride in tensor.strides)
+        return [stride for stride in every if isinstance(stride, Var)]
 
     def tiles_along(self, axis: int) -> Expr:
         """Tiles along an axis."""
@@ -178,8 +165,6 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         tiling = self.tiling
-        for access in (*tiling.domain.reads, *tiling.domain.writes):
-            self.tensors[access.name] = seen(access, tiling, self.extents, self.shapes)
         by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
         for access in tiling.domain.reads:
             self._load(access, tma=access.name in by_tma)
@@ -201,10 +186,9 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
 
     def _kernel(self, body: tuple[kir.Stmt, ...]) -> kir.Kernel:
         tiling = self.tiling
-        strides = unknown_strides(self.tensors.values(), self.extents)
         return kir.Kernel(
             name=self.name,
-            params=(*self.extents, *strides),
+            params=(*self.extents, *self.strides),
             tensors=tuple(self.tensors.values()),
             scalars=tuple(self.scalars.values()),
             buffers=tuple(self.buffers),

@@ -14,7 +14,7 @@ from math import prod
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, drains, fills, reads, writes
-from fuser.passes.rings import Body, Place, each_body, each_loop, numbered, wait_phase
+from fuser.passes.rings import Body, Context, each_body, each_loop, numbered, wait_phase
 
 
 def _grouped(
@@ -29,7 +29,7 @@ def _names(run: Body, member: Callable[[kir.Stmt], kir.Slot | None]) -> frozense
     return frozenset(slot.buffer.name for stmt in run if (slot := member(stmt)))
 
 
-def _one_thread(body: Body, place: Place) -> Body:
+def _one_thread(body: Body, place: Context) -> Body:
     return body if place.elected else (kir.Elect(kir.Per.ROLE, body),)
 
 
@@ -56,7 +56,7 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
         barrier = kir.MBarrier(numbered("full", n), arrivals, slots[min(names)])
         full.update(dict.fromkeys(names, barrier))
 
-    def rule(body: Body, place: Place) -> Body:
+    def rule(body: Body, place: Context) -> Body:
         out: list[kir.Stmt] = []
         waited: set[kir.MBarrier] = set()
         for copies, run in _grouped(body, fills):
@@ -68,7 +68,7 @@ def observe_copies(kernel: kir.Kernel) -> kir.Kernel:
                 out.append(stmt)
         return tuple(out)
 
-    body = each_body(kernel.body, rule, Place())
+    body = each_body(kernel.body, rule, Context())
     return replace(kernel, body=body, barriers=tuple(dict.fromkeys(full.values())))
 
 
@@ -76,7 +76,7 @@ def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
     """Return the buffers that are filled together through a barrier, and its arrivals."""
     found: set[tuple[frozenset[str], int]] = set()
 
-    def rule(body: Body, place: Place) -> Body:
+    def rule(body: Body, place: Context) -> Body:
         for copies, run in _grouped(body, fills):
             names = _names(run, fills)
             if copies and not _by_cp_async(run):
@@ -85,7 +85,7 @@ def _runs(kernel: kir.Kernel) -> set[tuple[frozenset[str], int]]:
                 found.add((names, place.role.warps * kir.WARP))
         return body
 
-    each_body(kernel.body, rule, Place())
+    each_body(kernel.body, rule, Context())
     return found
 
 
@@ -93,7 +93,7 @@ def _by_cp_async(run: Body) -> bool:
     return all(isinstance(s, kir.Copy) and s.engine is kir.Engine.CP_ASYNC for s in run)
 
 
-def _issued(run: Body, full: dict[str, kir.MBarrier], place: Place, ctas: int) -> Body:
+def _issued(run: Body, full: dict[str, kir.MBarrier], place: Context, ctas: int) -> Body:
     if _by_cp_async(run):
         return _by_threads(run, full)
     loads: list[kir.Stmt] = []
@@ -135,9 +135,9 @@ def _by_threads(run: Body, full: dict[str, kir.MBarrier]) -> Body:
 def group_copies(kernel: kir.Kernel) -> kir.Kernel:
     """Commit copies by cp.async that no barrier tells of, and await what is to be read.
 
-    Every turn commits a group, with or without copies in it, so that counting groups is counting
-    turns.  Where copies run `prefetch` turns ahead, all but the latest `prefetch - 1` groups are
-    awaited before the next copies are issued; else all are, behind the copies.
+    Every iteration commits a group, with or without copies in it, so that counting groups is
+    counting iterations.  Where copies run `prefetch` iterations ahead, all but the latest `prefetch
+    - 1` groups are awaited before the next copies are issued; else all are, behind the copies.
     """
     observed = any(isinstance(stmt, kir.CpAsyncMBarrierArrive) for stmt in kernel.walk())
     if observed or not any(isinstance(stmt, kir.CpAsync) for stmt in kernel.walk()):
@@ -194,7 +194,7 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     released = {s.semaphore for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)}
     handed_on = frozenset(kernel.workspaces if released else ())
 
-    def rule(body: Body, place: Place) -> Body:
+    def rule(body: Body, place: Context) -> Body:
         staged = _names(body, drains)
         out: list[kir.Stmt] = []
         awaited = in_flight = False
@@ -222,11 +222,11 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
     def ended(body: Body) -> Body:
         if not any(_commits(s, kir.AsyncKind.BULK) for s in body if not isinstance(s, kir.Role)):
             return body
-        return (*body, *_one_thread((_await(0),), Place()))
+        return (*body, *_one_thread((_await(0),), Context()))
 
     body = tuple(
         replace(stmt, body=ended(stmt.body)) if isinstance(stmt, kir.Role) else stmt
-        for stmt in each_body(kernel.body, rule, Place())
+        for stmt in each_body(kernel.body, rule, Context())
     )
     return replace(kernel, body=ended(body))
 
@@ -274,7 +274,7 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
     def reading(stmt: kir.Stmt) -> bool:
         return any(by_engine(inner) and bool(reads(inner)) for inner in kir.walk((stmt,)))
 
-    def rule(body: Body, place: Place) -> Body:
+    def rule(body: Body, place: Context) -> Body:
         del place
         out: list[kir.Stmt] = []
         fenced = False
@@ -289,4 +289,4 @@ def fence_proxies(kernel: kir.Kernel) -> kir.Kernel:
                     out.append(kir.FenceAsyncProxy(kir.Space.SHARED))
         return tuple(out)
 
-    return replace(kernel, body=each_body(kernel.body, rule, Place()))
+    return replace(kernel, body=each_body(kernel.body, rule, Context()))

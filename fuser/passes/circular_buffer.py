@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr, Op, Var, substitute
+from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.passes.effects import drains, fills, reslot
 from fuser.passes.rings import placed
@@ -18,11 +18,10 @@ Body = tuple[kir.Stmt, ...]
 def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
     """Give the buffers of a requesting loop their slots, and load `prefetch` tiles ahead.
 
-    Turn `i` of a ring uses slot `i % slots`.  Turns are those of the loop, or, where it stands
-    inside another one (or CTAs that fill slots of others must know where it ended), counted by a
-    variable.
-    Without warp specialisation a first loop issues the copies of turns 0 .. prefetch-1 and turn `i`
-    issues those of turn `i + prefetch`.
+    Iteration `i` of a ring uses slot `i % slots`.  Iterations are those of the loop, or, where it
+    stands inside another one (or CTAs that fill slots of others must know where it ended), counted
+    by a variable.  Without warp specialisation a first loop issues the copies of iterations 0 ..
+    prefetch-1 and iteration `i` issues those of iteration `i + prefetch`.
 
     Buffers that copies write out (staging) get two slots wherever a ring has more than one; where
     one body writes several tiles out through one buffer, these take the slots in turn.
@@ -64,7 +63,7 @@ class _Rings:
         position = self._position(loop, nested=nested)
         by_name = {b.name: b for b in self.kernel.buffers if b.name in filled}
         self.slots |= dict.fromkeys(filled, request.stages)
-        at = {n: kir.Slot(b, _mod(position, request.stages)) for n, b in by_name.items()}
+        at = {n: kir.Slot(b, position % request.stages) for n, b in by_name.items()}
         body = tuple(reslot(stmt, at) for stmt in loop.body)
         loop = replace(loop, body=body, circular=replace(request, position=position))
         ahead = 0 if request.specialized else request.prefetch
@@ -89,24 +88,24 @@ class _Rings:
                 written.setdefault(slot.buffer.name, []).append(slot.buffer)
         if not written:
             return body
-        turns = {name: len(buffers) for name, buffers in written.items()}
+        iterations = {name: len(buffers) for name, buffers in written.items()}
         request = outer.circular if outer is not None else None
-        for name, many in turns.items():
+        for name, many in iterations.items():
             slots = min(request.stages, STORE_SLOTS) if request else STORE_SLOTS
             if many > 1 or outer is None:
                 slots = STORE_SLOTS if many % STORE_SLOTS == 0 else 1
             self.slots[name] = slots
         out = []
-        done = dict.fromkeys(turns, 0)
+        done = dict.fromkeys(iterations, 0)
         for stmt in body:
             at = {
                 name: kir.Slot(
                     written[name][0],
                     done[name] % self.slots[name]
-                    if turns[name] > 1 or outer is None
-                    else _mod(outer.index, self.slots[name]),
+                    if iterations[name] > 1 or outer is None
+                    else outer.index % self.slots[name],
                 )
-                for name in turns
+                for name in iterations
             }
             out.append(reslot(stmt, at))
             slot = drains(stmt)
@@ -115,17 +114,13 @@ class _Rings:
         return tuple(out)
 
 
-def _mod(position: Expr, slots: int) -> Expr:
-    return position % slots if isinstance(position, Var | Op) else 0
-
-
 def _counting(loop: kir.Stmt, position: Var) -> kir.Stmt:
     assert isinstance(loop, kir.ForLoop), "the last of a ring's loops is the main one"
     return replace(loop, body=(*loop.body, kir.Assign(position, position + 1)))
 
 
 def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
-    """Split the copies off: some before the loop, the rest `ahead` turns early."""
+    """Split the copies off: some before the loop, the rest `ahead` iterations early."""
     if ahead == 0:
         return [loop]
     early = Var("j")
@@ -138,8 +133,8 @@ def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
         (index + ahead, "_next", {index: index + ahead, position: position + ahead}),
     ]
     parts = [
-        kir.IfThenElse(turn < loop.stop, _shifted(lets, copies, values, suffix))
-        for turn, suffix, values in shifts
+        kir.IfThenElse(iteration < loop.stop, _shifted(lets, copies, values, suffix))
+        for iteration, suffix, values in shifts
     ]
     return [kir.ForLoop(early, ahead, (parts[0],)), replace(loop, body=(parts[1], *rest))]
 
@@ -147,7 +142,7 @@ def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
 def _shifted(
     lets: list[kir.Let], copies: list[kir.Stmt], values: dict[Var, Expr], suffix: str
 ) -> Body:
-    """Return the copies of another turn, with names of their own for what they use."""
+    """Return the copies of another iteration, with names of their own for what they use."""
     out: list[kir.Stmt] = []
     for let in lets:
         renamed = Var(let.var.name + suffix)

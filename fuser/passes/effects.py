@@ -37,15 +37,9 @@ def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
 
 def touches(stmt: kir.Stmt) -> frozenset[str]:
     """Names of global tensors that threads themselves read or write."""
-    match stmt:
-        case (
-            kir.Load(_, kir.Box() as box)
-            | kir.Store(kir.Box() as box)
-            | kir.AtomicAdd(kir.Box() as box)
-        ):
-            return frozenset({box.tensor.name})
-        case _:
-            return frozenset()
+    if not isinstance(stmt, kir.Load | kir.Store | kir.AtomicAdd):
+        return frozenset()
+    return frozenset(box.tensor.name for box in place.boxes(stmt))
 
 
 def by_engine(stmt: kir.Stmt) -> bool:
@@ -56,20 +50,12 @@ def by_engine(stmt: kir.Stmt) -> bool:
 
 def fills(stmt: kir.Stmt) -> kir.Slot | None:
     """Return the slot that a copy not yet synchronised fills from global memory."""
-    match stmt:
-        case kir.Copy(kir.Slot() as slot):
-            return slot
-        case _:
-            return None
+    return stmt.dst if isinstance(stmt, kir.Copy) and isinstance(stmt.dst, kir.Slot) else None
 
 
 def drains(stmt: kir.Stmt) -> kir.Slot | None:
     """Return the slot that a copy not yet synchronised writes out to global memory."""
-    match stmt:
-        case kir.Copy(kir.Box(), kir.Slot() as slot):
-            return slot
-        case _:
-            return None
+    return stmt.src if isinstance(stmt, kir.Copy) and isinstance(stmt.src, kir.Slot) else None
 
 
 def accumulates(stmt: kir.Stmt) -> str:

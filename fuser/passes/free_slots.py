@@ -9,7 +9,7 @@ from typing import TypeGuard
 from fuser.expr import Expr, Op, Var
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, reads, writes
-from fuser.passes.rings import Body, Place, Ring, each_body, numbered, rings, wait_phase
+from fuser.passes.rings import Body, Context, Ring, each_body, numbered, rings, wait_phase
 
 
 def free_slots(kernel: kir.Kernel) -> kir.Kernel:
@@ -17,9 +17,9 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
 
     One barrier per slot counts an arrival of every reading warp.  After ordinary reads its lanes
     join first.  After reads by wgmma the await of the group stands in their place: where it leaves
-    `n` turns unfinished, the slot of `n` turns ago is handed back, and the last `n` slots of a run
-    after the flush (only where somebody still asks for them: the ring goes on, or another CTA of
-    the cluster fills it).
+    `n` iterations unfinished, the slot of `n` iterations ago is handed back, and the last `n` slots
+    of a run after the flush (only where somebody still asks for them: the ring goes on, or another
+    CTA of the cluster fills it).
     """
     filler, reader = _roles(kernel, writes), _roles(kernel, reads)
     handed: list[Ring] = []
@@ -35,7 +35,7 @@ def free_slots(kernel: kir.Kernel) -> kir.Kernel:
             handed.append(replace(ring, empty=kir.MBarrier(name, arrivals, ring.full.slots)))
     if not handed:
         return kernel
-    body = each_body(kernel.body, _Handing(handed).body, Place())
+    body = each_body(kernel.body, _Handing(handed).body, Context())
     places = {b.name: n for n, b in enumerate(kernel.buffers)}
     handed.sort(key=lambda ring: min(map(places.__getitem__, ring.buffers)))
     return replace(kernel, body=body, barriers=(*kernel.barriers, *(r.freed for r in handed)))
@@ -50,7 +50,7 @@ class _Handing:
         names = [slot.buffer.name for slot in slots]
         return (ring for name in names for ring in self.rings if name in ring.buffers)
 
-    def body(self, body: Body, place: Place) -> Body:
+    def body(self, body: Body, place: Context) -> Body:
         """Put waits before the loads of a body, and arrivals after its reads."""
         out: list[kir.Stmt] = []
         waited: set[Ring] = set()
@@ -93,7 +93,7 @@ class _Handing:
             case _:
                 return []
 
-    def _last(self, body: Body, place: Place) -> dict[Ring, int]:
+    def _last(self, body: Body, place: Context) -> dict[Ring, int]:
         """Where each ring is read by ordinary loads of a role for the last time."""
         if place.role is None:
             return {}
@@ -110,7 +110,7 @@ def _arrive(ring: Ring, slot: Expr) -> kir.Stmt:
     return kir.Elect(kir.Per.WARP, (kir.MBarrierArrive(ring.freed, slot),))
 
 
-def _hand_back(ring: Ring, place: Place, keep: int) -> kir.Stmt:
+def _hand_back(ring: Ring, place: Context, keep: int) -> kir.Stmt:
     """Hand back the slot of `keep` iterations ago."""
     assert place.loop is not None, "rings are of loops"
     slots = ring.full.slots
@@ -120,7 +120,7 @@ def _hand_back(ring: Ring, place: Place, keep: int) -> kir.Stmt:
 
 
 def _kept(body: Body) -> int:
-    """Return of how many turns the await of a loop leaves slots in use: one more if it is first."""
+    """Return of how many iterations an await leaves slots in use: one more if it is first."""
     for n, stmt in enumerate(body):
         match stmt:
             case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
@@ -143,8 +143,8 @@ def _rest(ring: Ring, loop: kir.ForLoop) -> list[kir.Stmt]:
     return out
 
 
-def _at_least(stop: Expr, turns: int) -> Expr:
-    return stop >= turns if isinstance(stop, Var | Op) else int(stop >= turns)
+def _at_least(stop: Expr, iterations: int) -> Expr:
+    return stop >= iterations if isinstance(stop, Var | Op) else int(stop >= iterations)
 
 
 def _roles(
@@ -191,7 +191,7 @@ def relay_slots(kernel: kir.Kernel) -> kir.Kernel:
     relaying = _Relaying(shared)
     body = tuple(
         relaying.role(stmt) if isinstance(stmt, kir.Role) and _loads_for_all(stmt.body) else stmt
-        for stmt in each_body(kernel.body, relaying.waits, Place())
+        for stmt in each_body(kernel.body, relaying.waits, Context())
     )
     return replace(
         kernel, body=body, barriers=(*kernel.barriers, *(new for _, new in shared.values()))
@@ -212,7 +212,7 @@ class _Relaying:
 
     shared: dict[kir.MBarrier, tuple[Ring, kir.MBarrier]]
 
-    def waits(self, body: Body, place: Place) -> Body:
+    def waits(self, body: Body, place: Context) -> Body:
         """Let CTA 0 wait before it loads for all."""
         out: list[kir.Stmt] = []
         first = next(filter(_for_all, body), None)

@@ -22,7 +22,7 @@ class Ring:
     Parameters
     ----------
     number : int
-        Place among the rings of a kernel.
+        Context among the rings of a kernel.
     full : MBarrier
         Tells its readers that a slot is filled.
     empty : MBarrier or None
@@ -85,10 +85,10 @@ def rings(kernel: kir.Kernel) -> list[Ring]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Context:
     """Where a body stands: the loop around it, whether one thread executes it, and its role.
 
-    `position` counts the turns of the rings that the loop fills.
+    `position` counts the iterations of the rings that the loop fills.
     """
 
     position: Expr = 0
@@ -101,7 +101,7 @@ def _position(loop: kir.ForLoop) -> Expr:
     return (loop.circular and loop.circular.position) or loop.index
 
 
-def each_body(body: Body, rule: Callable[[Body, Place], Body], place: Place) -> Body:
+def each_body(body: Body, rule: Callable[[Body, Context], Body], place: Context) -> Body:
     """Apply `rule` to every body, innermost first."""
 
     def within(stmt: kir.Stmt) -> kir.Stmt:

@@ -11,8 +11,8 @@ from math import prod
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from fuser.lower.split_k import loaded
-from fuser.passes.effects import by_engine, reads, writes
-from fuser.passes.rings import Body, Place, each_body
+from fuser.passes.effects import by_engine, reads, touches, writes
+from fuser.passes.rings import Body, Context, each_body
 
 STRIP = 16
 """Rows of an accumulator that a warp holds together; see `Layout`."""
@@ -25,10 +25,10 @@ def serialize_split_k(kernel: kir.Kernel) -> kir.Kernel:
     behind the sum; the others do none of it.  Nobody waits for a turn behind the last one, so
     it leaves the semaphore at 0 for the next launch at once.
     """
-    return replace(kernel, body=each_body(kernel.body, _serialized, Place()))
+    return replace(kernel, body=each_body(kernel.body, _serialized, Context()))
 
 
-def _serialized(body: Body, place: Place) -> Body:
+def _serialized(body: Body, place: Context) -> Body:
     del place
     first = next((n for n, s in enumerate(body) if isinstance(s, kir.GridSum)), None)
     if first is None:
@@ -165,10 +165,10 @@ def sync_ctas(kernel: kir.Kernel) -> kir.Kernel:
     Where one of them is to read alone, that is the last-arriving one; it does all the rest.  One
     sync does for all workspaces that are stored before it.
     """
-    return replace(kernel, body=each_body(kernel.body, _synced, Place()))
+    return replace(kernel, body=each_body(kernel.body, _synced, Context()))
 
 
-def _synced(body: Body, place: Place) -> Body:
+def _synced(body: Body, place: Context) -> Body:
     del place
     asked = [stmt for stmt in body if isinstance(stmt, kir.GridShare)]
     open_: set[str] = set()
@@ -177,7 +177,7 @@ def _synced(body: Body, place: Place) -> Body:
         if isinstance(stmt, kir.GridShare):
             open_.add(stmt.workspace)
             continue
-        if any(_reads(inner) in open_ for inner in kir.walk((stmt,))):
+        if any(_reads(inner) & open_ for inner in kir.walk((stmt,))):
             where = asked[0].semaphore, asked[0].index, asked[0].ctas
             if asked[0].alone:
                 return *out, kir.ElectLast(*where, body[at:])
@@ -187,13 +187,9 @@ def _synced(body: Body, place: Place) -> Body:
     return tuple(out)
 
 
-def _reads(stmt: kir.Stmt) -> str:
-    """Name of the tensor that threads read by a statement, else nothing."""
-    match stmt:
-        case kir.Load(_, kir.Box() as box):
-            return box.tensor.name
-        case _:
-            return ""
+def _reads(stmt: kir.Stmt) -> frozenset[str]:
+    """Names of the tensors that threads read by a statement."""
+    return touches(stmt) if isinstance(stmt, kir.Load) else frozenset()
 
 
 def sync_clusters(kernel: kir.Kernel) -> kir.Kernel:

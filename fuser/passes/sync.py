@@ -14,7 +14,7 @@ Body = tuple[kir.Stmt, ...]
 def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
     """Initialise every mbarrier at the start, by one thread, and fence the initialisation.
 
-    CTAs of a cluster meet after it where they arrive at each other's barriers; and they meet at the
+    CTAs of a cluster join after it where they arrive at each other's barriers; and they join at the
     end: none may leave while another still reaches into its shared memory.
     """
     begin: Body = ()
@@ -25,26 +25,21 @@ def init_barriers(kernel: kir.Kernel) -> kir.Kernel:
         begin = (kir.Elect(kir.Per.ROLE, tuple(inits)),)
     signalled = any(_signals_peers(stmt) for stmt in kernel.walk())
     if signalled:
-        begin = (*begin, *_meeting())
+        begin = (*begin, *_joined())
     if signalled or any(slot.cta is not None for s in kernel.walk() for slot in reads(s)):
-        end = _meeting()
+        end = _joined()
     return replace(kernel, body=(*begin, *kernel.body, *end))
 
 
-def _meeting() -> Body:
+def _joined() -> Body:
     """Join all threads of the cluster; every statement is an object of its own."""
     return kir.WarpSync(), kir.ClusterArrive(), kir.ClusterWait()
 
 
 def _signals_peers(stmt: kir.Stmt) -> bool:
     """Tell whether a statement reaches the barriers of other CTAs."""
-    match stmt:
-        case kir.TmaLoad():
-            return stmt.multicast is not None
-        case kir.MBarrierArrive():
-            return stmt.cta is not None
-        case _:
-            return False
+    far = isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None
+    return far or (isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ class Open:
     read : buffers read by ordinary loads of many threads
     awaited : buffers that the engine has finished reading, as one thread knows
     copied : buffers that cp.async of many threads may still be filling; joining changes nothing
-    met : workspaces, which other CTAs use in their turns, that many threads read or wrote
+    shared : workspaces, which other CTAs use in their turns, that many threads read or wrote
     """
 
     fresh: frozenset[str] = frozenset()
@@ -66,7 +61,7 @@ class Open:
     read: frozenset[str] = frozenset()
     awaited: frozenset[str] = frozenset()
     copied: frozenset[str] = frozenset()
-    met: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
 
     def joined(self) -> Open:
         """Return what is still open after the threads have joined."""
@@ -88,7 +83,7 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     - a read of a slot that cp.async of many threads filled, after each has awaited its own;
     - the release of a turn, after ordinary reads and writes of workspaces by many threads.
 
-    Waits for turns and meetings of CTAs join the threads themselves, by the barrier of their role.
+    Waits for turns and syncs of CTAs join the threads themselves, by the barrier of their role.
 
     Loops are walked until the state at their entry is stable, so what the previous iteration left
     open counts.  The join stands before the statement that needs it, outside of any `Elect`.
@@ -123,6 +118,9 @@ class _Joiner:
     barrier: int
     threads: int
 
+    def _join(self) -> kir.BlockSync:
+        return kir.BlockSync(self.barrier, self.threads)
+
     def walk(self, body: Body, state: Open) -> tuple[Body, Open]:
         out: list[kir.Stmt] = []
         for stmt in body:
@@ -138,15 +136,13 @@ class _Joiner:
                     new, after = self._loop(inner, state)
                     alone, after_alone = self._loop(inner, state.joined())
                     if _joins(new) > _joins(alone):
-                        out.append(kir.BlockSync(self.barrier, self.threads))  # once, not per turn
+                        out.append(self._join())  # once, not in every iteration
                         new, after = alone, after_alone
                     state = after
                     out.append(replace(stmt, body=new))
                 case kir.IfThenElse(_, then, orelse):
                     if state.written and any(self._needs(s, state) for s in kir.walk((stmt,))):
-                        out.append(
-                            kir.BlockSync(self.barrier, self.threads)
-                        )  # for what follows too
+                        out.append(self._join())  # for what follows too
                         state = state.joined()
                     then, after_then = self.walk(then, state)
                     orelse, after_else = self.walk(orelse, state)
@@ -154,14 +150,14 @@ class _Joiner:
                     state = after_then | after_else
                 case kir.Elect(_, inner):
                     if any(self._needs(s, state) for s in kir.walk(inner)):
-                        out.append(kir.BlockSync(self.barrier, self.threads))
+                        out.append(self._join())
                         state = state.joined()
                     for s in kir.walk(inner):
                         state = self._after(s, state, alone=True)
                     out.append(stmt)
                 case _:
                     if self._needs(stmt, state):
-                        out.append(kir.BlockSync(self.barrier, self.threads))
+                        out.append(self._join())
                         state = state.joined()
                     state = self._after(stmt, state, alone=False)
                     out.append(stmt)
@@ -179,7 +175,7 @@ class _Joiner:
         if _uses(stmt) in state.fresh or _touch(reads, stmt) & state.written:
             return True
         if isinstance(stmt, kir.BlockSerializeRelease):
-            return bool(state.met)
+            return bool(state.shared)
         if by_engine(stmt):
             return bool(_touch(writes, stmt) & (state.read | state.written))
         return bool(_touch(writes, stmt) & (state.awaited | state.read))
@@ -206,7 +202,7 @@ class _Joiner:
                     state,
                     written=state.written | _touch(writes, stmt),
                     read=state.read | _touch(reads, stmt),
-                    met=state.met | (touches(stmt) & self.workspaces),
+                    shared=state.shared | (touches(stmt) & self.workspaces),
                 )
 
 
@@ -216,15 +212,8 @@ def _joins(body: Body) -> int:
 
 def _uses(stmt: kir.Stmt) -> str:
     """Name of the barrier that a statement arrives at or waits for, else nothing."""
-    match stmt:
-        case (
-            kir.MBarrierArrive(barrier)
-            | kir.MBarrierArriveExpectTx(barrier)
-            | kir.MBarrierWaitParity(barrier)
-        ):
-            return barrier.name
-        case _:
-            return ""
+    uses = kir.MBarrierArrive | kir.MBarrierArriveExpectTx | kir.MBarrierWaitParity
+    return stmt.barrier.name if isinstance(stmt, uses) else ""
 
 
 def _touch(slots: Callable[[kir.Stmt], tuple[kir.Slot, ...]], stmt: kir.Stmt) -> frozenset[str]:

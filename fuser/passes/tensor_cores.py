@@ -22,11 +22,12 @@ def group_wgmma(kernel: kir.Kernel) -> kir.Kernel:
     """Fence and commit every run of wgmmas, and await what its ring needs back.
 
     Neighbours make one group, so that two products in one loop are committed and awaited together.
-    In turn `i + 1` the slot of turn `i + 1 + prefetch - stages` is filled again, or handed back
-    already behind turn `i`: by then all but the latest `stages - prefetch - 1` groups have been
-    awaited.  The wait stands right behind the commit: the assembler serialises some loops that
-    have it at the top of the next turn.  An A that is computed turn by turn is overwritten: it
-    waits for the turn before, as late as it can, and that wait is `flush_wgmma`'s.
+    In iteration `i + 1` the slot of iteration `i + 1 + prefetch - stages` is filled again, or
+    handed back already behind iteration `i`: by then all but the latest `stages - prefetch - 1`
+    groups have been awaited.  The wait stands right behind the commit: the assembler serialises
+    some loops that have it at the top of the next iteration.  An A that is computed in every
+    iteration is overwritten: it waits for the iteration before, as late as it can, and that wait is
+    `flush_wgmma`'s.
 
     Source: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
     """
@@ -82,7 +83,7 @@ def flush_wgmma(kernel: kir.Kernel) -> kir.Kernel:
     """Await all groups before the first use of a fragment that one of them touches.
 
     One flush serves all uses that follow, until the next wgmma arms it again; where only one branch
-    uses a result, the flush stands in it.  What a turn of an outer loop, or a role, leaves
+    uses a result, the flush stands in it.  What an iteration of an outer loop, or a role, leaves
     unfinished is flushed at its end.
     """
     body, pending = _flushed(kernel.body, NONE)

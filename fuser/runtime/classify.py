@@ -24,13 +24,12 @@ from fuser.runtime.call import (
     with_parts,
 )
 from fuser.schedule.ampere_params import AmpereParams
-from fuser.schedule.cut_reductions import begun_by_products
 from fuser.schedule.matmul import MatmulTiling, Operand, sides, strangers, summed
 from fuser.schedule.matmul_heuristic import computes_in_registers
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import PointwiseParams, TensorCoreParams
 from fuser.schedule.reduction import ReductionTiling
-from fuser.schedule.segment import Segment, intermediates, segments
+from fuser.schedule.segment import Segment, begun_by_products, intermediates, segments
 from fuser.schedule.shape_class import CallClass, Choices, Params, ShapeClass
 
 
@@ -105,8 +104,10 @@ def _settled(
         shapes = _class(segment, schedule, known, values)
         tiles = tiled(segment.domain, schedule)
         assert isinstance(tiles, ReductionTiling), "a domain with reductions"
-        leaves = {leaf for reduction in segment.domain.reductions for leaf in reduction.leaves}
-        if all(leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None for leaf in leaves):
+        if all(
+            leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None
+            for leaf in segment.domain.leaves
+        ):
             return schedule, shapes
     schedule = _chosen(segment, params, values, sms)
     return schedule, _class(segment, schedule, known, values)
@@ -116,7 +117,7 @@ def _in_registers(
     fusion: Fusion, params: Params | None, choices: Choices, values: Mapping[Symbol, int]
 ) -> bool:
     """Whether first operands that are not in memory are to be computed in registers."""
-    if isinstance(params, MatmulParams | AmpereParams):
+    if isinstance(params, TensorCoreParams):
         return params.prologue == "registers"
     cut = segments(fusion, replace(choices, registers=True))
     return all(

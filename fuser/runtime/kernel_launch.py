@@ -30,7 +30,21 @@ def launch_kernel(
     *,
     defines: tuple[str, ...] = (),
 ) -> dict[str, torch.Tensor]:
-    """Launch a kernel on torch's current stream.
+    """Launch a kernel once on torch's current stream; parameters are those of `Prepared`.
+
+    Returns
+    -------
+    dict
+        Semaphores and ticket, which are 0 again once the kernel has ended; and workspaces that
+        were left out.
+    """
+    prepared = Prepared(kernel, grid, params, tensors, scalars, defines=defines)
+    prepared.launch()
+    return {**prepared.counters, **prepared.workspaces}
+
+
+class Prepared:
+    """A kernel bound to all that a launch needs, launched again and again on the same memory.
 
     Parameters
     ----------
@@ -47,30 +61,6 @@ def launch_kernel(
         Every scalar of the kernel, by name.
     defines : tuple of str
         Macros, such as ``("FUSER_POISON_SMEM",)``.
-
-    Returns
-    -------
-    dict
-        Semaphores and ticket, which are 0 again once the kernel has ended; and workspaces that
-        were left out.
-
-    Raises
-    ------
-    ScheduleError
-        If a name is missing, a condition of the kernel is broken, or the device has not room.
-    """
-    prepared = Prepared(kernel, grid, params, tensors, scalars, defines=defines)
-    prepared.launch()
-    return {**prepared.counters, **prepared.workspaces}
-
-
-class Prepared:
-    """A kernel bound to all that a launch needs, launched again and again on the same memory.
-
-    Parameters
-    ----------
-    kernel, grid, params, tensors, scalars, defines
-        As for `launch_kernel`.
     source : str, optional
         CUDA text in place of what `codegen.source` prints; it takes the same parameters, and
         behind them those of `more`.
@@ -87,7 +77,7 @@ class Prepared:
     Raises
     ------
     ScheduleError
-        As `launch_kernel`.
+        If a name is missing, a condition of the kernel is broken, or the device has not room.
     """
 
     def __init__(

@@ -44,18 +44,10 @@ _captures: dict[tuple[torch.device, int], int] = {}
 def zeroed(device: torch.device, stream: int, many: int) -> torch.Tensor:
     """Return integers that are 0 for the next launch on a stream, the same for all its launches.
 
-    Every kernel leaves its counters at 0, and launches on one stream are in order, so all kernels
-    share what a stream has.  What is captured has its own, zeroed whenever the graph is replayed,
-    for it may run beside anything: once for all its launches on that stream.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where they lie.
-    stream : int
-        Torch's current one.
-    many : int
-        32-bit integers, at least.
+    They are `many` 32-bit integers, at least; the stream is torch's current one.  Every kernel
+    leaves its counters at 0, and launches on one stream are in order, so all kernels share what a
+    stream has.  What is captured has its own, zeroed whenever the graph is replayed, for it may run
+    beside anything: once for all its launches on that stream.
     """
     capture = _capture(stream)
     if capture and _captures.get((device, stream)) != capture:
@@ -127,7 +119,7 @@ class Scratch:
         """Let the next launch on a stream begin with zeros: one did not start, or did not end."""
         if self.counters and _zeroed.pop((self.device, stream, _capture(stream)), None) is not None:
             warnings.warn(
-                f"launch: a kernel whose CTAs meet did not run on stream {stream:#x}; the next one "
+                f"launch: a kernel with semaphores did not run on stream {stream:#x}; the next one "
                 "begins with new semaphores",
                 RuntimeWarning,
                 stacklevel=2,
@@ -135,17 +127,7 @@ class Scratch:
 
 
 def scratch(kernel: kir.Kernel, values: Mapping[Var, Expr], device: torch.device) -> Scratch:
-    """Return what a kernel needs.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Finished.
-    values : mapping
-        Of every parameter.
-    device : torch.device
-        Where it is launched.
-    """
+    """Return what a kernel needs, given the values of all its parameters."""
     workspaces = {
         t.name: elements(t, values) * t.dtype.nbytes
         for t in kernel.tensors

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView
+from fuser.fusion.ir import Extent, Fusion, IterDomain, IterType, TensorView, reached
 from fuser.fusion.mma_axes import roles
 from fuser.fusion.ops import OPS, Form, producer_axes, reduced_axes
 
@@ -88,6 +88,11 @@ class Domain:
     products: tuple[Product, ...] = ()
     inputs: tuple[Access, ...] = ()
     reductions: tuple[Reduction, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[Access, ...]:
+        """What is reduced, each once."""
+        return tuple(dict.fromkeys(leaf for one in self.reductions for leaf in one.leaves))
 
 
 def domains(fusion: Fusion) -> list[Domain]:
@@ -165,8 +170,8 @@ def _reduced(
             extents = (*extents, *mine)
         ((_, _, kept),) = arguments(tv, coords)
         walked = list(kept)
-        for turn, axis in enumerate(axes):
-            walked[axis] = shared[mine] + turn
+        for nth, axis in enumerate(axes):
+            walked[axis] = shared[mine] + nth
         out.append((source, tuple(walked)))
     return out, extents
 
@@ -183,13 +188,13 @@ def _operands(
     for tv, coords in products:
         walked: list[int | None] = []
         mine = tuple(axis.extent for axis in roles(tv) if axis.result is None)
-        turn = 0
+        nth = 0
         for axis in roles(tv):
             if axis.result is not None:
                 walked.append(coords[axis.result])
                 continue
-            key = (mine, turn)
-            turn += 1
+            key = (mine, nth)
+            nth += 1
             if key not in summed:
                 summed[key] = len(extents)
                 extents = (*extents, axis.extent)
@@ -273,27 +278,19 @@ def _source(tv: TensorView, coords: Coords) -> Key:
 
 def sources(keys: list[Key]) -> tuple[list[Key], list[Key], list[Key]]:
     """Return from what tensors are computed element by element: inputs, products, reductions."""
-    seen: dict[Key, None] = {}
-    stack = list(keys)
-    inputs: dict[Key, None] = {}
-    products: dict[Key, None] = {}
-    reductions: dict[Key, None] = {}
-    while stack:
-        key = stack.pop()
-        if key in seen:
-            continue
-        seen[key] = None
-        tv, coords = key
-        if tv.op == "input":
-            inputs[key] = None
-        if tv.op == "mma":
-            products[key] = None
-        elif reduced_axes(tv):
-            reductions[key] = None
-        else:
-            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
+    every = reached(keys, _element_args)
+    inputs = [key for key in every if key[0].op == "input"]
+    products = [key for key in every if key[0].op == "mma"]
+    reductions = [key for key in every if reduced_axes(key[0])]
     found = (sorted(keys, key=_order) for keys in (inputs, products, reductions))
     return next(found), next(found), next(found)
+
+
+def _element_args(key: Key) -> list[Key]:
+    """Return from what a tensor is computed element by element: not what products or sums take."""
+    if key[0].op == "mma" or reduced_axes(key[0]):
+        return []
+    return [(arg, walked) for _, arg, walked in arguments(*key)]
 
 
 def _order(key: Key) -> tuple[int, str]:
@@ -307,8 +304,8 @@ def _named(keys: list[Key], twice: Set[Key]) -> list[Access]:
     for key in sorted(dict.fromkeys(keys), key=_order):
         tv, coords = key
         for _ in range(1 + (key in twice)):
-            turn = counts[tv.name] = counts.get(tv.name, -1) + 1
-            out.append(Access(tv, coords, f"{tv.name}_{turn}" if turn else tv.name))
+            nth = counts[tv.name] = counts.get(tv.name, -1) + 1
+            out.append(Access(tv, coords, f"{tv.name}_{nth}" if nth else tv.name))
     return out
 
 
@@ -337,17 +334,5 @@ def _mergeable(access: Access, slow: int, fast: int) -> bool:
 
 def _index_axes(results: list[Key]) -> set[int]:
     """Loop axes whose coordinate is itself a value (iota); they cannot be merged."""
-    found: set[int] = set()
-    seen: set[tuple[TensorView, Coords]] = set()
-    stack = list(results)
-    while stack:
-        key = stack.pop()
-        if key in seen:
-            continue
-        seen.add(key)
-        tv, coords = key
-        if tv.op == "iota" and coords[0] is not None:
-            found.add(coords[0])
-        if tv.op != "mma" and not reduced_axes(tv):
-            stack.extend((arg, walked) for _, arg, walked in arguments(tv, coords))
-    return found
+    every = reached(results, _element_args)
+    return {coords[0] for tv, coords in every if tv.op == "iota" and coords[0] is not None}

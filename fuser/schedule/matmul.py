@@ -10,7 +10,7 @@ from fuser.errors import ScheduleError
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Access, Domain, Product, unit_stride
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.params import COUNTED
+from fuser.schedule.params import COUNTED, TensorCoreParams
 from fuser.schedule.pointwise import MAX_TMA_RANK
 
 Group = tuple[int, ...]
@@ -145,12 +145,7 @@ class MatmulTiling:
 def sizes(domain: Domain, loops: Sequence[int]) -> tuple[tuple[int, int, int], list[int]]:
     """Return results around the rows and columns, rows, columns; and the depth of each product.
 
-    Parameters
-    ----------
-    domain : Domain
-        The loop axes of a kernel with products.
-    loops : sequence of int
-        The extent of each axis.
+    `loops` are the extents of the axes of the domain.
     """
 
     def extent(groups: Iterable[Group]) -> int:
@@ -168,19 +163,8 @@ def shared(
 ) -> MatmulParams | AmpereParams:
     """Return params whose count of CTAs that share a tile suits a call.
 
-    In turns that count is a parameter of the kernel; where all of a tile meet it is a number, no
+    In turns that count is a parameter of the kernel; where all of a tile sync it is a number, no
     larger than the steps of K, so that each has one, and as many as are sure to run at once.
-
-    Parameters
-    ----------
-    domain : Domain
-        The loop axes of the kernel.
-    params : MatmulParams or AmpereParams
-        Its schedule.
-    loops : sequence of int
-        The extent of each axis.
-    sms : int
-        Streaming multiprocessors of the device.
     """
     if params.splits == 1 or params.meet not in COUNTED:
         return params
@@ -195,7 +179,7 @@ def shared(
     return replace(params, splits=splits, partial=params.partial if splits > 1 else "f32")
 
 
-def matmul_tiling(domain: Domain, params: MatmulParams | AmpereParams) -> MatmulTiling:
+def matmul_tiling(domain: Domain, params: TensorCoreParams) -> MatmulTiling:
     """Lay the tile of `params` over the merged axes of a domain.
 
     Raises

@@ -52,7 +52,7 @@ ALONE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TileKind:
     """A kind of tile, with the share of the tensor cores' rate that it reaches.
 
     Measured on an H200, 8192 x 8192 x 8192 and 4096 x 4096 x 4096 in bf16, relative to the first.
@@ -66,19 +66,21 @@ class Kind:
 
 
 KINDS = (
-    Kind(128, 256, "cooperative", 2, 1.0),
-    Kind(128, 192, "ping_pong", 2, 1.03),
-    Kind(128, 128, "ping_pong", 2, 0.985),
-    Kind(64, 256, "ping_pong", 2, 0.99),  # 0.975 there, but 1.05 of 128 x 128 at 512 x 28672 x 8192
-    Kind(64, 128, "ping_pong", 2, 0.65),
-    Kind(64, 256, "cooperative", 1, 0.6),
-    Kind(64, 128, "cooperative", 1, 0.55),
-    Kind(64, 64, "cooperative", 1, 0.35),
+    TileKind(128, 256, "cooperative", 2, 1.0),
+    TileKind(128, 192, "ping_pong", 2, 1.03),
+    TileKind(128, 128, "ping_pong", 2, 0.985),
+    TileKind(
+        64, 256, "ping_pong", 2, 0.99
+    ),  # 0.975 there, but 1.05 of 128 x 128 at 512 x 28672 x 8192
+    TileKind(64, 128, "ping_pong", 2, 0.65),
+    TileKind(64, 256, "cooperative", 1, 0.6),
+    TileKind(64, 128, "cooperative", 1, 0.55),
+    TileKind(64, 64, "cooperative", 1, 0.35),
 )
 """What is chosen from; with several products in one loop they share the columns."""
 
 
-def _of_one_wave(around: int, m: int, n: int, sms: int) -> list[Kind]:
+def _of_one_wave(around: int, m: int, n: int, sms: int) -> list[TileKind]:
     """Return the kind of tile of 64 rows that gives every SM one, if there is one.
 
     Measured on an H200, 64 x 18944 x 3584: tiles of 144 columns, 132 of them, take 35.4 us, 74 of
@@ -90,21 +92,21 @@ def _of_one_wave(around: int, m: int, n: int, sms: int) -> list[Kind]:
     cols = ceil(ceil(n / (sms // rows)) / 16) * 16
     if not 128 < cols < WIDEST:
         return []
-    return [Kind(64, cols, "cooperative", 1, 0.55 + 0.05 * (cols - 128) / 128)]
+    return [TileKind(64, cols, "cooperative", 1, 0.55 + 0.05 * (cols - 128) / 128)]
 
 
 SHARED_KINDS = (
-    Kind(128, 128, "pipelined", 2, 0.85),
-    Kind(64, 128, "pipelined", 1, 0.55),
-    Kind(64, 64, "pipelined", 1, 0.35),
+    TileKind(128, 128, "pipelined", 2, 0.85),
+    TileKind(64, 128, "pipelined", 1, 0.55),
+    TileKind(64, 64, "pipelined", 1, 0.35),
 )
 """What is chosen from where CTAs are asked to share a tile; rates as of cooperative tiles."""
 SCATTERED_KINDS = (
-    Kind(128, 128, "pipelined", 2, 0.85),
-    Kind(128, 64, "pipelined", 2, 0.55),
-    Kind(64, 128, "pipelined", 1, 0.55),
-    Kind(64, 64, "pipelined", 1, 0.35),
-    Kind(64, 32, "pipelined", 1, 0.2),
+    TileKind(128, 128, "pipelined", 2, 0.85),
+    TileKind(128, 64, "pipelined", 2, 0.55),
+    TileKind(64, 128, "pipelined", 1, 0.55),
+    TileKind(64, 64, "pipelined", 1, 0.35),
+    TileKind(64, 32, "pipelined", 1, 0.2),
 )
 """What is chosen from where too few tiles would run: the first that fills the device.  Measured on
 an H200, products of 128 to 512 rows with a long K: larger tiles read less from the L2, where they
@@ -121,21 +123,10 @@ MORE = 1.08
 def default_matmul_params(
     fusion: Fusion, domain: Domain, loops: Sequence[int], sms: int = SM_90A.sms
 ) -> MatmulParams:
-    """Choose params for a kernel with products.
+    """Choose params for a kernel with products; `loops` are the extents of its loop axes.
 
     CTAs share a tile where that is asked of a product, and there are two steps or more; and where
     few tiles have a long K.
-
-    Parameters
-    ----------
-    fusion : Fusion
-        What the kernel computes.
-    domain : Domain
-        Its loop axes.
-    loops : sequence of int
-        The extent of each.
-    sms : int
-        Streaming multiprocessors.
     """
     (around, m, n), depths = sizes(domain, loops)
     depth = sum(depths)
@@ -143,7 +134,7 @@ def default_matmul_params(
     many = len(domain.products)
     parts = any(access.tv.parts for access in domain.writes)
 
-    def time(kind: Kind) -> float:
+    def time(kind: TileKind) -> float:
         wide = max(kind.cols // many // 16 * 16, 16)
         tiles = around * ceil(m / kind.rows) * ceil(n / wide)
         waves = ceil(tiles / sms)
@@ -254,15 +245,7 @@ def _shared(
 
 
 def computes_in_registers(domain: Domain, loops: Sequence[int]) -> bool:
-    """Whether to compute A in registers, in a kernel that is cut so; else a kernel before does.
-
-    Parameters
-    ----------
-    domain : Domain
-        Its loop axes.
-    loops : sequence of int
-        The extent of each.
-    """
+    """Whether to compute A in registers, in a kernel that is cut so; else a kernel before does."""
     _, cols = sides(domain)
     columns = prod(loops[axis] for axis in cols)
     return all(columns <= _worth(product) for product in domain.products if product.leaves)
@@ -283,7 +266,7 @@ def _is_costly(tv: TensorView) -> bool:
     return any(one.op in OPS and OPS[one.op].rule is Rule.FLOAT for one in ancestry(tv))
 
 
-def _params(domain: Domain, kind: Kind, many: int) -> MatmulParams | None:
+def _params(domain: Domain, kind: TileKind, many: int) -> MatmulParams | None:
     """Return the params of a kind of tile with as many stages as fit, if three do."""
     wide = max(kind.cols // many // 16 * 16, 16)
     columns = next(c for c in COLUMNS if wide % c == 0)

@@ -76,12 +76,12 @@ class MatmulParams(TensorCoreParams):
         CTAs that share a tile of the result, each a part of K, 1..64, and add up their sums;
         fewer where K has not so many steps.  Not in ping-pong.
     meet : {"vectorized", "tma", "scatter", "cluster", "last"}
-        How they do: in turns, all threads load, add and store the sums so far, or TMA adds to
-        them; or without turns: each CTA stores its sums, all of them meet, and each adds up every
+        How they do: in turns, all threads load, add and store the sums so far, or TMA adds to them;
+        or without turns: each CTA stores its sums, all wait for each other, each adds up every
         `splits`-th group of the epilogue's columns, and goes on with that.  Sums are stored in
         global memory, or with "cluster" in shared memory: then `splits` of 2, 4 or 8 are a cluster,
-        whatever steps K has.  With "last" nobody waits: each CTA stores its sums, and the last one
-        to come adds up all of them, in their order, and goes on.
+        whatever steps K has.  With "last" nobody waits: each CTA stores its sums, and the
+        last-arriving one adds up all of them, in their order, and goes on.
     residency : {"ticket", "co-resident"}
         Why CTAs that share a tile may wait for each other.  They draw numbers as they start, and
         those of a tile follow one another.  Or the launch asks for all CTAs at once, and refuses

@@ -186,7 +186,7 @@ class ReductionParams(PointwiseParams):
     meet : {"vectorized", "tma", "last"}
         How they do: in turns, all threads load, put together and store the results so far; or the
         TMA engine adds to them, sums and means in f32 and i64 only; or each CTA stores its own, and
-        the last one to come puts all of them together, in their order.
+        the last-arriving one puts all of them together, in their order.
 
     Raises
     ------

@@ -89,7 +89,7 @@ def reduces_rows(domain: Domain) -> bool:
     return _inner(domain, reduced) is not None or _inner(domain, kept) is None
 
 
-def how_met(params: PointwiseParams) -> Meet | None:
+def how_split(params: PointwiseParams) -> Meet | None:
     """Return how CTAs that share a tile put together what they have of it; None if none do."""
     return params.meet if isinstance(params, ReductionParams) and params.splits > 1 else None
 
@@ -100,7 +100,7 @@ def lanes_together(vectors: int, params: PointwiseParams) -> int:
     Where TMA adds up the rest, they leave whole chunks of parts; 0 where there are too few vectors.
     """
     even = vectors & -vectors
-    return min(even // (TMA_PARTS if how_met(params) == "tma" else 1), LANES)
+    return min(even // (TMA_PARTS if how_split(params) == "tma" else 1), LANES)
 
 
 def not_added(domain: Domain) -> str | None:
@@ -115,7 +115,7 @@ def not_added(domain: Domain) -> str | None:
 
 def split_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
     """Say why CTAs cannot put results together in the way that is asked; None if they can."""
-    if how_met(params) != "tma":
+    if how_split(params) != "tma":
         return None
     why = not_added(tiles.domain)
     if why is not None:
@@ -188,8 +188,7 @@ def _is_reduced(domain: Domain, group: Group) -> bool:
 
 def _inner(domain: Domain, groups: list[Group]) -> Group | None:
     """Return the group along which the largest input has its neighbours, if it is one of these."""
-    leaves = [leaf for reduction in domain.reductions for leaf in reduction.leaves]
-    for access in sorted(leaves, key=lambda leaf: -sum(c is not None for c in leaf.coords)):
+    for access in sorted(domain.leaves, key=lambda leaf: -sum(c is not None for c in leaf.coords)):
         for group in groups:
             walked = access.axis_of(group[-1])
             if walked is not None and unit_stride(access.tv, walked):

@@ -2,7 +2,7 @@
 
 A model of three facts: memory gives so many bytes in a microsecond; a CTA takes about one for a
 step, whatever its tile, as it waits for what it loads, or a third where a ring brings it; and where
-it shares a tile with others, about one for its turn, or little where the last one to come puts all
+it shares a tile with others, about one for its turn, or little where the last-arriving one puts all
 together.
 """
 
@@ -60,7 +60,7 @@ RING_COLUMNS = 256
 TURN_US = 1.0
 """A CTA's turn.  Measured on an H200, for tiles of sums of up to 16 KB."""
 LAST_US, EACH_US = 1.5, 0.05
-"""What the last CTA to come takes, and for each CTA of its tile.  Measured on an H200: sums of 64
+"""What the last-arriving CTA takes, and for each CTA of its tile.  Measured on an H200: sums of 64
 columns over 2^20 rows by 256 CTAs take 40 us, of which memory takes 31."""
 SHARP = 8
 """How sharply the longer of two times that overlap tells how long both take."""
@@ -78,18 +78,10 @@ def default_reduction_params(
     """Choose params for a kernel with reductions: about 16 elements a thread, columns by TMA.
 
     Several CTAs share a tile where too few would run, or where that is asked of a result and there
-    are two steps or more; they meet as is asked, else the last one to come puts all together.
+    are two steps or more; they reduce as is asked, else the last-arriving one puts all together.
 
-    Parameters
-    ----------
-    fusion : Fusion
-        What the kernel computes.
-    domain : Domain
-        Its loop axes.
-    loops : sequence of int
-        The extent of each.
-    by_tma : bool
-        TMA can move all that is reduced, should it be asked to.
+    `loops` are the extents of its loop axes; with `by_tma` TMA can move all that is reduced, should
+    it be asked to.
 
     Raises
     ------
@@ -162,7 +154,7 @@ class _Work:
 
 
 def _work(domain: Domain, loops: Sequence[int], params: PointwiseParams) -> _Work:
-    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    leaves = domain.leaves
     sizes = [prod(loops[axis] for axis in leaf.coords if axis is not None) for leaf in leaves]
     nbytes = sum(n * leaf.tv.dtype.nbytes for n, leaf in zip(sizes, leaves, strict=True))
     tiles = reduction_tiling(domain, params)
@@ -233,7 +225,7 @@ def _rings(
     kept = prod(loops[axis] for axis in tiles.groups[-1])
     if tiles.along or kept < WARP:
         return
-    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    leaves = domain.leaves
     widest = max(leaf.tv.dtype.nbytes for leaf in leaves)
     cols = max(WARP, min(RING_COLUMNS // widest, 1 << (kept - 1).bit_length()))
     rows = min(RING_ROWS, 1 << (WORDS // _words(domain)).bit_length() - 1)
@@ -254,7 +246,7 @@ def _columns(plain: PointwiseParams, vector: int, many: int) -> PointwiseParams:
 
 def _words(domain: Domain) -> int:
     """Return a thread's registers for an element: what is read, twice what it is added to."""
-    leaves = {leaf for reduction in domain.reductions for leaf in reduction.leaves}
+    leaves = domain.leaves
     words = [_registers(leaf.tv.dtype) for leaf in leaves]
     words += [2 * _registers(arithmetic(one.tv.dtype)) for one in domain.reductions]
     return sum(words)

@@ -4,7 +4,8 @@ Outputs with the same axes share a kernel.  Operands of products must lie in mem
 engine reads them; what does not, is computed into an intermediate by a segment before, or (first
 operands, where that is asked for) in registers.  Either rounds it to the operand's type, as the
 numeric contract says of operands.  Reductions that a kernel would have to repeat for its tiles are
-computed into an intermediate too, unrounded.
+computed into an intermediate too, unrounded.  One of a product is begun where the product is: every
+tile leaves what it has of each row, and a kernel behind puts these parts together.
 """
 
 from __future__ import annotations
@@ -13,12 +14,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fuser.dtype import DType
-from fuser.fusion.ir import Fusion, IterType, Scalar, TensorView, ancestry, row_major
+from fuser.fusion.ir import (
+    Extent,
+    Fusion,
+    IterDomain,
+    IterType,
+    Scalar,
+    Symbol,
+    TensorView,
+    ancestry,
+    reached,
+    row_major,
+    tensor_args,
+)
 from fuser.fusion.mma_axes import Role, roles
 from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes
 from fuser.fusion.promotion import arithmetic
-from fuser.schedule.cut_reductions import apart, frame, parts_of, under
-from fuser.schedule.domain import Domain, domains, groups
+from fuser.schedule.domain import Domain, domains, groups, sources
 from fuser.schedule.shape_class import Choices
 
 
@@ -225,16 +237,13 @@ def _products(
     given: dict[TensorView, TensorView],
 ) -> list[TensorView]:
     """Products that outputs are computed from element by element, in order of definition."""
-    seen: dict[TensorView, None] = {}
-    stack: list[TensorView] = list(outputs)
-    while stack:
-        tv = stack.pop()
-        if tv in seen or tv in given:
-            continue
-        seen[tv] = None
-        if tv.op != "mma" and tv.name not in empty:
-            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
-    found = [tv for tv in seen if tv.op == "mma" and tv.name not in empty]
+
+    def following(tv: TensorView) -> list[TensorView]:
+        whole = tv.op == "mma" or tv.name in empty
+        return [] if whole else [arg for arg in tensor_args(tv) if arg not in given]
+
+    every = reached((tv for tv in outputs if tv not in given), following)
+    found = [tv for tv in every if tv.op == "mma" and tv.name not in empty]
     return sorted(found, key=lambda tv: tv.number)
 
 
@@ -267,7 +276,8 @@ def _extract(
     """Return the part of a fusion that computes some tensors from inputs and given ones."""
     own = {tv: _same(new, tv.name, tv.dtype) for tv, new in given.items() if tv in outputs}
     known: dict[TensorView, TensorView] = dict(given)
-    needed = _needed(outputs, {**given, **ended}, empty)
+    ends = {*given, *ended}
+    needed = reached(outputs, lambda tv: [] if tv in ends or tv.name in empty else tensor_args(tv))
     order = [tv for tv in fusion.tensors if tv in needed]
     order += [tv for tv in outputs if tv not in fusion.tensors]
     for tv in order:
@@ -290,18 +300,104 @@ def _extract(
     return Fusion(tuple(inputs), tuple(tensors), tuple(own.get(tv, known[tv]) for tv in outputs))
 
 
-def _needed(
-    outputs: tuple[TensorView, ...],
-    given: dict[TensorView, TensorView],
-    empty: frozenset[str],
-) -> set[TensorView]:
-    found: set[TensorView] = set()
-    stack = list(outputs)
-    while stack:
-        tv = stack.pop()
-        if tv in found:
-            continue
-        found.add(tv)
-        if tv not in given and tv.name not in empty:
-            stack.extend(arg for arg in tv.args if isinstance(arg, TensorView))
-    return found
+# --- reductions: stored before a kernel, begun or ended by it ------------------------------------
+
+
+def apart(
+    fusion: Fusion, outputs: tuple[TensorView, ...], choices: Choices
+) -> tuple[list[TensorView], list[TensorView]]:
+    """Return what is stored before a kernel: reductions, and products under one; and what is begun.
+
+    A kernel computes the reductions that its results are computed from element by element, if they
+    have all its axes and none has to be broadcast, and if they reduce axes of the same extents.
+    What they reduce is computed from neither products nor reductions, unless the kernel of the
+    products has begun them.
+    """
+    empty = choices.empty
+    begun: dict[TensorView, None] = {}
+    part = Fusion(fusion.inputs, fusion.tensors, outputs)
+    found: dict[TensorView, None] = {}
+    for extents, writes in groups(part):
+        _, products, reductions = sources([(access.tv, access.coords) for access in writes])
+        whole = {*range(len(extents))}
+        products = [key for key in products if key[0].name not in empty]
+        reductions = [key for key in reductions if key[0].name not in empty]
+        own = [tv for tv, coords in reductions if {*coords} - {None} == whole and not products]
+        shapes = [_reduced_extents(tv, choices) for tv in own]
+        own = [tv for tv, shape in zip(own, shapes, strict=True) if shape == shapes[0]]
+        found |= dict.fromkeys(tv for tv, _ in reductions if tv not in own)
+        for tv in own:
+            if _is_begun(tv, choices):
+                begun[tv] = None
+            else:
+                found |= dict.fromkeys(under(tv, empty))
+    return sorted(found, key=lambda tv: tv.number), list(begun)
+
+
+def begun_by_products(fusion: Fusion, empty: frozenset[str]) -> frozenset[str]:
+    """Return the reductions that kernels with products may begin: one axis of what they make.
+
+    Not those of which CTAs are asked to put their parts together in turns.
+    """
+    found = set()
+    for tv in fusion.tensors:
+        if len(reduced_axes(tv)) == 1 and tv.name not in empty and tv.meet is None:
+            found_under = under(tv, empty)
+            if found_under and all(one.op == "mma" for one in found_under):
+                found.add(tv.name)
+    return frozenset(found)
+
+
+def parts_of(reduction: TensorView) -> TensorView:
+    """Return what the tiles of a kernel with products leave of a reduction."""
+    (source,) = reduction.args
+    assert isinstance(source, TensorView), "a reduction reduces a tensor"
+    dims = reduced_axes(reduction)
+    kept = [axis for n, axis in enumerate(source.logical) if n not in dims]
+    # One number for all that a kernel leaves along an axis.
+    made = (one.name for one in under(reduction, frozenset()))
+    tiles = "_".join((*made, *(str(source.logical[n].extent) for n in dims), "tiles"))
+    logical = (*kept, IterDomain(Symbol(tiles), IterType.ITERATION))
+    return replace(
+        reduction,
+        name=f"{reduction.held}_parts",
+        logical=logical,
+        dtype=arithmetic(reduction.dtype),
+        op="sum" if reduction.op == "mean" else reduction.op,
+        attrs=(("dims", dims),),
+        contiguity=(True,) * len(logical),
+        stride_order=row_major(len(logical)),
+        parts=True,
+    )
+
+
+def frame(fusion: Fusion, tv: TensorView) -> tuple[Extent, ...]:
+    """Return the loop axes of the kernel that computes a tensor."""
+    ((extents, _),) = groups(Fusion(fusion.inputs, fusion.tensors, (tv,)))
+    return extents
+
+
+def _is_begun(tv: TensorView, choices: Choices) -> bool:
+    return tv.held in choices.parts
+
+
+def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:
+    """Return the extents that the kernel of a reduction reduces."""
+    if _is_begun(tv, choices):
+        return (parts_of(tv).logical[-1].extent,)
+    (arg,) = tv.args
+    assert isinstance(arg, TensorView), "a reduction reduces a tensor"
+    return tuple(arg.logical[axis].extent for axis in reduced_axes(tv))
+
+
+def under(reduction: TensorView, empty: frozenset[str]) -> list[TensorView]:
+    """Return the reductions and products that a reduction reduces, element by element."""
+
+    def ends(tv: TensorView) -> bool:
+        return bool(reduced_axes(tv)) or tv.op == "mma"
+
+    def following(tv: TensorView) -> list[TensorView]:
+        return [] if ends(tv) or tv.name in empty else tensor_args(tv)
+
+    every = reached(tensor_args(reduction), following)
+    return [tv for tv in every if ends(tv) and tv.name not in empty]

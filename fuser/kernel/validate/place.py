@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from fuser.expr import Expr, Var, variables
+from fuser.expr import Expr, Op, Var, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 
@@ -190,54 +190,28 @@ def neighbours(body: tuple[kir.Stmt, ...]) -> Iterable[str]:
         row.append(stmt)
 
 
-def expressions(stmt: kir.Stmt) -> tuple[Expr, ...]:
-    """Return the expressions that a statement itself evaluates (not those of its body)."""
+def expressions(stmt: kir.Stmt) -> Iterator[Expr]:
+    """Yield the expressions that a statement itself evaluates (not those of its body)."""
     match stmt:
-        case kir.Let(_, value) | kir.Assign(_, value):
-            return (value,)
-        case kir.ForLoop(_, stop):
-            return (stop,)
-        case kir.IfThenElse(condition):
-            return (condition,)
-        case kir.MBarrierArrive(_, slot, _, cta):
-            return (slot,) if cta is None else (slot, cta)
-        case (
-            kir.MBarrierArriveExpectTx(_, slot)
-            | kir.MBarrierExpectTx(_, slot)
-            | kir.CpAsyncMBarrierArrive(_, slot)
-        ):
-            return (slot,)
-        case kir.CpAsync(dst, src):
-            return (*_of(dst), *_of(src))
-        case kir.AtomicAdd(dst):
-            return _of(dst)
-        case kir.Wgmma(_, a, b, accumulate):
-            return (accumulate, *_of(b), *(_of(a) if isinstance(a, kir.Slot) else ()))
-        case kir.MBarrierWaitParity(_, slot, parity):
-            return (slot, parity)
-        case kir.BlockSerializeWait(_, index, turn) | kir.BlockSerializeRelease(_, index, turn):
-            return (index, turn)
-        case kir.GridSync() | kir.ElectLast() | kir.GridShare():
-            return (stmt.index, stmt.ctas)
-        case kir.GridSum(_, workspace, _, index, turn, turns):
-            return (*_of(workspace), index, turn, turns)
-        case kir.TmaLoad(dst, src, _, slot, multicast):
-            mask = () if multicast is None else (multicast,)
-            return (*_of(dst), *_of(src), slot, *mask)
-        case kir.TmaStore(dst, src) | kir.TmaReduce(dst, src) | kir.Copy(dst, src):
-            return (*_of(dst), *_of(src))
-        case kir.Load(_, ref) | kir.Store(ref):
-            return _of(ref)
-        case kir.Coordinate(_, _, origin):
-            return (origin,)
+        case kir.Let(_, value) | kir.Assign(_, value) | kir.ForLoop(_, value):
+            yield value
         case _:
-            return ()
+            for name in stmt.__slots__:
+                match getattr(stmt, name):
+                    case Var() | Op() as expr:
+                        yield expr
+                    case kir.Box(_, origin, _, limit):
+                        yield from (*origin, *limit)
+                    case kir.Slot(_, index, cta):
+                        yield from (index,) if cta is None else (index, cta)
+                    case _:
+                        pass
 
 
-def _of(ref: kir.Box | kir.Slot) -> tuple[Expr, ...]:
-    if isinstance(ref, kir.Box):
-        return (*ref.origin, *ref.limit)
-    return (ref.index,) if ref.cta is None else (ref.index, ref.cta)
+def boxes(stmt: kir.Stmt) -> Iterator[kir.Box]:
+    """Yield the boxes of global tensors that a statement names."""
+    values = (getattr(stmt, name) for name in stmt.__slots__)
+    return (value for value in values if isinstance(value, kir.Box))
 
 
 def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
@@ -259,7 +233,7 @@ def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
 def registers(kernel: kir.Kernel) -> Iterable[str]:
     """Say which fragments are used before anything defines them, in program order.
 
-    A definition under a condition, or in a loop that may have no turns, counts: whether it is
+    A definition under a condition, or in a loop that may have no iterations, counts: whether it is
     always executed is for the judges.
     """
     known: dict[str, list[tuple[frozenset[int], kir.Fragment]]] = {}

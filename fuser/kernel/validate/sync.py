@@ -31,7 +31,7 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             most = place.kernel.threads
             if not 0 <= number < NAMED or threads % kir.WARP or not 0 < threads <= most:
                 yield (
-                    f" meets {threads} threads at barrier {number}; need barrier 0..{NAMED - 1} "
+                    f" joins {threads} threads at barrier {number}; need barrier 0..{NAMED - 1} "
                     f"and a multiple of {kir.WARP} threads, at most the CTA's {most}"
                 )
         case (
@@ -177,7 +177,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             least = 1 if isinstance(stmt, kir.GridSync | kir.ElectLast) else 0
             if isinstance(turn, int) and turn < least:
                 says = f"turn {turn} is negative; turns count from 0"
-                yield f": {f'{turn} CTAs meet; 1 or more do' if least else says}"
+                yield f": {f'{turn} CTAs sync; 1 or more do' if least else says}"
         case _:
             pass
 

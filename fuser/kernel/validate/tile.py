@@ -11,7 +11,7 @@ from math import prod
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
-from fuser.kernel.validate.place import Place
+from fuser.kernel.validate.place import Place, boxes
 from fuser.kernel.validate.sync import IN_ELECT, alone, mbarrier, neighbour
 
 TMA_BOX = 256
@@ -91,28 +91,14 @@ def tile(stmt: kir.Stmt, place: Place) -> Iterable[str]:
 def ranks(kernel: kir.Kernel) -> Iterable[str]:
     """Say which boxes have not one of everything per axis; their lines cannot be written."""
     for stmt in kernel.walk():
-        match stmt:
-            case (
-                kir.TmaLoad(_, kir.Box() as box)
-                | kir.CpAsync(_, kir.Box() as box)
-                | kir.Load(_, kir.Box() as box)
-                | kir.Copy(_, kir.Box() as box)
-                | kir.TmaStore(box)
-                | kir.TmaReduce(box)
-                | kir.AtomicAdd(box)
-                | kir.Store(kir.Box() as box)
-                | kir.Copy(kir.Box() as box)
-                | kir.GridSum(_, kir.Box() as box)
-            ):
-                many = [len(part) for part in (box.origin, box.shape, box.limit)]
-                if {*many} != {len(box.tensor.extents)}:
-                    yield (
-                        f"{type(stmt).__name__} of {box.tensor.name}: origin, shape, limit and "
-                        f"extents differ in rank: {', '.join(map(str, many))} and "
-                        f"{len(box.tensor.extents)}; give one of each per axis"
-                    )
-            case _:
-                pass
+        for box in boxes(stmt):
+            many = [len(part) for part in (box.origin, box.shape, box.limit)]
+            if {*many} != {len(box.tensor.extents)}:
+                yield (
+                    f"{type(stmt).__name__} of {box.tensor.name}: origin, shape, limit and extents "
+                    f"differ in rank: {', '.join(map(str, many))} and {len(box.tensor.extents)}; "
+                    "give one of each per axis"
+                )
 
 
 def _written(box: kir.Box, kernel: kir.Kernel) -> Iterable[str]:

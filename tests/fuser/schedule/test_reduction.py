@@ -10,7 +10,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.schedule.params import ReductionParams
 from fuser.schedule.reduction import (
     ReductionTiling,
-    how_met,
+    how_split,
     lanes_together,
     not_added,
     reduction_tiling,
@@ -84,8 +84,8 @@ SHARED = ReductionParams((4, 64), 4, 2, None, "direct", "direct", splits=2)
 def test_tma_is_asked_for_where_somebody_is_to_be_met() -> None:
     """One CTA a tile meets nobody, and threads add up what they are to."""
     asked = replace(SHARED, meet="tma")
-    assert how_met(asked) == "tma"
-    assert "tma" not in map(how_met, (PARAMS, SHARED, replace(asked, splits=1)))
+    assert how_split(asked) == "tma"
+    assert "tma" not in map(how_split, (PARAMS, SHARED, replace(asked, splits=1)))
 
 
 def test_lanes_leave_parts_for_tma() -> None:
