@@ -14,23 +14,26 @@ class ScheduleError(Exception):
 
 
 class CompileError(Exception):
-    """The compiler's own text was refused; ours to fix.
+    """What the compiler made was refused: a kernel after a pass, or its text; ours to fix.
 
     Parameters
     ----------
     message : str
         What was refused, and how to see more.
+    kind : str
+        The same in two or three words, such as ``invalid kernel``.
     source : str
         The whole text that was given to the next tool.
     log : str
         What that tool said.
     """
 
-    def __init__(self, message: str, *, source: str = "", log: str = "") -> None:
+    def __init__(self, message: str, kind: str, *, source: str = "", log: str = "") -> None:
         super().__init__(message)
+        self.kind = kind
         self.source = source
         self.log = log
 
-    def __reduce__(self) -> tuple[type["CompileError"], tuple[str], dict[str, str]]:
+    def __reduce__(self) -> tuple[type["CompileError"], tuple[str, str], dict[str, str]]:
         """Carry source and log across a process boundary (judges run in child processes)."""
-        return type(self), (str(self),), {"source": self.source, "log": self.log}
+        return type(self), (str(self), self.kind), {"source": self.source, "log": self.log}

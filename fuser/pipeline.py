@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fuser.arch import SM_90A, Arch
 from fuser.codegen import cuda
@@ -14,10 +15,10 @@ from fuser.fusion.ir import Fusion, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuser.lower.ampere import lower_ampere
-from fuser.lower.hopper import lower_hopper
-from fuser.lower.reduction import lower_reduction
-from fuser.lower.tiling import Numbers, lower
+from fuser.lower.ampere import AmpereLowering
+from fuser.lower.hopper import HopperLowering
+from fuser.lower.reduction import ReductionLowering
+from fuser.lower.tiling import Lowering, Numbers, PointwiseLowering
 from fuser.passes.alternate_roles import alternate_roles
 from fuser.passes.async_copies import drain_stores, fence_proxies, group_copies, observe_copies
 from fuser.passes.circular_buffer import circular_buffer, forget_requests
@@ -128,6 +129,8 @@ def build(
     ------
     ScheduleError
         If the params cannot be met: no tensor that TMA can move, too much shared memory.
+    CompileError
+        If a pass made an invalid kernel, which no params may ask for.
     """
     _dump("fusion", str(fusion))
     launches = []
@@ -137,17 +140,19 @@ def build(
     ):
         domain = segment.domain
         tiles = tiled(domain, schedule)
+        lowering: Lowering[Any, Any]
         match tiles, schedule:
             case ReductionTiling(), PointwiseParams():
-                lowered = lower_reduction(f"reduction{n}", tiles, schedule, shape_class)
+                lowering = ReductionLowering(f"reduction{n}", tiles, schedule, shape_class)
             case Tiling(), PointwiseParams():
-                lowered = lower(f"pointwise{n}", tiles, schedule, shape_class)
+                lowering = PointwiseLowering(f"pointwise{n}", tiles, schedule, shape_class)
             case MatmulTiling(), MatmulParams():
-                lowered = lower_hopper(f"matmul{n}", tiles, schedule, shape_class)
+                lowering = HopperLowering(f"matmul{n}", tiles, schedule, shape_class)
             case MatmulTiling(), AmpereParams():
-                lowered = lower_ampere(f"matmul{n}", tiles, schedule, shape_class)
+                lowering = AmpereLowering(f"matmul{n}", tiles, schedule, shape_class)
             case _:
                 raise AssertionError("a tiling and its params are of one kind")
+        lowered = lowering.lowered()
         kernel = run(lowered.kernel)
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)
@@ -202,21 +207,20 @@ def tiled(domain: Domain, params: Params) -> Loops:
 
 
 def run(kernel: kir.Kernel) -> kir.Kernel:
-    """Apply PASSES in order; validate, and maybe print, after each."""
-    validate(kernel, after="lower")
+    """Apply PASSES in order; maybe print, and validate, after each."""
     _dump("lower", text(kernel))
+    validate(kernel, after="lower")
     for run_pass in PASSES:
         kernel = run_pass(kernel)
-        validate(kernel, after=run_pass.__name__, final=run_pass is PASSES[-1])
         _dump(run_pass.__name__, text(kernel))
+        validate(kernel, after=run_pass.__name__, final=run_pass is PASSES[-1])
     return kernel
 
 
 def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
-    name = type(params).__name__
     if kernel.threads > arch.max_threads:
         raise ScheduleError(
-            f"{name}({params.family}): {kernel.threads} threads, {arch.name} has "
+            f"{type(params).__name__}({params.family}): {kernel.threads} threads, {arch.name} has "
             f"{arch.max_threads} per CTA; use fewer warps"
         )
     if kernel.smem_bytes > arch.smem_bytes:
@@ -224,11 +228,8 @@ def _check_fits(kernel: kir.Kernel, params: Params, arch: Arch) -> None:
         fixed = kernel.smem_bytes - per_stage * params.stages
         fit = max(0, (arch.smem_bytes - fixed - 128) // max(per_stage, 1))
         way_out = f"use stages={fit}" if fit else "use a smaller tile"
-        raise ScheduleError(
-            f"{name}(tile={params.tile}, stages={params.stages}): needs "
-            f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}; "
-            f"{way_out}"
-        )
+        have = f"{kernel.smem_bytes} bytes of shared memory, {arch.name} has {arch.smem_bytes}"
+        params.refuse("tile stages", f"needs {have}; {way_out}")
 
 
 def _dump(name: str, content: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pandas as pd
 from markupsafe import Markup
 
-from fuzz.campaign.record import ORACLES, STATUSES, WORST_FIRST
+from fuzz.campaign.record import ORACLES, SHORT, STATUSES, WORST_FIRST
 from oracles.witness_json import loads
 from reports.figure import Panel, Spread, spreads
 from reports.lanes import svg
@@ -42,7 +42,7 @@ _ORDER = {status: position for position, status in enumerate(WORST_FIRST)}
 
 def ordinary(records: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that count in totals: no mutants, nothing from shrinking."""
-    return records[(records["mutant"] == "") & (records["phase"] == "generate")]
+    return records[(records["mutant"] == "") & (records["phase"] != "shrink")]
 
 
 def verdicts(records: pd.DataFrame) -> pd.DataFrame:
@@ -60,16 +60,21 @@ def headline(records: pd.DataFrame, runs: pd.DataFrame) -> Headline:
     cases = verdicts(records)
     bad = cases[cases["status"].isin(["fail", "error"])]
     blind = records[(records["oracle"] == "mutant") & (records["status"] == "fail")]
-    drawn = cases["case"].nunique()
-    if bad.empty and blind.empty and drawn:
-        status, says = "pass", f"{_many(drawn, 'case')}, no failure"
-    elif not drawn and blind.empty:
+    judged = cases["case"].nunique()
+    short = [text for facts in runs["facts"] if (text := str(facts.get(SHORT, "")))]
+    if bad.empty and blind.empty and judged:
+        status, says = "pass", f"{_many(judged, 'case')}, no failure"
+        if short:
+            status, says = "unknown", f"{says}, but {SHORT}: {'; '.join(short)}"
+    elif not judged and blind.empty:
         status, says = "unknown", "No case was judged"
     else:
         status = "fail"
-        says = f"{bad['case'].nunique():,} of {drawn:,} cases failed"
+        says = f"{bad['case'].nunique():,} of {judged:,} cases failed"
         says += f", {_many(len(blind), 'mutant')} survived a blind judge" if len(blind) else ""
-    valid = cases[cases["oracle"] == "build"]["status"].ne("invalid")
+    chosen = cases[cases["phase"] == "generate"]
+    drawn = chosen["case"].nunique()
+    valid = chosen[chosen["oracle"] == "build"]["status"].ne("invalid")
     seconds = sum(float(facts.get("elapsed_s", 0)) for facts in runs["facts"])
     numbers = [("Claims and elements checked", f"{int(cases['checked'].sum()):,}")]
     if len(valid):
@@ -101,10 +106,12 @@ def totals(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
     table["about"] = table["oracle"].map(ABOUT)
     gpu = sorted({str(facts["gpu"]) for facts in runs["facts"] if "gpu" in facts})
     table["note"] = [", ".join(gpu) if name == "gpu" else "" for name in table["oracle"]]
-    drawn = cases["case"].nunique()
+    origin = cases.drop_duplicates("case")["phase"]
+    drawn, bases, again = (int((origin == name).sum()) for name in ("generate", "base", "corpus"))
     says = (
-        f"{drawn:,} cases were drawn; in each oracle every case ends in exactly one bucket, the "
-        "worst of its kernels and trip counts."
+        f"{drawn:,} cases were drawn, {bases} stand for a schedule family each, {again} have "
+        "failed before; in each oracle every case ends in exactly one bucket, the worst of its "
+        "kernels and trip counts."
     )
     return Section("Oracles", says, table, look="tiles")
 

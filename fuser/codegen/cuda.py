@@ -103,30 +103,29 @@ def _lines(kernel: kir.Kernel) -> Iterator[str]:
     yield "}"
 
 
-def _needed(kernel: kir.Kernel) -> Iterator[str]:
+def _needed(kernel: kir.Kernel) -> list[str]:
     """Device headers of some kernels, in order."""
-    found: set[str] = set()
+    asynchronous = {kir.AsyncKind.CP_ASYNC: "cp_async", kir.AsyncKind.WGMMA: "wgmma"}
+    found: set[str | None] = set()
     for stmt in kernel.walk():
         match stmt:
             case kir.AtomicAdd():
                 found.add("atomic")
-            case kir.CpAsync() | kir.AsyncCommit(kir.AsyncKind.CP_ASYNC):
+            case kir.CpAsync():
                 found.add("cp_async")
-            case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC):
-                found.add("cp_async")
+            case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+                found.add(asynchronous.get(kind))
             case kir.Mma():
                 found.add("mma")
             case kir.Reduce():
                 found.add("reduce")
-            case kir.Wgmma() | kir.WgmmaFence() | kir.AsyncCommit(kir.AsyncKind.WGMMA):
-                found.add("wgmma")
-            case kir.AsyncAwait(kir.AsyncKind.WGMMA):
+            case kir.Wgmma() | kir.WgmmaFence():
                 found.add("wgmma")
             case kir.Load() | kir.Store() if stmt.matrix:
                 found.add("matrix")
             case _:
                 pass
-    yield from sorted(found)
+    return sorted(name for name in found if name)
 
 
 def _signature(kernel: kir.Kernel) -> Iterator[str]:
@@ -193,6 +192,12 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
         path = (*at, n)
         for frag in writer.registers.declared.get(path, ()):
             yield f"{pad}{_declaration(frag, writer.registers)}"
+        if isinstance(stmt, kir.Wgmma | kir.Mma):
+            yield f"{pad}{product_line(stmt, writer.registers)}"
+            continue
+        if isinstance(stmt, kir.Data):
+            yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers)}"
+            continue
         match stmt:
             case kir.ForLoop(index, stop, inner):
                 if stmt.unroll > 1:
@@ -225,25 +230,6 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}{const}int {var} = {spell(value)};"
             case kir.Assign(var, value):
                 yield f"{pad}{var} = {spell(value)};"
-            case kir.Wgmma() | kir.Mma():
-                yield f"{pad}{product_line(stmt, writer.registers)}"
-            case (
-                kir.Copy()
-                | kir.GridSum()
-                | kir.GridShare()
-                | kir.TmaLoad()
-                | kir.TmaStore()
-                | kir.TmaReduce()
-                | kir.CpAsync()
-                | kir.Load()
-                | kir.Store()
-                | kir.AtomicAdd()
-                | kir.Compute()
-                | kir.Slice()
-                | kir.Reduce()
-                | kir.Coordinate()
-            ):
-                yield f"{pad}{tile_line(stmt, writer.kernel, writer.registers)}"
             case _:
                 names = writer.registers.names
                 pinned = tuple(names[frag] for frag in writer.registers.visible(path))

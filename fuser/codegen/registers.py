@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from fuser.dtype import DType
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
+from fuser.kernel.validate.place import fragments
 
 Path = tuple[int, ...]
 """Where a statement stands: its number in the kernel's body, then branch, number, branch, ..."""
@@ -59,21 +60,21 @@ class Registers:
 
 def plan(kernel: kir.Kernel) -> Registers:
     """Return the plan of a kernel's fragments."""
-    fragments = list(dict.fromkeys(f for stmt in kernel.walk() for f in _touched(stmt)))
+    every = list(dict.fromkeys(f for stmt in kernel.walk() for f in _touched(stmt)))
     declared: dict[Path, tuple[kir.Fragment, ...]] = {}
-    for frag in fragments:
+    for frag in every:
         for path in _declarations(kernel.body, (), frag):
             declared[path] = (*declared.get(path, ()), frag)
     names: dict[kir.Fragment, str] = {}
-    for frag in fragments:
+    for frag in every:
         same = sum(1 for other in names if other.name == frag.name)
         names[frag] = f"{frag.name}_{same + 1}" if same else frag.name
     statements = list(kernel.walk())
     sums = _half_sums(statements)
     packed = frozenset(
-        f for f in fragments if f in sums or _packs(f, statements) or _are_words(f, statements)
+        f for f in every if f in sums or _packs(f, statements) or _are_words(f, statements)
     )
-    pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in _used(stmt))
+    pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in used(stmt))
     return Registers(declared, names, packed, pinned | {*_accumulators(statements)})
 
 
@@ -89,32 +90,19 @@ def _accumulators(statements: list[kir.Stmt]) -> Iterator[kir.Fragment]:
     return (stmt.acc for stmt in statements if isinstance(stmt, kir.Wgmma))
 
 
-def _made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
-    match stmt:
-        case (
-            kir.Load(dst) | kir.Compute(dst) | kir.Coordinate(dst)
-            | kir.Slice(dst) | kir.Reduce(dst)
-        ):  # fmt: skip
-            return (dst,)
-        case kir.Wgmma(acc) | kir.Mma(acc):
-            return (acc,)
-        case _:
-            return ()
+def made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    """Return the fragments that a statement gives a value."""
+    return tuple(fragments(stmt)[1])
 
 
-def _used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+def used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
+    """Return the fragments whose value a statement uses."""
     match stmt:
-        case kir.Store(_, src) | kir.AtomicAdd(_, src) | kir.Slice(_, src) | kir.Reduce(_, src):
-            return (src,)
-        case kir.Compute(_, _, args):
-            return tuple(arg for arg in args if isinstance(arg, kir.Fragment))
-        case kir.Mma(acc, a, b):
-            return (acc, a, b)
         case kir.Wgmma(acc, a, _, accumulate):
             kept = () if _is_zero(accumulate) else (acc,)
             return (*kept, *((a,) if isinstance(a, kir.Fragment) else ()))
         case _:
-            return ()
+            return tuple(fragments(stmt)[0])
 
 
 def _is_zero(expr: Expr) -> bool:
@@ -122,7 +110,7 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def _touched(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
-    return (*_used(stmt), *_made(stmt))
+    return (*used(stmt), *made(stmt))
 
 
 def _touches(stmt: kir.Stmt, frag: kir.Fragment) -> bool:
@@ -172,7 +160,7 @@ def _defines_first(body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
     first = mine[0]
     bodies = kir.bodies(first)
     if not bodies:
-        return frag in _made(first) and frag not in _used(first)
+        return frag in made(first) and frag not in used(first)
     using = [inner for inner in bodies if any(_touches(s, frag) for s in inner)]
     whole = isinstance(first, kir.IfThenElse) and len(using) == 2
     return (whole or len(mine) == 1) and all(_defines_first(inner, frag) for inner in using)
@@ -195,9 +183,9 @@ def _are_words(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.layout.deal is kir.Deal.ROUND or frag.layout.vector * frag.dtype.nbytes != 4:
         return False
     for stmt in statements:
-        if frag in _made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
+        if frag in made(stmt) and not (isinstance(stmt, kir.Load) and stmt.matrix):
             return False
-        if frag in _used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
+        if frag in used(stmt) and not (isinstance(stmt, kir.Mma) and frag in (stmt.a, stmt.b)):
             return False
     return True
 
@@ -206,9 +194,9 @@ def _packs(frag: kir.Fragment, statements: list[kir.Stmt]) -> bool:
     if frag.dtype not in (DType.F16, DType.BF16) or frag.layout.deal is kir.Deal.ROUND:
         return False
     for stmt in statements:
-        if frag in _made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
+        if frag in made(stmt) and not isinstance(stmt, kir.Load | kir.Compute):
             return False
-        if frag not in _used(stmt):
+        if frag not in used(stmt):
             continue
         match stmt:
             case kir.Mma() | kir.Wgmma():

@@ -7,7 +7,7 @@ The definition reads like nvFuser's::
         fd.add_output(fd.ops.relu(fd.ops.add(x, 1.0)))
     fusion = fd.fusion()
 
-The node types are defined in `tensor_view`, the operations and the numeric contract in `ops`;
+The node types are defined in `ir`, the operations and the numeric contract in `ops`;
 the names that others need are handed on here.
 """
 
@@ -17,46 +17,14 @@ from typing import TYPE_CHECKING
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
-from fuser.fusion.ir import (
-    MAX_EXTENT,
-    AttrValue,
-    Constant,
-    Extent,
-    Fusion,
-    IterDomain,
-    IterType,
-    Scalar,
-    Symbol,
-    TensorView,
-    call,
-    define,
-    requested,
-    row_major,
-)
+from fuser.fusion.ir import *
 from fuser.fusion.mma_ops import MmaOps
-from fuser.fusion.ops import METHODS, producer_axes
+from fuser.fusion.ops import METHODS
+from fuser.fusion.ops import producer_axes as producer_axes
 from fuser.fusion.pointwise_ops import PointwiseOps
 from fuser.fusion.recorder import Recorder, axis_of, refuse, show
 from fuser.fusion.reduction_ops import ReductionOps
 from fuser.fusion.shape_ops import ShapeOps
-
-__all__ = [
-    "MAX_EXTENT",
-    "AttrValue",
-    "Constant",
-    "Extent",
-    "Fusion",
-    "FusionDefinition",
-    "IterDomain",
-    "IterType",
-    "Ops",
-    "Scalar",
-    "Symbol",
-    "TensorView",
-    "call",
-    "producer_axes",
-    "to_python",
-]
 
 SCALAR_DTYPES = (DType.F64, DType.F32, DType.I64, DType.I32, DType.BOOL)
 """Types of input scalars; a kernel parameter of 16 bits would only lose digits."""
@@ -132,14 +100,16 @@ class FusionDefinition:
         text = f"define_tensor({words})"
         entries = self._recorder.entries(text, shape)
         rank = len(entries)
-        element = _dtype(text, dtype)
+        element = self._recorder.dtype(text, dtype)
         given = None if contiguity is None else self._recorder.entries(text, contiguity)
         gapless: tuple[bool, ...] | None = None
         if given is not None:
             if len(given) != rank:
                 refuse(text, f"{len(given)} contiguity flags for {rank} axes; give one per axis")
-            ones = [f is None and show(n) == "1" for f, n in zip(given, entries, strict=True)]
-            flags = [True if one else flag for one, flag in zip(ones, given, strict=True)]
+            pairs = zip(given, entries, strict=True)
+            flags = [
+                True if flag is None and n is not True and n == 1 else flag for flag, n in pairs
+            ]
             gapless = self._recorder.flags(text, flags)
         order = row_major(rank)
         if stride_order is not None:
@@ -161,7 +131,7 @@ class FusionDefinition:
     def define_scalar(self, dtype: str | DType) -> Scalar:
         """Declare an input number: f64, f32, i64, i32 or bool."""
         text = f"define_scalar({show(dtype)})"
-        element = _dtype(text, dtype)
+        element = self._recorder.dtype(text, dtype)
         if element not in SCALAR_DTYPES:
             known = ", ".join(dtype.name for dtype in SCALAR_DTYPES)
             refuse(text, f"scalars of {element} do not exist; use one of {known}")
@@ -202,6 +172,7 @@ class FusionDefinition:
             final = [names[root] if isinstance(root, Symbol) else root for root in final]
             new[tv] = TensorView(
                 name=tv.name,
+                number=tv.number,
                 logical=tuple(map(axis_of, final)),
                 dtype=tv.dtype,
                 op=tv.op,
@@ -249,10 +220,3 @@ def _declare(arg: TensorView | Scalar) -> str:
     if isinstance(arg, Scalar):
         return f'{arg} = fd.define_scalar("{arg.dtype}")'
     return f"{arg} = fd.{define(arg)}"
-
-
-def _dtype(text: str, dtype: str | DType) -> DType:
-    try:
-        return DType.of(dtype)
-    except FusionError as error:
-        raise FusionError(f"{text}: {error}") from None

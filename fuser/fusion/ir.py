@@ -91,6 +91,8 @@ class TensorView:
     ----------
     name : str
         ``"T0"``, ``"T1"``, ... in order of definition.
+    number : int
+        Place in that order; intermediates have that of the tensor they hold.
     logical : tuple of IterDomain
         The axes, slowest first in row-major order.
     dtype : DType
@@ -122,6 +124,7 @@ class TensorView:
     """
 
     name: str
+    number: int
     logical: tuple[IterDomain, ...]
     dtype: DType
     op: str
@@ -145,9 +148,9 @@ class TensorView:
         return len(self.logical)
 
     @property
-    def number(self) -> int:
-        """Place in the order of definition; intermediates have that of the tensor they hold."""
-        return int(self.name[1:].partition("_")[0])
+    def held(self) -> str:
+        """Name of the tensor of the fusion whose elements it holds: its own but in cut fusions."""
+        return f"T{self.number}"
 
     @property
     def is_row_major(self) -> bool:

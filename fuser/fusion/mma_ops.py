@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
 from fuser.fusion.ir import AttrValue, Extent, TensorView, show_shape
 from fuser.fusion.ops import MMA, product_dtype
-from fuser.fusion.recorder import Recorder, axis_of, refuse, show
+from fuser.fusion.recorder import Recording, axis_of, refuse, show
 from fuser.fusion.shape_ops import ShapeOps
 
 Axes = tuple[int, ...]
@@ -33,11 +32,8 @@ class _Plan:
     narrow: bool
 
 
-class MmaOps:
+class MmaOps(Recording):
     """fused_multiply_sum, matmul and linear."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
 
     def fused_multiply_sum(
         self,
@@ -87,7 +83,7 @@ class MmaOps:
         call = _call("fused_multiply_sum", (a, b), given)
         self._check_operands(call, a, b, precision, accumulate)
         wide = DType.I32 if a.dtype is DType.I8 else DType.F32
-        element = wide if dtype is None else _dtype(call, dtype)
+        element = wide if dtype is None else self._recorder.dtype(call, dtype)
         legal = dict.fromkeys((wide, product_dtype(a.dtype)))
         if element not in legal:
             words = " or ".join(map(str, legal))
@@ -339,13 +335,6 @@ def _call(name: str, operands: tuple[object, ...], given: Mapping[str, object]) 
     words = [show(operand) for operand in operands]
     words += [f"{key}={show(value)}" for key, value in given.items() if value is not None]
     return f"{name}({', '.join(words)})"
-
-
-def _dtype(call: str, dtype: str | DType) -> DType:
-    try:
-        return DType.of(dtype)
-    except FusionError as error:
-        raise FusionError(f"{call}: {error}") from None
 
 
 def _batch_axes(tv: TensorView, batch: int) -> Axes:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import OPS, Rule
-from fuser.fusion.recorder import Operand, Recorder, refuse, show
+from fuser.fusion.recorder import Operand, Recording, refuse, show
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -38,11 +37,8 @@ def _described(method: Method, op: str, says: str) -> Method:
     return method
 
 
-class PointwiseOps:
+class PointwiseOps(Recording):
     """Unary, binary and ternary operations, and `cast`."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
 
     # --- one operand ----------------------------------------------------------------------
 
@@ -89,10 +85,7 @@ class PointwiseOps:
         """
         call = f"cast({show(x)}, {show(dtype)})"
         source = self._recorder.tensor(call, x)
-        try:
-            target = DType.of(dtype)
-        except FusionError as error:
-            raise FusionError(f"{call}: {error}") from None
+        target = self._recorder.dtype(call, dtype)
         for dtype in (source.dtype, target):
             if dtype not in OPS["cast"].allowed:
                 refuse(call, f"{dtype} is multiplied and copied, not converted; use bf16 or f16")

@@ -97,6 +97,13 @@ class Recorder:
             return Constant(float(value), DType.F64)
         return refuse(call, f"{show(value)} is neither a tensor nor a number; pass one of those")
 
+    def dtype(self, call: str, dtype: str | DType) -> DType:
+        """Return the type of a name."""
+        try:
+            return DType.of(dtype)
+        except FusionError as error:
+            raise FusionError(f"{call}: {error}") from None
+
     def operand(self, call: str, value: object) -> TensorView | Scalar | Constant:
         """Return `value` as an argument of a pointwise operation."""
         if isinstance(value, TensorView):
@@ -180,6 +187,7 @@ class Recorder:
         """Record one TensorView; everything was checked before."""
         tv = TensorView(
             name=f"T{len(self.tensors)}",
+            number=len(self.tensors),
             logical=logical,
             dtype=dtype,
             op=op,
@@ -295,3 +303,10 @@ def _is_reduction(tv: TensorView) -> bool:
 def refuse(call: str, why: str) -> NoReturn:
     """Raise a FusionError in the documented form."""
     raise FusionError(f"{call}: {why}")
+
+
+class Recording:
+    """Operations that record what they make."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder

@@ -6,18 +6,14 @@ The numeric contract is in `ops`.
 from collections.abc import Sequence
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
 from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import FLOATS, NUMBERS, OPS, total_dtype
-from fuser.fusion.recorder import Recorder, refuse, show
+from fuser.fusion.recorder import Recording, refuse, show
 from fuser.fusion.shape_ops import ShapeOps
 
 
-class ReductionOps:
+class ReductionOps(Recording):
     """sum, mean, max and min."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
 
     def sum(
         self,
@@ -43,12 +39,7 @@ class ReductionOps:
         call = f"sum({show(x)}, dims={show(dims)}, dtype={show(dtype)})"
         source = self._recorder.tensor(call, x)
         plain = total_dtype(source.dtype) if source.dtype in OPS["add"].allowed else source.dtype
-        element = plain
-        if dtype is not None:
-            try:
-                element = DType.of(dtype)
-            except FusionError as error:
-                raise FusionError(f"{call}: {error}") from None
+        element = plain if dtype is None else self._recorder.dtype(call, dtype)
         wider = {plain} if plain not in FLOATS else {plain, DType.F64}
         if plain in FLOATS and plain is not DType.F64:
             wider.add(DType.F32)

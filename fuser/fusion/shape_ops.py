@@ -6,7 +6,6 @@ None of them computes, so none of them rounds, except that `iota` of floats is a
 from collections.abc import Sequence
 
 from fuser.dtype import DType
-from fuser.errors import FusionError
 from fuser.fusion.ir import (
     Constant,
     Extent,
@@ -19,14 +18,11 @@ from fuser.fusion.ir import (
 )
 from fuser.fusion.ops import OPS
 from fuser.fusion.promotion import kind
-from fuser.fusion.recorder import Operand, Recorder, axis_of, refuse, show
+from fuser.fusion.recorder import Operand, Recording, axis_of, refuse, show
 
 
-class ShapeOps:
+class ShapeOps(Recording):
     """broadcast, expand, squeeze, permute; iota and full."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
 
     def broadcast(self, x: TensorView, is_broadcast_dim: Sequence[bool]) -> TensorView:
         """Insert axes of extent 1.
@@ -151,10 +147,7 @@ class ShapeOps:
         return self._recorder.record("full", tuple(map(axis_of, extents)), target, args=args)
 
     def _dtype(self, call: str, op: str, dtype: str | DType) -> DType:
-        try:
-            target = DType.of(dtype)
-        except FusionError as error:
-            raise FusionError(f"{call}: {error}") from None
+        target = self._recorder.dtype(call, dtype)
         if target is DType.I8 or target.is_f8:
             refuse(call, f"no {target} is made from nothing; pass a tensor, or use i32 or bf16")
         if target not in OPS[op].allowed:

@@ -11,7 +11,6 @@ from fuser.kernel import ir as kir
 from fuser.kernel.validate.mma import STEP_NBYTES, VECTOR_NBYTES
 from fuser.lower.operand import compute_operand
 from fuser.lower.product import Pairs, ProductLowering
-from fuser.lower.tiling import Lowered
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.domain import Product
 from fuser.schedule.matmul import MatmulTiling, Operand
@@ -21,32 +20,16 @@ LOAD_WARPS = 2
 """Warps of a load role, which copy by all their threads."""
 
 
-def lower_ampere(
-    name: str, tiling: MatmulTiling, params: AmpereParams, shapes: ShapeClass
-) -> Lowered:
-    """Return the kernel of one domain with products, without any sync.
+class AmpereLowering(ProductLowering[AmpereParams]):
+    """By cp.async, ldmatrix and mma.sync; refuses rows that are not aligned to 4 bytes."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : MatmulTiling
-        Axes and tile.
-    params : AmpereParams
-        Threads and rings.
-    shapes : ShapeClass
-        Alignments; operands whose rows are not aligned to 4 bytes are refused.
+    @property
+    def threads(self) -> int:
+        """Threads that share a tile."""
+        return kir.WARP * self.params.warps
 
-    Raises
-    ------
-    ScheduleError
-        If cp.async or ldmatrix cannot move an operand.
-    """
-    return _Ampere(name, tiling, params, shapes, kir.WARP * params.warps).lowered()
-
-
-class _Ampere(ProductLowering[AmpereParams]):
     def request(self) -> kir.CircularBuffer:
+        """Ask for a load role where copies arrive on mbarriers."""
         params = self.params
         roles = kir.WarpSpecialized(LOAD_WARPS) if params.observe == "mbarriers" else None
         return kir.CircularBuffer(params.stages, params.prefetch, roles)
@@ -112,9 +95,10 @@ class _Ampere(ProductLowering[AmpereParams]):
             )
         step = STEP_NBYTES // tv.dtype.nbytes
         if depth % step:
-            raise ScheduleError(
-                f"AmpereParams(tile={self.params.tile}): K steps of {depth}, mma takes {step} "
-                f"elements of {tv.dtype} at a time; use a K step of {-(-depth // step) * step}"
+            self.params.refuse(
+                "tile",
+                f"K steps of {depth}, mma takes {step} elements of {tv.dtype} at a time; use a K "
+                f"step of {-(-depth // step) * step}",
             )
 
 

@@ -12,46 +12,29 @@ from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
 from fuser.lower.operand import compute_operand
 from fuser.lower.product import SPAN, Pairs, ProductLowering
-from fuser.lower.tiling import Lowered
 from fuser.schedule.domain import Access, Product
-from fuser.schedule.matmul import MatmulTiling, Operand
+from fuser.schedule.matmul import Operand
 from fuser.schedule.matmul_params import MatmulParams
-from fuser.schedule.shape_class import ShapeClass
 
 
-def lower_hopper(
-    name: str, tiling: MatmulTiling, params: MatmulParams, shapes: ShapeClass
-) -> Lowered:
-    """Return the kernel of one domain with products, without any sync.
+class HopperLowering(ProductLowering[MatmulParams]):
+    """By TMA and wgmma; refuses operands that TMA cannot move, and tiles that suit no swizzle."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : MatmulTiling
-        Axes and tile.
-    params : MatmulParams
-        Mechanisms, threads and rings.
-    shapes : ShapeClass
-        Alignments; operands outside `shapes.tma` are refused.
+    def __post_init__(self) -> None:
+        """Give what the epilogue reads a ring, if that is asked for."""
+        super().__post_init__()
+        self.brought: dict[tuple[Access, Expr], kir.Buffer] = {}
+        if self.params.split == "ping_pong" and self.params.inputs == "tma":
+            # A slot for each of the warpgroups: a wait tells a phase from the next one only.
+            self.tiles = kir.CircularBuffer(2, 0)
 
-    Raises
-    ------
-    ScheduleError
-        If TMA cannot move an operand, or the tile suits no swizzle.
-    """
-    lowering = _Hopper(name, tiling, params, shapes, params.sharing)
-    lowering.brought = {}
-    if params.split == "ping_pong" and params.inputs == "tma":
-        # A slot for each of the warpgroups: a wait tells a phase from the next one only.
-        lowering.tiles = kir.CircularBuffer(2, 0)
-    return lowering.lowered()
-
-
-class _Hopper(ProductLowering[MatmulParams]):
-    brought: dict[tuple[Access, Expr], kir.Buffer]
+    @property
+    def threads(self) -> int:
+        """Threads that share a tile."""
+        return self.params.sharing
 
     def request(self) -> kir.CircularBuffer:
+        """Ask for a load role unless all threads load."""
         params = self.params
         roles = None
         if params.split != "pipelined":
@@ -82,9 +65,6 @@ class _Hopper(ProductLowering[MatmulParams]):
         """Return the slot of columns from `first` on of what the epilogue reads, if it has one."""
         buffer = self.brought.get((access, first))
         return None if buffer is None else kir.Slot(buffer, 0)
-
-    def before(self, product: Product) -> list[kir.Stmt]:
-        return []
 
     def multiply(self, copies: list[kir.Stmt], step: Var, pairs: Pairs) -> list[kir.Stmt]:
         """Issue the wgmmas of a step; the first one of a loop forgets what was summed before."""
@@ -122,9 +102,8 @@ class _Hopper(ProductLowering[MatmulParams]):
 
     def _stacks(self, pairs: Pairs) -> list[Pairs]:
         """Return the products of each wgmma."""
-        if not self.params.stacked:
-            return [[pair] for pair in pairs]
-        groups = stacks(pairs, self.params.tile[2])
+        stacked = self.params.stacked
+        groups = stacks(pairs, self.params.tile[2]) if stacked else [[pair] for pair in pairs]
         for group in groups:
             self._check_width(len(group), group[0][0].b.tv.dtype)
         return groups
@@ -135,13 +114,17 @@ class _Hopper(ProductLowering[MatmulParams]):
         fit = params.widest // many // 16 * 16
         if columns > params.widest:
             why = f"{params.threads} threads have room for {params.widest}"
-        elif many > 1 and dtype is DType.I8 and columns % 16 and columns != 24:
+        elif dtype is DType.I8 and columns % 16 and columns not in (8, 24):
             why, fit = "of i8 it takes 8, 24 or a multiple of 16", params.tile[1] // 16 * 16
         else:
             return
-        raise ScheduleError(
-            f"MatmulParams(tile={params.tile}, stacked=True): one wgmma for {many} products has "
-            f"{columns} columns, {why}; use {fit} columns, or stacked=False"
+        way_out = f"use {fit} columns"
+        if many == 1:
+            params.refuse("tile", f"a wgmma has {columns} columns, {why}; {way_out}")
+        params.refuse(
+            "tile stacked",
+            f"one wgmma for {many} products has {columns} columns, {why}; {way_out}, or "
+            "stacked=False",
         )
 
     def _swizzled(self, slot: kir.Slot) -> kir.Slot:

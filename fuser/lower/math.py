@@ -142,6 +142,27 @@ class Arithmetic:
         self.math.append(kir.Compute(frag, "promote", (arg,)))
         return frag
 
+    def bounded(
+        self,
+        value: kir.Fragment,
+        nothing: kir.Literal,
+        axis: int,
+        left: Expr,
+        names: tuple[str, str, str],
+    ) -> kir.Fragment:
+        """Replace what lies beyond the end of an axis by what changes nothing.
+
+        `left` is minus what is left of the axis; names are those of what is computed on the way.
+        """
+        index, inside = self.fragment(names[0], DType.I64), self.fragment(names[1], DType.BOOL)
+        out = self.fragment(names[2], value.dtype)
+        if not any(isinstance(stmt, kir.Compute) and stmt.dst == inside for stmt in self.math):
+            zero = kir.Literal(0, DType.I64)
+            self.math.append(kir.Coordinate(index, axis, left))
+            self.math.append(kir.Compute(inside, "lt", (index, zero)))
+        self.math.append(kir.Compute(out, "where", (inside, value, nothing)))
+        return out
+
 
 def _register(dtype: DType) -> DType:
     """Return the type in which a fragment of `dtype` holds its elements."""

@@ -14,7 +14,7 @@ from fuser.expr import Expr, Var
 from fuser.fusion.ir import TensorView
 from fuser.kernel import ir as kir
 from fuser.lower.math import Arithmetic, is_zero_of_zeros
-from fuser.lower.product import P, ProductLowering
+from fuser.lower.product import M, ProductLowering
 from fuser.schedule.domain import Access, Product
 from fuser.schedule.matmul import Operand
 
@@ -23,7 +23,7 @@ VECTOR = 2
 
 
 def compute_operand(
-    lowering: ProductLowering[P],
+    lowering: ProductLowering[M],
     product: Product,
     operand: Operand,
     step: Var,
@@ -61,7 +61,9 @@ def compute_operand(
     made = math.value(operand.access.tv, operand.access.coords)
     if not is_zero_of_zeros(operand.access.tv, {access.tv for access in whole}):
         left = at[operand.summed] - lowering.extents[operand.summed]
-        made = _within(math, made, len(layout.shape) - 1, left)
+        names = ("a_left", "a_inside", f"{made.name}_within")
+        zero = kir.Literal(0.0, DType.F32)
+        made = math.bounded(made, zero, len(layout.shape) - 1, left, names)
     # In registers of its own, which are all that waits for the products of the step before.
     tile = math.fragment(f"f_{operand.access.name}", operand.access.tv.dtype)
     math.math.append(kir.Compute(tile, "set", (made,)))
@@ -72,21 +74,8 @@ def _nowhere(tv: TensorView, axis: int) -> tuple[int, Expr] | None:
     raise AssertionError(f"{tv} asks for its place along axis {axis}; it is computed elsewhere")
 
 
-def _width(lowering: ProductLowering[P], access: Access, operand: Operand) -> int:
+def _width(lowering: ProductLowering[M], access: Access, operand: Operand) -> int:
     """Elements per access of a leaf that is not copied to shared memory."""
     if not lowering.tiling.unit(access, operand.summed):
         return 1
     return min(VECTOR, lowering.tensors[access.name].aligned)
-
-
-def _within(math: Arithmetic, value: kir.Fragment, axis: int, left: Expr) -> kir.Fragment:
-    """Replace what lies beyond the end of an axis by 0; `left` is minus what is left of it."""
-    index = math.fragment("a_left", DType.I64)
-    inside = math.fragment("a_inside", DType.BOOL)
-    out = math.fragment(f"{value.name}_within", value.dtype)
-    math.math += [
-        kir.Coordinate(index, axis, left),
-        kir.Compute(inside, "lt", (index, kir.Literal(0, DType.I64))),
-        kir.Compute(out, "where", (inside, value, kir.Literal(0.0, DType.F32))),
-    ]
-    return out

@@ -6,23 +6,23 @@ few columns at a time.  How it multiplies is said by `hopper` and `ampere`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import gcd, prod
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.fusion.ir import TensorView
 from fuser.fusion.ops import accumulator
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity
 from fuser.lower.split_k import split_k
-from fuser.lower.tiling import TILE, Divisor, Lowered, Numbers, seen, unknown_strides
+from fuser.lower.tiling import TILE, Divisor, Lowered, Lowering, Numbers, seen, unknown_strides
 from fuser.schedule.domain import Access, Product, arguments
 from fuser.schedule.matmul import MatmulTiling, Operand
 from fuser.schedule.params import TensorCoreParams
-from fuser.schedule.shape_class import ShapeClass
 
-P = TypeVar("P", bound=TensorCoreParams)
+M = TypeVar("M", bound=TensorCoreParams)
 Pairs = list[tuple[Product, tuple[Operand, Operand]]]
 """Products with their operands."""
 TURN, TILES, RASTER = Var("t"), Var("tiles"), Var("raster")
@@ -33,43 +33,23 @@ SPAN = 128
 """Bytes of the widest swizzle.  Source: PTX ISA, "tensor swizzling modes"."""
 
 
-@dataclass
-class ProductLowering(Generic[P]):
-    """The lowering of one domain with products; subclasses add the loops that multiply.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : MatmulTiling
-        Axes and tile.
-    params : MatmulParams or AmpereParams
-        The schedule.
-    shapes : ShapeClass
-        Alignments.
-    threads : int
-        Threads that share a tile.
-    tiles : CircularBuffer
-        What is asked of the passes for the loop over tiles, if there is one.
-    """
-
-    name: str
-    tiling: MatmulTiling
-    params: P
-    shapes: ShapeClass
-    threads: int
-    tiles: kir.CircularBuffer = field(default_factory=lambda: kir.CircularBuffer(1, 0))
-    tensors: dict[str, kir.Tensor] = field(default_factory=dict)
-    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
-    buffers: list[kir.Buffer] = field(default_factory=list)
-    operands: dict[Access, kir.Buffer] = field(default_factory=dict)
-    staging: dict[Access, kir.Buffer] = field(default_factory=dict)
-    _column: Expr = 0
+class ProductLowering(Lowering[MatmulTiling, M]):
+    """The lowering of one domain with products; subclasses add the loops that multiply."""
 
     def __post_init__(self) -> None:
-        self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+        """Ask for nothing in the loop over tiles, if there is one."""
+        super().__post_init__()
+        self.tiles = kir.CircularBuffer(1, 0)
+        self.operands: dict[Access, kir.Buffer] = {}
+        self.staging: dict[Access, kir.Buffer] = {}
         self.cluster = self.params.cluster
         self.split_k = split_k(self.params, self._count(), self.buffer)
+        self._column: Expr = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads that share a tile."""
+        raise NotImplementedError
 
     @property
     def _ctas(self) -> int:
@@ -95,7 +75,7 @@ class ProductLowering(Generic[P]):
             trips = kir.Let(TILES, ceildiv(self._count() - mine, all_))
             body = (trips, kir.ForLoop(TURN, TILES, body, self.tiles))
             grid = ()
-        steps = [self._tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
+        steps = [self.tiles_along(axis) for axis in range(tiling.outer + 2, tiling.rank)]
         strides = unknown_strides(self.tensors.values(), self.extents)
         lines = self._lines(tiling.rows)
         chosen = ((RASTER, Divisor(lines, params.raster)), *self.split_k.chosen(steps))
@@ -126,7 +106,7 @@ class ProductLowering(Generic[P]):
 
     def before(self, product: Product) -> list[kir.Stmt]:
         """Return what must be done to an accumulator before its loop."""
-        raise NotImplementedError
+        return []
 
     def around(self, loops: list[kir.Stmt]) -> list[kir.Stmt]:
         """Return the loops that multiply, with copies of what the epilogue reads beside them."""
@@ -167,7 +147,7 @@ class ProductLowering(Generic[P]):
             products = self.multiply(copies, step, mine)
             out += [stmt for product, _ in mine for stmt in self.before(product)]
             body = (*copies, *products)
-            stop = self.split_k.steps(self._tiles_along(axis))
+            stop = self.split_k.steps(self.tiles_along(axis))
             out.append(kir.ForLoop(step, stop, body, self.request()))
         return out
 
@@ -255,7 +235,12 @@ class ProductLowering(Generic[P]):
         if value.dtype is not tv.dtype:
             value = math.promoted(value, tv.dtype)
         # Columns beyond the end are 0 in memory, and so not in a product with inf or NaN.
-        value = self._inside(math, value, identity(tv, tv.dtype), first)
+        left = self.origin(tiling.cols) + first - self.extents[tiling.cols]
+        n = len(math.math)
+        names = (f"left_{n}", f"inside_{n}", f"within_{n}")
+        nothing = identity(tv, tv.dtype)
+        value = math.bounded(value, nothing, len(value.layout.shape) - 1, left, names)
+        self._check_fold(tv, value.layout)
         shape = (*value.layout.shape[:-1], 1)
         layout = replace(value.layout, shape=shape, folded=value.layout.shape[-1])
         begun = kir.Fragment(f"begun_{access.name}", tv.dtype, layout)
@@ -274,33 +259,32 @@ class ProductLowering(Generic[P]):
             box,
             origin=(*box.origin[:-1], self._column),
             shape=(*box.shape[:-1], 1),
-            limit=(*box.limit[:-1], self._tiles_along(tiling.cols)),
+            limit=(*box.limit[:-1], self.tiles_along(tiling.cols)),
         )
         return [kir.Store(box, begun, 1)]
 
-    def _inside(
-        self, math: Arithmetic, value: kir.Fragment, nothing: kir.Literal, first: Expr
-    ) -> kir.Fragment:
-        """Replace columns beyond the end of the result by what changes nothing."""
-        cols = self.tiling.cols
-        number = len(math.math)
-        index = math.fragment(f"left_{number}", DType.I64)
-        inside = math.fragment(f"inside_{number}", DType.BOOL)
-        out = math.fragment(f"within_{number}", value.dtype)
-        left = self._origin(cols) + first - self.extents[cols]
-        math.math += [
-            kir.Coordinate(index, len(value.layout.shape) - 1, left),
-            kir.Compute(inside, "lt", (index, kir.Literal(0, DType.I64))),
-            kir.Compute(out, "where", (inside, value, nothing)),
-        ]
-        return out
+    def _check_fold(self, tv: TensorView, layout: kir.Layout) -> None:
+        """Refuse columns that the lanes of a warp do not put together.
+
+        Source: `fuser.kernel.validate.reduce`; as accumulators lie, four lanes share any row.
+        """
+        columns = layout.shape[-1]
+        lanes = columns // layout.vector
+        if layout.deal is kir.Deal.ROUND and (lanes > kir.WARP or lanes & (lanes - 1)):
+            fit = min(columns & -columns, 4 * kir.WARP)
+            self.params.refuse(
+                "columns meet",
+                f"{tv} reduces rows, of which {lanes} lanes hold {layout.vector} neighbours each, "
+                f"and a warp puts a power of two of them together; use columns={fit}, or "
+                'meet="vectorized"',
+            )
 
     def _position(self, axis: int, first: Expr) -> tuple[int, Expr] | None:
         found = next((n for n, group in enumerate(self.tiling.groups) if axis in group), None)
-        return None if found is None else (found, self._at(first).get(found, self._origin(found)))
+        return None if found is None else (found, self._at(first).get(found, self.origin(found)))
 
     def _at(self, first: Expr) -> dict[int, Expr]:
-        return {self.tiling.cols: self._origin(self.tiling.cols) + first}
+        return {self.tiling.cols: self.origin(self.tiling.cols) + first}
 
     def part(self, access: Access, first: Expr) -> kir.Box:
         """Return the columns from `first` on that the epilogue takes at a time."""
@@ -350,10 +334,7 @@ class ProductLowering(Generic[P]):
         tensor = seen(access, self.tiling, self.extents, self.shapes)
         if not access.tv.parts:
             return tensor
-        return replace(tensor, extents=(*tensor.extents[:-1], self._tiles_along(self.tiling.cols)))
-
-    def _tiles_along(self, axis: int) -> Expr:
-        return ceildiv(self.extents[axis], self.tiling.tile[axis])
+        return replace(tensor, extents=(*tensor.extents[:-1], self.tiles_along(self.tiling.cols)))
 
     def _lines(self, axis: int) -> Expr:
         """Tiles of a whole cluster along an axis."""
@@ -366,10 +347,6 @@ class ProductLowering(Generic[P]):
         for axis in self.tiling.walked:
             total = total * self._lines(axis)
         return total
-
-    @staticmethod
-    def _origin(axis: int) -> Var:
-        return Var(f"c{axis}")
 
     def _origins(self) -> list[kir.Stmt]:
         """Give tiles their numbers: groups of `RASTER` rows of tiles, column after column.
@@ -387,7 +364,7 @@ class ProductLowering(Generic[P]):
             inner: Expr = down * across
             for later in range(axis + 1, tiling.outer):
                 inner = self._lines(later) * inner
-            lets.append(kir.Let(self._origin(axis), rest // inner))
+            lets.append(kir.Let(self.origin(axis), rest // inner))
             rest = rest % inner
         row = rest // (RASTER * across) * RASTER + rest % RASTER
         col = rest // RASTER % across
@@ -398,7 +375,7 @@ class ProductLowering(Generic[P]):
             one = at * many + kir.RANK if many > 1 else at
             if axis == tiling.cols:
                 self._column = one
-            lets.append(kir.Let(self._origin(axis), one * tiling.tile[axis]))
+            lets.append(kir.Let(self.origin(axis), one * tiling.tile[axis]))
         return lets
 
     def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
@@ -408,7 +385,7 @@ class ProductLowering(Generic[P]):
         return kir.Box(
             self.tensors[access.name],
             tuple(
-                origins.get(a, self._origin(a)) if v else 0
+                origins.get(a, self.origin(a)) if v else 0
                 for a, v in zip(axes, varies, strict=True)
             ),
             shape,
@@ -418,13 +395,10 @@ class ProductLowering(Generic[P]):
     def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
         """Return a new buffer, with the widest swizzle that suits its rows."""
         swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
-        end = max((b.end for b in self.buffers), default=0)
+        if swizzle < 32:
+            return self.add_buffer(name, dtype, shape, slots, 0, SPAN)
         # Where its swizzle repeats; alike ones lie right behind each other.
-        step = 8 * swizzle if swizzle >= 32 else SPAN
-        offset = -(-end // step) * step
-        buffer = kir.Buffer(name, dtype, shape, slots, offset, swizzle if swizzle >= 32 else 0)
-        self.buffers.append(buffer)
-        return buffer
+        return self.add_buffer(name, dtype, shape, slots, swizzle, 8 * swizzle)
 
     def sums(self, product: Product) -> tuple[kir.Fragment, int]:
         """Return the fragment that holds the sums of a product, and their first column there."""

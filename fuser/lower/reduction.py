@@ -18,56 +18,38 @@ from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
 from fuser.lower.split_k import SPLIT, SPLITS
-from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Lowering, Numbers, seen
+from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering, seen
 from fuser.schedule.domain import Reduction
-from fuser.schedule.params import Meet, PointwiseParams, ReductionParams
+from fuser.schedule.params import ReductionParams
 from fuser.schedule.reduction import ReductionTiling, how_met, lanes_together, suited
-from fuser.schedule.shape_class import ShapeClass
 
 STEP = Var("r")
 AT_ONCE = 16
 """Results of other CTAs that a thread has on their way at once, at most: each takes as long."""
 
 
-def lower_reduction(
-    name: str, tiling: ReductionTiling, params: PointwiseParams, shapes: ShapeClass
-) -> Lowered:
-    """Return the kernel of one domain with reductions, without any sync.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : ReductionTiling
-        Axes and tile.
-    params : PointwiseParams
-        Mechanism of the loads, threads and ring; results are stored directly.
-    shapes : ShapeClass
-        Alignments.
+class ReductionLowering(PointwiseLowering[ReductionTiling]):
+    """The lowering of one domain with reductions; results are stored by threads.
 
     Raises
     ------
     ScheduleError
         If a warp does not suit the tile, or TMA is asked for and no tensor can use it.
     """
-    lowering = _Reducing(name, tiling, suited(tiling, params), shapes)
-    lowering.axes, lowering.counts, lowering.workspaces = tiling, {}, []
-    lowering.meet = how_met(params)
-    return lowering.lowered()
 
-
-class _Reducing(Lowering):
-    axes: ReductionTiling
-    counts: dict[Var, Extent]
-    workspaces: list[kir.Tensor]
-    meet: Meet | None
+    def __post_init__(self) -> None:
+        """Choose params by which threads can put their parts of a tile together."""
+        self.params = suited(self.tiling, self.params)
+        super().__post_init__()
+        self.meet = how_met(self.params)
+        self.counts: dict[Var, Extent] = {}
+        self.workspaces: list[kir.Tensor] = []
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
-        domain = self.axes.domain
-        self.extents = tuple(Var(f"n{axis}") for axis in range(self.axes.rank))
+        domain = self.tiling.domain
         for access in (*domain.reads, *domain.writes):
-            self.tensors[access.name] = seen(access, self.axes, self.extents, self.shapes)
+            self.tensors[access.name] = seen(access, self.tiling, self.extents, self.shapes)
         leaves = tuple(dict.fromkeys(a for r in domain.reductions for a in r.leaves))
         by_tma = self._moved_by_tma(leaves, self.params.load, "load")
         for access in leaves:
@@ -87,7 +69,7 @@ class _Reducing(Lowering):
             for reduction, acc in zip(domain.reductions, sums, strict=True)
         ]
         tile = (*self._kept_origins(), *starts, loop, *self._results(sums))
-        some = tuple(self.extents[axis] >= 1 for axis in self.axes.reduced)
+        some = tuple(self.extents[axis] >= 1 for axis in self.tiling.reduced)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, tile),))
         made = replace(made, params=(*made.params, *self.counts), requires=some)
         counts = tuple(self.counts.items())
@@ -125,47 +107,25 @@ class _Reducing(Lowering):
 
     # --- where tiles lie --------------------------------------------------------------------
 
-    def _tiles(self) -> Expr:
-        """Tiles of the result."""
-        total: Expr = 1
-        for axis in self.axes.walked:
-            total = total * self._tiles_along(axis)
-        return total
-
     def _steps(self) -> Expr:
-        total: Expr = 1
-        for axis in self.axes.reduced:
-            total = total * self._tiles_along(axis)
-        return total
+        return self._tiles(self.tiling.reduced)
 
     def _kept_origins(self) -> list[kir.Stmt]:
         number = kir.BLOCK // SPLITS if self.meet else kir.BLOCK + TRIP * kir.GRID
-        return self._numbered(TILE, number, self.axes.walked)
+        return self._numbered(TILE, number, self.tiling.walked)
 
     def _reduced_origins(self) -> list[kir.Stmt]:
         step: Expr = SPLIT + STEP * SPLITS if self.meet else STEP
-        if len(self.axes.reduced) == 1:
-            (axis,) = self.axes.reduced
-            return [kir.Let(self._origin(axis), step * self.axes.tile[axis])]
-        return self._numbered(Var("step"), step, self.axes.reduced)
-
-    def _numbered(self, number: Var, value: Expr, axes: tuple[int, ...]) -> list[kir.Stmt]:
-        """Give tiles along some axes their numbers: the last axis changes fastest."""
-        lets: list[kir.Stmt] = [kir.Let(number, value)]
-        rest: Expr = number
-        for axis in reversed(axes):
-            count = self._tiles_along(axis)
-            along = rest if axis == axes[0] else rest % count
-            lets.append(kir.Let(self._origin(axis), along * self.axes.tile[axis]))
-            if axis != axes[0]:
-                rest = rest // count
-        return lets
+        if len(self.tiling.reduced) == 1:
+            (axis,) = self.tiling.reduced
+            return [kir.Let(self.origin(axis), step * self.tiling.tile[axis])]
+        return self._numbered(Var("step"), step, self.tiling.reduced)
 
     # --- a tile of partial results ----------------------------------------------------------
 
     def _name(self, reduction: Reduction) -> str:
         """Name a reduction: one tensor may be walked in several ways, each a sum of its own."""
-        alike = [one for one in self.axes.domain.reductions if one.tv is reduction.tv]
+        alike = [one for one in self.tiling.domain.reductions if one.tv is reduction.tv]
         number = alike.index(reduction)
         return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
 
@@ -177,36 +137,21 @@ class _Reducing(Lowering):
         """Put the next tile to those before it."""
         value = self.math.value(reduction.source, reduction.walked)
         value = self.math.converted(value, acc.dtype)
-        axis = self.axes.reduced[-1]
-        zeros = {leaf.tv for leaf in reduction.leaves if self.axes.varies(leaf, axis)}
+        axis = self.tiling.reduced[-1]
+        zeros = {leaf.tv for leaf in reduction.leaves if self.tiling.varies(leaf, axis)}
         adds = COMBINE[reduction.tv.op] == "add"
         if not (adds and is_zero_of_zeros(reduction.source, zeros)):
-            value = self._within(reduction, value)
+            left = self.origin(axis) - self.extents[axis]
+            names = ("left", "inside", f"within_{self._name(reduction)}")
+            nothing = identity(reduction.tv, value.dtype)
+            value = self.math.bounded(value, nothing, axis, left, names)
         return kir.Compute(acc, COMBINE[reduction.tv.op], (acc, value))
-
-    def _within(self, reduction: Reduction, value: kir.Fragment) -> kir.Fragment:
-        """Replace what lies beyond the end of the reduced axis by what changes nothing."""
-        axis = self.axes.reduced[-1]
-        index = self.math.fragment("left", DType.I64)
-        inside = self.math.fragment("inside", DType.BOOL)
-        out = self.math.fragment(f"within_{self._name(reduction)}", value.dtype)
-        nothing = identity(reduction.tv, value.dtype)
-        if inside not in self.guards:
-            left = self._origin(axis) - self.extents[axis]
-            zero = kir.Literal(0, DType.I64)
-            self.math.math += [
-                kir.Coordinate(index, axis, left),
-                kir.Compute(inside, "lt", (index, zero)),
-            ]
-            self.guards.append(inside)
-        self.math.math.append(kir.Compute(out, "where", (inside, value, nothing)))
-        return out
 
     # --- results ----------------------------------------------------------------------------
 
     def _results(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         """Put the tile of each reduction together, compute the rest of the fusion, and store it."""
-        domain = self.axes.domain
+        domain = self.tiling.domain
         out: list[kir.Stmt] = []
         if self.meet == "tma":
             made = self._added_by_tma(out, sums)
@@ -225,7 +170,7 @@ class _Reducing(Lowering):
         math = Arithmetic(made[0].layout, self._position, scalars=self.scalars, prefix="o")
         for access in domain.inputs:
             frag = math.fragment(f"o_{access.name}", access.tv.dtype)
-            width = 1 if self.axes.along else self._width(access)
+            width = 1 if self.tiling.along else self._width(access)
             math.math.append(kir.Load(frag, self._box(access), width))
             math.done[access.tv, access.coords] = frag
         for reduction, whole in zip(domain.reductions, made, strict=True):
@@ -235,7 +180,7 @@ class _Reducing(Lowering):
             )
         for access in domain.writes:
             result = math.value(access.tv, access.coords)
-            width = 1 if self.axes.along else self._width(access)
+            width = 1 if self.tiling.along else self._width(access)
             math.math.append(kir.Store(self._box(access), result, width))
         return [*out, *math.math]
 
@@ -246,7 +191,7 @@ class _Reducing(Lowering):
         op, name = COMBINE[reduction.tv.op], self._name(reduction)
         *outer, rows, cols = acc.layout.shape
         vector = acc.layout.vector
-        if not self.axes.along:
+        if not self.tiling.along:
             if rows == 1:
                 return acc
             layout = replace(acc.layout, shape=(*outer, 1, cols))
@@ -267,9 +212,9 @@ class _Reducing(Lowering):
         """Append what puts the parts of rows together; return the fragment with the results."""
         op, name = COMBINE[reduction.tv.op], self._name(reduction)
         *outer, rows, parts = part.layout.shape
-        if not self.axes.along or (parts == 1 and part.layout.folded > 1):
+        if not self.tiling.along or (parts == 1 and part.layout.folded > 1):
             return part
-        slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+        slot = kir.Slot(self._buffer(name, part.dtype, part.layout.shape), 0)
         row = kir.Layout(part.layout.shape, parts, part.layout.threads)
         every = kir.Fragment(f"parts_{name}", part.dtype, row)
         out += [
@@ -297,17 +242,17 @@ class _Reducing(Lowering):
 
         The last CTA alone puts the parts of a row together.
         """
-        reductions = self.axes.domain.reductions
+        reductions = self.tiling.domain.reductions
         parts = [self._within_warps(out, *pair) for pair in zip(reductions, sums, strict=True)]
         for reduction, part in zip(reductions, parts, strict=True):
             name = f"{self._name(reduction)}_staged"
-            slot = kir.Slot(self._parts(name, part.dtype, part.layout.shape), 0)
+            slot = kir.Slot(self._buffer(name, part.dtype, part.layout.shape), 0)
             out.append(replace(self._meeting(reduction, part), staged=slot))
         return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
 
     def _pooled(self, out: list[kir.Stmt], made: list[kir.Fragment]) -> list[kir.Fragment]:
         """Append what stores the results of each CTA, and puts all of them together in the last."""
-        pairs = list(zip(self.axes.domain.reductions, made, strict=True))
+        pairs = list(zip(self.tiling.domain.reductions, made, strict=True))
 
         def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> kir.Box:
             return self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
@@ -349,23 +294,17 @@ class _Reducing(Lowering):
         """Return of how many elements the address of a row of a workspace is a multiple."""
         return gcd(16 // whole.dtype.nbytes, whole.layout.shape[-1])
 
-    def _parts(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
-        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
-        buffer = kir.Buffer(f"S_{name}", dtype, shape, 1, offset)
-        self.buffers.append(buffer)
-        return buffer
-
     def _mean(self, math: Arithmetic, reduction: Reduction, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements were added up."""
         count: kir.Fragment | None = None
-        extents: list[Expr] = [self.extents[axis] for axis in self.axes.reduced]
+        extents: list[Expr] = [self.extents[axis] for axis in self.tiling.reduced]
         if reduction.tv.count:  # of parts: what they were parts of
             own = {Var(f"{reduction.tv.name}_n{n}"): e for n, e in enumerate(reduction.tv.count)}
             self.counts |= own
             extents = [*own]
         for axis, many in enumerate(extents):
             one = math.fragment(f"count{axis}", DType.I64)
-            math.math.append(kir.Coordinate(one, self.axes.reduced[-1], many))
+            math.math.append(kir.Coordinate(one, self.tiling.reduced[-1], many))
             if count is not None:
                 both = math.fragment(f"counts{axis}", DType.I64)
                 math.math.append(kir.Compute(both, "mul", (count, one)))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
+from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, minimum
 from fuser.fusion.ir import Extent, TensorView
@@ -17,7 +18,7 @@ from fuser.kernel import ir as kir
 from fuser.lower.math import Arithmetic
 from fuser.schedule.domain import Access
 from fuser.schedule.matmul import MatmulTiling
-from fuser.schedule.params import PointwiseParams
+from fuser.schedule.params import PointwiseParams, TensorCoreParams
 from fuser.schedule.pointwise import Tiling
 from fuser.schedule.shape_class import ShapeClass
 
@@ -64,28 +65,6 @@ class Lowered(NamedTuple):
     numbers: Numbers
 
 
-def lower(name: str, tiling: Tiling, params: PointwiseParams, shapes: ShapeClass) -> Lowered:
-    """Return the kernel of one domain, without any sync.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : Tiling
-        Axes and tile.
-    params : PointwiseParams
-        Mechanisms, threads and ring.
-    shapes : ShapeClass
-        Alignments; a tensor outside `shapes.tma` is moved by ordinary accesses.
-
-    Raises
-    ------
-    ScheduleError
-        If TMA is asked for and no tensor can use it.
-    """
-    return Lowering(name, tiling, params, shapes).lowered()
-
-
 def seen(
     access: Access, tiling: Tiling | MatmulTiling, extents: tuple[Var, ...], shapes: ShapeClass
 ) -> kir.Tensor:
@@ -123,32 +102,82 @@ def unknown_strides(tensors: Iterable[kir.Tensor], extents: tuple[Var, ...]) -> 
     return [s for s in strides if isinstance(s, Var) and s not in extents]
 
 
-@dataclass
-class Lowering:
-    """The lowering of one domain; that of reductions adds a loop of its own.
+Axes = TypeVar("Axes", bound=Tiling | MatmulTiling)
+P = TypeVar("P", bound=PointwiseParams | TensorCoreParams)
 
-    Parameters are those of `lower`; the rest is what was lowered so far.
+
+@dataclass
+class Lowering(Generic[Axes, P]):
+    """The lowering of one domain: its tensors, and where tiles lie along the axes of its kernel.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel.
+    tiling : Tiling or MatmulTiling
+        Axes and tile.
+    params : PointwiseParams, MatmulParams or AmpereParams
+        The schedule.
+    shapes : ShapeClass
+        Alignments; a tensor outside `shapes.tma` is not moved by TMA.
     """
 
     name: str
-    tiling: Tiling
-    params: PointwiseParams
+    tiling: Axes
+    params: P
     shapes: ShapeClass
-    extents: tuple[Var, ...] = ()
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
     scalars: dict[str, kir.Scalar] = field(default_factory=dict)
     buffers: list[kir.Buffer] = field(default_factory=list)
-    copies: list[kir.Stmt] = field(default_factory=list)
-    guards: list[kir.Fragment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Name the extents of the axes."""
+        self.extents = tuple(Var(f"n{axis}") for axis in range(self.tiling.rank))
+
+    def tiles_along(self, axis: int) -> Expr:
+        """Tiles along an axis."""
+        return ceildiv(self.extents[axis], self.tiling.tile[axis])
+
+    @staticmethod
+    def origin(axis: int) -> Var:
+        """Where the tile of a CTA begins along an axis."""
+        return Var(f"c{axis}")
+
+    def lowered(self) -> Lowered:
+        """Return the kernel, without any sync, and where its numbers come from."""
+        raise NotImplementedError
+
+    def add_buffer(
+        self, name: str, dtype: DType, shape: tuple[int, ...], slots: int, swizzle: int, step: int
+    ) -> kir.Buffer:
+        """Return a new buffer behind the others, at a multiple of `step` bytes."""
+        offset = -(-max((b.end for b in self.buffers), default=0) // step) * step
+        self.buffers.append(kir.Buffer(name, dtype, shape, slots, offset, swizzle))
+        return self.buffers[-1]
+
+
+A = TypeVar("A", bound=Tiling)
+
+
+class PointwiseLowering(Lowering[A, PointwiseParams]):
+    """The lowering of one domain without products; that of reductions adds a loop of its own.
+
+    Raises
+    ------
+    ScheduleError
+        If TMA is asked for and no tensor can use it.
+    """
+
+    def __post_init__(self) -> None:
+        """Deal every tile alike."""
+        super().__post_init__()
         layout = kir.Layout(self.tiling.tile, self.params.vector, kir.WARP * self.params.warps)
         self.math = Arithmetic(layout, self._position, scalars=self.scalars)
+        self.copies: list[kir.Stmt] = []
 
     def lowered(self) -> Lowered:
         """Return the kernel, without any sync, and where its numbers come from."""
         tiling = self.tiling
-        self.extents = tuple(Var(f"n{axis}") for axis in range(tiling.rank))
         for access in (*tiling.domain.reads, *tiling.domain.writes):
             self.tensors[access.name] = seen(access, tiling, self.extents, self.shapes)
         by_tma = self._moved_by_tma(tiling.domain.reads, self.params.load, "load")
@@ -160,7 +189,8 @@ class Lowering:
         if self.params.load == "tma":
             roles = kir.WarpSpecialized() if self.params.warp_specialized else None
             circular = kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
-        body = (*self._origins(), *self.copies, *self.math.math, *stores)
+        origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
+        body = (*origins, *self.copies, *self.math.math, *stores)
         made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, circular),))
         return Lowered(made, Numbers(self.extents, self._tiles(), self._grid()))
 
@@ -186,36 +216,30 @@ class Lowering:
 
     # --- tensors and tiles ------------------------------------------------------------------
 
-    def _tiles_along(self, axis: int) -> Expr:
-        return ceildiv(self.extents[axis], self.tiling.tile[axis])
-
-    def _tiles(self) -> Expr:
+    def _tiles(self, axes: tuple[int, ...] | None = None) -> Expr:
+        """Tiles along some axes; left out, of the result."""
         total: Expr = 1
-        for axis in range(self.tiling.rank):
-            total = total * self._tiles_along(axis)
+        for axis in self.tiling.walked if axes is None else axes:
+            total = total * self.tiles_along(axis)
         return total
 
-    def _origins(self) -> list[kir.Stmt]:
-        """Give tiles their numbers, row-major: the last axis changes fastest."""
-        lets: list[kir.Stmt] = [kir.Let(TILE, kir.BLOCK + TRIP * kir.GRID)]
-        rest: Expr = TILE
-        for axis in reversed(range(self.tiling.rank)):
-            count = self._tiles_along(axis)
-            along = rest if axis == 0 else rest % count
-            lets.append(kir.Let(self._origin(axis), along * self.tiling.tile[axis]))
-            if axis:
+    def _numbered(self, number: Var, value: Expr, axes: tuple[int, ...]) -> list[kir.Stmt]:
+        """Give tiles along some axes their numbers: the last axis changes fastest."""
+        lets: list[kir.Stmt] = [kir.Let(number, value)]
+        rest: Expr = number
+        for axis in reversed(axes):
+            count = self.tiles_along(axis)
+            along = rest if axis == axes[0] else rest % count
+            lets.append(kir.Let(self.origin(axis), along * self.tiling.tile[axis]))
+            if axis != axes[0]:
                 rest = rest // count
         return lets
-
-    @staticmethod
-    def _origin(axis: int) -> Var:
-        return Var(f"c{axis}")
 
     def _box(self, access: Access) -> kir.Box:
         varies = [self.tiling.varies(access, axis) for axis in range(self.tiling.rank)]
         return kir.Box(
             self.tensors[access.name],
-            tuple(self._origin(axis) if v else 0 for axis, v in enumerate(varies)),
+            tuple(self.origin(axis) if v else 0 for axis, v in enumerate(varies)),
             self.tiling.tma_shape(access),
             tuple(self.extents[axis] if v else 1 for axis, v in enumerate(varies)),
         )
@@ -228,7 +252,7 @@ class Lowering:
                 f"PointwiseParams(tile={self.params.tile}): {tv} = iota needs its axis unsplit; "
                 f"use tile=(1, {self.params.tile[1]})"
             )
-        return None if found is None else (found, self._origin(found))
+        return None if found is None else (found, self.origin(found))
 
     def _width(self, access: Access) -> int:
         """Elements per access: neighbours in memory, aligned, 16 bytes at most."""
@@ -259,18 +283,19 @@ class Lowering:
         full = {a.name for a in accesses if self.tiling.tma_shape(a) == self.tiling.tile}
         return able & full if able & full else able
 
-    def _buffer(self, access: Access) -> kir.Buffer:
-        offset = -(-max((b.end for b in self.buffers), default=0) // 128) * 128
-        shape = self.tiling.tma_shape(access)
-        buffer = kir.Buffer(f"S_{access.name}", access.tv.dtype, shape, 1, offset)
-        self.buffers.append(buffer)
-        return buffer
+    def _buffer(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
+        return self.add_buffer(f"S_{name}", dtype, shape, 1, 0, 128)
+
+    def _staging(self, access: Access) -> kir.Slot:
+        return kir.Slot(
+            self._buffer(access.name, access.tv.dtype, self.tiling.tma_shape(access)), 0
+        )
 
     def _load(self, access: Access, *, tma: bool) -> None:
         frag = self.math.fragment(f"r_{access.name}", access.tv.dtype)
         width = self._width(access)
         if tma:
-            slot = kir.Slot(self._buffer(access), 0)
+            slot = self._staging(access)
             self.copies.append(kir.Copy(slot, self._box(access), kir.Engine.TMA))
             width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
             self.math.math.append(kir.Load(frag, kir.Slot(slot.buffer, 0), width))
@@ -287,7 +312,7 @@ class Lowering:
             if access.name not in by_tma:
                 stores.append(kir.Store(self._box(access), frag, self._width(access)))
                 continue
-            slot = kir.Slot(self._buffer(access), 0)
+            slot = self._staging(access)
             width = min(self.params.vector, 16 // access.tv.dtype.nbytes)
             stores.append(kir.Store(slot, frag, width))
             copies.append(kir.Copy(self._box(access), slot, kir.Engine.TMA))

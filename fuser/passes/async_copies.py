@@ -145,7 +145,7 @@ def group_copies(kernel: kir.Kernel) -> kir.Kernel:
 
     def rule(body: Body, loop: kir.ForLoop) -> Body:
         last = max((n for n, stmt in enumerate(body) if _copies(stmt)), default=None)
-        if last is None or any(_commits_copies(stmt) for stmt in body):
+        if last is None or any(_commits(stmt, kir.AsyncKind.CP_ASYNC) for stmt in body):
             return body
         commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
         issued = (*body[: last + 1], commit)
@@ -164,9 +164,8 @@ def _copies(stmt: kir.Stmt) -> bool:
     return any(isinstance(inner, kir.CpAsync) for inner in kir.walk((stmt,)))
 
 
-def _commits_copies(stmt: kir.Stmt) -> bool:
-    commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
-    return any(inner == commit for inner in kir.walk((stmt,)))
+def _commits(stmt: kir.Stmt, kind: kir.AsyncKind) -> bool:
+    return kir.AsyncCommit(kind) in kir.walk((stmt,))
 
 
 def _waits(
@@ -223,7 +222,7 @@ def drain_stores(kernel: kir.Kernel) -> kir.Kernel:
         return tuple(out)
 
     def ended(body: Body) -> Body:
-        if not any(_commits(stmt) for stmt in body if not isinstance(stmt, kir.Role)):
+        if not any(_commits(s, kir.AsyncKind.BULK) for s in body if not isinstance(s, kir.Role)):
             return body
         return (*body, *_one_thread((_await(0),), Place()))
 
@@ -257,11 +256,6 @@ def _releases(stmt: kir.Stmt) -> bool:
 
 def _await(keep: int) -> kir.AsyncAwait:
     return kir.AsyncAwait(kir.AsyncKind.BULK, keep, read_only=True)
-
-
-def _commits(stmt: kir.Stmt) -> bool:
-    bulk = kir.AsyncCommit(kir.AsyncKind.BULK)
-    return any(inner == bulk for inner in kir.walk((stmt,)))
 
 
 # --- proxies ------------------------------------------------------------------------------------

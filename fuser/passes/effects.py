@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fuser.kernel import ir as kir
+from fuser.kernel.validate import place
 
 
 def reads(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
@@ -78,21 +79,10 @@ def accumulates(stmt: kir.Stmt) -> str:
 
 def fragments(stmt: kir.Stmt) -> frozenset[str]:
     """Names of the fragments that a statement reads or writes at once, by its threads."""
-    match stmt:
-        case kir.Load(dst) | kir.Coordinate(dst):
-            return frozenset({dst.name})
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
-            return frozenset({src.name})
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
-            return frozenset({dst.name, src.name})
-        case kir.GridSum(acc):
-            return frozenset({acc.name})
-        case kir.Compute(dst, _, args):
-            return frozenset({dst.name, *(a.name for a in args if isinstance(a, kir.Fragment))})
-        case kir.Mma(acc, a, b):
-            return frozenset({acc.name, a.name, b.name})
-        case _:
-            return frozenset()
+    if isinstance(stmt, kir.Wgmma):
+        return frozenset()
+    used, made = place.fragments(stmt)
+    return frozenset(fragment.name for fragment in (*used, *made))
 
 
 def reslot(stmt: kir.Stmt, new: dict[str, kir.Slot]) -> kir.Stmt:

@@ -179,11 +179,12 @@ def relay_slots(kernel: kir.Kernel) -> kir.Kernel:
     hardware finish all memory accesses of its thread first: that cost a third of a matmul's speed
     on an H200.
     """
-    shared = {
-        ring.full: (ring, kir.MBarrier(numbered("shared", ring.number), kernel.cluster - 1, slots))
-        for ring in rings(kernel)
-        if ring.spread and (slots := ring.full.slots)
-    }
+    by_full = {ring.full: ring for ring in rings(kernel)}
+    shared: dict[kir.MBarrier, tuple[Ring, kir.MBarrier]] = {}
+    for load in filter(_for_all, kernel.walk()):
+        ring, many = by_full[load.barrier], kernel.cluster - 1
+        barrier = kir.MBarrier(numbered("shared", ring.number), many, ring.full.slots)
+        shared[ring.full] = ring, barrier
     if not shared:
         return kernel
     relaying = _Relaying(shared)

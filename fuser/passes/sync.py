@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from fuser.kernel import ir as kir
 from fuser.passes.effects import by_engine, reads, touches, writes
@@ -73,14 +73,8 @@ class Open:
         return Open(copied=self.copied)
 
     def __or__(self, other: Open) -> Open:
-        return Open(
-            self.fresh | other.fresh,
-            self.written | other.written,
-            self.read | other.read,
-            self.awaited | other.awaited,
-            self.copied | other.copied,
-            self.met | other.met,
-        )
+        names = (field.name for field in fields(Open))
+        return Open(*(getattr(self, name) | getattr(other, name) for name in names))
 
 
 def sync_threads(kernel: kir.Kernel) -> kir.Kernel:

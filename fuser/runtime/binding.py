@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fuser.errors import FusionError, ScheduleError
+from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
 from fuser.fusion.ir import IterType, Symbol, TensorView
 from fuser.lower.tiling import SMS, Divisor
@@ -21,6 +21,7 @@ from fuser.runtime.call import (
     normalised,
     number,
     output_spec,
+    refuse,
     shape,
     strides_of,
     with_parts,
@@ -145,9 +146,10 @@ def _check_promises(tv: TensorView, spec: Spec) -> None:
         if tv.logical[axis].iter_type is IterType.BROADCAST:
             continue
         if tv.contiguity[axis] and own[axis] != span:
-            raise FusionError(
-                f"call({tv.name}): axis {axis} has stride {spec.strides[axis]}, the fusion "
-                f"promises {span} (contiguous, shape {spec.shape}); pass {tv.name}.contiguous(), "
-                f"or define the tensor with contiguity[{axis}]=False"
+            refuse(
+                tv,
+                f"axis {axis} has stride {spec.strides[axis]}, the fusion promises {span} "
+                f"(contiguous, shape {spec.shape}); pass {tv}.contiguous(), or define the tensor "
+                f"with contiguity[{axis}]=False",
             )
         span = own[axis] * spec.shape[axis]

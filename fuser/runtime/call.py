@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import NoReturn
 
 from fuser.dtype import DType
 from fuser.errors import FusionError
@@ -59,6 +60,11 @@ def shape(
     )
 
 
+def refuse(what: object, why: str) -> NoReturn:
+    """Raise a FusionError about an argument of a call."""
+    raise FusionError(f"call({what}): {why}")
+
+
 def extents_of(
     fusion: Fusion, specs: Mapping[str, Spec], free: Mapping[str, int] | None = None
 ) -> dict[Symbol, int]:
@@ -85,29 +91,27 @@ def extents_of(
             continue
         spec = specs[tv.name]
         if spec.dtype is not tv.dtype:
-            raise FusionError(
-                f"call({tv.name}): got {spec.dtype}, the fusion says {tv.dtype}; cast the tensor, "
-                f'or define it with dtype="{spec.dtype}"'
+            refuse(
+                tv,
+                f"got {spec.dtype}, the fusion says {tv.dtype}; cast the tensor, or define it with "
+                f'dtype="{spec.dtype}"',
             )
         if len(spec.shape) != tv.rank:
-            raise FusionError(
-                f"call({tv.name}): got {len(spec.shape)} axes {spec.shape}, the fusion says "
-                f"{tv.rank}; reshape the tensor"
-            )
+            have = f"{len(spec.shape)} axes {spec.shape}"
+            refuse(tv, f"got {have}, the fusion says {tv.rank}; reshape the tensor")
         for axis, (domain, n) in enumerate(zip(tv.logical, spec.shape, strict=True)):
             want = domain.extent
             if isinstance(want, Symbol):
                 if values.setdefault(want, n) != n:
-                    raise FusionError(
-                        f"call({tv.name}): axis {axis} has {n} elements, but {want} is "
-                        f"{values[want]} as given by {source[want]}; make them equal"
+                    refuse(
+                        tv,
+                        f"axis {axis} has {n} elements, but {want} is {values[want]} as given by "
+                        f"{source[want]}; make them equal",
                     )
                 source.setdefault(want, f"{tv.name}")
             elif want != n:
-                raise FusionError(
-                    f"call({tv.name}): axis {axis} has {n} elements, the fusion says {want}; "
-                    "define it with -1 to take any extent"
-                )
+                why = f"axis {axis} has {n} elements, the fusion says {want}"
+                refuse(tv, f"{why}; define it with -1 to take any extent")
     for tv in fusion.tensors:
         for domain in tv.logical:
             if isinstance(domain.extent, Symbol) and domain.extent not in values:

@@ -170,14 +170,14 @@ def _asked(
     apart = frozenset(product.tv.name for product in strangers(domain))
     _, cols = sides(domain)
     wrong = frozenset(
-        _held(access.tv)
+        access.tv.held
         for access in domain.writes
         if access.tv.parts and (apart or cols != access.coords[-1:])
     )
     if apart or wrong:
         return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
     copied = {
-        _held(arg)
+        arg.held
         for product in domain.products
         if len(summed(domain, product)) != 1
         for arg in product.tv.args
@@ -195,15 +195,10 @@ def _asked(
                 assert operand is not None, "an operand of the kernel"
                 computed = arg is product.tv.args[0] and bool(product.leaves)
                 if computed and not _computable(tiles, operand, schedule, shapes):
-                    copied.add(_held(arg))
+                    copied.add(arg.held)
                 if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
-                    copied.add(_held(arg))
+                    copied.add(arg.held)
     return replace(choices, copied=choices.copied | copied)
-
-
-def _held(arg: TensorView) -> str:
-    """Return the name of an operand in the fusion, which it keeps as an intermediate."""
-    return f"T{arg.number}"
 
 
 def _refusal(

@@ -18,7 +18,7 @@ from fuser.errors import FusionError
 from fuser.fusion.ir import Fusion, Scalar, TensorView
 from fuser.pipeline import Program, build
 from fuser.runtime.binding import Binding, bind
-from fuser.runtime.call import Spec, extents_of, intermediate_spec, shape_of, with_parts
+from fuser.runtime.call import Spec, extents_of, intermediate_spec, refuse, shape_of, with_parts
 from fuser.runtime.classify import classify
 from fuser.runtime.launch import Argument, BoundKernel, load_function
 from fuser.runtime.nvrtc import compile_cubin
@@ -172,36 +172,25 @@ class Executable:
         want = self.fusion.inputs
         if len(inputs) != len(want):
             names = ", ".join(arg.name for arg in want)
-            raise FusionError(
-                f"call: got {len(inputs)} arguments, the fusion takes {len(want)}; pass {names}"
-            )
+            have = f"got {len(inputs)} arguments"
+            raise FusionError(f"call: {have}, the fusion takes {len(want)}; pass {names}")
         device: torch.device | None = None
         for tv, arg in zip(want, inputs, strict=True):
             if isinstance(tv, Scalar):
                 if isinstance(arg, torch.Tensor) or not isinstance(arg, _KINDS[tv.dtype]):
-                    raise FusionError(
-                        f"call({tv.name}): got {type(arg).__name__}, the fusion says a {tv.dtype} "
-                        f"number; pass a Python number"
-                    )
+                    have = f"got {type(arg).__name__}"
+                    refuse(tv, f"{have}, the fusion says a {tv.dtype} number; pass a Python number")
                 continue
             if not isinstance(arg, torch.Tensor):
-                raise FusionError(
-                    f"call({tv.name}): got {type(arg).__name__}, the fusion says a tensor of "
-                    f"{tv.dtype}; pass a torch tensor"
-                )
+                have = f"got {type(arg).__name__}"
+                refuse(tv, f"{have}, the fusion says a tensor of {tv.dtype}; pass a torch tensor")
             if arg.device.type != "cuda":
-                raise FusionError(
-                    f"call({tv.name}): the tensor is on {arg.device}; pass {tv.name}.cuda()"
-                )
+                refuse(tv, f"the tensor is on {arg.device}; pass {tv}.cuda()")
             if device is not None and arg.device != device:
-                raise FusionError(
-                    f"call({tv.name}): the tensor is on {arg.device}, another argument on "
-                    f"{device}; move them to one device"
-                )
+                where = f"the tensor is on {arg.device}, another argument on {device}"
+                refuse(tv, f"{where}; move them to one device")
             if arg.dtype not in _DTYPE:
-                raise FusionError(
-                    f"call({tv.name}): got {arg.dtype}, the fusion says {tv.dtype}; cast the tensor"
-                )
+                refuse(tv, f"got {arg.dtype}, the fusion says {tv.dtype}; cast the tensor")
             device = arg.device
         return device or torch.device("cuda", torch.cuda.current_device())
 
@@ -309,23 +298,20 @@ def _checked(
     ]
     for tv, tensor, (shape, dtype) in zip(call.fusion.outputs, out, call.sizes, strict=True):
         if tuple(tensor.shape) != shape or tensor.dtype != dtype or not tensor.is_contiguous():
-            raise FusionError(
-                f"call(out={tv.name}): got {tensor.dtype} {tuple(tensor.shape)}, the output is a "
-                f"contiguous {dtype} {shape}; pass torch.empty({shape}, dtype={dtype})"
+            refuse(
+                f"out={tv}",
+                f"got {tensor.dtype} {tuple(tensor.shape)}, the output is a contiguous {dtype} "
+                f"{shape}; pass torch.empty({shape}, dtype={dtype})",
             )
         if tensor.device != call.device:
-            raise FusionError(
-                f"call(out={tv.name}): the tensor is on {tensor.device}, the inputs on "
-                f"{call.device}; move it"
-            )
+            where = f"the tensor is on {tensor.device}, the inputs on {call.device}"
+            refuse(f"out={tv}", f"{where}; move it")
         first, last = _span(tensor)
         for other_first, other_last, name in spans:
             if first < other_last and other_first < last:
-                raise FusionError(
-                    f"call(out={tv.name}): overlaps {name} in memory by "
-                    f"{min(last, other_last) - max(first, other_first)} bytes; pass a tensor of "
-                    "its own"
-                )
+                common = min(last, other_last) - max(first, other_first)
+                what = f"overlaps {name} in memory by {common} bytes"
+                refuse(f"out={tv}", f"{what}; pass a tensor of its own")
         spans.append((first, last, tv.name))
     return list(out)
 

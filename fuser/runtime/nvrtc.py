@@ -28,6 +28,9 @@ OPTIONS = (
 )
 """`-v` puts registers and spills into the log; `--no-cache` keeps the log on a repeated compile."""
 
+REFUSED = "refused by NVRTC"
+"""Kind of the `CompileError` here."""
+
 DEVICE = Path(__file__).parents[1] / "device"
 
 
@@ -102,7 +105,7 @@ def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
         [name for name, _ in headers],
     )
     if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise CompileError(f"NVRTC made no program: {error.name}", source=source)
+        raise CompileError(f"NVRTC made no program: {error.name}", REFUSED, source=source)
     try:
         (error,) = nvrtc.nvrtcCompileProgram(
             program, len(options), [option.encode() for option in options]
@@ -115,6 +118,7 @@ def _compile(source: str, options: tuple[str, ...]) -> tuple[bytes, str]:
             first = next((line for line in log.splitlines() if "error" in line), error.name)
             raise CompileError(
                 f"NVRTC refused the kernel: {first}; FUSER_DUMP=cuda shows the source",
+                REFUSED,
                 source=source,
                 log=log,
             )

@@ -73,7 +73,7 @@ def parts_of(reduction: TensorView) -> TensorView:
     logical = (*kept, IterDomain(Symbol(tiles), IterType.ITERATION))
     return replace(
         reduction,
-        name=f"T{reduction.number}_parts",
+        name=f"{reduction.held}_parts",
         logical=logical,
         dtype=arithmetic(reduction.dtype),
         op="sum" if reduction.op == "mean" else reduction.op,
@@ -91,7 +91,7 @@ def frame(fusion: Fusion, tv: TensorView) -> tuple[Extent, ...]:
 
 
 def _is_begun(tv: TensorView, choices: Choices) -> bool:
-    return f"T{tv.number}" in choices.parts
+    return tv.held in choices.parts
 
 
 def _reduced_extents(tv: TensorView, choices: Choices) -> tuple[Extent, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from fuser.errors import ScheduleError
 from fuser.fusion.ops import added_by_tma, operand_dtypes
 from fuser.schedule.domain import Access, Domain, unit_stride
 from fuser.schedule.params import MAX_BOX, Meet, PointwiseParams, ReductionParams
@@ -114,7 +113,7 @@ def not_added(domain: Domain) -> str | None:
     return None
 
 
-def meeting_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
+def split_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None:
     """Say why CTAs cannot put results together in the way that is asked; None if they can."""
     if how_met(params) != "tma":
         return None
@@ -153,31 +152,29 @@ def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
     Raises
     ------
     ScheduleError
-        If there are none for this tile, or CTAs cannot meet in the way that is asked.
+        If there are none for this tile, or CTAs cannot put results together as is asked.
     """
     rows, cols = params.tile
-    why = meeting_refusal(tiling, params)
+    why = split_refusal(tiling, params)
     if why is not None:
-        raise ScheduleError(
-            f"{type(params).__name__}(tile={params.tile}, vector={params.vector}, "
-            f'meet="tma"): {why}'
-        )
+        params.refuse("tile vector meet", why)
     if tiling.along:
         vectors = cols // params.vector
         lanes = lanes_together(vectors, params)
         parts = vectors // lanes
         if parts > PARTS:
-            raise ScheduleError(
-                f"{type(params).__name__}(tile={params.tile}, vector={params.vector}): a row is "
-                f"{vectors} vectors, of which a warp puts {lanes} together; {parts} "
-                f"parts are left, at most {PARTS} meet in shared memory: use tile=({rows}, "
-                f"{params.vector * LANES})"
+            params.refuse(
+                "tile vector",
+                f"a row is {vectors} vectors, of which a warp puts {lanes} together; {parts} parts "
+                f"are left, at most {PARTS} are put together in shared memory: use "
+                f"tile=({rows}, {params.vector * LANES})",
             )
         return params
     if cols % LANES:
-        raise ScheduleError(
-            f"{type(params).__name__}(tile={params.tile}): columns are reduced, each by one "
-            f"thread; {cols} are no whole warps: use {cols + -cols % LANES} columns"
+        params.refuse(
+            "tile",
+            f"columns are reduced, each by one thread; {cols} are no whole warps: use "
+            f"{cols + -cols % LANES} columns",
         )
     # Every thread holds whole columns.
     warps = next(w for w in range(params.warps, 0, -1) if cols % (LANES * w) == 0)

@@ -165,9 +165,8 @@ class _Cutting:
             target = _renamed(made, name, dtype, place)
             self._compute((target,))
             self.made[name] = self.done[-1]
-        return TensorView(
-            name, tv.logical, dtype, "input", (), (), place.contiguity, place.stride_order
-        )
+        where = place.contiguity, place.stride_order
+        return TensorView(name, tv.number, tv.logical, dtype, "input", (), (), *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +253,8 @@ def _renamed(tv: TensorView, name: str, dtype: DType, place: _Place) -> TensorVi
 
 
 def _same(tv: TensorView, name: str, dtype: DType) -> TensorView:
-    return TensorView(
-        name, tv.logical, dtype, "set", (tv,), (), (True,) * tv.rank, row_major(tv.rank)
-    )
+    where = (True,) * tv.rank, row_major(tv.rank)
+    return TensorView(name, tv.number, tv.logical, dtype, "set", (tv,), (), *where)
 
 
 def _extract(

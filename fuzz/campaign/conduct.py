@@ -19,18 +19,19 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import click
-import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fuser.runtime.executable import device_present
-from fuzz.campaign import repro, summary
+from fuzz import floor
+from fuzz.campaign import corpus, driver, repro, summary
 from fuzz.campaign.child import FAR, LIMIT_S
-from fuzz.campaign.driver import SHRINK_S, Broken, Job, Judged, Message, Ready, Round, Shrunk, drive
+from fuzz.campaign.driver import Broken, Job, Judged, Message, Ready, Round, Shrunk, Skipped
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import CPU_ORACLES
 from fuzz.campaign.ledger import Fact, Ledger
-from fuzz.campaign.record import Record, signature
+from fuzz.campaign.record import PHASES, SHORT, Record, signature
+from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, INTERRUPTED, Command, writing
 
 GRACE_S = 30.0
@@ -62,7 +63,7 @@ class Plan:
     gpu : bool
         Run every case on the GPU as well.
     mutants : bool
-        Judge the mutants of every family first.
+        Judge mutants of every family, too.
     resume : bool
         Go on with the newest run of the same name instead of a new one.
     """
@@ -93,10 +94,13 @@ class Campaign:
     run: str
     console: Console
     records: list[Record] = field(default_factory=list)
-    cases: set[str] = field(default_factory=set)
-    repros: dict[str, tuple[int, Path]] = field(default_factory=dict)
+    cases: dict[str, set[str]] = field(default_factory=lambda: {phase: set() for phase in PHASES})
+    repros: dict[str, Path] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
+    bad: set[str] = field(default_factory=set)
     start: float = 0.0
 
     @property
@@ -112,37 +116,49 @@ class Campaign:
             case Judged(records, text):
                 self.book.append(self.run, records, text=text)
                 self.records += records
-                self.cases |= {r.case for r in records if not r.mutant}
-                self.counts.update(f"{r.oracle} {r.status}" for r in records if not r.mutant)
+                for r in records:
+                    if not r.mutant:
+                        self.cases[r.phase].add(r.case)
+                for r in summary.ordinary(records):
+                    self.passed[r.oracle] += r.status == "pass"
+                    self.bad |= {r.case} if r.status in repro.FAILED else set()
             case Shrunk(record, text):
                 failure = signature(record)
-                if failure in self.repros and len(text) >= self.repros[failure][0]:
+                if len(text) >= self.least.get(failure, len(text) + 1):
                     return
                 path = repro.write(record, text, folder=self.plan.repros)
+                if record.phase in ("generate", "shrink"):
+                    corpus.add(self.plan.ledger, record, text)
                 self.book.add_repro(self.run, failure, record.case, str(path))
-                self.repros[failure] = (len(text), path)
+                self.repros[failure], self.least[failure] = path, len(text)
                 self.console.print(f"{failure}: {path}")
+            case Skipped(count, what, why):
+                self.skipped[what, why] += count
             case Round(number, complete):
                 if complete:
                     self.book.finish_round(self.run, worker, number)
             case Broken(trace):
                 self.broken.append(trace)
 
+    @property
+    def drawn(self) -> int:
+        """Cases that were drawn: neither given ones nor steps of shrinking."""
+        return len(self.cases["generate"])
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Oracles that were asked."""
+        return (*self.plan.oracles, *(["gpu"] if self.plan.gpu else []))
+
     def line(self) -> str:
         """Return one line of progress."""
-        bad = sum(n for key, n in self.counts.items() if key.endswith(("fail", "error")))
-        per_oracle = ", ".join(
-            f"{oracle} {self.counts[f'{oracle} pass']}" for oracle in self.plan.oracles
-        )
-        speed = len(self.cases) / max(self.elapsed, 1e-9)
-        return f"{len(self.cases)} cases, {speed:.1f}/s, {bad} bad ({per_oracle} passed)"
-
-    def silent(self) -> list[str]:
-        """Return the oracles that were asked and never answered."""
-        answers = ("pass", "fail")
-        said = {r.oracle for r in self.records if not r.mutant and r.status in answers}
-        asked = (*self.plan.oracles, *(["gpu"] if self.plan.gpu else []))
-        return [oracle for oracle in asked if oracle not in said]
+        per_oracle = ", ".join(f"{oracle} {self.passed[oracle]}" for oracle in self.plan.oracles)
+        given = len(self.cases["corpus"]) + len(self.cases["base"])
+        speed = self.drawn / max(self.elapsed, 1e-9)
+        steps = len(self.cases["shrink"])
+        says = f"{given} given and {self.drawn} drawn cases, {speed:.1f}/s"
+        says += f", {steps} steps of shrinking" if steps else ""
+        return f"{says}, {len(self.bad)} bad ({per_oracle} passed)"
 
     def exit_code(self) -> int:
         """Return the exit code that the records so far ask for."""
@@ -150,8 +166,9 @@ class Campaign:
         blind = any(r.oracle == "mutant" and r.status == "fail" for r in self.records)
         if "fail" in statuses or blind:
             return FAILED
-        broken = self.broken or "error" in statuses or not self.cases or self.silent()
-        return HARNESS if broken else CLEAN
+        broken = self.broken or any(r.status == "error" for r in self.records)
+        short = any(floor.shortfalls(self.records, self.asked))
+        return HARNESS if broken or short or not self.drawn else CLEAN
 
 
 def conduct(plan: Plan, console: Console) -> int:
@@ -172,21 +189,31 @@ def conduct(plan: Plan, console: Console) -> int:
         interrupted = _listen(campaign)
         campaign.records = book.records(run)  # with those from before it was resumed
         elapsed = max(campaign.elapsed, 1e-9)
-        book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu})
-        repros = book.repros(run)
+        short = list(floor.shortfalls(campaign.records, campaign.asked))
+        book.note(run, {"elapsed_s": before + elapsed, "gpu": gpu, SHORT: "; ".join(short)})
+        campaign.repros = {key: Path(path) for key, path in book.repros(run).items()}
         for text in summary.lines(campaign.records):
             console.print(text, markup=False, highlight=False, soft_wrap=True)
+        for (what, why), count in campaign.skipped.items():
+            console.print(f"not judged: {count} {what}: {why}", markup=False, soft_wrap=True)
         console.print(f"gpu: {gpu}" if not plan.gpu else f"gpu: {_gpu_cases(campaign)} cases run")
-        speed = len(campaign.cases) / elapsed
-        console.print(f"{elapsed:.1f} s, {speed:.1f} cases per second")
+        speed = campaign.drawn / elapsed
+        steps = len(campaign.cases["shrink"])
+        console.print(
+            f"{elapsed:.1f} s, {campaign.drawn} cases drawn, {speed:.1f} per second; "
+            f"{steps} steps of shrinking"
+        )
     for trace in campaign.broken:
         console.print(trace, markup=False, style="red")
-    for oracle in campaign.silent():
-        console.print(f"{oracle}: asked, but never answered", style="red")
-    for failure, path in sorted(repros.items()):
-        console.print(f"repro of {failure}: {path}", soft_wrap=True)
-    code = campaign.exit_code() if _report(plan.ledger, run, console) else HARNESS
-    return INTERRUPTED if interrupted else code
+    for text in summary.failing(campaign.records, campaign.repros):
+        console.print(text, markup=False, soft_wrap=True)
+    for text in short:
+        console.print(f"{SHORT}: {text}", markup=False, style="red")
+    written = _report(plan.ledger, run, console)
+    code = INTERRUPTED if interrupted else campaign.exit_code() if written else HARNESS
+    good = f"green: no failure, each family judged by {', '.join(campaign.asked)}"
+    console.print(f"{good if code == CLEAN else 'not green'}; exit code {code}")
+    return code
 
 
 def _gpu_cases(campaign: Campaign) -> int:
@@ -203,7 +230,7 @@ def _listen(campaign: Campaign) -> bool:
     try:
         for worker in range(plan.workers):
             inbox, outbox = context.Pipe(duplex=False)
-            process = context.Process(target=drive, args=(_job(campaign, worker), outbox))
+            process = context.Process(target=driver.drive, args=(_job(campaign, worker), outbox))
             process.start()
             outbox.close()
             inboxes[inbox] = worker
@@ -216,7 +243,8 @@ def _listen(campaign: Campaign) -> bool:
         _end(processes)
     except BaseException:
         _end(processes)
-        campaign.console.print(f"ended early; {len(campaign.cases)} judged cases are in the ledger")
+        judged = len(set().union(*campaign.cases.values()))
+        campaign.console.print(f"ended early; {judged} judged cases are in the ledger")
         raise
     for process in processes:
         process.join(GRACE_S)
@@ -237,7 +265,7 @@ def _end(processes: list[SpawnProcess]) -> None:
 
 def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
     """Hear the drivers until all have closed their pipes, or are long overdue."""
-    overdue = time.time() + campaign.plan.seconds + SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
+    overdue = time.time() + campaign.plan.seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
     open_ = dict(inboxes)
     while open_ and time.time() < overdue:
         for inbox in wait(list(open_), timeout=0.25):
@@ -251,7 +279,7 @@ def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[
 
 def _job(campaign: Campaign, worker: int) -> Job:
     plan = campaign.plan
-    cache = Path(os.environ.get("FUSER_CACHE") or platformdirs.user_cache_path("fuser"))
+    texts = list(corpus.texts(plan.ledger).items())
     return Job(
         seed=plan.seed,
         shard=plan.shard[0],
@@ -260,9 +288,10 @@ def _job(campaign: Campaign, worker: int) -> Job:
         most=plan.most,
         oracles=plan.oracles,
         use_gpu=plan.gpu,
+        corpus=dict(texts[worker :: plan.workers]),
+        bases=FAMILIES[worker :: plan.workers],
         mutants=worker == 0 and plan.mutants,
         done=frozenset(campaign.book.rounds(campaign.run, worker)),
-        database=cache / "hypothesis",
     )
 
 

@@ -1,7 +1,8 @@
 """One driver: a Hypothesis engine in its own process, with a judge child of its own.
 
-It draws cases round after round until the time is over, sends every record through a pipe, and
-lets Hypothesis shrink what fails without slipping from one failure to another.
+It judges what has failed before and one case of every schedule family; then it draws cases round
+after round until the time is over, sends every record through a pipe, and lets Hypothesis shrink
+what fails without slipping from one failure to another.
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ import hashlib
 import signal
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.errors import Flaky
 
 from fuzz.campaign import gpu
 from fuzz.campaign.child import LIMIT_S, Child, Lost
 from fuzz.campaign.judge import judge_text, request
-from fuzz.campaign.mutants import judge_family
-from fuzz.campaign.record import Record, signature
+from fuzz.campaign.mutants import REFUSED, judge_family, representative, taken
+from fuzz.campaign.record import TITLES, Record, signature
 from fuzz.campaign.recorder import blank_record
 from fuzz.campaign.repro import FAILED
-from fuzz.cases.case import Case, case_id, to_text
+from fuzz.cases.case import Case, case_id, from_text, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 
@@ -35,9 +36,12 @@ ROUND = 150
 """Cases that an engine draws before it begins anew with another seed."""
 SHRINK_S = 45.0
 """Time after the end, at most, in which a failure found before it may still be shrunk."""
+CORPUS_SHARE = 0.2
+"""Part of the time in which cases of the corpus begin."""
 MUTANT_SHARE = 0.2
-"""Part of the time, at most, that a driver asked for it spends on mutants first."""
-
+"""Part of the time in which mutants begin, in a driver that is asked for them."""
+DRAWN_SHARE = 0.6
+"""Part of the time that is left for cases to be drawn in, however long the others have taken."""
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "agreement": ("prover", "simulator", "agreement"),
@@ -63,12 +67,14 @@ class Job:
         Of `fuzz.campaign.judge.CPU_ORACLES`.
     use_gpu : bool
         Run every case on the GPU too.
+    corpus : dict
+        Texts of cases that have failed before, by name; judged first.
+    bases : tuple of str
+        Schedule families whose representatives are judged next.
     mutants : bool
-        Judge mutants first, for a part of the time.
+        Judge mutants of every family then, for a part of the time.
     done : frozenset of int
         Rounds that an interrupted run has finished.
-    database : Path
-        Where Hypothesis keeps failing examples.
     """
 
     seed: int
@@ -78,9 +84,10 @@ class Job:
     most: int | None
     oracles: tuple[str, ...]
     use_gpu: bool
+    corpus: dict[str, str]
+    bases: tuple[str, ...]
     mutants: bool
     done: frozenset[int]
-    database: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,15 @@ class Shrunk:
 
     record: Record
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What was to be judged and was not."""
+
+    count: int
+    what: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +135,7 @@ class Broken:
     trace: str
 
 
-Message = Ready | Judged | Shrunk | Round | Broken
+Message = Ready | Judged | Shrunk | Skipped | Round | Broken
 
 
 class Failure(Exception):
@@ -143,7 +159,7 @@ def drive(job: Job, outbox: Connection) -> None:
         with ExitStack() as stack:
             judge = stack.enter_context(Child(judge_text))
             device = stack.enter_context(gpu.Device()) if job.use_gpu else None
-            _Engine(job, outbox, judge, device).run()
+            Engine(job, outbox.send, judge.call, device).run()
     except BrokenPipeError:
         return
     except BaseException as error:
@@ -152,49 +168,119 @@ def drive(job: Job, outbox: Connection) -> None:
         outbox.close()
 
 
-class _Engine:
-    """The rounds of one driver."""
+def failures(records: Sequence[Record]) -> list[Record]:
+    """Return the failures of a case, one per signature, in the order of `TITLES`.
+
+    Where prover and simulator both refute a kernel they agree about it, also if the simulator finds
+    nothing at the trip counts that the prover names: that is no failure of its own.
+    """
+    refuted = {
+        (r.oracle, r.subject.split()[0]) for r in records if r.status == "fail" and r.subject
+    }
+    found: dict[str, Record] = {}
+    for record in records:
+        both = {("prover", record.subject), ("simulator", record.subject)} <= refuted
+        if record.status in FAILED and not (record.oracle == "agreement" and both):
+            found.setdefault(signature(record), record)
+    return sorted(found.values(), key=lambda record: TITLES.index(record.oracle))
+
+
+class Engine:
+    """The work of one driver.
+
+    Parameters
+    ----------
+    job : Job
+        What is to be done.
+    send : callable
+        Takes what is to be written down.
+    judge : callable
+        `judge_text`, in a process of its own.
+    device : Device or None
+        Where cases run too.
+    """
 
     def __init__(
         self,
         job: Job,
-        outbox: Connection,
-        judge: Child[list[Record]],
+        send: Callable[[Message], None],
+        judge: Callable[[str], list[Record] | Lost],
         device: gpu.Device | None,
     ) -> None:
         self._job = job
-        self._outbox = outbox
+        self._send = send
         self._judge = judge
         self._device = device
         self._known: set[str] = set()
         self._seen: dict[tuple[str, str], list[Record]] = {}
-        self._deadline = 0.0
+        self._deadline = float("inf")
         self._drawn = 0
-        self._wanted: str | None = None
+        self._wanted: Record | None = None
         self._least: tuple[Record, str] | None = None
 
     def run(self) -> None:
-        """Judge mutants for a while, then cases until the time is over."""
-        self._judge.call(request(gpu.PROBE, ()))
-        self._outbox.send(Ready())
-        self._deadline = time.time() + self._job.seconds
+        """Judge the corpus, the bases and their mutants, then cases until the time is over."""
+        self._judge(request(gpu.PROBE, ()))
+        self._send(Ready())
+        start, seconds = time.time(), self._job.seconds
+        self.replay(start + CORPUS_SHARE * seconds)
+        self.judge_bases()
         if self._job.mutants:
-            self._mutants(time.time() + MUTANT_SHARE * self._job.seconds)
-            # Cases have their share, even where the first mutants alone took longer than theirs.
-            rest = (1 - MUTANT_SHARE) * self._job.seconds
-            self._deadline = max(self._deadline, time.time() + rest)
+            self._mutants(time.time() + MUTANT_SHARE * seconds)
+        self._deadline = max(start + seconds, time.time() + DRAWN_SHARE * seconds)
         for number in count():
             if number not in self._job.done and not self._round(number):
                 return
 
+    def replay(self, until: float) -> None:
+        """Judge the corpus; say what is no case any more, and what there is no time for."""
+        for number, (name, text) in enumerate(self._job.corpus.items()):
+            if time.time() > until:
+                left = len(self._job.corpus) - number
+                self._send(Skipped(left, "of the corpus", "no time left"))
+                return
+            try:
+                case = from_text(text)
+            except Exception as error:
+                why = f"{name} is no case any more: {type(error).__name__}: {error}"
+                self._send(Skipped(1, "of the corpus", why))
+                continue
+            # As small as it can be: what fails in the same way need not be found again.
+            self._known |= {signature(record) for record in self._given(case, "corpus")}
+
+    def judge_bases(self) -> None:
+        """Judge the representatives, so that no family is left to chance."""
+        for family in self._job.bases:
+            self._given(representative(family), "base")
+
+    def _given(self, case: Case, phase: str) -> list[Record]:
+        """Judge a case that nobody drew; report, and return, its failures."""
+        text = to_text(case)
+        bad = failures(self._ask(case, text, self._job.oracles, phase))
+        for record in bad:
+            if record.kind != REFUSED:  # which no script of the case alone can show
+                self._send(Shrunk(record, text))
+        return bad
+
     def _mutants(self, until: float) -> None:
         with Child(judge_family) as child:
-            for position, family in enumerate(FAMILIES):
-                left = max(until - time.time(), 0.1)
+            # Which family comes first differs, for those that short campaigns come to.
+            first = self._job.seed % len(FAMILIES)
+            for position, family in enumerate(FAMILIES[first:] + FAMILIES[:first]):
+                left = max(until - time.time(), 0.0)
                 result = child.call(f"{family} {left / (len(FAMILIES) - position):.3f}")
-                if not isinstance(result, Lost):
-                    for text, records in result:
-                        self._outbox.send(Judged(records, text))
+                if isinstance(result, Lost):
+                    case = representative(family)
+                    text = to_text(case)
+                    lost = replace(_lost(case, text, result), oracle="mutant", phase="base")
+                    self._send(Judged([lost], text))
+                    continue
+                self._send(Judged(result.records, result.text))
+                if any(r.status != "pass" for r in result.records if not r.mutant):
+                    why = f"the kernel of {family} itself does not pass"
+                    self._send(Skipped(1, "family of mutants", why))
+                elif result.left:
+                    self._send(Skipped(result.left, "mutants", "no time left"))
 
     def _round(self, number: int) -> bool:
         """Draw a round of cases; tell whether there is time for another."""
@@ -202,74 +288,86 @@ class _Engine:
         test = settings(
             max_examples=ROUND,
             deadline=None,
-            database=DirectoryBasedExampleDatabase(self._job.database),
-            phases=(Phase.reuse, Phase.generate, Phase.shrink),
+            database=None,  # it holds nothing for seeded tests; see `fuzz.campaign.corpus`
+            phases=(Phase.generate, Phase.shrink),
             report_multiple_bugs=False,
             print_blob=False,
             # Shared cores make drawing slow now and then; that is no fault of a strategy.
             suppress_health_check=(HealthCheck.too_slow,),
-        )(given(cases())(self._check))
+        )(given(cases())(self.check))
         in_time = True
         try:
             seed(self._seed(number))(test)()
-        except Failure:
+        except (Failure, Flaky):
             pass
         except TimeOver:
             in_time = False
         if self._least is not None:
             record, text = self._least
             self._known.add(signature(record))
-            self._outbox.send(Shrunk(record, text))
-        self._outbox.send(Round(number, in_time))
+            self._send(Shrunk(record, text))
+        self._send(Round(number, in_time))
         return in_time
 
-    def _check(self, case: Case) -> None:
+    def check(self, case: Case) -> None:
         """Judge one drawn case; raise where it fails in a new way, or in the one being shrunk."""
-        grace = min(SHRINK_S, self._job.seconds) if self._wanted else 0.0
+        wanted = self._wanted
+        grace = min(SHRINK_S, self._job.seconds) if wanted else 0.0
         enough = self._job.most is not None and self._drawn >= self._job.most
-        if time.time() > self._deadline + grace or (enough and not self._wanted):
+        if time.time() > self._deadline + grace or (enough and not wanted):
             raise TimeOver
         text = to_text(case)
-        records = self._judged(case, text)
-        bad = {signature(r): r for r in reversed(records) if r.status in FAILED}
+        bad = {signature(record): record for record in failures(self._judged(case, text))}
         for hung in [name for name, record in bad.items() if record.kind == "hang"]:
             self._keep_whole(hung, bad.pop(hung), text)
-        fresh = [name for name in bad if name not in self._known]
-        name = self._wanted if self._wanted else min(fresh, default=None)
+        fresh = (name for name in bad if name not in self._known)
+        name = signature(wanted) if wanted else next(fresh, None)
         if name is None or name not in bad:
             return
-        self._wanted, self._least = name, (bad[name], text)
+        self._wanted, self._least = wanted or bad[name], (bad[name], text)
         raise failure_class(name)(bad[name].reason)
 
     def _keep_whole(self, name: str, record: Record, text: str) -> None:
         """Report a hang as it was found: each step of shrinking it would last to the limit."""
         if name not in self._known:
             self._known.add(name)
-            self._outbox.send(Shrunk(record, text))
+            self._send(Shrunk(record, text))
 
     def _judged(self, case: Case, text: str) -> list[Record]:
-        """Judge a text once; while shrinking, ask only the oracle that is being shrunk."""
-        wanted = self._wanted.split()[0] if self._wanted else ""
-        oracles = NEEDS.get(wanted, (wanted,)) if wanted else self._job.oracles
-        if self._wanted and self._wanted.split()[1] == "crash":
-            oracles = self._job.oracles  # any of them may be to blame
-        key = (case_id(text), wanted)
+        """Judge a text once; while shrinking, ask only what the failure is of."""
+        wanted = self._wanted
+        key = (case_id(text), signature(wanted) if wanted else "")
         if key not in self._seen:
             self._drawn += not wanted
-            answer = self._judge.call(request(text, oracles))
-            if isinstance(answer, Lost):
-                answer = [_lost(case, text, answer)]
-            elif self._device is not None and wanted in ("", "gpu") and _was_built(answer):
-                answer = answer + self._device.judge(case, text)
+            oracles = needed(wanted, self._job.oracles) if wanted else self._job.oracles
             phase = "shrink" if wanted else "generate"
-            self._seen[key] = [replace(record, phase=phase) for record in answer]
-            self._outbox.send(Judged(self._seen[key], text))
+            self._seen[key] = self._ask(case, text, oracles, phase)
         return self._seen[key]
+
+    def _ask(self, case: Case, text: str, oracles: Sequence[str], phase: str) -> list[Record]:
+        """Judge a case, and report it; the death of a judge is a record like any other."""
+        device = self._device if self._wanted is None or self._wanted.oracle == "gpu" else None
+        answer = self._judge(request(text, oracles))
+        if isinstance(answer, Lost):
+            answer = [_lost(case, text, answer)]
+        elif device is not None and _was_built(answer):
+            answer = answer + device.judge(case, text)
+        answer = [replace(record, phase=phase) for record in answer]
+        answer = taken(answer) if phase == "base" else answer
+        self._send(Judged(answer, text))
+        return answer
 
     def _seed(self, number: int) -> int:
         job = self._job
         words = f"{job.seed}/{job.shard}/{job.worker}/{number}"
         return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8])
+
+
+def needed(wanted: Record, every: Sequence[str]) -> Sequence[str]:
+    """Return which oracles must be asked again to see a failure again."""
+    if wanted.kind == "crash" or (wanted.oracle == "build" and wanted.subject):
+        return every  # any of them may be to blame, or only some of them launch anything
+    return NEEDS.get(wanted.oracle, (wanted.oracle,))
 
 
 def _was_built(records: list[Record]) -> bool:

@@ -32,8 +32,8 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import ReductionParams
 from fuzz.campaign.child import LIMIT_S, Child, Lost
-from fuzz.campaign.compared import compared
 from fuzz.campaign.environment import machine, versions
+from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Clerk, blank_record

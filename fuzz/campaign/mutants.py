@@ -2,14 +2,17 @@
 
 A mutant that both judges kill is a `pass` of the oracle `mutant`.  A survivor is either a redundant
 sync (the prover proves the kernel without it, and the stated search of the simulator finds
-nothing), also a `pass`, or a blind judge, a `fail`.
+nothing), also a `pass`, or a blind judge, a `fail`.  Killing says something only where the kernel
+itself, judged in the same way, is alive: it is judged first, and without a pass none of its mutants
+is.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -17,7 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fuser.fusion.definition import Fusion, FusionDefinition
-from fuser.pipeline import Launch, build
+from fuser.kernel import ir as kir
+from fuser.pipeline import Launch, Program, build
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
@@ -37,10 +41,29 @@ from oracles.prover.prove import prove, witness_trips
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
+REFUSED = "refused"
+"""Kind of failure of a representative that the compiler does not take."""
 SCHEDULES = 24
 """Schedules per trip count of the simulator's search: each of its six strategies four times."""
 
-Table_ = tuple[str, list[Record]]
+
+@dataclass(frozen=True, slots=True)
+class Kills:
+    """What became of the mutants of a family.
+
+    Parameters
+    ----------
+    text : str
+        Of the case whose kernels they are of.
+    records : list of Record
+        Those of the kernels as they are, then three per mutant: prover, simulator, what follows.
+    left : int
+        Mutants that were not judged: the time was over, or the kernel itself does not pass.
+    """
+
+    text: str
+    records: list[Record]
+    left: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,48 +98,86 @@ def representative(family: str) -> Case:
     return Case(_relu_of_sum(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
 
 
-def judge_family(words: str) -> list[Table_]:
+def taken(records: list[Record]) -> list[Record]:
+    """Return the records of a representative, whose params are legal: no refusal is the user's."""
+    return [
+        replace(r, status="fail", kind=REFUSED) if r.status == "invalid" else r for r in records
+    ]
+
+
+def judge_family(words: str) -> Kills:
     """Judge the mutants of a family, given as `family seconds`, until the seconds are over."""
     family, seconds = words.split()
     return judge_mutants(family, seconds=float(seconds))
 
 
-def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDULES) -> list[Table_]:
-    """Judge every mutant of a family's kernel by prover and simulator, at least the first.
+def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDULES) -> Kills:
+    """Judge a family's kernel, and every mutant of it, by prover and simulator.
 
-    Returns
-    -------
-    list of (str, list of Record)
-        The text of the case with three records per mutant: prover, simulator, and what follows.
+    Parameters
+    ----------
+    family : str
+        Of `FAMILIES`.
+    seconds : float
+        After which no further mutant is judged; with 0 none is, nor a kernel, else at least one.
+    schedules : int
+        Per trip count of the simulator's searches.
     """
     end = time.perf_counter() + seconds
     case = representative(family)
-    text = to_text(case)
-    clerk = Clerk(case, text)
-    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
-    for launch in program.launches:
-        for mutant in drop_each_sync(launch.kernel):
-            if clerk.records and time.perf_counter() > end:
-                return [(text, clerk.records)]
-            judge_mutant(clerk, launch, mutant, schedules=schedules)
-    return [(text, clerk.records)]
+    clerk = Clerk(case, to_text(case), phase="base")
+    programs: list[Program] = []
+
+    def built() -> Verdict:
+        shapes = classify(case.fusion, case.params, specs(case))
+        programs.append(build(case.fusion, case.params, shapes))
+        return Verdict("build", Status.PASS, 1)
+
+    clerk.ask("build", "", built)
+    left = 0
+    for launch in (launch for program in programs for launch in program.launches):
+        alive = seconds > 0 and passes(clerk, launch, schedules=schedules)
+        for number, mutant in enumerate(drop_each_sync(launch.kernel)):
+            if not alive or (number and time.perf_counter() > end):
+                left += 1
+            else:
+                judge_mutant(clerk, launch, mutant, schedules=schedules)
+    return Kills(to_text(case), taken(clerk.records), left)
+
+
+def passes(clerk: Clerk, launch: Launch, *, schedules: int) -> bool:
+    """Judge a kernel as it is, in the way in which its mutants are judged."""
+    proof, found = judge_both(clerk, launch, launch.kernel, "", schedules=schedules)
+    both = [proof, found.verdict] if found is not None else []
+    return {verdict and verdict.status for verdict in both} == {Status.PASS}
 
 
 def judge_mutant(clerk: Clerk, launch: Launch, mutant: Mutant, *, schedules: int) -> None:
     """Judge one mutant and say which it is: killed by both, redundant, or past a blind judge."""
-    name, kernel = launch.kernel.name, mutant.kernel
-    proof = clerk.ask("prover", name, lambda: prove(kernel), mutant=mutant.change)
+    proof, found = judge_both(clerk, launch, mutant.kernel, mutant.change, schedules=schedules)
+    if proof is None or found is None:
+        return
+    conclusion = conclude(proof, found)
+    clerk.ask("mutant", launch.kernel.name, lambda: conclusion, mutant=mutant.change)
+
+
+def judge_both(
+    clerk: Clerk, launch: Launch, kernel: kir.Kernel, change: str, *, schedules: int
+) -> tuple[Verdict | None, Searched | None]:
+    """Prove a kernel and search it on the launches of another: itself, or what it is a mutant of.
+
+    Either is None where the judge itself broke.
+    """
+    name = launch.kernel.name
+    proof = clerk.ask("prover", name, lambda: prove(kernel), mutant=change)
     found: list[Searched] = []
 
     def search() -> Verdict:
-        found.append(_searched(launch, mutant, proof, schedules=schedules))
+        found.append(_searched(launch, kernel, proof, schedules=schedules))
         return found[0].verdict
 
-    clerk.ask("simulator", name, search, mutant=mutant.change)
-    if proof is None or not found:
-        return
-    conclusion = conclude(proof, found[0])
-    clerk.ask("mutant", name, lambda: conclusion, mutant=mutant.change)
+    clerk.ask("simulator", name, search, mutant=change)
+    return proof, found[0] if found else None
 
 
 def conclude(proof: Verdict, found: Searched) -> Verdict:
@@ -138,13 +199,15 @@ def conclude(proof: Verdict, found: Searched) -> Verdict:
             return Verdict("mutant", Status.UNKNOWN, 0, reason=reason)
 
 
-def _searched(launch: Launch, mutant: Mutant, proof: Verdict | None, *, schedules: int) -> Searched:
+def _searched(
+    launch: Launch, kernel: kir.Kernel, proof: Verdict | None, *, schedules: int
+) -> Searched:
     """Try every trip count until one fails, those of the prover's witnesses first."""
     said = sorted(witness_trips(proof)) if proof is not None else []
     trips = list(dict.fromkeys([*said, *reversed(trip_counts(launch))]))
     checked = 0
     for count in trips:
-        verdict = simulate.search(mutant.kernel, with_trips(launch, count), schedules=schedules)
+        verdict = simulate.search(kernel, with_trips(launch, count), schedules=schedules)
         checked += verdict.checked
         if verdict.status is not Status.PASS:
             return Searched(verdict, f"trips={count}")
@@ -197,22 +260,29 @@ def _relu_of_sum() -> Fusion:
 def main(ledger: Path | None, schedules: int) -> None:
     """Print the table of mutants: killed or survived, per judge."""
     table = Table("family", "mutation", "prover", "simulator", "status", "conclusion")
-    everything: list[Table_] = []
-    for family in FAMILIES:
-        everything += judge_mutants(family, schedules=schedules)
+    everything = [judge_mutants(family, schedules=schedules) for family in FAMILIES]
     said: set[str] = set()
-    for _, records in everything:
-        for start in range(0, len(records) - 2, 3):
-            proof, search, final = records[start : start + 3]
-            words = ["killed" if r.status == "fail" else r.status for r in (proof, search)]
+    for kills in everything:
+        mutants = [r for r in kills.records if r.mutant]
+        for change, some in groupby(mutants, key=lambda r: r.mutant):
+            by = {r.oracle: r for r in some}
+            words = [
+                "killed" if by[name].status == "fail" else by[name].status
+                for name in ("prover", "simulator")
+            ]
+            final = by.get("mutant", by["simulator"])  # which broke, where nothing follows
             said.add(final.status)
-            table.add_row(final.family, final.mutant, *words, final.status, final.reason)
+            table.add_row(final.family, change, *words, final.status, final.reason)
     Console(width=200).print(table)
+    for r in (r for kills in everything for r in kills.records if not r.mutant):
+        if r.status != "pass":
+            said.add(r.status)
+            print(f"{r.family}: without a change, {r.oracle} says {r.status}: {r.reason}")
     if ledger is not None:
         with Ledger(ledger) as book:
             run = book.start("mutants", {**versions(), **machine()})
-            for text, records in everything:
-                book.append(run, records, text=text)
+            for kills in everything:
+                book.append(run, kills.records, text=kills.text)
     sys.exit(FAILED if "fail" in said else CLEAN if said == {"pass"} else HARNESS)
 
 

@@ -11,6 +11,13 @@ STATUSES = ("pass", "fail", "unknown", "unsupported", "error", "invalid")
 """Answers of an oracle, then ``error`` (the harness itself broke) and ``invalid`` (a case that the
 compiler refused with a documented error).  Every case of an oracle ends in exactly one."""
 
+PHASES = ("corpus", "base", "generate", "shrink")
+"""Where a case comes from: it has failed once, it stands for a schedule family, it was drawn, or it
+was tried to make a failure smaller; this last kind counts in no total."""
+
+SHORT = "not enough was judged"
+"""The fact of a run that says so: what of `fuzz.floor` it falls short of, or nothing."""
+
 WORST_FIRST = ("error", "fail", "unknown", "unsupported", "invalid", "pass")
 """A case that an oracle judged several times (kernels, trip counts) counts as the worst of them."""
 
@@ -26,9 +33,15 @@ ORACLES = (
 )
 """Judges in the order in which a report shows them.
 
-`build` says whether the compiler took the case; `agreement` whether prover and simulator say the
-same on a common trip count; `mutant` whether both judges kill a kernel with one sync broken.
+`build` says whether the compiler took the case, and made a valid kernel of it; `agreement` whether
+prover and simulator say the same on a common trip count; `mutant` whether both judges kill a kernel
+with one sync broken.
 """
+
+
+TITLES = ("build", "prover", "simulator", "differential", "assembler", "gpu", "agreement", "mutant")
+"""Of which oracle the failure is that names a case: the nearest to the cause first.  What is wrong
+with values may follow from a race, and that judges disagree from what one of them has found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +79,7 @@ class Record:
     mutant : str
         The mutation in words; empty for an ordinary case.
     phase : str
-        ``generate``, or ``shrink`` for the smaller cases tried after a failure; only the first
-        kind counts in totals.
+        One of `PHASES`.
     witness : str
         The execution that refutes the subject, as JSON of `oracles.witness_json`; empty if none.
     """
@@ -95,6 +107,8 @@ class Record:
             raise ValueError(f"Record(status={self.status!r}): pick one of {STATUSES}")
         if self.oracle not in ORACLES:
             raise ValueError(f"Record(oracle={self.oracle!r}): pick one of {ORACLES}")
+        if self.phase not in PHASES:
+            raise ValueError(f"Record(phase={self.phase!r}): pick one of {PHASES}")
 
 
 COLUMNS = tuple(field.name for field in fields(Record))

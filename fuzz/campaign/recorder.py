@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
-from fuser.errors import FusionError, ScheduleError
+from fuser.errors import CompileError, FusionError, ScheduleError
 from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts
@@ -19,14 +19,18 @@ from oracles.witness_json import dumps
 class Clerk:
     """Runs oracles on one case and writes what they say into Records."""
 
-    def __init__(self, case: Case, text: str) -> None:
+    def __init__(self, case: Case, text: str, *, phase: str = "generate") -> None:
         self.records: list[Record] = []
-        self._blank = blank_record(case, text)
+        self._blank = replace(blank_record(case, text), phase=phase)
 
     def ask(
         self, oracle: str, subject: str, judge: Callable[[], Verdict], *, mutant: str = ""
     ) -> Verdict | None:
-        """Record a verdict; None, and a record of the exception, where the oracle itself broke."""
+        """Record a verdict; None, and a record of the exception, where there is none.
+
+        What the compiler makes of params that it takes is its own fault; an exception of any oracle
+        but `build` is the harness's.
+        """
         at_work(oracle, f"{subject} {mutant}".strip())
         start = time.perf_counter()
         try:
@@ -34,10 +38,14 @@ class Clerk:
         except (FusionError, ScheduleError) as error:
             reason = f"{type(error).__name__}: {error}"
             self.note(oracle, subject, "invalid", start, reason=reason, mutant=mutant)
+        except CompileError as error:
+            reason = f"CompileError: {error}\n{error.log}".strip()[:4000]
+            self.note(oracle, subject, "fail", start, kind=error.kind, reason=reason, mutant=mutant)
         except Exception as error:
             reason = "".join(traceback.format_exception(error))[-4000:]
             kind = type(error).__name__
-            self.note(oracle, subject, "error", start, kind=kind, reason=reason, mutant=mutant)
+            status = "fail" if oracle == "build" else "error"
+            self.note(oracle, subject, status, start, kind=kind, reason=reason, mutant=mutant)
         else:
             self.hear(oracle, subject, verdict, start, mutant=mutant)
             return verdict

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from statistics import median
 
-from fuzz.campaign.record import ORACLES, STATUSES, WORST_FIRST, Record
+from fuzz.campaign.ledger import failures
+from fuzz.campaign.record import ORACLES, STATUSES, TITLES, WORST_FIRST, Record, signature
 from fuzz.cases.params import FAMILIES
 
 
 def ordinary(records: Iterable[Record]) -> list[Record]:
     """Return the records that count in totals: no mutants, nothing from shrinking."""
-    return [r for r in records if not r.mutant and r.phase == "generate"]
+    return [r for r in records if not r.mutant and r.phase != "shrink"]
 
 
 def verdicts(records: Iterable[Record]) -> dict[tuple[str, str], str]:
@@ -28,13 +30,38 @@ def verdicts(records: Iterable[Record]) -> dict[tuple[str, str], str]:
 def lines(records: list[Record]) -> Iterator[str]:
     """Yield the summary of a run, without its last line."""
     cases = verdicts(records)
-    built = [status for (_, oracle), status in cases.items() if oracle == "build"]
-    if built:
-        valid = sum(status != "invalid" for status in built)
-        yield f"{len(built)} cases, {100 * valid / len(built):.1f} % valid"
+    yield from _origins(records, cases)
     yield from _oracles(records, cases)
     yield from _families(records)
     yield from _open(records, cases)
+
+
+def failing(records: list[Record], repros: Mapping[str, Path]) -> Iterator[str]:
+    """Name every failure with the script that shows it, those nearest to their causes first."""
+    found = failures(records).items()
+    for failure, record in sorted(found, key=lambda item: (TITLES.index(item[1].oracle), item[0])):
+        if failure in repros:
+            yield f"repro of {failure}: {repros[failure]}"
+        else:
+            yield f"without a repro: {failure}: {_first_line(record)}"
+    for record in records:
+        blind = record.oracle == "mutant" and record.status == "fail"
+        if record.mutant and (blind or record.status == "error"):
+            yield f"{signature(record)}: {record.mutant}: {_first_line(record)}"
+
+
+def _origins(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[str]:
+    """Count the cases by where they come from, and those that fail."""
+    origin = {r.case: r.phase for r in ordinary(records)}
+    failing = {case for (case, _), status in cases.items() if status in ("fail", "error")}
+    names = {"corpus": "of the corpus", "base": "one of each family", "generate": "drawn"}
+    for phase, name in names.items():
+        mine = {case for case, where in origin.items() if where == phase}
+        said = f"{len(mine)} cases {name}, {len(mine & failing)} failing"
+        if phase == "generate" and mine:
+            valid = sum(cases.get((case, "build")) != "invalid" for case in mine)
+            said += f", {100 * valid / len(mine):.1f} % valid"
+        yield said
 
 
 def _oracles(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[str]:
@@ -71,7 +98,7 @@ def _open(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[
     """Count unknown and unsupported answers, and list each reason once."""
     judged = sum(oracle != "build" for _, oracle in cases)
     reasons = Counter(
-        (r.status, r.oracle, r.reason.splitlines()[0][:160] if r.reason else "no reason")
+        (r.status, r.oracle, _first_line(r))
         for r in ordinary(records)
         if r.status in ("unknown", "unsupported", "invalid")
     )
@@ -88,3 +115,7 @@ def _open(records: list[Record], cases: dict[tuple[str, str], str]) -> Iterator[
                 warned.setdefault((r.oracle, kind), set()).add(r.case)
     for (oracle, kind), found in sorted(warned.items()):
         yield f"  {len(found)} cases with a warning: {oracle} {kind}"
+
+
+def _first_line(record: Record) -> str:
+    return record.reason.splitlines()[0][:160] if record.reason else "no reason"

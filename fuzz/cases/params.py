@@ -16,7 +16,7 @@ from fuser.pipeline import Loops, tiled
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import Access
 from fuser.schedule.params import MAX_STAGES, PointwiseParams, ReductionParams
-from fuser.schedule.reduction import ReductionTiling, meeting_refusal, not_added, reduces_rows
+from fuser.schedule.reduction import ReductionTiling, not_added, reduces_rows, split_refusal
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices
 from fuzz.cases.case import Case, specs, symbols
@@ -242,7 +242,7 @@ def possible(case: Case) -> Case:
     for segment, shape_class in zip(cut, made.kernels, strict=True):
         domain = segment.domain
         tiles = tiled(domain, schedule)
-        if isinstance(tiles, ReductionTiling) and meeting_refusal(tiles, schedule) is not None:
+        if isinstance(tiles, ReductionTiling) and split_refusal(tiles, schedule) is not None:
             assert isinstance(schedule, ReductionParams), "others share nothing"
             schedule = replace(schedule, meet="vectorized")
         movable = shape_class.tma

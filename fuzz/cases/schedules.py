@@ -119,7 +119,9 @@ class Footprint:
         """Return how CTAs that share a tile can add up their sums."""
         m, n, _ = params.tile
         ways: list[Meet] = ["vectorized"]
-        ways += [] if params.persistent else ["last"]
+        # Rows whose columns come from memory are reduced by a power of two of lanes.
+        uneven = self.parts and params.columns & (params.columns - 1)
+        ways += [] if params.persistent or uneven else ["last"]
         ways += [] if self.parts else ["scatter"]
         if isinstance(params, AmpereParams):
             return ways

@@ -17,9 +17,8 @@ from fuzz.mutation.number import LATE
 from fuzz.mutation.operators import Mutant, all_mutants
 from oracles.cli.target import load
 from oracles.prover import launches
-from oracles.prover.launch_search import Launch
-from oracles.prover.preconditions import fixed_grid
-from oracles.prover.sites import touches
+from oracles.prover.launches import Launch
+from oracles.prover.sites import fixed_grid, touches
 
 MOST = 4
 """Largest trip count of the launches."""

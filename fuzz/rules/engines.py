@@ -191,7 +191,12 @@ def _explorer(case: Case, without: frozenset[Enum]) -> Answer:
 
 def _invariants(case: Case, without: frozenset[Enum]) -> Answer:
     rules = cast(invariant_rules.Without, without)
-    return _answer([check.judged(kernel, case.policy, RLIMIT, rules) for kernel in _kernels(case)])
+    return _answer(
+        [
+            check.confirm(kernel, policy=case.policy, rlimit=RLIMIT, without=rules)
+            for kernel in _kernels(case)
+        ]
+    )
 
 
 def _split(rules: type[Enum], first: Enum) -> tuple[tuple[Enum, ...], tuple[Enum, ...]]:

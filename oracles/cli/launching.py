@@ -12,8 +12,7 @@ from fuser.kernel.program import Program
 from oracles.cli.target import Subject, Target
 from oracles.explorer import explore
 from oracles.prover import launches, prove
-from oracles.prover.launch_search import Launch
-from oracles.prover.preconditions import broken
+from oracles.prover.launches import Launch, broken
 from oracles.simulator import simulate
 from oracles.verdict import Status, Verdict
 from oracles.witness import Witness

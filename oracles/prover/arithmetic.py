@@ -1,27 +1,35 @@
-"""The prover's own reading of integer expressions: values, and how they repeat along a loop.
+"""The prover's own reading of integer expressions: as functions, as sums, and how they repeat.
 
-Control expressions (slots, parities, guards, loop ends) are functions of the iteration `k` and the
-trip count `n`.  `function` makes one callable; `Drift` says how it repeats.
+Along a variable a value repeats from a threshold on, with a period (`cycle`).  States of different
+iterations can be the same only up to this.  `learn` collects it for all variables of a program from
+the expressions that use them.  What an assignment makes of a value is a use of it too: two values
+that nothing else tells apart may become two that are (`carry`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, lcm
 
-from fuser.expr import Expr, Kind, Op, Var
+from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 
 K = Var("k of the prover")
-"""Iteration of the one symbolic loop a thread runs."""
+"""Iteration of the one symbolic loop that a thread runs."""
 N = Var("n of the prover")
-"""The symbolic trip count that all loops of the kernel share."""
-Function = Callable[[int, int], int]
-"""A control expression as a function of (iteration, trip count)."""
+"""The symbolic trip count that all loops of a kernel share."""
+Values = Mapping[str, int]
+"""Values of variables by name."""
+Function = Callable[[Values], int]
 
 
 class UnsupportedError(Exception):
     """The kernel holds something this judge does not model; the message names it."""
+
+
+class NegativeError(Exception):
+    """A division or remainder of a negative number, which the languages disagree about."""
 
 
 _PYTHON = {
@@ -39,30 +47,42 @@ _PYTHON = {
 }
 
 
-class NegativeError(Exception):
-    """A division or remainder of a negative number, which the languages disagree about."""
-
-
 def _natural(value: int) -> int:
     if value < 0:
         raise NegativeError(str(value))
     return value
 
 
-def spell(expr: Expr, names: Mapping[Var, str], *, checked: bool = True) -> str:
-    """Return `expr` in Python; `natural` refuses negative operands of a division if `checked`."""
+@lru_cache(maxsize=1 << 14)
+def function(expr: Expr, *, checked: bool = False) -> Function:
+    """Return an expression as a function of its variables.
+
+    Parameters
+    ----------
+    expr : Expr
+        Over any variables.
+    checked : bool
+        Whether the function raises `NegativeError` where it would divide a negative number.
+    """
+    if isinstance(expr, int):
+        constant = expr
+        return lambda v: constant
+    scope = {"min": min, "max": max, "natural": _natural}
+    made: Function = eval(f"lambda v: {_python(expr, checked=checked)}", scope)
+    return made
+
+
+def _python(expr: Expr, *, checked: bool) -> str:
     match expr:
         case int():
             return f"({expr})"
-        case Var():
-            if expr not in names:
-                raise UnsupportedError(f"control depends on {expr}, which is no trip count")
-            return names[expr]
+        case Var(name):
+            return f"v[{name!r}]"
         case Op(kind, a, b):
-            left = spell(a, names, checked=checked)
+            left = _python(a, checked=checked)
             if checked and kind in (Kind.FLOORDIV, Kind.MOD) and _may_be_negative(a):
                 left = f"natural({left})"
-            return _PYTHON[kind].format(left, spell(b, names, checked=checked))
+            return _PYTHON[kind].format(left, _python(b, checked=checked))
 
 
 def _may_be_negative(expr: Expr) -> bool:
@@ -75,184 +95,33 @@ def _may_be_negative(expr: Expr) -> bool:
             return kind is Kind.SUB or _may_be_negative(a) or _may_be_negative(b)
 
 
-def function(expr: Expr, *, checked: bool = True) -> Function:
-    """Return an expression over `K` and `N` as a function."""
-    if isinstance(expr, int):
-        constant = expr
-        return lambda k, n: constant
-    source = spell(expr, {K: "k", N: "n"}, checked=checked)
-    scope = {"min": min, "max": max, "natural": _natural}
-    made: Function = eval(f"lambda k, n: {source}", scope)
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """How `f(k, n)` repeats, beyond the ends of the loop.
-
-    `f(k + period, n) = f(k, n) + along_k` and `f(k, n + period) = f(k, n) + along_n` for every
-    `k >= start` with `n - k >= end` and every `n >= trips`.
-    """
-
-    period: int = 1
-    along_k: int = 0
-    along_n: int = 0
-    start: int = 0
-    end: int = 0
-    trips: int = 0
-
-    @property
-    def steady(self) -> bool:
-        """Whether the values themselves repeat."""
-        return self.along_k == 0 and self.along_n == 0
-
-
-def drift(expr: Expr) -> Drift:
-    """Say how an expression over `K` and `N` repeats.
-
-    Raises
-    ------
-    UnsupportedError
-        If it does not repeat up to a constant away from the ends, such as `2 * k < n`.
-    """
+def linear(expr: Expr, env: Mapping[str, int] | None = None) -> tuple[int, dict[Expr, int]]:
+    """Return an expression as a constant and a sum of multiples of what is not known."""
     match expr:
         case int():
-            return Drift()
-        case Var():
-            return Drift(along_k=int(expr == K), along_n=int(expr == N))
+            return expr, {}
+        case Var(name):
+            if env is not None and name in env:
+                return env[name], {}
+            return 0, {expr: 1}
+        case Op(Kind.ADD | Kind.SUB as kind, a, b):
+            sign = 1 if kind is Kind.ADD else -1
+            left, right = linear(a, env), linear(b, env)
+            sums = dict(left[1])
+            for atom, times in right[1].items():
+                sums[atom] = sums.get(atom, 0) + sign * times
+            return left[0] + sign * right[0], {x: n for x, n in sums.items() if n}
         case Op(kind, a, b):
-            return _operation(expr, kind, drift(a), drift(b))
-
-
-def _operation(expr: Op, kind: Kind, a: Drift, b: Drift) -> Drift:
-    match kind:
-        case Kind.ADD:
-            return _joined(a, b, 1)
-        case Kind.SUB:
-            return _joined(a, b, -1)
-        case Kind.MUL:
-            if isinstance(expr.a, int):
-                return _times(b, expr.a)
-            if isinstance(expr.b, int):
-                return _times(a, expr.b)
-            if a.steady and b.steady:
-                return _joined(a, b, 1)
-        case Kind.FLOORDIV | Kind.MOD:
-            if isinstance(expr.b, int) and expr.b > 0:
-                return _divided(a, expr.b, whole=kind is Kind.FLOORDIV)
-        case Kind.LT | Kind.LE | Kind.EQ:
-            return _compared(expr, _joined(a, b, -1))
-        case Kind.AND:
-            if a.steady and b.steady:
-                return _joined(a, b, 1)
-        case Kind.MIN | Kind.MAX:
-            gap = _joined(a, b, -1)
-            if gap.along_k == 0:
-                return _least(expr, kind, a, b, gap)
-    raise UnsupportedError(f"`{expr}` does not repeat along the loop")
-
-
-def _least(expr: Op, kind: Kind, a: Drift, b: Drift, gap: Drift) -> Drift:
-    """Return the drift of the side that wins in the end, where that depends on `n` alone."""
-    trips = gap.trips
-    if gap.along_n:
-        trips = _settled(expr, gap, "trips")
-    first = gap.along_n == 0 or (gap.along_n < 0) == (kind is Kind.MIN)
-    winner = _stretched(a if first else b, gap.period)
-    return Drift(gap.period, winner.along_k, winner.along_n, gap.start, gap.end, trips)
-
-
-def _stretched(a: Drift, period: int) -> Drift:
-    times = period // a.period
-    return Drift(period, a.along_k * times, a.along_n * times, a.start, a.end, a.trips)
-
-
-def _joined(a: Drift, b: Drift, sign: int) -> Drift:
-    period = lcm(a.period, b.period)
-    a, b = _stretched(a, period), _stretched(b, period)
-    return Drift(
-        period,
-        a.along_k + sign * b.along_k,
-        a.along_n + sign * b.along_n,
-        max(a.start, b.start),
-        max(a.end, b.end),
-        max(a.trips, b.trips),
-    )
-
-
-def _times(a: Drift, factor: int) -> Drift:
-    return Drift(a.period, a.along_k * factor, a.along_n * factor, a.start, a.end, a.trips)
-
-
-def _divided(a: Drift, by: int, *, whole: bool) -> Drift:
-    times = lcm(by // gcd(by, a.along_k), by // gcd(by, a.along_n))
-    a = _stretched(a, a.period * times)
-    if whole:
-        return Drift(a.period, a.along_k // by, a.along_n // by, a.start, a.end, a.trips)
-    return Drift(a.period, 0, 0, a.start, a.end, a.trips)
-
-
-def _settled(expr: Op, how: Drift, axis: str) -> int:
-    """Return the `start`, `end` or `trips` from which on the sides of `expr` keep their order.
-
-    Along that axis, everything else being far from where it may differ, the difference of the
-    sides changes by a constant a period; so it has settled before it could have drifted by all it
-    was at first.
-    """
-    value = function(Op(Kind.SUB, expr.a, expr.b), checked=False)
-    period = how.period
-    base = {"start": how.start, "end": how.end, "trips": how.start + how.end + period}[axis]
-    if axis == "trips":
-        base = max(base, how.trips)
-    reach, settled = 2 * period, base
-    while True:
-        rows = [_row(value, how, axis, residue, base, reach) for residue in range(period)]
-        most = max(abs(row[t]) for row in rows for t in range(period))
-        rate = max(abs(how.along_k), abs(how.along_n))
-        if reach >= period * (2 + most // rate):
-            break
-        reach = period * (2 + most // rate)
-    for row in rows:
-        for first in range(period):
-            signs = [_sign(x) for x in row[first::period]]
-            late = max((i + 1 for i, sign in enumerate(signs) if sign != signs[-1]), default=0)
-            if late:
-                settled = max(settled, base + first + (late - 1) * period + 1)
-    return settled
-
-
-def _row(value: Function, how: Drift, axis: str, residue: int, base: int, reach: int) -> list[int]:
-    """Return the values along an axis, from `base` on."""
-    far = how.start + how.end + how.trips + base + reach
-    far += -far % how.period + residue
-    span = range(base, base + reach + how.period)
-    match axis:
-        case "start":
-            return [value(t, far + how.period * (1 + reach)) for t in span]
-        case "end":
-            return [value(far, far + t) for t in span]
-        case _:
-            return [value(how.start + residue, t) for t in span]
-
-
-def _sign(value: int) -> int:
-    return (value > 0) - (value < 0)
-
-
-def _compared(expr: Op, gap: Drift) -> Drift:
-    """Settle a comparison by the sign of the difference of its sides."""
-    if gap.steady:
-        return gap
-    start, end, trips = gap.start, gap.end, gap.trips
-    if gap.along_n == 0:
-        start = _settled(expr, gap, "start")
-    elif gap.along_k == 0:
-        trips = _settled(expr, gap, "trips")
-    elif gap.along_k == -gap.along_n:
-        end = _settled(expr, gap, "end")
-    else:
-        raise UnsupportedError(f"`{expr}` does not repeat along the loop")
-    return Drift(gap.period, 0, 0, start, end, trips)
+            left, right = linear(a, env), linear(b, env)
+            if not left[1] and not right[1]:
+                value = fold(kind, left[0], right[0])
+                assert isinstance(value, int), "numbers make a number"
+                return value, {}
+            if kind is Kind.MUL and not left[1]:
+                return left[0] * right[0], {x: n * left[0] for x, n in right[1].items()}
+            if kind is Kind.MUL and not right[1]:
+                return left[0] * right[0], {x: n * right[0] for x, n in left[1].items()}
+            return 0, {expr: 1}
 
 
 def replace_tree(expr: Expr, old: Expr, new: Expr) -> Expr:
@@ -264,3 +133,165 @@ def replace_tree(expr: Expr, old: Expr, new: Expr) -> Expr:
             return Op(kind, replace_tree(a, old, new), replace_tree(b, old, new))
         case _:
             return expr
+
+
+Cycles = dict[str, tuple[int, int]]
+"""Threshold and period by variable."""
+ROUNDS = 8
+"""Assignments in a row through which a use is followed back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """`f(x + period) = f(x) + rise` for every x >= start; `alone` is whether f is one of x only."""
+
+    start: int = 0
+    rise: int = 0
+    period: int = 1
+    alone: bool = True
+
+
+def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
+    """Return how an expression repeats along a variable, other variables being fixed.
+
+    Parameters
+    ----------
+    expr : Expr
+        The expression.
+    var : Var
+        The variable.
+    moving : frozenset of str
+        Variables that change along with it.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does not repeat, such as a comparison of two variables that move.
+    """
+    match expr:
+        case int():
+            return Cycle()
+        case Var():
+            return Cycle(rise=1) if expr == var else Cycle(alone=False)
+        case Op(_, left, right):
+            return _operation(
+                expr, var, cycle(left, var, moving), cycle(right, var, moving), moving
+            )
+
+
+def _operation(expr: Op, var: Var, a: Cycle, b: Cycle, moving: frozenset[str]) -> Cycle:
+    period = lcm(a.period, b.period)
+    up, down = a.rise * (period // a.period), b.rise * (period // b.period)
+    start, alone = max(a.start, b.start), a.alone and b.alone
+    match expr.kind:
+        case Kind.ADD:
+            return Cycle(start, up + down, period, alone)
+        case Kind.SUB:
+            return Cycle(start, up - down, period, alone)
+        case Kind.MUL if isinstance(expr.b, int):
+            return Cycle(start, up * expr.b, period, alone)
+        case Kind.MUL if isinstance(expr.a, int):
+            return Cycle(start, down * expr.a, period, alone)
+        case Kind.FLOORDIV | Kind.MOD if isinstance(expr.b, int) and expr.b > 0:
+            times = expr.b // gcd(expr.b, up)
+            rise = up * times // expr.b if expr.kind is Kind.FLOORDIV else 0
+            return Cycle(start, rise, period * times, alone)
+        case Kind.LT | Kind.LE | Kind.EQ | Kind.MIN | Kind.MAX as kind:
+            least = kind in (Kind.MIN, Kind.MAX)
+            if up == down:
+                return Cycle(start, up if least else 0, period, alone)
+            if alone:
+                after = _settles(expr, var, up - down, period, start)
+                wins = max(up, down) if kind is Kind.MAX else min(up, down)
+                return Cycle(after, wins if least else 0, period)
+            beside = {v.name for v in variables(expr)} - {var.name}
+            if beside and beside <= moving:
+                raise UnsupportedError(f"`{expr}` need not repeat along {var}")
+            return Cycle(start, 0, period, alone=False)
+        case _ if up == 0 and down == 0:
+            return Cycle(start, 0, period, alone)
+        case _:
+            raise UnsupportedError(f"`{expr}` does not repeat along {var}")
+
+
+def _settles(expr: Op, var: Var, rise: int, period: int, start: int) -> int:
+    """Return from which value on the sides of a comparison with numbers keep their order."""
+    worst = max(
+        abs(linear(expr.a, {var.name: v})[0] - linear(expr.b, {var.name: v})[0])
+        for v in range(start, start + period)
+    )
+    return start + period * (2 + worst // abs(rise))
+
+
+def period(expr: Expr, var: Var) -> int | None:
+    """Return the period of an expression of one variable; None if it does not repeat from 0 on."""
+    try:
+        how = cycle(expr, var)
+    except UnsupportedError:
+        return None
+    return how.period if how.alone and not (how.start or how.rise) else None
+
+
+def learn(
+    cycles: Cycles, moving: frozenset[str], expr: Expr, ends: Mapping[str, int] | None = None
+) -> None:
+    """Widen the cycles of the variables that an expression uses.
+
+    Those of loops that end by themselves are told apart up to there where nothing repeats.
+    """
+    for var in variables(expr):
+        if var.name not in moving:
+            continue
+        try:
+            how = cycle(expr, var, moving)
+        except UnsupportedError:
+            if ends is None or var.name not in ends:
+                raise
+            how = Cycle(ends[var.name])
+        threshold, period = cycles.get(var.name, (0, 1))
+        cycles[var.name] = max(threshold, how.start), lcm(period, how.period)
+
+
+def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) -> None:
+    """Widen the cycles of variables by what assignments make of them.
+
+    Parameters
+    ----------
+    sets : list of (name, expression)
+        All assignments.
+
+    Raises
+    ------
+    UnsupportedError
+        If values that are the same to all uses become values that are not.
+    """
+    for _ in range(ROUNDS):
+        before = dict(cycles)
+        for name, expr in sets:
+            if cycles.get(name, (0, 1)) != (0, 1):
+                _carry(cycles, moving, name, expr)
+        if cycles == before:
+            return
+    names = ", ".join(sorted({name for name, _ in sets}))
+    raise UnsupportedError(f"what {names} are used for does not settle in {ROUNDS} assignments")
+
+
+def _carry(cycles: Cycles, moving: frozenset[str], name: str, expr: Expr) -> None:
+    """Widen cycles by one assignment."""
+    threshold, period = cycles[name]
+    constant, parts = linear(expr)
+    times = parts.pop(Var(name), 0)
+    if any(v.name == name for part in parts for v in variables(part)):
+        how = cycle(expr, Var(name), moving)
+        if how.rise:
+            raise UnsupportedError(f"`{name} = {expr}` does not repeat along {name}")
+        cycles[name] = max(threshold, how.start), lcm(period, how.period)
+    elif threshold and times:
+        grows = times > 0 and constant >= 0 and all(n > 0 for n in parts.values())
+        if not grows:
+            raise UnsupportedError(f"`{name} = {expr}` may fall below what {name} is compared with")
+    others = moving - {name}
+    learn(cycles, others, Op(Kind.MOD, expr, period))
+    if threshold:
+        added = substitute(expr, {Var(name): 0}) if times else expr
+        learn(cycles, others, Op(Kind.MIN, added, threshold))

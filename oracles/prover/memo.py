@@ -29,7 +29,7 @@ Remembered = tuple[kir.Kernel, str, int]
 """A kernel, a policy, a work limit."""
 
 
-def skeleton_key(kernel: kir.Kernel) -> str:
+def nameless_key(kernel: kir.Kernel) -> str:
     """Return a hash of all that a proof depends on: the whole kernel but for the names in it.
 
     Names are numbered as they first come, in one numbering for all sorts of things, so that two
@@ -49,7 +49,7 @@ def _fields(sort: type) -> tuple[tuple[str, bool], ...]:
     found = _KNOWN.get(sort)
     if found is None:
         if not is_dataclass(sort):
-            raise TypeError(f"skeleton_key: {sort.__name__} is no part of a kernel that is known")
+            raise TypeError(f"nameless_key: {sort.__name__} is no part of a kernel that is known")
         found = _KNOWN[sort] = tuple((f.name, f.name in _NAMING) for f in fields(sort))
     return found
 
@@ -78,7 +78,7 @@ def _spelled(node: object, names: dict[str, str], *, naming: bool = False) -> It
 
 
 class Memory:
-    """Verdicts PASS by kernel, and by skeleton; nothing else is remembered.
+    """Verdicts PASS by kernel, and by kernel without its names; nothing else is remembered.
 
     A verdict with findings speaks of names, so it is given again only for an equal kernel.
     """
@@ -94,7 +94,7 @@ class Memory:
         if asked in self._exact:
             self._exact.move_to_end(asked)
             return self._exact[asked]
-        key = skeleton_key(kernel), policy, rlimit
+        key = nameless_key(kernel), policy, rlimit
         found = self._alike.get(key)
         if found is not None:
             self._alike.move_to_end(key)
@@ -106,7 +106,7 @@ class Memory:
         if verdict.status is Status.PASS:
             self._put(self._exact, (kernel, policy, rlimit), verdict)
             if not verdict.findings and not verdict.reason:
-                self._put(self._alike, (skeleton_key(kernel), policy, rlimit), verdict)
+                self._put(self._alike, (nameless_key(kernel), policy, rlimit), verdict)
         return verdict
 
     def forget(self) -> None:

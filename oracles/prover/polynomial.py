@@ -82,6 +82,19 @@ def _text(part: object) -> str:
     return str(part)
 
 
+def single(atom: Atom) -> Poly:
+    """Return the polynomial that is one atom."""
+    return frozenset({((atom,), 1)})
+
+
+def operands(atom: Atom) -> tuple[str, Poly, Poly]:
+    """Return the kind of an operation, and its operands."""
+    kind, a, b = atom
+    assert isinstance(a, frozenset), "operands are polynomials"
+    assert isinstance(b, frozenset), "operands are polynomials"
+    return str(kind), a, b
+
+
 def constant(form: Poly) -> int | None:
     """Return the value of a polynomial without atoms."""
     if not form:
@@ -121,7 +134,7 @@ def product(form: Poly) -> Product | None:
         ((monomial, factor),) = form
         if factor <= 0:
             return None
-        atoms = [frozenset({((atom,), 1)}) for atom in monomial]
+        atoms = [single(atom) for atom in monomial]
         return Product(factor, tuple(sorted(((_text(a), a) for a in atoms), key=lambda f: f[0])))
     if not form:
         return None
@@ -142,9 +155,7 @@ def digit(form: Poly) -> Digit | None:
     if len(form) == 1:
         ((monomial, factor),) = form
         if factor == 1 and len(monomial) == 1 and monomial[0][0] in ("//", "%"):
-            kind, a, b = monomial[0]
-            assert isinstance(a, frozenset), "operands are polynomials"
-            assert isinstance(b, frozenset), "operands are polynomials"
+            kind, a, b = operands(monomial[0])
             inner, by = digit(a), product(b)
             if inner is None or by is None:
                 return None
@@ -196,9 +207,7 @@ def tree(form: Poly) -> Expr:
 def _spelt(atom: Atom) -> Expr:
     if len(atom) == 1:
         return Var(str(atom[0]))
-    kind, a, b = atom
-    assert isinstance(a, frozenset), "operands are polynomials"
-    assert isinstance(b, frozenset), "operands are polynomials"
+    kind, a, b = operands(atom)
     return fold(Kind(kind), tree(a), tree(b))
 
 
@@ -215,10 +224,8 @@ def mapped(form: Poly, rule: Callable[[Poly], Poly]) -> Poly:
 
 def _inside(atom: Atom, rule: Callable[[Poly], Poly]) -> Poly:
     if len(atom) == 1:
-        return frozenset({((atom,), 1)})
-    kind, a, b = atom
-    assert isinstance(a, frozenset), "operands are polynomials"
-    assert isinstance(b, frozenset), "operands are polynomials"
+        return single(atom)
+    kind, a, b = operands(atom)
     return _operation(Kind(kind), mapped(a, rule), mapped(b, rule))
 
 

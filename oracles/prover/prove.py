@@ -1,16 +1,16 @@
 """The prover: no race, no deadlock and no lost element, in any interleaving, for any trip count.
 
-It judges a Kernel alone.  `closure` follows every state that the kernel can come to, until states
-repeat, and asks of every two accesses that conflict whether they are ordered; `certificate` has z3
-prove the same for all trip counts at once, by other means, where it can; `coverage` shows that the
-tiles of all CTAs write every element of the outputs once, for all extents.
+It judges a Kernel alone.  `reachability` follows every state that the kernel can come to, until
+states repeat, and asks of every two accesses that conflict whether they are ordered; `invariants`
+has z3 prove the same for all trip counts at once, by other means, where it can; `coverage` shows
+that the tiles of all CTAs write every element of the outputs once, for all extents.
 
 Notes
 -----
 The order is the encoding "assume and guarantee": each wait is assumed to see the phase that it sees
 in one execution, and that it can see no other is an obligation of its own (not behind, not lapped,
-arrivals in phase, arrivals and bytes add up).  See `closure` for why the first event to go another
-way cannot exist, and for the step to all trip counts.
+arrivals in phase, arrivals and bytes add up).  See `reachability.fixpoint` for why the first event
+to go another way cannot exist, and for the step to all trip counts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
+from oracles.prover.invariants.trace import read
 from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint, launch
 from oracles.prover.reachability.witness import teller
-from oracles.prover.reachability.world import Violation as Missing
-from oracles.prover.trace import read
+from oracles.prover.reachability.world import Violation
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -90,7 +90,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == 0:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
-    return _seconded(kernel, policy, rlimit, checked, findings)
+    return _confirmed(kernel, policy, rlimit, checked, findings)
 
 
 def _all(verdicts: list[Verdict]) -> Verdict:
@@ -105,7 +105,7 @@ def _all(verdicts: list[Verdict]) -> Verdict:
     return Verdict(ORACLE, status, checked, findings, reason)
 
 
-def _finding(violation: Missing) -> Finding:
+def _finding(violation: Violation) -> Finding:
     """Put a violation in the kernel's words."""
     where = violation.later.where
     if violation.earlier is not None:
@@ -134,14 +134,14 @@ def _refuted(
         warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)
-    return Verdict(ORACLE, Status.FAIL, closed.checked, (*_accounts(kernel, trips), *findings))
+    return Verdict(ORACLE, Status.FAIL, closed.checked, (*_byte_counts(kernel, trips), *findings))
 
 
-def _seconded(
+def _confirmed(
     kernel: kir.Kernel, policy: str, rlimit: int, checked: int, findings: tuple[Finding, ...]
 ) -> Verdict:
     """Answer PASS if z3 proves the order too, for all trip counts at once."""
-    second = check.certify(kernel, policy=policy, rlimit=rlimit)
+    second = check.confirm(kernel, policy=policy, rlimit=rlimit)
     checked += second.checked
     if second.status is Status.PASS:
         return Verdict(ORACLE, Status.PASS, checked, findings)
@@ -153,7 +153,7 @@ def _seconded(
     return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
 
 
-def _accounts(kernel: kir.Kernel, trips: int) -> list[Finding]:
+def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
     """Say of a refuted kernel where an iteration's expected bytes differ from those it copies."""
     try:
         trace = read(kernel)
@@ -164,7 +164,7 @@ def _accounts(kernel: kir.Kernel, trips: int) -> list[Finding]:
         expected = delivered = 0
         wrong = None
         for step in trace.steps:
-            times = sum(trace.agents[i].count for i in step.agents) if step.loop else 0
+            times = trace.count(step) if step.loop else 0
             match step.stmt:
                 case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
                     expected += nbytes * times

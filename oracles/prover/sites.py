@@ -1,9 +1,17 @@
-"""Every access of a kernel's tiles with where it stands: loops, guards, and who executes it.
+"""Every statement of a kernel with where it stands: loops, guards, and who executes it.
 
-Read off the Kernel itself.  Lets are inlined, `RANK` is `BLOCK % cluster`, and each loop has an
-index of its own, so that an expression of a site speaks of parameters, `BLOCK`, `GRID` and the
-indices of the loops around it.  A value that an `Assign` may have changed is the variable
-`MOVING`: what depends on it is not known.
+Read off the Kernel itself, once for all of the prover.  Lets are inlined, `RANK` is
+`BLOCK % cluster`, and each loop has an index of its own, so that an expression of a site speaks of
+parameters, `BLOCK`, `GRID` and the indices of the loops around it.  A value that an `Assign` may
+have changed is the variable `MOVING`: what depends on it is not known.
+
+Notes
+-----
+The engines need two things of it that no single form serves.  Reachability keeps loops, branches
+and the variables of a thread as code (`reachability.program.code`), for it executes them; it takes
+number, line and executors of a statement from here.  The invariants want every statement once for
+each way to come to it (`invariants.trace`): loops of constant length written out, the one of
+unknown length by its iteration.
 """
 
 from __future__ import annotations
@@ -15,10 +23,14 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from oracles.prover.arithmetic import replace_tree
+from oracles.prover.threads import Place
 
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
 INDEX = Var("number of the CTAs that come to one integer")
+AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.ElectLast
+"""Statements by which CTAs that share a semaphore take turns or meet."""
+
 _DATA = (
     kir.TmaLoad
     | kir.TmaStore
@@ -37,48 +49,57 @@ _DATA = (
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A loop around a site: an index of its own, its name in the kernel, and its end."""
+class Loop:
+    """A loop around a site: an index of its own, its name in the kernel, and its end.
+
+    `guards` are how many of the site's guards stand around it.
+    """
 
     index: Var
     name: str
     stop: Expr
+    guards: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """One data statement where it stands.
+    """One statement where it stands.
 
     Parameters
     ----------
+    index : int
+        Its number in program order.
     stmt : Stmt
         The statement.
     line : int
         Its line in the kernel's text.
-    loops : tuple of Turn
+    place : Place
+        Who executes it.
+    loops : tuple of Loop
         The loops around it, outermost first.
     guards : tuple of Expr
-        Conditions under which it is executed.
-    threads : frozenset of int
-        The threads of the CTA that execute it.
-    base : int
-        First thread of the innermost role, from which layouts count.
+        Conditions under which it is executed, outermost first.
     lets : mapping
         Values of the variables that its expressions use.
     """
 
+    index: int
     stmt: kir.Stmt
     line: int
-    loops: tuple[Turn, ...]
+    place: Place
+    loops: tuple[Loop, ...]
     guards: tuple[Expr, ...]
-    threads: frozenset[int]
-    base: int
     lets: Mapping[Var, Expr]
 
     @property
     def where(self) -> str:
         """Line number and text of the statement."""
         return f"line {self.line}: {line(self.stmt)}"
+
+    @property
+    def elected(self) -> bool:
+        """Whether only elected threads execute it."""
+        return self.place.per is not None
 
     def plain(self, expr: Expr) -> Expr:
         """Return an expression of the statement over parameters, BLOCK, GRID and own indices."""
@@ -123,84 +144,127 @@ def shared_tensors(kernel: kir.Kernel) -> frozenset[str]:
     Those are the ones that the kernel both writes and reads, or adds to, and its workspaces.  That
     an output is written once is for `coverage` to show.
     """
-    read: set[str] = set()
+    read: set[str] = set(kernel.workspaces)
     written: set[str] = set()
     for stmt in kernel.walk():
         box = touches(stmt)
-        if box is None:
-            continue
-        name = box.tensor.name
-        match stmt:
-            case kir.Load() | kir.TmaLoad() | kir.CpAsync():
-                read.add(name)
-            case kir.TmaReduce() | kir.AtomicAdd():
-                read.add(name)
-                written.add(name)
-            case _:
-                written.add(name)
-    return frozenset(written & (read | set(kernel.workspaces)))
+        if box is not None:
+            if writes(stmt) is None:
+                read.add(box.tensor.name)
+            if reads(stmt) is None:
+                written.add(box.tensor.name)
+    return frozenset(written & read)
+
+
+def slots(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
+    """Return the slots of shared buffers that a statement uses."""
+    match stmt:
+        case kir.Wgmma(_, a):
+            return (*stmt.columns, *((a,) if isinstance(a, kir.Slot) else ()))
+        case kir.Load(_, part) | kir.TmaStore(_, part) | kir.TmaReduce(_, part):
+            return (part,) if isinstance(part, kir.Slot) else ()
+        case kir.Store(part) | kir.TmaLoad(part) | kir.CpAsync(part):
+            return (part,) if isinstance(part, kir.Slot) else ()
+        case _:
+            return ()
+
+
+def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
+    """Return the mbarrier that a statement uses, if any."""
+    found = getattr(stmt, "barrier", None)
+    return found if isinstance(found, kir.MBarrier) else None
+
+
+def controls(stmt: kir.Stmt) -> dict[str, Expr]:
+    """Return the numbers that decide what a statement does: slots, parities, ranks, turns."""
+    used = slots(stmt)
+    out: dict[str, Expr] = {"slot": used[0].index} if used else {}
+    match stmt:
+        case kir.TmaLoad(_, _, _, slot, multicast):
+            out["bar"] = slot
+            if multicast is not None:
+                out["cast"] = multicast
+        case kir.Wgmma(_, a, _, accumulate):
+            out["more"] = accumulate
+            if isinstance(a, kir.Slot):
+                out["a"] = a.index
+        case kir.MBarrierArrive(_, slot, _, cta):
+            out["bar"] = slot
+            if cta is not None:
+                out["cta"] = cta
+        case kir.MBarrierWaitParity(_, slot, parity):
+            out |= {"bar": slot, "parity": parity}
+        case (
+            kir.MBarrierArriveExpectTx(_, slot)
+            | kir.MBarrierExpectTx(_, slot)
+            | kir.CpAsyncMBarrierArrive(_, slot)
+        ):
+            out["bar"] = slot
+        case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
+            out["turn"] = turn
+        case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
+            out["ctas"] = ctas
+        case _ if used and used[0].cta is not None:
+            out["cta"] = used[0].cta
+        case _:
+            pass
+    return out
+
+
+def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
+    """Return what is 1 in the CTA that comes last, for every `ElectLast`."""
+    many = sum(isinstance(stmt, kir.ElectLast) for stmt in kernel.walk())
+    return tuple(Var(f"the last of election {n}") for n in range(many))
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    loops: tuple[Turn, ...]
-    guards: tuple[Expr, ...]
-    threads: frozenset[int]
-    role: frozenset[int]
-    base: int
+class _Around:
+    """What stands around a body."""
+
+    place: Place
+    loops: tuple[Loop, ...] = ()
+    guards: tuple[Expr, ...] = ()
 
 
 class _Reader:
     def __init__(self, kernel: kir.Kernel) -> None:
         self.sites: list[Site] = []
+        self.lines = [number for number, _ in numbered(kernel)]
         self.kernel = kernel
-        self.lines = {id(stmt): number for number, stmt in numbered(kernel)}
         self.moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
         self.loops = 0
 
-    def body(self, body: tuple[kir.Stmt, ...], place: _Place, outer: Mapping[Var, Expr]) -> None:
+    def body(self, body: tuple[kir.Stmt, ...], at: _Around, outer: Mapping[Var, Expr]) -> None:
         lets = dict(outer)
+        here: Mapping[Var, Expr] = dict(lets)
         for stmt in body:
+            number = len(self.sites)
+            site = Site(number, stmt, self.lines[number], at.place, at.loops, at.guards, here)
+            self.sites.append(site)
             match stmt:
                 case kir.Let(var, value):
                     lets[var] = MOVING if var in self.moving else substitute(value, lets)
+                    here = dict(lets)
                 case kir.ForLoop(index, stop, inner):
                     self.loops += 1
                     own = Var(f"{index.name} {self.loops}")
-                    turn = Turn(own, index.name, substitute(stop, lets))
-                    inside = replace(place, loops=(*place.loops, turn))
-                    self.body(inner, inside, {**lets, index: own})
+                    loop = Loop(own, index.name, substitute(stop, lets), len(at.guards))
+                    self.body(inner, replace(at, loops=(*at.loops, loop)), {**lets, index: own})
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
-                    self._branch(then, place, lets, test)
-                    self._branch(orelse, place, lets, negated(test))
+                    self._branch(then, at, lets, test)
+                    self._branch(orelse, at, lets, negated(test))
                 case kir.Role(_, first, warps, inner):
-                    mine = frozenset(range(first * kir.WARP, (first + warps) * kir.WARP))
-                    inside = replace(
-                        place, threads=place.threads & mine, role=mine, base=first * kir.WARP
-                    )
-                    self.body(inner, inside, lets)
+                    self.body(inner, replace(at, place=Place(first, warps)), lets)
                 case kir.Elect(per, inner):
-                    self.body(inner, replace(place, threads=_elected(place, per)), lets)
+                    self.body(inner, replace(at, place=at.place.elect(per)), lets)
                 case kir.ElectLast():
-                    self._last(stmt, place, lets)
-                case _ if isinstance(stmt, _DATA) and place.threads:
-                    self.sites.append(
-                        Site(
-                            stmt,
-                            self.lines[id(stmt)],
-                            place.loops,
-                            place.guards,
-                            place.threads,
-                            place.base,
-                            dict(lets),
-                        )
-                    )
+                    self._last(stmt, at, lets)
                 case _:
                     pass
 
-    def _last(self, stmt: kir.ElectLast, place: _Place, lets: Mapping[Var, Expr]) -> None:
-        """Let one CTA of those that come to an integer stand for whichever is the last.
+    def _last(self, stmt: kir.ElectLast, at: _Around, lets: Mapping[Var, Expr]) -> None:
+        """Let one CTA of those that come to an integer stand for the last-arriving one.
 
         Where a box lies elsewhere for each of them, they are all taken to access it: nobody knows
         which one does, and so neither which part of an output is written.
@@ -208,24 +272,22 @@ class _Reader:
         index, ctas = substitute(stmt.index, lets), substitute(stmt.ctas, lets)
         one = eq(place_among(index, ctas) + 1, ctas)
         first = len(self.sites)
-        self._branch(stmt.body, place, lets, one)
-        for at, site in enumerate(self.sites[first:], first):
+        self._branch(stmt.body, at, lets, one)
+        for number, site in enumerate(self.sites[first:], first):
             box = touches(site.stmt)
             exprs = [] if box is None else [site.plain(e) for e in (*box.origin, *box.limit)]
             apart = (e if index == 0 else replace_tree(e, index, INDEX) for e in exprs)
             if box is not None and any(kir.BLOCK in variables(e) for e in apart):
-                told = tuple(guard for guard in site.guards if guard != one)
+                known = tuple(guard for guard in site.guards if guard != one)
                 open_ = (eq(MOVING, 1),) if box.tensor.name in self.kernel.outputs else ()
-                self.sites[at] = replace(site, guards=(*told, *open_))
+                self.sites[number] = replace(site, guards=(*known, *open_))
 
     def _branch(
-        self, body: tuple[kir.Stmt, ...], place: _Place, lets: Mapping[Var, Expr], test: Expr
+        self, body: tuple[kir.Stmt, ...], at: _Around, lets: Mapping[Var, Expr], test: Expr
     ) -> None:
-        if isinstance(test, int):
-            if test:
-                self.body(body, place, lets)
-            return
-        self.body(body, replace(place, guards=(*place.guards, test)), lets)
+        if not isinstance(test, int) or not test:
+            at = replace(at, guards=(*at.guards, test))
+        self.body(body, at, lets)
 
 
 def place_among(index: Expr, ctas: Expr) -> Expr:
@@ -242,23 +304,18 @@ def negated(test: Expr) -> Expr:
     return eq(test, 0)
 
 
-def _elected(place: _Place, per: kir.Per) -> frozenset[int]:
-    match per:
-        case kir.Per.ROLE:
-            return place.threads & {place.base}
-        case kir.Per.WARP:
-            return frozenset(t for t in place.threads if t % kir.WARP == 0)
-        case kir.Per.WARPGROUP:
-            return frozenset(t for t in place.threads if (t - place.base) % kir.WARPGROUP == 0)
+def every(kernel: kir.Kernel) -> tuple[Site, ...]:
+    """Return every statement, in program order; one that never runs has a guard that is 0."""
+    reader = _Reader(kernel)
+    rank = fold(Kind.MOD, kir.BLOCK, kernel.cluster)
+    whole = Place(0, kernel.threads // kir.WARP)
+    reader.body(kernel.body, _Around(whole), {kir.RANK: rank})
+    return tuple(reader.sites)
 
 
 def read(kernel: kir.Kernel) -> tuple[Site, ...]:
-    """Return every data statement that some thread executes, in program order."""
-    reader = _Reader(kernel)
-    everyone = frozenset(range(kernel.threads))
-    rank = fold(Kind.MOD, kir.BLOCK, kernel.cluster)
-    reader.body(kernel.body, _Place((), (), everyone, everyone, 0), {kir.RANK: rank})
-    return tuple(reader.sites)
+    """Return every data statement that may run, in program order."""
+    return tuple(s for s in every(kernel) if isinstance(s.stmt, _DATA) and 0 not in s.guards)
 
 
 def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:
@@ -267,6 +324,35 @@ def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:
     if kernel.cluster > 1:
         whole = (*whole, eq(kir.GRID % kernel.cluster, 0))
     return (*whole, *kernel.requires)
+
+
+def positive(kernel: kir.Kernel) -> frozenset[Expr]:
+    """Return what is at least 1 in any launch, as far as that is required or makes up the grid."""
+    found: set[Expr] = set()
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.LE, 1, many) | Op(Kind.LT, 0, many):
+                found.add(many)
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                found |= {a, b}
+            case Op(Kind.EQ, Op(Kind.MOD, kir.GRID, of), 0):
+                found.add(kir.GRID // of)
+            case _:
+                pass
+    return frozenset(found)
+
+
+def fixed_grid(kernel: kir.Kernel) -> Expr | None:
+    """Return what `Kernel.requires` says the number of CTAs is, if it says so."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
+                number = b if a == kir.GRID else a
+                if kir.GRID not in variables(number):
+                    return number
+            case _:
+                pass
+    return None
 
 
 def unknown(exprs: tuple[Expr, ...]) -> bool:

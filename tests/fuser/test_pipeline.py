@@ -1,12 +1,16 @@
 """The passes together: the whole kernel of every schedule family, as text."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from conftest import Golden
-from fusions import FAMILIES, PIPELINED, bias_specs, compiled, row_major
+from fusions import FAMILIES, PIPELINED, SPECIALIZED, bias_specs, compiled, row_major
 
 from fuser.dtype import DType
-from fuser.errors import ScheduleError
+from fuser.errors import CompileError, ScheduleError
 from fuser.fusion.definition import FusionDefinition
+from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
 from fuser.pipeline import PASSES, build
@@ -47,6 +51,22 @@ def test_dump_prints_the_named_stage(
     assert "=== observe_copies ===" in printed
     assert "=== cuda ===" in printed
     assert "=== lower ===" not in printed
+
+
+def test_an_invalid_kernel_of_a_pass_is_the_compilers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No params may ask for it, so nobody is told to change theirs; the dump shows the kernel."""
+    forgetful = SimpleNamespace(**vars(kir))
+    forgetful.MBarrier = lambda name, arrivals, slots: kir.MBarrier(name, 0, slots)
+    monkeypatch.setattr(sys.modules["fuser.passes.free_slots"], "kir", forgetful)
+    monkeypatch.setenv("FUSER_DUMP", "free_slots")
+    with pytest.raises(
+        CompileError, match="^after free_slots: .*0 arrivals.*free_slots shows"
+    ) as e:
+        compiled(SPECIALIZED)
+    assert e.value.kind == "invalid kernel"
+    assert "empty" in capsys.readouterr().err
 
 
 def test_too_much_shared_memory_names_the_stages_that_fit() -> None:

@@ -15,7 +15,7 @@ from records import record
 from witnesses import RING
 
 from fuzz.campaign.ledger import Ledger
-from fuzz.campaign.record import ORACLES, STATUSES, Record
+from fuzz.campaign.record import ORACLES, SHORT, STATUSES, Record
 from fuzz.exit_code import CLEAN, HARNESS, USAGE, CannotWrite
 from oracles.witness_json import dumps
 from reports import correctness, page
@@ -61,6 +61,21 @@ def test_every_case_is_in_one_bucket_of_each_oracle() -> None:
     assert table.loc[["prover"], ["pass", "fail", "unknown"]].to_numpy().tolist() == [[1, 1, 1]]
     assert table.loc[["simulator"], ["pass", "fail"]].to_numpy().tolist() == [[0, 2]]
     assert table.loc["gpu", "note"] == "no device, 0 cases run"
+
+
+def test_a_run_that_judged_too_little_is_not_called_good() -> None:
+    """The head of the page says what was missing; a failure comes before that."""
+    good = frame(record("a", phase="base"), record("b", oracle="build"))
+    assert correctness.headline(good, RUNS).status == "pass"
+    facts = {"elapsed_s": 2.0, SHORT: "direct/tma was never judged"}
+    short = RUNS.assign(facts=pd.Series([facts]))
+    head = correctness.headline(good, short)
+    assert head.status == "unknown"
+    assert (
+        head.says == "2 cases, no failure, but not enough was judged: direct/tma was never judged"
+    )
+    assert ("Cases per second", "0.5") in head.numbers
+    assert correctness.headline(SPLIT, short).status == "fail"
 
 
 def test_only_opposite_answers_are_disagreements() -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fuser.errors import ScheduleError
+from fuser.errors import CompileError, ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from fuser.kernel.validate.declarations import declarations, limits
 from fuser.kernel.validate.mma import mma
-from fuser.kernel.validate.place import neighbours, places, structure, undefined
-from fuser.kernel.validate.reduce import reduce
-from fuser.kernel.validate.registers import registers
+from fuser.kernel.validate.place import neighbours, places, registers, structure, undefined
 from fuser.kernel.validate.sync import sync
 from fuser.kernel.validate.tile import ranks, tile
 
@@ -40,15 +38,24 @@ def validate(kernel: kir.Kernel, *, after: str = BY_HAND, final: bool = False) -
     Raises
     ------
     ScheduleError
-        With the offending line of the kernel's text.
+        With the offending line of the kernel's text, if it was written by hand.
+    CompileError
+        The same, if a pass produced it: params that cannot be met are refused before.
     """
     by_hand = after == BY_HAND
     for wrong in problems(kernel, final=final, by_hand=by_hand):
-        raise ScheduleError(f"after {after}: {wrong}")
+        if by_hand:
+            raise ScheduleError(f"after {after}: {wrong}")
+        raise CompileError(
+            f"after {after}: {wrong}; FUSER_DUMP={after} shows the kernel", "invalid kernel"
+        )
 
 
 def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -> Iterable[str]:
-    """Yield everything that is wrong with a kernel, declarations first."""
+    """Yield everything that is wrong with a kernel, declarations first.
+
+    Checks of one statement say what follows its line.
+    """
     yield from declarations(kernel)
     if by_hand:
         yield from limits(kernel)
@@ -63,12 +70,10 @@ def problems(kernel: kir.Kernel, *, final: bool = False, by_hand: bool = True) -
         seen.add(id(stmt))
     yield from neighbours(kernel.body)
     for stmt, place in places(kernel):
-        yield from undefined(stmt, place)
-        yield from structure(stmt, place)
-        yield from sync(stmt, place)
-        yield from tile(stmt, place)
-        yield from mma(stmt, place)
-        yield from reduce(stmt, place)
+        for body in kir.bodies(stmt):
+            yield from neighbours(body)
+        for check in (undefined, structure, sync, tile, mma):
+            yield from (f"`{line(stmt)}`{wrong}" for wrong in check(stmt, place))
     yield from registers(kernel)
     if final:
         for stmt in kernel.walk():

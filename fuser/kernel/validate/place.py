@@ -1,4 +1,4 @@
-"""Where a statement stands: who executes it, and which variables it may use."""
+"""Where a statement stands: who executes it, and which variables and fragments it may use."""
 
 from __future__ import annotations
 
@@ -129,58 +129,46 @@ def structure(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say what is wrong with a role, an election, a loop, or a variable's definition."""
     warps = place.kernel.threads // kir.WARP
     match stmt:
-        case kir.Role(_, first, count, inner):
+        case kir.Role():
             yield from _role(stmt, place, warps)
-            if first < 0 or count < 1:
-                return
-            yield from neighbours(inner)
         case kir.Elect(kir.Per.WARPGROUP) if not place.whole_warpgroups:
             yield (
-                f"`{line(stmt)}`: warps {place.first_warp}..{place.first_warp + place.warps - 1} "
-                "are no whole warpgroups; begin at a multiple of 4, with a multiple of 4 warps"
+                f": warps {place.first_warp}..{place.first_warp + place.warps - 1} are no whole "
+                "warpgroups; begin at a multiple of 4, with a multiple of 4 warps"
             )
-        case kir.ForLoop(index, stop, inner):
+        case kir.ForLoop(index, stop):
             if isinstance(stop, int) and stop < 0:
-                yield f"`{line(stmt)}` ends at {stop}; count from 0"
+                yield f" ends at {stop}; count from 0"
             if place.origin(index) is not None:
-                yield f"`{line(stmt)}`: {index} has a value here already; rename the index"
-            yield from neighbours(inner)
-        case kir.IfThenElse(_, then, orelse):
-            yield from neighbours(then)
-            yield from neighbours(orelse)
-        case kir.Elect() | kir.ElectLast():
-            yield from neighbours(stmt.body)
+                yield f": {index} has a value here already; rename the index"
         case kir.Let(var):
             if place.origin(var) is not None:
-                yield f"`{line(stmt)}`: {var} has a value here already; rename it, or assign to it"
+                yield f": {var} has a value here already; rename it, or assign to it"
         case kir.Assign(var):
             match place.origin(var):
                 case Origin.LET:
                     pass
                 case None:
-                    yield f"`{line(stmt)}`: no let above defines {var}; write Let({var}, ...) first"
+                    yield f": no let above defines {var}; write Let({var}, ...) first"
                 case Origin.LOOP:
-                    yield f"`{line(stmt)}`: {var} is the index of a loop; count in a Let of its own"
+                    yield f": {var} is the index of a loop; count in a Let of its own"
                 case Origin.LAUNCH:
-                    yield f"`{line(stmt)}`: {var} is fixed by the launch; copy it into a Let first"
+                    yield f": {var} is fixed by the launch; copy it into a Let first"
         case _:
             pass
 
 
 def _role(stmt: kir.Role, place: Place, warps: int) -> Iterable[str]:
     if stmt.first_warp < 0 or stmt.warps < 1 or stmt.first_warp + stmt.warps > warps:
-        yield (
-            f"`{line(stmt)}` leaves the {warps} warps of the CTA; "
-            f"give it warps within 0..{warps - 1}"
-        )
+        yield (f" leaves the {warps} warps of the CTA; give it warps within 0..{warps - 1}")
     elif place.elected:
-        yield f"`{line(stmt)}` stands inside an elect; put the elect into the role"
+        yield " stands inside an elect; put the elect into the role"
     elif place.role:
         end = place.first_warp + place.warps
         if stmt.first_warp < place.first_warp or stmt.first_warp + stmt.warps > end:
             yield (
-                f"`{line(stmt)}` leaves warps {place.first_warp}..{end - 1} of role {place.role} "
-                "around it; take a part of those"
+                f" leaves warps {place.first_warp}..{end - 1} of role {place.role} around it; take "
+                "a part of those"
             )
 
 
@@ -258,11 +246,58 @@ def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         for var in sorted(variables(expr), key=str):
             if place.origin(var) is None:
                 yield (
-                    f"`{line(stmt)}` uses {var}, which nothing defines before it; "
-                    "make it a parameter, or put a Let above"
+                    f" uses {var}, which nothing defines before it; make it a parameter, or put a "
+                    "Let above"
                 )
             if var == kir.RANK and place.kernel.cluster == 1:
                 yield (
-                    f"`{line(stmt)}` uses {var}, but the kernel has no clusters; "
-                    "set Kernel.cluster to the CTAs of one"
+                    f" uses {var}, but the kernel has no clusters; set Kernel.cluster to the CTAs "
+                    "of one"
                 )
+
+
+def registers(kernel: kir.Kernel) -> Iterable[str]:
+    """Say which fragments are used before anything defines them, in program order.
+
+    A definition under a condition, or in a loop that may have no turns, counts: whether it is
+    always executed is for the judges.
+    """
+    known: dict[str, list[tuple[frozenset[int], kir.Fragment]]] = {}
+    for stmt, place in places(kernel):
+        uses, makes = fragments(stmt)
+        for used in uses:
+            mine = [made for who, made in known.get(used.name, []) if who & place.threads]
+            if not mine:
+                yield (
+                    f"`{line(stmt)}` uses {used.name}, to which no statement before it gives a "
+                    "value; load or compute it first, by the same threads"
+                )
+            elif used not in mine:
+                yield (
+                    f"`{line(stmt)}` uses {used.name} in another layout or type than it got its "
+                    f"value in; use {mine[-1].dtype.name} and {mine[-1].layout}"
+                )
+        for made in makes:
+            known.setdefault(made.name, []).append((place.threads, made))
+
+
+def fragments(stmt: kir.Stmt) -> tuple[list[kir.Fragment], list[kir.Fragment]]:
+    """Return the fragments that a statement uses, and those that it gives a value."""
+    match stmt:
+        case kir.Load(dst) | kir.Coordinate(dst):
+            return [], [dst]
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            return [src], []
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+            return [src], [dst]
+        case kir.GridSum(acc):
+            return [acc], [acc]
+        case kir.Compute(dst, _, args):
+            return [a for a in args if isinstance(a, kir.Fragment)], [dst]
+        case kir.Wgmma(acc, a, _, accumulate):
+            read = [a] if isinstance(a, kir.Fragment) else []
+            return ([*read, acc] if accumulate == 1 else read), [acc]
+        case kir.Mma(acc, a, b):
+            return [acc, a, b], [acc]
+        case _:
+            return [], []

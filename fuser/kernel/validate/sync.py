@@ -11,13 +11,15 @@ from collections.abc import Iterable
 
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
-from fuser.kernel.text import line
 from fuser.kernel.validate.place import Place
 
 NAMED = 16
 """Named barriers of a CTA."""
 BYTES = 1 << 20
 """Bytes that a phase waits for are below it.  Source: PTX ISA, "mbarrier, tx-count"."""
+
+
+IN_ELECT = " stands inside an elect; whole warps must reach it: move it out of the elect"
 
 
 def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
@@ -29,8 +31,8 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             most = place.kernel.threads
             if not 0 <= number < NAMED or threads % kir.WARP or not 0 < threads <= most:
                 yield (
-                    f"`{line(stmt)}` meets {threads} threads at barrier {number}; need barrier "
-                    f"0..{NAMED - 1} and a multiple of {kir.WARP} threads, at most the CTA's {most}"
+                    f" meets {threads} threads at barrier {number}; need barrier 0..{NAMED - 1} "
+                    f"and a multiple of {kir.WARP} threads, at most the CTA's {most}"
                 )
         case (
             kir.BlockSerializeWait(barrier=number)
@@ -38,36 +40,33 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             | kir.ElectLast(barrier=number)
         ):
             if not 0 <= number < NAMED:
-                yield f"`{line(stmt)}` joins at barrier {number}; a CTA has 0..{NAMED - 1}"
+                yield f" joins at barrier {number}; a CTA has 0..{NAMED - 1}"
         case kir.MBarrierArrive(_, _, scope, cta):
-            yield from _remote(stmt, place, scope, cta)
+            yield from _remote(place, scope, cta)
         case kir.MBarrierArriveExpectTx(_, _, nbytes) | kir.MBarrierExpectTx(_, _, nbytes):
             if not 0 <= nbytes < BYTES:
-                yield f"`{line(stmt)}` expects {nbytes} bytes; a phase takes 0..{BYTES - 1}"
+                yield f" expects {nbytes} bytes; a phase takes 0..{BYTES - 1}"
         case kir.MBarrierWaitParity(_, _, parity, scope):
             if isinstance(parity, int) and parity not in (0, 1):
-                yield f"`{line(stmt)}` waits for parity {parity}; it is 0 or 1: take phase % 2"
-            yield from _mbarrier_scope(stmt, scope)
+                yield f" waits for parity {parity}; it is 0 or 1: take phase % 2"
+            yield from _mbarrier_scope(scope)
         case kir.AsyncAwait(kind, keep, read_only):
             if keep < 0:
-                yield f"`{line(stmt)}` keeps {keep} groups; 0 waits for all"
+                yield f" keeps {keep} groups; 0 waits for all"
             if read_only and kind is not kir.AsyncKind.BULK:
                 yield (
-                    f"`{line(stmt)}`: only bulk groups can be awaited until they have read; "
-                    f"drop read_only for {kind.value}"
+                    ": only bulk groups can be awaited until they have read; drop read_only for "
+                    f"{kind.value}"
                 )
         case kir.ClusterArrive() | kir.ClusterWait() if place.kernel.cluster == 1:
-            yield (
-                f"`{line(stmt)}` stands in a kernel without clusters; set Kernel.cluster, "
-                "or use BlockSync"
-            )
+            yield (" stands in a kernel without clusters; set Kernel.cluster, or use BlockSync")
         case kir.SetMaxNReg(registers):
             if registers % 8 or not 24 <= registers <= 256:
-                yield f"`{line(stmt)}` sets {registers} registers; use a multiple of 8 in 24..256"
+                yield f" sets {registers} registers; use a multiple of 8 in 24..256"
             if not place.kernel.registers:
                 yield (
-                    f"`{line(stmt)}`: the kernel does not say how many registers it starts with; "
-                    "set Kernel.registers"
+                    ": the kernel does not say how many registers it starts with; set "
+                    "Kernel.registers"
                 )
         case _:
             pass
@@ -87,75 +86,72 @@ def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             | kir.AsyncCommit(kir.AsyncKind.WGMMA)
             | kir.AsyncAwait(kir.AsyncKind.WGMMA)
         ) if place.elected:
-            yield (
-                f"`{line(stmt)}` stands inside an elect; whole warps must reach it: "
-                "move it out of the elect"
-            )
+            yield IN_ELECT
         case kir.WgmmaFence() | kir.SetMaxNReg() if not place.whole_warpgroups:
-            yield warpgroups(stmt, place)
+            yield warpgroups(place)
         case kir.MBarrierInit() | kir.MBarrierInvalidate() | kir.BlockSerializeRelease():
-            yield from alone(stmt, place)
+            yield from alone(place)
         case kir.BlockSerializeWait() | kir.GridSync() | kir.ElectLast() if place.elected:
             whose = f"role {place.role}" if place.role else "the CTA"
             yield (
-                f"`{line(stmt)}` stands inside an elect; all {place.warps * kir.WARP} threads of "
-                f"{whose} must reach it: move it out"
+                f" stands inside an elect; all {place.warps * kir.WARP} threads of {whose} must "
+                "reach it: move it out"
             )
         case _:
             pass
 
 
-def warpgroups(stmt: kir.Stmt, place: Place) -> str:
+def warpgroups(place: Place) -> str:
     """Say that a statement needs whole warpgroups."""
     last = place.first_warp + place.warps - 1
     return (
-        f"`{line(stmt)}` is executed by warps {place.first_warp}..{last}, which are no whole "
-        "warpgroups; give the role a multiple of 4 warps, beginning at a multiple of 4"
+        f" is executed by warps {place.first_warp}..{last}, which are no whole warpgroups; give "
+        "the role a multiple of 4 warps, beginning at a multiple of 4"
     )
 
 
-def alone(stmt: kir.Stmt, place: Place) -> Iterable[str]:
+def alone(place: Place) -> Iterable[str]:
     """Say that a statement is executed by more than one thread."""
     if len(place.threads) > 1:
         yield (
-            f"`{line(stmt)}` is executed by {place.who}; it must be issued by one thread: "
-            "put it inside Elect(Per.ROLE)"
+            f" is executed by {place.who}; it must be issued by one thread: put it inside "
+            "Elect(Per.ROLE)"
         )
 
 
-def _remote(stmt: kir.Stmt, place: Place, scope: kir.Scope, cta: Expr | None) -> Iterable[str]:
-    yield from _mbarrier_scope(stmt, scope)
+def _remote(place: Place, scope: kir.Scope, cta: Expr | None) -> Iterable[str]:
+    yield from _mbarrier_scope(scope)
     if cta is None:
         return
     cluster = place.kernel.cluster
-    yield from neighbour(stmt, cta, cluster)
+    yield from neighbour(cta, cluster)
     if cluster > 1 and scope is not kir.Scope.CLUSTER:
         yield (
-            f"`{line(stmt)}` arrives at another CTA at scope {scope.value}, which does not reach "
-            "it; use Scope.CLUSTER"
+            f" arrives at another CTA at scope {scope.value}, which does not reach it; use "
+            "Scope.CLUSTER"
         )
 
 
-def _mbarrier_scope(stmt: kir.Stmt, scope: kir.Scope) -> Iterable[str]:
+def _mbarrier_scope(scope: kir.Scope) -> Iterable[str]:
     if scope is kir.Scope.GPU:
-        yield f"`{line(stmt)}`: mbarriers know the scopes cta and cluster; use one of these"
+        yield ": mbarriers know the scopes cta and cluster; use one of these"
 
 
-def neighbour(stmt: kir.Stmt, cta: Expr, cluster: int) -> Iterable[str]:
+def neighbour(cta: Expr, cluster: int) -> Iterable[str]:
     """Say where a statement reaches for a CTA that its cluster does not have."""
     if cluster == 1:
         yield (
-            f"`{line(stmt)}` names CTA {cta} of a cluster, but the kernel has no clusters; "
-            "set Kernel.cluster, or drop cta"
+            f" names CTA {cta} of a cluster, but the kernel has no clusters; set Kernel.cluster, "
+            "or drop cta"
         )
     elif isinstance(cta, int) and not 0 <= cta < cluster:
-        yield f"`{line(stmt)}` names CTA {cta} of a cluster of {cluster}; use 0..{cluster - 1}"
+        yield f" names CTA {cta} of a cluster of {cluster}; use 0..{cluster - 1}"
 
 
 def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
     match stmt:
         case kir.MBarrierInit(barrier) | kir.MBarrierInvalidate(barrier):
-            yield from mbarrier(stmt, barrier, 0, kernel)
+            yield from mbarrier(barrier, 0, kernel)
         case (
             kir.MBarrierArrive(barrier, slot)
             | kir.MBarrierArriveExpectTx(barrier, slot)
@@ -163,7 +159,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             | kir.MBarrierWaitParity(barrier, slot)
             | kir.CpAsyncMBarrierArrive(barrier, slot)
         ):
-            yield from mbarrier(stmt, barrier, slot, kernel)
+            yield from mbarrier(barrier, slot, kernel)
         case (
             kir.BlockSerializeWait(semaphore, index, turn)
             | kir.BlockSerializeRelease(semaphore, index, turn)
@@ -172,31 +168,29 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
         ):
             if semaphore not in kernel.semaphores:
                 yield (
-                    f"`{line(stmt)}` uses a semaphore that the kernel does not declare; "
-                    f"add {semaphore.name} to Kernel.semaphores"
+                    f" uses a semaphore that the kernel does not declare; add {semaphore.name} to "
+                    "Kernel.semaphores"
                 )
             count = semaphore.count
             if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
-                yield f"`{line(stmt)}`: {semaphore.name} has {count} integers; use 0..{count - 1}"
+                yield f": {semaphore.name} has {count} integers; use 0..{count - 1}"
             least = 1 if isinstance(stmt, kir.GridSync | kir.ElectLast) else 0
             if isinstance(turn, int) and turn < least:
                 says = f"turn {turn} is negative; turns count from 0"
-                yield f"`{line(stmt)}`: {f'{turn} CTAs meet; 1 or more do' if least else says}"
+                yield f": {f'{turn} CTAs meet; 1 or more do' if least else says}"
         case _:
             pass
 
 
-def mbarrier(
-    stmt: kir.Stmt, barrier: kir.MBarrier, slot: Expr, kernel: kir.Kernel
-) -> Iterable[str]:
+def mbarrier(barrier: kir.MBarrier, slot: Expr, kernel: kir.Kernel) -> Iterable[str]:
     """Say where a statement uses an mbarrier that is not declared, or a slot it has not."""
     if barrier not in kernel.barriers:
         yield (
-            f"`{line(stmt)}` uses a barrier that the kernel does not declare; "
-            f"add {barrier.name} to Kernel.barriers, with the same fields"
+            f" uses a barrier that the kernel does not declare; add {barrier.name} to "
+            "Kernel.barriers, with the same fields"
         )
     if isinstance(slot, int) and not 0 <= slot < barrier.slots:
         yield (
-            f"`{line(stmt)}` uses slot {slot}; {barrier.name} has slots 0..{barrier.slots - 1}: "
-            f"take the position % {barrier.slots}"
+            f" uses slot {slot}; {barrier.name} has slots 0..{barrier.slots - 1}: take the "
+            f"position % {barrier.slots}"
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from math import prod
 
-from fuser.expr import substitute
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.polynomial import poly
@@ -104,35 +103,32 @@ def _wrong(site: Site) -> list[Claim]:
             return []
 
 
+def _claim(kind: str, holds: object, says: str) -> Claim:
+    return kind, "" if holds else says
+
+
 def _alone(site: Site) -> Claim:
     """Claim that a bulk copy is issued once: a second one would copy the same box again."""
-    many = len(site.threads)
-    return "coverage", "" if many == 1 else f"{many} threads each issue this copy"
+    many = len(site.place.threads)
+    return _claim("coverage", many == 1, f"{many} threads each issue this copy")
 
 
 def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
     buffer, tensor = slot.buffer, box.tensor
     nbytes = tensor.dtype.nbytes
-    row = box.shape[-1] * nbytes
-    places = [buffer.start(i) for i in range(buffer.slots)]
+    row, whole = box.shape[-1] * nbytes, prod(box.shape) * nbytes
     unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
-    odd = [place for place in places if place % unit]
-    return [
-        ("bounds", "" if box.limit == tensor.extents else "the engine clips at the extents only"),
-        (
-            "bounds",
-            ""
-            if prod(box.shape) * nbytes == buffer.slot_nbytes
-            else f"a box of {prod(box.shape) * nbytes} bytes, a slot of {buffer.slot_nbytes}",
-        ),
-        ("bounds", "" if max(box.shape) <= TMA_BOX else f"more than {TMA_BOX} elements an axis"),
-        (
-            "bounds",
-            f"a slot starts at byte {odd[0]}, no multiple of {unit}" if odd else "",
-        ),
-        ("bounds", "" if row % TMA_ROW == 0 else f"rows of {row} bytes"),
-        ("bounds", "" if tensor.strides[-1] == 1 else "the last stride is not the literal 1"),
-    ]
+    odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
+    sizes = f"a box of {whole} bytes, a slot of {buffer.slot_nbytes}"
+    claims = (
+        (box.limit == tensor.extents, "the engine clips at the extents only"),
+        (whole == buffer.slot_nbytes, sizes),
+        (max(box.shape) <= TMA_BOX, f"more than {TMA_BOX} elements an axis"),
+        (not odd, f"a slot starts at byte {odd}, no multiple of {unit}"),
+        (row % TMA_ROW == 0, f"rows of {row} bytes"),
+        (tensor.strides[-1] == 1, "the last stride is not the literal 1"),
+    )
+    return [_claim("bounds", *claim) for claim in claims]
 
 
 def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
@@ -156,7 +152,7 @@ def _same_registers(dst: kir.Layout, src: kir.Layout, column: int) -> Claim:
     strip = STRIP * max(strips.threads // kir.WARP, 1)
     fits &= strips.shape[-2] % strip == 0 and strips.shape[-1] % (4 * strips.vector) == 0
     fits &= prod(other.shape) % (other.vector * other.threads) == 0
-    return "coverage", "" if fits else f"registers of {src} are not those of {dst}"
+    return _claim("coverage", fits, f"registers of {src} are not those of {dst}")
 
 
 def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
@@ -173,7 +169,7 @@ def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
     else:
         fits &= dst.shape == (*(1 for _ in outer), last) and dst.deal is kir.Deal.ROUND
         fits &= last // src.vector % src.threads == 0
-    return "coverage", "" if fits else f"{src} is not in the hands of those who reduce it to {dst}"
+    return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
 
 
 def _tile(operand: kir.Fragment | kir.Slot, *, turned: bool = False) -> tuple[int, ...]:
@@ -197,15 +193,16 @@ def _behind(stmt: kir.Wgmma) -> list[Claim]:
     first = stmt.b.buffer
     end = first.offset + first.slot_nbytes
     panel = first.shape[-1] * first.dtype.nbytes
+    whole = stmt.b_transposed or panel == first.swizzle
     for buffer in stmt.beside:
         kind = (buffer.dtype, buffer.swizzle, buffer.slots, buffer.step)
         same = kind == (first.dtype, first.swizzle, first.slots, first.step)
-        out.append(("bounds", "" if same else f"{buffer.name} and {first.name} differ in kind"))
-        gap = buffer.offset - end
-        says = f"{buffer.name} begins {gap} bytes behind the slot before it"
-        out.append(("bounds", says if gap else ""))
-        whole = stmt.b_transposed or panel == first.swizzle
-        out.append(("bounds", "" if whole else f"rows of {panel} bytes, a panel is narrower"))
+        behind = f"{buffer.name} begins {buffer.offset - end} bytes behind the slot before it"
+        out += [
+            _claim("bounds", same, f"{buffer.name} and {first.name} differ in kind"),
+            _claim("bounds", buffer.offset == end, behind),
+            _claim("bounds", whole, f"rows of {panel} bytes, a panel is narrower"),
+        ]
         end = buffer.offset + buffer.slot_nbytes
     return out
 
@@ -213,7 +210,7 @@ def _behind(stmt: kir.Wgmma) -> list[Claim]:
 def _multiplied(acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> Claim:
     """Claim that (M, K) and (N, K) operands make an (M, N) result."""
     fits = len(acc) == len(a) == len(b) == 2 and (a[0], b[0], a[1]) == (*acc, b[1])
-    return "bounds", "" if fits else f"operands of {a} and {b} for a result of {acc}"
+    return _claim("bounds", fits, f"operands of {a} and {b} for a result of {acc}")
 
 
 def _whole_chunks(tensor: kir.Tensor) -> Claim:
@@ -226,56 +223,45 @@ def _whole_chunks(tensor: kir.Tensor) -> Claim:
 def _generic(
     site: Site, layout: kir.Layout, ref: kir.Box | kir.Slot, width: int, *, whole: bool
 ) -> list[Claim]:
-    out = [
-        (
-            "coverage",
-            ""
-            if layout.shape[-1] % (layout.vector if layout.folded == 1 else 1) == 0
-            else f"rows of {layout.shape[-1]} are no whole vectors of {layout.vector}",
-        ),
-        ("bounds", "" if layout.vector % width == 0 else f"{width} does not divide the vector"),
-    ]
+    last, vector = layout.shape[-1], layout.vector if layout.folded == 1 else 1
     shape = ref.shape if isinstance(ref, kir.Box) else ref.buffer.shape
     fits = len(shape) == len(layout.shape) and all(
         n == t or (n == 1 and not whole) for n, t in zip(shape, layout.shape, strict=False)
     )
-    out.append(("coverage", "" if fits else f"a tile of {shape} for a layout of {layout.shape}"))
+    out = [
+        _claim(
+            "coverage",
+            last % vector == 0,
+            f"rows of {last} are no whole vectors of {layout.vector}",
+        ),
+        _claim("bounds", layout.vector % width == 0, f"{width} does not divide the vector"),
+        _claim("coverage", fits, f"a tile of {shape} for a layout of {layout.shape}"),
+    ]
     if shape[-1] == 1 or width == 1:
         return out
     match ref:
         case kir.Slot(buffer):
-            step_bytes = width * buffer.dtype.nbytes
-            odd = shape[-1] % width or buffer.offset % step_bytes
-            out.append(("bounds", f"rows of {shape[-1]} for width {width}" if odd else ""))
+            odd = shape[-1] % width or buffer.offset % (width * buffer.dtype.nbytes)
+            out.append(_claim("bounds", not odd, f"rows of {shape[-1]} for width {width}"))
         case kir.Box(tensor, origin, _, limit):
-            start = poly(substitute(origin[-1], site.lets))
-            end = poly(substitute(limit[-1], site.lets))
+            start, end = poly(site.plain(origin[-1])), poly(site.plain(limit[-1]))
+            starts = all(factor % width == 0 for _, factor in start)
             ends = end == poly(tensor.extents[-1]) or all(f % width == 0 for _, f in end)
+            aligned = f"{tensor.name} is aligned to {tensor.aligned} elements, not {width}"
             out += [
-                (
-                    "bounds",
-                    ""
-                    if tensor.aligned % width == 0
-                    else f"{tensor.name} is aligned to {tensor.aligned} elements, not {width}",
-                ),
-                ("bounds", "" if tensor.strides[-1] == 1 else "the last stride is not 1"),
-                (
-                    "bounds",
-                    ""
-                    if all(factor % width == 0 for _, factor in start)
-                    else f"origin {origin[-1]} is no multiple of {width}",
-                ),
-                ("bounds", "" if ends else f"limit {limit[-1]} may cut a vector of {width}"),
+                _claim("bounds", tensor.aligned % width == 0, aligned),
+                _claim("bounds", tensor.strides[-1] == 1, "the last stride is not 1"),
+                _claim("bounds", starts, f"origin {origin[-1]} is no multiple of {width}"),
+                _claim("bounds", ends, f"limit {limit[-1]} may cut a vector of {width}"),
             ]
     return out
 
 
 def _executed(site: Site, layout: kir.Layout, name: str) -> Claim:
-    dealt = range(site.base, site.base + layout.threads)
-    if site.threads.issuperset(dealt):
-        return "coverage", ""
-    many = len(site.threads)
-    return "coverage", f"{name} is dealt to {layout.threads} threads, {many} execute this"
+    threads = site.place.threads
+    dealt = threads.issuperset(range(site.place.base, site.place.base + layout.threads))
+    says = f"{name} is dealt to {layout.threads} threads, {len(threads)} execute this"
+    return _claim("coverage", dealt, says)
 
 
 def _once(site: Site, layout: kir.Layout, name: str) -> list[Claim]:
@@ -283,7 +269,7 @@ def _once(site: Site, layout: kir.Layout, name: str) -> list[Claim]:
     dst = site.stmt.dst if isinstance(site.stmt, kir.Store | kir.AtomicAdd) else None
     if not isinstance(dst, kir.Box):
         return []
-    many, warps = len(site.threads), layout.threads // kir.WARP
+    many, warps = len(site.place.threads), layout.threads // kir.WARP
     if layout.deal is kir.Deal.EACH_WARP and warps > 1:
         return [("coverage", f"each of {warps} warps holds all of {name} and writes it")]
     says = f"{many} threads execute this, {name} is dealt to {layout.threads} of them"
@@ -301,9 +287,9 @@ def _registers(sites: tuple[Site, ...]) -> list[tuple[str, Site]]:
     for site in sites:
         uses, makes = _fragments(site.stmt)
         nobody: frozenset[int] = frozenset()
-        missing = [name for name in uses if not known.get(name, nobody) & site.threads]
+        missing = [name for name in uses if not known.get(name, nobody) & site.place.threads]
         for name in makes:
-            known[name] = known.get(name, nobody) | site.threads
+            known[name] = known.get(name, nobody) | site.place.threads
         if uses or makes:
             out.append((f"{missing[0]} has no value yet" if missing else "", site))
     return out

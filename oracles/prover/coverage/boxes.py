@@ -9,7 +9,7 @@ from math import prod
 from fuser.expr import Expr, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.preconditions import Function, Values, function
+from oracles.prover.arithmetic import Function, Values, function
 from oracles.prover.sites import MOVING, Site, adds, touches, unknown, writes
 from oracles.verdict import Finding
 

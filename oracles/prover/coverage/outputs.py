@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from fuser.expr import Expr, Kind, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.assumptions import Known
 from oracles.prover.coverage import accesses, partition
 from oracles.prover.coverage import boxes as tiles
 from oracles.prover.polynomial import natural, poly
-from oracles.prover.preconditions import fixed_grid
-from oracles.prover.sites import Site
+from oracles.prover.sites import Site, fixed_grid
+from oracles.prover.solver import Known
 from oracles.verdict import Finding
 
 

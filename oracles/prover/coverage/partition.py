@@ -2,12 +2,15 @@
 
 Notes
 -----
-A *place* is what tells the boxes of one statement apart: `BLOCK`, and for each loop the expression
-`X = a * index + b` by which its index enters the origins.  Four facts make a partition:
+*Index maps* tell the boxes of one statement apart: beside `BLOCK`, each loop has the expression
+`X = a * index + b` (times a cofactor such as `GRID`) by which its index enters the origins.  It is
+replaced by a variable, the same one in every store whose index has this cofactor, under the
+condition that the loop reaches it.  Then stores can be compared however their loops are cut.
+Four facts make a partition:
 
-1. *Places.*  z3 shows that every place of a domain (`0 <= BLOCK < GRID`, `0 <= X < n`) is stored
-   by exactly one of the statements, and no other place by any.
-2. *Numbers.*  Where n is `ceildiv(M - BLOCK, GRID)`, the places are one to one with the numbers
+1. *Domain.*  z3 shows that every point (`0 <= BLOCK < GRID`, `0 <= X < n`) is stored by exactly one
+   of the statements, and no other point by any.
+2. *Numbers.*  Where n is `ceildiv(M - BLOCK, GRID)`, the points are one to one with the numbers
    `v = BLOCK + X * GRID` of [0, M).  `requires GRID == E` makes `BLOCK` the numbers of [0, E).
 3. *Mixed radix.*  If weights W and sizes s of the digits `(v // W) % s` are chained (the first W is
    1, each next W is the last one times its s, the last product is the count of v), the digits take
@@ -17,51 +20,317 @@ A *place* is what tells the boxes of one statement apart: `BLOCK`, and for each 
    With `c * size >= extent`, boxes `[i * size, i * size + size)`, cut at the extent, partition
    [0, extent); those that begin past it are empty.
 
-Where that does not go through, the origins are written in other words (`restated`) and asked of
-again.  Whatever does not fit leaves the question open; `tiles` may refute it.
+Where that does not go through, the origins are rewritten (`rewrites`) and asked of again.  Whatever
+does not fit leaves the question open; `boxes` may refute it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import product as combinations
 
-from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, eq, fold, variables
+from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
-from oracles.prover.assumptions import Known
-from oracles.prover.coverage.index_maps import (
-    DEALT,
-    STRIDE,
-    OpenError,
-    Place,
-    Store,
-    link,
-    parts,
-    solution,
-    store,
-    written_out,
-)
-from oracles.prover.coverage.rewrites import Stores, restated
+from oracles.prover.coverage.rewrites import Stores, rewrites
 from oracles.prover.polynomial import (
     Atom,
     Digit,
     Poly,
     Product,
     digit,
+    divided,
     mapped,
     names,
     names_of,
     poly,
     product,
     repr_atom,
+    single,
     tree,
     value,
 )
-from oracles.prover.preconditions import fixed_grid
-from oracles.prover.sites import Site
+from oracles.prover.sites import Loop, Site, fixed_grid
+from oracles.prover.solver import Known
+
+UNROLL = 64
+"""Copies that loops of a constant length may make when they are written out."""
+STRIDE: Atom = (kir.GRID.name,)
+"""The cofactor of such a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """What a loop index is multiplied with, and which of several such loops it is."""
+
+    cofactor: tuple[Atom, ...]
+    number: int = 0
+
+    @property
+    def var(self) -> Var:
+        """The variable that stands for it."""
+        return Var(f"place {self.number} {' '.join(repr_atom(a) for a in self.cofactor)}")
+
+
+STRIDED = IndexMap((STRIDE,))
+"""The index map of a loop over every GRID-th tile."""
+
+
+class OpenError(Exception):
+    """No proof; the message says what does not fit."""
+
+
+@dataclass(slots=True)
+class Store:
+    """One writing statement while its maps are found: origins in units of the box."""
+
+    site: Site
+    box: kir.Box
+    units: list[Poly]
+    loops: tuple[Loop, ...]
+    conditions: list[Expr]
+    maps: set[IndexMap] = field(default_factory=set)
+    ends: dict[IndexMap, Expr] = field(default_factory=dict)
+    plain: bool = True
+
+
+def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
+    """Write out the loops of constant length around a store."""
+    fixed = [loop for loop in site.loops if isinstance(loop.stop, int)]
+    total = 1
+    for loop in fixed:
+        total *= max(1, loop.stop) if isinstance(loop.stop, int) else 1
+    if not fixed or total > UNROLL:
+        return [(site, box)]
+    rest = tuple(loop for loop in site.loops if loop not in fixed)
+    out = []
+    for at in combinations(*(range(t.stop) for t in fixed if isinstance(t.stop, int))):
+        values: dict[Var, Expr] = {t.index: i for t, i in zip(fixed, at, strict=True)}
+        lets = {var: substitute(e, values) for var, e in site.lets.items()}
+        loops = tuple(Loop(t.index, t.name, substitute(t.stop, values)) for t in rest)
+        guards = tuple(substitute(g, values) for g in site.guards)
+        copy = replace(site, loops=loops, guards=guards, lets=lets)
+        out.append((copy, box))
+    return out
+
+
+def store(site: Site, box: kir.Box, known: Known) -> Store:
+    """Return a store with its origins in units of its box.
+
+    Raises
+    ------
+    OpenError
+        If its box is cut elsewhere than at the extents, or its origin is no multiple of its shape.
+    """
+    conditions: list[Expr] = list(site.guards)
+    units = []
+    exprs = [site.plain(e) for e in (*box.origin, *box.limit)]
+    exprs += [*conditions, *(loop.stop for loop in site.loops)]
+    if sites.unknown(tuple(exprs)):
+        raise OpenError(f"{site.where}: depends on a value that an assignment changes")
+    axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
+    for origin, size, limit, extent in axes:
+        if not known.same(site.plain(limit), extent):
+            raise OpenError(f"{site.where}: limit {limit} may fall short of the extent {extent}")
+        unit = divided(poly(site.plain(origin)), size)
+        if unit is None:
+            raise OpenError(f"{site.where}: origin {origin} is no multiple of {size}")
+        units.append(unit)
+    return Store(site, box, units, site.loops, conditions)
+
+
+def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
+    """Put a mapping for every loop index in the origins, the same one in every store.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether a mapping is what an index becomes in the origins, `a * index + b`, so that several
+        stores may share it; otherwise it is the index alone.
+
+    Returns
+    -------
+    list of Place
+        The maps, by what they are multiplied with.
+
+    Raises
+    ------
+    OpenError
+        If an index enters the origins in another way, or in no way and nothing pins it.
+    """
+    maps: list[IndexMap] = []
+    for store in stores:
+        for loop in store.loops:
+            mapping = _linked(store, loop) if whole else _alone(store, loop)
+            if mapping is not None and mapping not in maps:
+                maps.append(mapping)
+    if maps == [STRIDED]:
+        for store in stores:
+            if not store.maps:
+                _peeled(store)
+    for store in stores:
+        if store.maps != set(maps):
+            raise OpenError(f"{store.site.where}: its tiles are counted otherwise than others")
+    return maps
+
+
+def _linked(store: Store, loop: Loop) -> IndexMap | None:
+    """Replace `a * index + b` by a mapping; pin an index that the origins do not use."""
+    uses = {
+        (factor, tuple(a for a in monomial if a != (loop.index.name,)), offset)
+        for unit in store.units
+        for factor, monomial, offset in _uses(unit, loop.index.name)
+    }
+    if not uses:
+        _solved(store, loop)
+        return None
+    if len(uses) > 1:
+        raise OpenError(f"{store.site.where}: {loop.name} enters its origin in several ways")
+    ((a, cofactor, b),) = uses
+    if a < 1 or b < 0 or loop.index.name in {n for at in cofactor for n in names_of(at)}:
+        raise OpenError(f"{store.site.where}: {loop.name} enters its origin by {a}, from {b}")
+    mapping = IndexMap(cofactor, sum(known.cofactor == cofactor for known in store.maps))
+    var = mapping.var
+    gone = (loop.index.name,)
+
+    def rule(form: Poly) -> Poly:
+        if not any(gone in monomial for monomial, _ in form):
+            return form
+        left = {m: f for m, f in form if gone not in m and m != cofactor}
+        return frozenset(left.items()) | poly(fold(Kind.MUL, var, tree(frozenset({(cofactor, 1)}))))
+
+    store.units = [mapped(unit, rule) for unit in store.units]
+    index = fold(Kind.FLOORDIV, var - b, a)
+    store.conditions = [substitute(c, {loop.index: index}) for c in store.conditions]
+    inside = both(fold(Kind.LE, b, var), var < a * loop.stop + b)
+    whole = eq((var - b) % a, 0) if a > 1 else 1
+    store.conditions += [both(inside, whole)]
+    store.maps.add(mapping)
+    store.ends[mapping] = tree(poly(a * loop.stop + b))
+    store.plain &= (a, b) == (1, 0)
+    return mapping
+
+
+def _alone(store: Store, loop: Loop) -> IndexMap | None:
+    """Take an index as a mapping, whatever it is multiplied with; pin one that is not used."""
+    if not any(loop.index.name in names(unit) for unit in store.units):
+        _solved(store, loop)
+        return None
+    mapping = IndexMap((), len(store.maps))
+    var = mapping.var
+    store.units = [poly(substitute(tree(unit), {loop.index: var})) for unit in store.units]
+    store.conditions = [substitute(c, {loop.index: var}) for c in store.conditions]
+    store.conditions.append(both(fold(Kind.LE, 0, var), var < loop.stop))
+    store.maps.add(mapping)
+    store.ends[mapping] = tree(poly(loop.stop))
+    return mapping
+
+
+def _peeled(store: Store) -> None:
+    """Read the tile `BLOCK + b * GRID` of a store outside the loop over tiles."""
+    offsets = {
+        dict(form).get((STRIDE,), 0)
+        for unit in store.units
+        for form in within(unit)
+        if ((kir.BLOCK.name,),) in dict(form)
+    }
+    if len(offsets) != 1:
+        return
+    (b,) = offsets
+
+    def rule(form: Poly) -> Poly:
+        if ((kir.BLOCK.name,),) not in dict(form):
+            return form
+        left = frozenset((m, f) for m, f in form if m != (STRIDE,))
+        return left | poly(fold(Kind.MUL, STRIDED.var, kir.GRID))
+
+    store.units = [mapped(unit, rule) for unit in store.units]
+    store.conditions.append(eq(STRIDED.var, b))
+    store.maps.add(STRIDED)
+    store.plain = False
+
+
+def _solved(store: Store, loop: Loop) -> None:
+    """Take the one loop in which a store outside all loop indices is executed."""
+    if loop.stop == 1:
+        at: Expr = 0
+    else:
+        solved = [solution(c, loop.index) for c in store.conditions]
+        found = [e for e in solved if e is not None]
+        if not found:
+            raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
+        at = found[0]
+    store.conditions = [substitute(c, {loop.index: at}) for c in store.conditions]
+    store.conditions.append(both(fold(Kind.LE, 0, at), at < loop.stop))
+    store.plain = False
+
+
+def parts(stores: list[Store]) -> tuple[dict[tuple[int, ...], list[Store]], list[Poly]]:
+    """Group stores whose origins differ by constants: the parts of a tile.
+
+    Returns
+    -------
+    tuple
+        Stores by the offsets of their parts, and the origins without the offsets.
+
+    Raises
+    ------
+    OpenError
+        If origins differ by more than a constant.
+    """
+    found: dict[tuple[int, ...], list[Store]] = {}
+    shared: list[Poly] | None = None
+    for store in stores:
+        offsets = tuple(dict(unit).get((), 0) for unit in store.units)
+        rest = [frozenset((m, f) for m, f in unit if m) for unit in store.units]
+        if shared is not None and rest != shared:
+            raise OpenError(f"{store.site.where}: its origin counts otherwise than others")
+        shared = rest
+        found.setdefault(offsets, []).append(store)
+    assert shared is not None, "an output without stores is refused before"
+    return found, shared
+
+
+def within(form: Poly) -> Iterable[Poly]:
+    """Yield every polynomial in one, itself too."""
+    yield form
+    for monomial, _ in form:
+        for atom in monomial:
+            for part in atom:
+                if isinstance(part, frozenset):
+                    yield from within(part)
+
+
+def _uses(form: Poly, name: str) -> Iterable[tuple[int, tuple[Atom, ...], int]]:
+    """Yield how a variable enters: its factor, its monomial, and the constant beside it."""
+    for inner in within(form):
+        terms = dict(inner)
+        for monomial, factor in inner:
+            if (name,) in monomial:
+                if monomial.count((name,)) > 1:
+                    raise OpenError(f"an origin holds a power of {name}")
+                cofactor = tuple(a for a in monomial if a != (name,))
+                yield factor, monomial, terms.get(cofactor, 0)
+
+
+def solution(condition: Expr, var: Var) -> Expr | None:
+    """Return e where a condition is `var == e`, or has that among others."""
+    match condition:
+        case Op(Kind.EQ, a, b):
+            form = poly(fold(Kind.SUB, a, b))
+            terms = dict(form)
+            factor = terms.pop(((var.name,),), 0)
+            rest = frozenset(terms.items())
+            if factor in (1, -1) and var.name not in names(rest):
+                return fold(Kind.MUL, -factor, tree(rest))
+            return None
+        case Op(Kind.AND, a, b):
+            return solution(a, var) or solution(b, var)
+        case _:
+            return None
+
 
 NUMBER = Var("number of the tile")
 """v of fact 2."""
@@ -80,7 +349,7 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
     if any(box.tensor != tensor for _, box in found):
         return f"{tensor.name}: written through a tensor that is not declared so"
     first = ""
-    for stores in restated(Stores(kernel, found, known)):
+    for stores in rewrites(Stores(kernel, found, known)):
         says = _open(stores, tensor)
         if not says:
             return ""
@@ -119,48 +388,48 @@ class _Partition:
         self.sizes = self.stores[0].box.shape
         if any(s.box.shape != self.sizes for s in self.stores):
             raise OpenError(f"{tensor.name}: boxes of different shapes")
-        self.places = link(self.stores, whole=whole)
+        self.maps = link(self.stores, whole=whole)
         groups, self.units = parts(self.stores)
         self.counts, guards = self._domain(groups)
         used = self._radix(groups)
         for some in dict.fromkeys(map(tuple, guards)):
             self._count([*used, *self._pinned(some)])
 
-    # --- the domain: which places are stored ---
+    def _open(self, says: str) -> OpenError:
+        return OpenError(f"{self.tensor.name}: {says}")
 
-    def _domain(self, groups: Groups) -> tuple[dict[Place, Expr], list[list[Expr]]]:
-        """Return how many places there are, each stored once in every part.
+    # --- the domain: which points are stored ---
 
-        And the conditions on the stores of each part that are to pick one CTA for each place.
+    def _domain(self, groups: Groups) -> tuple[dict[IndexMap, Expr], list[list[Expr]]]:
+        """Return how many values each index map has, each point being stored once in every part.
+
+        And the conditions on the stores of each part that are to pick one CTA for each point.
         """
         guards = [self._guards(group) for group in groups.values()]
-        options = [self._ends(place) for place in self.places]
+        options = [self._ends(mapping) for mapping in self.maps]
         none: list[list[Expr]] = [[] for _ in guards]
         for pinned in (none, guards) if any(guards) else (none,):
             for ends in combinations(*options):
-                counts = dict(zip(self.places, ends, strict=True))
+                counts = dict(zip(self.maps, ends, strict=True))
                 both_ = zip(groups.values(), pinned, strict=True)
                 if all(self._once(group, counts, some) for group, some in both_):
                     return counts, pinned
-        name = self.tensor.name
-        raise OpenError(f"{name}: cannot tell that its {len(self.stores)} stores take turns")
+        raise self._open(f"cannot tell that its {len(self.stores)} stores take turns")
 
     def _guards(self, group: list[Store]) -> list[Expr]:
-        """Return the conditions of all stores of a part that may tell which CTA has a place."""
+        """Return the conditions of all stores of a part that may tell which CTA has a point."""
         first, *others = (s.conditions for s in group)
+        indices = {mapping.var for mapping in self.maps}
         return [
             c
             for c in dict.fromkeys(first)
             if all(c in more for more in others)
-            and (kir.BLOCK in variables(c) or not variables(c) & {*self._places()})
+            and (kir.BLOCK in variables(c) or not variables(c) & indices)
         ]
 
-    def _places(self) -> list[Var]:
-        return [place.var for place in self.places]
-
-    def _ends(self, place: Place) -> list[Expr]:
-        """Return what the count of a place may be: ends of loops, and values of lets."""
-        own = [s.ends[place] for s in self.stores if place in s.ends]
+    def _ends(self, mapping: IndexMap) -> list[Expr]:
+        """Return what the count of a mapping may be: ends of loops, and values of lets."""
+        own = [s.ends[mapping] for s in self.stores if mapping in s.ends]
         allowed = {kir.BLOCK, kir.GRID, *self.kernel.params}
         lets = [e for s in self.stores for e in s.site.lets.values()]
         options: dict[Poly, Expr] = {}
@@ -169,16 +438,16 @@ class _Partition:
                 options.setdefault(poly(end), tree(poly(end)))
         return list(options.values())[:8]
 
-    def _once(self, group: list[Store], counts: dict[Place, Expr], pinned: list[Expr]) -> bool:
-        """Whether every place of the domain is stored by one store of the group, and no other."""
+    def _once(self, group: list[Store], counts: dict[IndexMap, Expr], pinned: list[Expr]) -> bool:
+        """Whether every point of the domain is stored by one store of the group, and no other."""
         if len(group) == 1 and group[0].plain:
             own = group[0]
             guards = [g for g in own.site.guards if g not in pinned]
             if not guards and own.ends == counts:
                 return True
         domain: Expr = 1
-        for place, count in counts.items():
-            domain = both(domain, place.var < count)
+        for mapping, count in counts.items():
+            domain = both(domain, mapping.var < count)
         total: Expr = 0
         for one in group:
             term: Expr = 1
@@ -196,13 +465,13 @@ class _Partition:
             form = self._numbered(poly(guard))
             atoms = sorted(set(_digits(form)), key=repr_atom)
             if len(atoms) != 1:
-                raise OpenError(f"{self.tensor.name}: the condition {guard} is not understood")
-            read = digit(frozenset({((atoms[0],), 1)}))
+                raise self._open(f"the condition {guard} is not understood")
+            read = digit(single(atoms[0]))
             if read is None:
-                raise OpenError(f"{self.tensor.name}: the condition {guard} is not understood")
+                raise self._open(f"the condition {guard} is not understood")
             count = value(self._size(read))
             y = Var("digit of the condition")
-            test = replace_tree(tree(form), tree(frozenset({((atoms[0],), 1)})), y)
+            test = replace_tree(tree(form), tree(single(atoms[0])), y)
             tries: list[Expr] = [0, fold(Kind.SUB, count, 1)]
             solved = solution(test, y)
             tries += [] if solved is None else [solved]
@@ -211,17 +480,14 @@ class _Partition:
                 and self.known.gives(eq(_truth(test), eq(y, at)), y < count)
                 for at in tries
             ):
-                raise OpenError(
-                    f"{self.tensor.name}: the condition {guard} may hold more than once"
-                )
+                raise self._open(f"the condition {guard} may hold more than once")
             yield read
 
     def _numbered(self, form: Poly) -> Poly:
-        """Write `BLOCK + X * GRID` as one number, if tiles are dealt to CTAs in turn."""
-        if DEALT not in self.places:
+        """Write `BLOCK + X * GRID` as one number, if tiles are dealt to CTAs in loop."""
+        if STRIDED not in self.maps:
             return form
-        place = ((DEALT.var.name,), STRIDE)
-        stride = tuple(sorted(place, key=repr_atom))
+        stride = tuple(sorted(((STRIDED.var.name,), STRIDE), key=repr_atom))
         block = ((kir.BLOCK.name,),)
 
         def rule(inner: Poly) -> Poly:
@@ -237,20 +503,20 @@ class _Partition:
         """Return how many values a number has: the tiles, the CTAs, or the turns of a loop."""
         count: Expr | None = None
         if name == NUMBER.name:
-            count = self._dealt(self.counts[DEALT])
+            count = self._dealt(self.counts[STRIDED])
         elif name == kir.BLOCK.name:
             count = kir.GRID if self.grid is None else self.grid
         else:
-            for place, n in self.counts.items():
-                if place.var.name == name and kir.BLOCK not in variables(n):
+            for mapping, n in self.counts.items():
+                if mapping.var.name == name and kir.BLOCK not in variables(n):
                     count = n
         made = None if count is None else product(poly(count))
         if made is None:
-            raise OpenError(f"{self.tensor.name}: how many values {name} has is not known")
+            raise self._open(f"how many values {name} has is not known")
         return made
 
     def _dealt(self, count: Expr) -> Expr:
-        """Return M where the count of a place is ceildiv(M - BLOCK, GRID)."""
+        """Return M where the count of a mapping is ceildiv(M - BLOCK, GRID)."""
         if kir.BLOCK not in variables(count):
             return count * kir.GRID
         match count:
@@ -260,7 +526,7 @@ class _Partition:
                     return total
             case _:
                 pass
-        raise OpenError(f"{self.tensor.name}: the trip count {count} is no grid stride")
+        raise self._open(f"the trip count {count} is no grid stride")
 
     def _size(self, read: Digit) -> Product:
         """Return how many values a digit has."""
@@ -268,7 +534,7 @@ class _Partition:
             return read.size
         left = self._total(read.tile).over(read.weight)
         if left is None:
-            raise OpenError(f"{self.tensor.name}: {tree(read.tile)} has no such digit")
+            raise self._open(f"{tree(read.tile)} has no such digit")
         return left
 
     def _variables(self, form: Poly) -> frozenset[str]:
@@ -278,16 +544,14 @@ class _Partition:
         """Return how many values a sum of weighted numbers has."""
         chain = []
         for monomial, factor in number:
-            own = [a for a in monomial if self._variables(frozenset({((a,), 1)}))]
+            own = [a for a in monomial if self._variables(single(a))]
             weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
             if len(own) != 1 or len(own[0]) != 1 or weight is None:
-                raise OpenError(f"{self.tensor.name}: the number {tree(number)} is not understood")
+                raise self._open(f"the number {tree(number)} is not understood")
             chain.append((weight, self._range(str(own[0][0]))))
         total = chained(chain)
         if total is None:
-            raise OpenError(
-                f"{self.tensor.name}: the number {tree(number)} skips or repeats values"
-            )
+            raise self._open(f"the number {tree(number)} skips or repeats values")
         return total
 
     def _radix(self, groups: Groups) -> list[Digit]:
@@ -298,7 +562,7 @@ class _Partition:
         for axis, (unit, size, extent) in enumerate(axes):
             offsets = {part[axis] for part in groups}
             if offsets != set(range(len(offsets))):
-                raise OpenError(f"{self.tensor.name}: parts {sorted(offsets)} of axis {axis}")
+                raise self._open(f"parts {sorted(offsets)} of axis {axis}")
             many *= len(offsets)
             chain = [(Product(), Product(len(offsets)))]
             for weight, read in self._terms(self._numbered(unit)):
@@ -306,28 +570,24 @@ class _Partition:
                 used.append(read)
             total = chained(chain)
             if total is None:
-                raise OpenError(f"{self.tensor.name}: axis {axis} skips or repeats tiles")
+                raise self._open(f"axis {axis} skips or repeats tiles")
             count = value(self.given.whole(total))
             tiles = ceildiv(extent, size)
             if poly(count) != poly(tiles) and not self.known.at_most(extent, count * size):
-                raise OpenError(
-                    f"{self.tensor.name}: {count} tiles of {size} may not reach {extent}"
-                )
+                raise self._open(f"{count} tiles of {size} may not reach {extent}")
         if many != len(groups):
-            raise OpenError(
-                f"{self.tensor.name}: {len(groups)} of {many} parts of a tile are written"
-            )
+            raise self._open(f"{len(groups)} of {many} parts of a tile are written")
         return used
 
     def _terms(self, unit: Poly) -> list[tuple[Product, Digit]]:
         """Read a coordinate as a sum of weighted digits."""
         terms = []
         for monomial, factor in unit:
-            own = [a for a in monomial if self._variables(frozenset({((a,), 1)}))]
+            own = [a for a in monomial if self._variables(single(a))]
             weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
-            read = digit(frozenset({((own[0],), 1)})) if len(own) == 1 else None
+            read = digit(single(own[0])) if len(own) == 1 else None
             if read is None or weight is None:
-                raise OpenError(f"{self.tensor.name}: the origin {tree(unit)} is not understood")
+                raise self._open(f"the origin {tree(unit)} is not understood")
             terms.append((weight, read))
         return terms
 
@@ -336,21 +596,21 @@ class _Partition:
         digits: dict[Poly, list[tuple[Product, Product]]] = {}
         for read in used:
             digits.setdefault(read.tile, []).append((read.weight, self._size(read)))
-        free = [kir.BLOCK.name, *(c.var.name for c in self.places)]
-        if DEALT in self.places:
-            free = [n for n in free if n not in (kir.BLOCK.name, DEALT.var.name)]
+        free = [kir.BLOCK.name, *(c.var.name for c in self.maps)]
+        if STRIDED in self.maps:
+            free = [n for n in free if n not in (kir.BLOCK.name, STRIDED.var.name)]
             free.append(NUMBER.name)
         single = {poly(Var(name)) for name in free}
         for number in [n for n in digits if n not in single]:
             if chained(digits[number]) != self._total(number):
-                raise OpenError(f"{self.tensor.name}: {tree(number)} is not used up by its axes")
+                raise self._open(f"{tree(number)} is not used up by its axes")
             for name in self._variables(number):
                 own = digits.setdefault(poly(Var(name)), [])
                 own.append((Product(), self._range(name)))
         for name in free:
             total = self._range(name)
             if chained(digits.get(poly(Var(name)), [])) != total:
-                raise OpenError(f"{self.tensor.name}: its origins do not count through {name}")
+                raise self._open(f"its origins do not count through {name}")
 
 
 def chained(parts: Iterable[tuple[Product, Product]]) -> Product | None:

@@ -26,9 +26,20 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import replace_tree
-from oracles.prover.assumptions import Known
-from oracles.prover.polynomial import Poly, Product, divided, mapped, poly, product, tree, value
-from oracles.prover.sites import Site, Turn
+from oracles.prover.polynomial import (
+    Poly,
+    Product,
+    divided,
+    mapped,
+    operands,
+    poly,
+    product,
+    single,
+    tree,
+    value,
+)
+from oracles.prover.sites import Loop, Site
+from oracles.prover.solver import Known
 
 RANK = Var("rank in the cluster")
 """Index of the loop over the CTAs of a cluster."""
@@ -61,7 +72,7 @@ class Stores:
         return number
 
 
-def restated(plain: Stores) -> Iterator[Stores]:
+def rewrites(plain: Stores) -> Iterator[Stores]:
     """Yield stores as they stand, then in every other way that applies."""
     for stores in (plain, *_by_clusters(plain), *_by_groups(plain)):
         yield stores
@@ -91,7 +102,7 @@ def _by_clusters(plain: Stores) -> Iterator[Stores]:
     def rule(expr: Expr) -> Expr:
         return _by_cluster(expr, many)
 
-    ranks = Turn(RANK, "rank", many)
+    ranks = Loop(RANK, "rank", many)
     found = [(replace(s, loops=(ranks, *s.loops)), b) for s, b in _rewritten(plain.found, rule)]
     requires = tuple(_lowest(rule(condition)) for condition in plain.kernel.requires)
     kernel = replace(plain.kernel, cluster=1, requires=requires)
@@ -157,7 +168,7 @@ def _grouped(plain: Stores, condition: Expr, groups: Var, many: Expr) -> Iterato
         def rule(expr: Expr, words: dict[Expr, Expr] = words) -> Expr:
             return _reworded(expr, {**words, groups: kir.GRID})
 
-        places = Turn(PLACE, "place", many)
+        places = Loop(PLACE, "place", many)
         found = [
             (replace(s, loops=(places, *s.loops)), b) for s, b in _rewritten(plain.found, rule)
         ]
@@ -223,17 +234,13 @@ def _quotients(form: Poly, divisors: set[Poly]) -> Poly:
     for monomial, _ in form:
         for atom in monomial:
             if len(atom) == 3 and atom[0] in (Kind.FLOORDIV.value, Kind.MOD.value):
-                kind, a, b = atom
-                assert isinstance(a, frozenset), "operands are polynomials"
-                assert isinstance(b, frozenset), "operands are polynomials"
+                kind, a, b = operands(atom)
                 top, bottom = product(a), product(b)
                 if bottom is None or not (b in divisors or not bottom.factors):
                     continue
                 left = None if top is None else top.over(bottom)
                 if left is not None:
-                    known[tree(frozenset({((atom,), 1)}))] = (
-                        value(left) if kind == Kind.FLOORDIV.value else 0
-                    )
+                    known[tree(single(atom))] = value(left) if kind == Kind.FLOORDIV.value else 0
     whole = tree(form)
     for old, new in known.items():
         whole = replace_tree(whole, old, new)

@@ -1,21 +1,163 @@
 """What z3 is asked about a kernel: the schedule, who runs what, and the order of events.
 
-The order is asked in a narrow window of iterations first, and what that does not settle in wider
-ones.  A claim that may hold through one of several fences is asked for each in turn.
+The order is asked in a narrow window of iterations around iteration k first, and what that does not
+settle in wider ones.  A claim that may hold through one of several fences is asked for each.
+
+Notes
+-----
+An event is an integer: its run in one execution.  Every constraint says that an event comes
+after one that it requires, if it is real, that is, not of an iteration before the first.
+
+What an engine has done is published by its end alone: a constraint that goes through the end of
+some other copy orders nothing but time (`TIMED`), for the thread that issued that copy has released
+nothing by it.
+
+The constraints hold in every execution up to its first violation of an obligation, if the rest of
+the execution is thought to go on as the schedule has it (`schedule`: an order of all events that
+respects every requirement; it exists, for z3 finds one), and if iterations before the first are
+thought to lie far in the past.  So an execution that violates an obligation first gives a model of
+the constraints and the violation; if there is no model, there is no such execution.  Fewer events
+or fewer constraints have more models, never fewer: leaving iterations out costs proofs, not truth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from enum import Enum
+from itertools import pairwise
 
 from oracles.prover.invariants.claims import Claim
-from oracles.prover.invariants.events.graph import Skeleton
-from oracles.prover.invariants.events.nodes import RefusedError
-from oracles.prover.invariants.events.parametric import both, either, shift
-from oracles.prover.invariants.rules import Axiom, Obligation
-from oracles.prover.invariants.solver import Answer, Script
-from oracles.prover.invariants.window import TIMED, Window, schedule
+from oracles.prover.invariants.graph import FAR, Cross, EventGraph, Item, Thread
+from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError
+from oracles.prover.invariants.trace import Bound, all_of, any_of, number, shift
+from oracles.prover.solver import Answer, Script
+
+TIMED = "timed"
+"""Whether a question is about time alone: then the end of an engine's work precedes what waits for
+it, whatever it publishes."""
+
+
+class Window:
+    """The events at some offsets from iteration k."""
+
+    def __init__(self, graph: EventGraph, offsets: set[int]) -> None:
+        self._carried: dict[tuple[int, int], str] = {}
+        self.graph = graph
+        self.offsets = sorted(offsets)
+        self.names: dict[tuple[int, int], str] = {}
+        self.starts: dict[tuple[int, Thread], str] = {}
+        self._order: dict[str, dict[str, None]] = {}
+        if Axiom.PROGRAM not in graph.without:
+            for thread, chain in graph.chains.items():
+                self._chain(thread, chain)
+        for cross in sorted(graph.crosses, key=lambda c: (c.node, c.cause, c.shift)):
+            for offset in self.offsets:
+                self._cross(cross, offset)
+
+    def event(self, node: int, offset: int) -> str:
+        """Return the name of a node's event in iteration `k + offset`."""
+        return self.names.setdefault(
+            (node, offset), f"e{node}_{offset}" if offset >= 0 else f"e{node}_m{-offset}"
+        )
+
+    def start(self, node: int, thread: Thread) -> str:
+        """Return the name of the moment at which a thread begins a wait, in iteration k."""
+        return self.starts.setdefault((node, thread), f"s{node}")
+
+    def carries(self, node: int, offset: int) -> str:
+        """Return that the end of an engine's work counts for what it publishes.
+
+        That of a cp.async also counts where it arrives on an mbarrier.
+        """
+        later = [c for c in self.graph.crosses if c.rule is Axiom.FINISH and c.cause == node]
+        ends = [(node, offset), *((c.node, offset - c.shift) for c in later)]
+        return all_of(sorted(self._carried[end] for end in ends if end in self._carried))
+
+    def _before(
+        self, first: str, second: str, offset: int, guard: tuple[Bound, ...], when: str = "true"
+    ) -> None:
+        """Say that `first` precedes `second`, which is of iteration `k + offset`."""
+        real = all_of([Bound(1, 0, offset).text(), *(g.text() for g in guard), when])
+        self._order.setdefault(real, {})[f"(< {first} {second})"] = None
+
+    def _chain(self, thread: Thread, chain: list[Item]) -> None:
+        last: str | None = None
+        skipped: list[tuple[str, tuple[Bound, ...]]] = []
+        for offset in self.offsets:
+            for item in chain:
+                guard = tuple(g.at(offset) for g in item.guard)
+                names = [(self.event(item.node, offset), guard)]
+                if item.waits and offset == 0:
+                    names.append((self.start(item.node, thread), guard))
+                for name, held in names:
+                    if last is not None:
+                        self._before(last, name, offset, held)
+                    for other, too in skipped:
+                        self._before(other, name, offset, (*held, *too))
+                if item.guard:
+                    skipped.append(names[0])
+                else:
+                    last, skipped = names[0][0], []
+
+    def _cross(self, cross: Cross, offset: int) -> None:
+        held = tuple(g.at(offset) for g in cross.guard)
+        at = cross.cause, offset + cross.shift
+        cause, when = self.event(*at), "true"
+        if cross.narrow:
+            when = f"(or {TIMED} {self._carried.setdefault(at, f'c{cause}')})"
+        self._before(cause, self.event(cross.node, offset), offset, held, when)
+
+    def text(self) -> str:
+        """Return declarations and constraints."""
+        names = ["k", "n", *self.names.values(), *self.starts.values()]
+        lines = [f"(declare-const {name} Int)" for name in names]
+        lines += [f"(declare-const {name} Bool)" for name in (TIMED, *self._carried.values())]
+        lines += [
+            f"(assert {_under(real, all_of(list(order)))})" for real, order in self._order.items()
+        ]
+        return "\n".join(lines)
+
+    def inside(self, times: Mapping[int, int]) -> str:
+        """Return that the execution is that of the schedule, all of the window being real."""
+        far = max(abs(offset) for _, offset in self.names) + 2
+        fixed = [TIMED, f"(= k {far})", f"(= n {4 * far})"]
+        for (node, offset), name in self.names.items():
+            fixed.append(f"(= {name} {number(2 * (times[node] + FAR * offset))})")
+        for (node, _), name in self.starts.items():
+            fixed.append(f"(= {name} {number(2 * times[node] - 1)})")
+        return all_of(fixed)
+
+
+def _under(condition: str, claim: str) -> str:
+    return claim if condition == "true" else f"(=> {condition} {claim})"
+
+
+def schedule(graph: EventGraph, without: Container[Axiom] = ()) -> str:
+    """Ask for a time of every node that follows those of all that it requires.
+
+    Requirements by the axioms of `without` are left out.
+
+    Node x of iteration i has the time `t_x + FAR * i`.  A solution proves that no event waits for
+    itself; without one, some do: a deadlock.
+    """
+    order: set[str] = set()
+    for chain in graph.chains.values():
+        if chain and Axiom.PROGRAM not in graph.without:
+            steps = [*((a.node, b.node, 0) for a, b in pairwise(chain))]
+            steps.append((chain[-1].node, chain[0].node, -1))
+            order |= {_sooner(*step) for step in steps}
+    order |= {_sooner(c.cause, c.node, c.shift) for c in graph.crosses if c.rule not in without}
+    lines = [f"(declare-const t{node} Int)" for node in range(graph.size)]
+    return "\n".join([*lines, *(f"(assert {claim})" for claim in sorted(order))])
+
+
+def _sooner(cause: int, node: int, shift: int) -> str:
+    least = 1 + FAR * shift
+    if cause == node:
+        return "true" if least <= 0 else "false"
+    return f"(>= (- t{node} t{cause}) {number(least)})"
+
 
 RLIMIT = 3_000_000
 """Work limit of one question, in z3's units; the hardest one seen takes about a tenth of it."""
@@ -38,11 +180,11 @@ class UndecidedError(Exception):
 
 
 class Questions:
-    """The questions about one skeleton, and the texts of those that were answered well.
+    """The questions about one event graph.
 
     Parameters
     ----------
-    skeleton : Skeleton
+    graph : EventGraph
         The events, and what they require.
     rlimit : int
         Work limit of each question to z3, in its own units.
@@ -55,37 +197,35 @@ class Questions:
         If the solver gives up.
     """
 
-    def __init__(self, skeleton: Skeleton, rlimit: int) -> None:
-        self.skeleton = skeleton
+    def __init__(self, graph: EventGraph, rlimit: int) -> None:
+        self.graph = graph
         self.rlimit = rlimit
-        self.proved: list[str] = []
-        self.asks_premises = True
+        self.asks_assumptions = True
         self.times = self._scheduled()
 
     def _scheduled(self) -> Times:
         """Return the times of a schedule."""
-        skeleton = self.skeleton
-        names = [f"t{node}" for node in range(skeleton.size)]
-        answer = Script(schedule(skeleton), self.rlimit).ask(values=names)
+        graph = self.graph
+        names = [f"t{node}" for node in range(graph.size)]
+        answer = Script(schedule(graph), self.rlimit).ask(values=names)
         stuck = _decided(answer, "schedule") == "unsat"
-        if stuck and Obligation.SCHEDULE in skeleton.without:
-            self.asks_premises = False
-            freed = schedule(skeleton, {Axiom.WAIT, Axiom.TURN, Axiom.SIGNAL})
+        if stuck and Obligation.SCHEDULE in graph.without:
+            self.asks_assumptions = False
+            freed = schedule(graph, {Axiom.WAIT, Axiom.TURN, Axiom.SIGNAL})
             answer = Script(freed, self.rlimit).ask(values=names)
         elif stuck:
-            waits = [w for phase in skeleton.phases.values() for w, *_ in phase.waits]
+            waits = [w for phase in graph.phases.values() for w, *_ in phase.waits]
             says = "events wait for each other"
-            raise RefusedError("deadlock", waits[0] if waits else None, says)
+            raise RefusedError("deadlock", waits[0].stmt if waits else None, says)
         return {node: answer.values[name] for node, name in enumerate(names)}
 
     def existing(self, claims: list[Claim]) -> tuple[Claim, int] | None:
         """Return a claim about what runs that does not hold, with a trip count."""
-        wrong = either([claim.when for claim in claims])
+        wrong = any_of([claim.when for claim in claims])
         if wrong == "false":
             return None
-        text = f"{HEAD}(assert {wrong})"
-        if _decided(Script(text, self.rlimit).ask(), "existence") == "unsat":
-            self.proved.append(f"existence, {len(claims)} claims\n{text}\n(check-sat)")
+        script = Script(f"{HEAD}(assert {wrong})", self.rlimit)
+        if _decided(script.ask(), "existence") == "unsat":
             return None
         for claim in claims:
             script = Script(f"{HEAD}(assert {claim.when})", self.rlimit)
@@ -105,7 +245,7 @@ class Questions:
             if not left:
                 return None
         claim = left[-1]
-        script = Script(self._order(self._window([claim], Width.WHOLE), [claim]), self.rlimit)
+        script = Script(self._order([claim], Width.WHOLE), self.rlimit)
         return claim, script.least("c0", "n", LARGEST)
 
     def _otherwise(self, claims: list[Claim], width: Width) -> list[Claim]:
@@ -124,25 +264,16 @@ class Questions:
         """Return the claims that z3 can violate."""
         if not claims:
             return []
-        window = self._window(claims, width)
-        text = self._order(window, claims)
-        script = Script(text, self.rlimit)
-        if self.asks_premises and _decided(script.ask("deep"), "premises") == "unsat":
-            raise UndecidedError("vacuous: the premises contradict each other")
+        script = Script(self._order(claims, width), self.rlimit)
+        if self.asks_assumptions and _decided(script.ask("deep"), "assumptions") == "unsat":
+            raise UndecidedError("vacuous: the assumptions contradict each other")
         if _decided(script.ask("wrong"), "order") == "unsat":
-            self._keep(window, claims, text)
             return []
-        answers = [_decided(script.ask(f"c{i}"), c.kind) == "sat" for i, c in enumerate(claims)]
-        held = [claim for claim, sat in zip(claims, answers, strict=True) if not sat]
-        if held:
-            self._keep(window, held, self._order(window, held))
-        return [claim for claim, sat in zip(claims, answers, strict=True) if sat]
+        return [c for i, c in enumerate(claims) if _decided(script.ask(f"c{i}"), c.kind) == "sat"]
 
-    def _window(self, claims: list[Claim], width: Width) -> Window:
-        return Window(self.skeleton, _offsets(self.skeleton, claims, width))
-
-    def _order(self, window: Window, claims: list[Claim]) -> str:
+    def _order(self, claims: list[Claim], width: Width) -> str:
         """Return the question of some claims: `wrong` is that any does not hold."""
+        window = Window(self.graph, _offsets(self.graph, claims, width))
         violations = [_violation(window, claim) for claim in claims]
         text = [window.text(), "(assert (>= n 0))"]
         for i, violation in enumerate(violations):
@@ -152,11 +283,6 @@ class Questions:
         text.append(f"(declare-const wrong Bool)(assert (=> wrong {some}))")
         text.append(f"(declare-const deep Bool)(assert (=> deep {window.inside(self.times)}))")
         return "\n".join(text)
-
-    def _keep(self, window: Window, claims: list[Claim], text: str) -> None:
-        offsets = f"iterations k{window.offsets[0]:+} to k{window.offsets[-1]:+}"
-        head = f"order, {len(claims)} claims, {offsets}"
-        self.proved.append(f"{head}\n{text}\n(assert wrong)\n(check-sat)")
 
 
 def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
@@ -168,11 +294,11 @@ def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
         If the solver gives up, or the text contradicts itself.
     """
     lines = [f"(declare-const c{i} Bool)(assert (=> c{i} {w}))" for i, w in enumerate(wrongs)]
-    some = either([f"c{i}" for i in range(len(wrongs))])
+    some = any_of([f"c{i}" for i in range(len(wrongs))])
     wrong = f"(declare-const wrong Bool)(assert (=> wrong {some}))"
     script = Script("\n".join([text, *lines, wrong]), rlimit)
-    if _decided(script.ask(), "premises") == "unsat":
-        raise UndecidedError("vacuous: the premises contradict each other")
+    if _decided(script.ask(), "assumptions") == "unsat":
+        raise UndecidedError("vacuous: the assumptions contradict each other")
     together = script.ask("wrong").status
     if together == "unsat":
         return None
@@ -184,20 +310,6 @@ def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
     raise UndecidedError("the solver contradicts itself")
 
 
-def evidence(name: str, text: str, wrongs: list[str]) -> str:
-    """Return the question of `asked`, to be asked again.
-
-    Raises
-    ------
-    UndecidedError
-        If some condition can hold, so that there is nothing to show.
-    """
-    if asked(text, wrongs, RLIMIT) is not None:
-        raise UndecidedError(f"text({name}): not proved: its turns")
-    head = f"; {name}: turns, {len(wrongs)} claims"
-    return f"{head}\n{text}\n(assert {either(wrongs)})\n(check-sat)"
-
-
 def _violation(window: Window, claim: Claim) -> str:
     """Say in SMT-LIB that a claim does not hold."""
     first = window.event(*claim.first)
@@ -206,29 +318,28 @@ def _violation(window: Window, claim: Claim) -> str:
         then = window.start(claim.then, claim.start)
     narrow = TIMED if claim.timed else window.carries(*claim.first)
     if not claim.between:
-        late = either([f"(>= {window.event(*cause)} {then})" for cause in claim.causes])
+        late = any_of([f"(>= {window.event(*cause)} {then})" for cause in claim.causes])
         missing = [f"(>= {first} {then})", *((late,) if claim.causes else ())]
-        return both([claim.when, narrow, *missing])
+        return all_of([claim.when, narrow, *missing])
     (node, offset), runs = claim.between[0]
     if node < 0:
         return claim.when
     middle = window.event(node, offset)
     apart = [f"(not {runs})", f"(>= {first} {middle})", f"(>= {middle} {then})"]
-    return both([claim.when, narrow, either(apart)])
+    return all_of([claim.when, narrow, any_of(apart)])
 
 
-def _offsets(skeleton: Skeleton, claims: list[Claim], width: Width) -> set[int]:
+def _offsets(graph: EventGraph, claims: list[Claim], width: Width) -> set[int]:
     """Return the iterations that matter: those of the claims, and each one before."""
     waits = {
-        phase.node: {shift(place) for _, place, _, _ in phase.waits}
-        for phase in skeleton.phases.values()
+        phase.node: {shift(run) for _, run, _, _ in phase.waits} for phase in graph.phases.values()
     }
     found = {0, -1}
     for claim in claims:
         node, offset = claim.first
         found |= {offset - ahead for ahead in waits.get(node, {0})}
         found |= {at[1] for at, _ in claim.between[:1]} | {at[1] for at in claim.causes}
-    shifts = {cross.shift for cross in skeleton.crosses}
+    shifts = {cross.shift for cross in graph.crosses}
     match width:
         case Width.REQUIRED:
             near = {o - by for o in found for by in shifts}

@@ -1,4 +1,4 @@
-"""The axioms and obligations of the certificate, by name, so that each can be left out.
+"""The axioms and obligations of the invariants, by name, so that each can be left out.
 
 A proof is worth what its rules are worth.  Without one of the axioms right kernels are no longer
 proved; without one of the obligations some wrong kernel is.  Tests leave out each in turn and look.
@@ -7,6 +7,8 @@ proved; without one of the obligations some wrong kernel is.  Tests leave out ea
 from __future__ import annotations
 
 from enum import Enum
+
+from fuser.kernel import ir as kir
 
 
 class Axiom(Enum):
@@ -60,3 +62,17 @@ class Obligation(Enum):
 Rule = Axiom | Obligation
 Without = frozenset[Rule]
 """Rules that are left out."""
+
+
+class RefusedError(Exception):
+    """A rule is broken, or a claim is not proved; `trips` shows it in z3's model.
+
+    A `narrow` one is about what can be proved here, and not about the kernel.
+    """
+
+    def __init__(
+        self, kind: str, stmt: kir.Stmt | None, says: str, trips: int = 0, *, narrow: bool = False
+    ) -> None:
+        super().__init__(says)
+        self.kind, self.stmt, self.says = kind, stmt, says
+        self.trips, self.narrow = trips, narrow

@@ -7,11 +7,11 @@ that its last turn is over.
 from __future__ import annotations
 
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.register_pool import met
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, Agent, State, Turn
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 
 def block_sync(

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.memo import skeleton_key as skeleton_key
+from oracles.prover.memo import nameless_key as nameless_key
 from oracles.prover.reachability.canonical.form import normal
 from oracles.prover.reachability.end import ended, stuck
 from oracles.prover.reachability.flow import (
@@ -46,12 +46,12 @@ from oracles.prover.reachability.flow import (
 from oracles.prover.reachability.grid.groups import family_of
 from oracles.prover.reachability.grid.readings import Reading, private, readings, single
 from oracles.prover.reachability.program.code import Code, Enter, assemble
-from oracles.prover.reachability.program.threads import kinds
 from oracles.prover.reachability.register_pool import ContestError
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import Agent, Range, State
 from oracles.prover.reachability.static import stands
 from oracles.prover.reachability.world import Violation, World
+from oracles.prover.threads import kinds
 
 STATES = 10_000
 """States that are looked at before giving up."""

@@ -12,8 +12,20 @@ from __future__ import annotations
 from fuser.expr import Expr, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.program.code import Branch, Code, Do, Enter, Jump, Next, Set
-from oracles.prover.reachability.program.linear import Asked, AtLeast, Condition, Known, Several
+from oracles.prover.reachability.program.code import (
+    Asked,
+    AtLeast,
+    Branch,
+    Code,
+    Condition,
+    Do,
+    Enter,
+    Jump,
+    Known,
+    Next,
+    Set,
+    Several,
+)
 from oracles.prover.reachability.state import Agent, Range, State, Unknown
 from oracles.prover.reachability.step import execute
 from oracles.prover.reachability.world import World

@@ -9,14 +9,13 @@ from __future__ import annotations
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.launch_search import Launch
+from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.launches import Launch
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.program.code import CLUSTER, assemble
-from oracles.prover.reachability.program.linear import linear
-from oracles.prover.reachability.program.threads import kinds
 from oracles.prover.reachability.static import stands
 from oracles.prover.reachability.world import World
+from oracles.prover.threads import kinds
 
 CTAS = 4
 """Clusters of a launch that are followed."""

@@ -7,11 +7,11 @@ not lapped, arrivals and bytes come in their own phase, and add up.
 from __future__ import annotations
 
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, SHARED, Agent, Phase, State, Where
 from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 
 def initialise(

@@ -7,22 +7,15 @@ have to be ordered after.  A write, once it is ordered after all of them, stands
 from __future__ import annotations
 
 from oracles.prover.reachability.grid.walk import behind, came, written_here
-from oracles.prover.reachability.program.boxes import (
-    Share,
-    adds,
-    alike,
-    outside,
-    place,
-    share,
-    strides,
-)
-from oracles.prover.reachability.program.code import Do, Site
-from oracles.prover.reachability.program.tiles import Meet
+from oracles.prover.reachability.program.boxes import Share, alike, outside, place, share, strides
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, GLOBAL, OWN, SHARED, Agent, Entry, State, Where
 from oracles.prover.reachability.warpgroup import one_for_all
 from oracles.prover.reachability.witness.words import pair, said, spot
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site, adds
+from oracles.prover.tiles import Meet
 
 _HAZARD = {
     (True, False): ("RAW", Rule.RAW),

@@ -11,10 +11,11 @@ Source: PTX ISA, "setmaxnreg".
 from __future__ import annotations
 
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import Agent, State
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 
 class ContestError(Exception):

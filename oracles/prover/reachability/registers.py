@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.memory import access
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, ONES, OWN, SHARED, Agent, State, Where
 from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 Locate = Callable[[World, State, Agent, Site, kir.Buffer, int, int, int], Where | None]
 

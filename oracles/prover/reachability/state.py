@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fuser.expr import Expr
-from oracles.prover.reachability.program.threads import Kind
+from oracles.prover.threads import Kind
 
 FACTS = 4
 SHARED, GLOBAL, OWN = 1, 2, 3

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.grid.apart import apart
-from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import State
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 REGISTERS = 65536
 """32-bit registers of a multiprocessor that the threads of a CTA may share."""

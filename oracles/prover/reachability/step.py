@@ -12,13 +12,14 @@ from oracles.prover.reachability.grid.last_arriving import come
 from oracles.prover.reachability.grid.semaphores import meet_ctas, release_turn, take_turn
 from oracles.prover.reachability.mbarriers import arrive, deliver, initialise, invalidate, wait
 from oracles.prover.reachability.memory import access
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.register_pool import granted, take
 from oracles.prover.reachability.registers import await_groups, registers, wgmma
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, GLOBAL, ONES, OWN, SHARED, Agent, State, Where
 from oracles.prover.reachability.warpgroup import learn_of_group, note_group, warpgroup
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 Group = TypeVar("Group", bound=tuple[object, ...])
 

@@ -11,10 +11,10 @@ Source: PTX ISA, "wgmma.mma_async", "wgmma.wait_group".
 
 from __future__ import annotations
 
-from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, ONES, OWN, Agent, State, Turn
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 AGES = 4
 """Products of a warpgroup that are told apart, from the latest; older ones tell nothing."""

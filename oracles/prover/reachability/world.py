@@ -10,23 +10,21 @@ from typing import Protocol
 from fuser.expr import variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.preconditions import positive
 from oracles.prover.reachability.canonical.compared import Against
 from oracles.prover.reachability.canonical.rotation import spin_of
 from oracles.prover.reachability.program.boxes import Region, Share, filled, region, rolling, share
-from oracles.prover.reachability.program.code import Code, Do, Site
-from oracles.prover.reachability.program.controls import AMONG_CTAS
-from oracles.prover.reachability.program.facts import (
+from oracles.prover.reachability.program.code import (
+    Code,
+    Do,
     last_deed,
     last_reads,
     most_registers,
     used_barriers,
 )
-from oracles.prover.reachability.program.spread import each_by_one, operand, ordinary
-from oracles.prover.reachability.program.tiles import Meet, Meetings, Spread
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import COPIES, FACTS, Agent, State, Where
-from oracles.prover.sites import shared_tensors
+from oracles.prover.sites import AMONG_CTAS, Site, positive, shared_tensors
+from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class World:
         self.overlaps: dict[Where, tuple[Where, ...]] = {}
         self.barrier_bytes: dict[tuple[str, int], tuple[Where, ...]] = {}
         self.under: dict[tuple[str, int], tuple[tuple[kir.MBarrier, int], ...]] = {}
-        self.storage: dict[str, str] = {}
+        self.storage = storage(code.kernel.buffers)
         self.touched: dict[int, frozenset[int]] = {}
         self.tracked = shared_tensors(code.kernel)
         self.ctas = code.kinds[-1].cta + 1
@@ -125,10 +123,7 @@ class World:
 
     def _lay_out(self) -> None:
         spans: dict[tuple[str, int], tuple[int, int]] = {}
-        first: dict[object, str] = {}
         for b in self.kernel.buffers:
-            place = b.offset, b.dtype, b.shape, b.swizzle, b.pitch
-            self.storage[b.name] = first.setdefault(place, b.name)
             for slot in range(b.slots):
                 start = b.start(slot)
                 spans[b.name, slot] = start, start + b.slot_nbytes
@@ -339,7 +334,7 @@ class World:
         return any(v.severity == "error" for v in self.violations.values())
 
 
-def speaks(sites: list[Site]) -> bool:
+def speaks(sites: tuple[Site, ...]) -> bool:
     """Whether one thread of a role that starts products arrives at a barrier for all of it."""
     places = [s.place for s in sites if isinstance(s.stmt, kir.Wgmma)]
     return any(

@@ -204,6 +204,7 @@ def test_what_cannot_lie_behind_each_other_stays_apart(of: Fusion, params: Matmu
     [
         (layers(products=3), (64, 96, 16), "has 288 columns, .* room for 256; use 80 columns"),
         (layers(dtype="i8", products=3), (64, 24, 32), "has 72 columns, of i8 .*; use 16 columns"),
+        (layers(dtype="i8", products=1), (64, 40, 32), "has 40 columns, of i8 .*; use 32 columns"),
     ],
 )
 def test_a_wgmma_that_is_too_wide_is_refused(
@@ -211,5 +212,20 @@ def test_a_wgmma_that_is_too_wide_is_refused(
 ) -> None:
     """With the nearest columns that fit."""
     params = replace(STACKED, tile=tile, columns=tile[1])
-    with pytest.raises(ScheduleError, match=f"one wgmma for 3 products {says}"):
+    with pytest.raises(ScheduleError, match=f"(wgmma for 3 products|a wgmma) {says}"):
         kernel(Case(of, params, {"m": 64, "n": 64, "k": 64}, "integers", 0))
+
+
+def test_rows_that_no_power_of_two_of_lanes_holds_are_refused() -> None:
+    """The last CTA to come reads 24 columns from memory, in 3 lanes; of 8 it can reduce rows."""
+    fd = FusionDefinition()
+    x, w = (fd.define_tensor([name, "k"], "bf16") for name in ("m", "n"))
+    fd.add_output(fd.ops.sum(fd.ops.linear(x, w), dims=[1], dtype="f32"))
+    params = MatmulParams(
+        (64, 24, 16), 1, "cooperative", 2, 1, persistent=False, columns=24, splits=3, meet="last"
+    )
+    of = Case(fd.fusion(), params, {"m": 64, "n": 64, "k": 64}, "integers", 0)
+    with pytest.raises(ScheduleError, match="3 lanes hold 8 neighbours .* use columns=8, or"):
+        build(of.fusion, params, classify(of.fusion, params, specs(of)))
+    narrow = replace(of, params=replace(params, columns=8))
+    assert not [r for r in judge(narrow) if r.status != "pass"]

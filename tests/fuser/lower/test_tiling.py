@@ -1,4 +1,4 @@
-"""Lowering: what is loaded, computed and stored, and not a single sync."""
+"""PointwiseLowering: what is loaded, computed and stored, and not a single sync."""
 
 import pytest
 from conftest import Golden
@@ -10,7 +10,7 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuser.lower.tiling import lower
+from fuser.lower.tiling import PointwiseLowering
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import domains
 from fuser.schedule.params import PointwiseParams
@@ -22,7 +22,7 @@ def lowered(params: PointwiseParams) -> kir.Kernel:
     fusion = bias_relu()
     (domain,) = domains(fusion)
     (shapes,) = classify(fusion, params, bias_specs()).kernels
-    return lower("pointwise", tiling(domain, params), params, shapes).kernel
+    return PointwiseLowering("pointwise", tiling(domain, params), params, shapes).lowered().kernel
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -5,7 +5,7 @@ from fusions import bias_relu, bias_specs
 
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.legal import validate
-from fuser.lower.tiling import lower
+from fuser.lower.tiling import PointwiseLowering
 from fuser.passes.circular_buffer import circular_buffer
 from fuser.runtime.classify import classify
 from fuser.schedule.domain import domains
@@ -19,7 +19,9 @@ def buffered(stages: int, prefetch: int, *, specialized: bool = False) -> kir.Ke
     fusion = bias_relu()
     (domain,) = domains(fusion)
     (shapes,) = classify(fusion, params, bias_specs()).kernels
-    kernel = circular_buffer(lower("k", tiling(domain, params), params, shapes).kernel)
+    kernel = circular_buffer(
+        PointwiseLowering("k", tiling(domain, params), params, shapes).lowered().kernel
+    )
     validate(kernel)
     return kernel
 

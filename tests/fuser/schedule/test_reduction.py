@@ -12,9 +12,9 @@ from fuser.schedule.reduction import (
     ReductionTiling,
     how_met,
     lanes_together,
-    meeting_refusal,
     not_added,
     reduction_tiling,
+    split_refusal,
 )
 from fuser.schedule.segment import segments
 
@@ -117,7 +117,7 @@ def test_a_box_bounds_the_results_of_a_tile() -> None:
         params = replace(SHARED, meet="tma", tile=tile, warps=16)
         wide = replace(params, tile=larger)
         domain = segment(2, dims).domain
-        assert meeting_refusal(reduction_tiling(domain, params), params) is None
-        says = meeting_refusal(reduction_tiling(domain, wide), wide)
+        assert split_refusal(reduction_tiling(domain, params), params) is None
+        says = split_refusal(reduction_tiling(domain, wide), wide)
         assert says is not None
         assert "a TMA box has 256" in says

@@ -5,6 +5,10 @@ import re
 import resource
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +16,13 @@ from click.testing import CliRunner
 from records import record
 from rich.console import Console
 
-from fuzz.campaign import summary
+from fuzz.campaign import corpus, summary
 from fuzz.campaign.conduct import Campaign, Plan, main
-from fuzz.campaign.driver import Judged
+from fuzz.campaign.driver import Judged, Shrunk
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import ORACLES, Record, signature
+from fuzz.cases.case import case_id
+from fuzz.cases.params import FAMILIES
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
 
 
@@ -24,7 +30,7 @@ from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
     """Exit code, output and ledger of one small campaign."""
     ledger = tmp_path_factory.mktemp("campaign") / "ledger.sqlite"
-    command = "--seconds 6 --cases 5 --workers 1 --gpu off --oracles prover,simulator,agreement"
+    command = "--seconds 8 --cases 5 --workers 1 --gpu off --oracles prover,simulator,agreement"
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", *command.split(), "--ledger", str(ledger)],
         capture_output=True,
@@ -41,12 +47,15 @@ def test_a_campaign_ends_with_a_line_per_oracle_and_a_report(
     """A newcomer must see the end, and where to look next."""
     code, said, ledger = finished
     assert code in (CLEAN, FAILED), said
-    for oracle in ("build", "prover", "simulator", "agreement", "mutant"):
+    for oracle in ("build", "prover", "simulator", "agreement"):
         assert f"\n{oracle}:" in said, said
+    assert "\nmutant:" in said or "mutants: no time left" in said, said
     assert "median proof" in said
     assert "gpu: " in said
     assert "0 cases run" in said
     assert "% valid" in said
+    good = "green: no failure, each family judged by prover, simulator, agreement; exit code 0\n"
+    assert said.endswith(good) == (code == CLEAN)
     assert f"report: {ledger.parent / 'index.html'}" in said
     assert (ledger.parent / "index.html").is_file()
 
@@ -59,7 +68,9 @@ def test_what_a_campaign_judged_is_in_its_ledger(finished: tuple[int, str, Path]
         records = book.records(run)
         texts = book.texts(run)
     cases = {r.case for r in records if not r.mutant}
-    assert 0 < len(cases) <= 5
+    by_phase = Counter(r.phase for r in {r.case: r for r in records if not r.mutant}.values())
+    assert by_phase["base"] == len(FAMILIES)
+    assert 0 < by_phase["generate"] <= 5
     assert cases <= set(texts)
     assert {r.oracle for r in records} <= set(ORACLES)
 
@@ -155,26 +166,119 @@ def test_a_folder_that_cannot_be_made_is_told_at_once(below: str, tmp_path: Path
     assert re.search(r"Error: .*: cannot be written: (Not a directory|File exists): ", done.stderr)
 
 
+@pytest.fixture
+def campaign(tmp_path: Path) -> Iterator[Campaign]:
+    """A campaign that has heard nothing yet."""
+    ledger = tmp_path / "ledger.sqlite"
+    plan = Plan(1.0, None, 0, ("prover",), 1, (1, 1), ledger, False, False, False)
+    with Ledger(ledger) as book:
+        run = book.start("test", {})
+        yield Campaign(plan, book, run, Console(quiet=True))
+
+
+def judged(case: str, **changes: object) -> Judged:
+    """One record of a case, as a driver sends it."""
+    return Judged([record(case, **changes)], f"# {case}")
+
+
+def every_family(**changes: object) -> list[Record]:
+    """A record of each family, by the prover."""
+    return [record(family, family=family, phase="base", **changes) for family in FAMILIES]
+
+
+def test_a_step_of_shrinking_is_no_case(campaign: Campaign) -> None:
+    """125 cases in 87 s were once called 10.5 a second; what was given is not drawn either."""
+    campaign.start = time.time() - 100
+    for number in range(200):
+        campaign.hear(0, judged(f"g{number}", phase="generate"))
+    for number in range(790):
+        campaign.hear(0, judged(f"s{number}", phase="shrink", status="fail"))
+    campaign.hear(0, judged("b", phase="base"))
+    assert campaign.drawn == 200
+    line = campaign.line()
+    assert line.startswith("1 given and 200 drawn cases, 2.0/s, 790 steps of shrinking, 0 bad"), (
+        line
+    )
+    assert "(prover 201 passed)" in line
+
+
+def test_what_was_made_small_is_kept_for_the_next_campaign(campaign: Campaign) -> None:
+    """What represents a family is judged anyway, and what comes from the corpus is there."""
+    for phase, text in (("shrink", "# small\n"), ("base", "# base\n"), ("corpus", "# old\n")):
+        failed = record(case_id(text), status="fail", kind="WAR", phase=phase)
+        campaign.hear(0, Shrunk(failed, text))
+    kept = corpus.texts(campaign.plan.ledger)
+    assert list(kept) == [f"{case_id('# small' + chr(10))}.py"]
+    assert list(kept.values()) == ["# prover WAR direct/tma\n# small\n"]
+
+
 @pytest.mark.parametrize(
-    ("status", "oracles", "code"),
+    ("more", "code"),
     [
-        ("pass", ("prover",), CLEAN),
-        ("fail", ("prover",), FAILED),
-        ("error", ("prover",), HARNESS),
-        ("unknown", ("prover",), HARNESS),
-        ("pass", ("prover", "assembler"), HARNESS),
+        ([], CLEAN),
+        ([record("f", status="fail", kind="WAR")], FAILED),
+        ([record("f", status="fail", phase="base")], FAILED),
+        ([record("m", oracle="mutant", status="fail", mutant="drop line 3")], FAILED),
+        ([record("e", status="error")], HARNESS),
+        ([record("e", status="error", mutant="drop line 3")], HARNESS),
+        ([record("i", oracle="build", status="invalid")] * 1, CLEAN),
+        ([record(f"i{n}", oracle="build", status="invalid") for n in range(3)], HARNESS),
+        ([record(f"u{n}", status="unknown") for n in range(3)], HARNESS),
     ],
 )
-def test_an_oracle_that_never_answers_is_not_clean(
-    status: str, oracles: tuple[str, ...], code: int, tmp_path: Path
-) -> None:
-    """Who asks two judges and hears one has not been told that all is well."""
-    path = tmp_path / "ledger.sqlite"
-    plan = Plan(1.0, None, 0, oracles, 1, (1, 1), path, False, False, False)
-    with Ledger(path) as book:
-        one = Campaign(plan, book, book.start("run", {}), Console(quiet=True))
-        one.hear(0, Judged([record("a", status=status)], "text"))
-        assert one.exit_code() == code
+def test_green_means_judged(campaign: Campaign, more: list[Record], code: int) -> None:
+    """A campaign that judged too little is not green, nor one in which a judge broke."""
+    campaign.hear(0, Judged([*every_family(), record("g"), *more], ""))
+    assert campaign.exit_code() == code
+
+
+def test_a_family_that_nobody_judged_is_not_green(campaign: Campaign) -> None:
+    """An unknown answer is no answer."""
+    *most, last = every_family()
+    campaign.hear(0, Judged([*most, replace(last, status="unknown"), record("g")], ""))
+    assert campaign.exit_code() == HARNESS
+
+
+def test_a_campaign_without_a_drawn_case_is_not_green(campaign: Campaign) -> None:
+    """One kernel of each family is no fuzzing."""
+    campaign.hear(0, Judged(every_family(), ""))
+    assert campaign.exit_code() == HARNESS
+
+
+def test_failures_are_named_with_their_scripts_nearest_to_the_cause_first() -> None:
+    """`agreement` was once the title of whatever the compiler did wrong, by the alphabet."""
+    rows = [
+        record("a", oracle="agreement", status="fail", kind="not replayed"),
+        record("a", oracle="prover", status="fail", kind="WAR"),
+        record("b", oracle="build", status="fail", kind="refused", reason="use stages=3\nmore"),
+        record("m", oracle="mutant", status="fail", mutant="drop line 3", reason="only the prover"),
+        record("n", oracle="simulator", status="error", mutant="drop line 4", reason="KeyError"),
+    ]
+    repros = {"prover WAR direct/tma": Path("a.py"), "agreement not replayed direct/tma": Path("b")}
+    assert list(summary.failing(rows, repros)) == [
+        "without a repro: build refused direct/tma: use stages=3",
+        "repro of prover WAR direct/tma: a.py",
+        "repro of agreement not replayed direct/tma: b",
+        "mutant fail direct/tma: drop line 3: only the prover",
+        "simulator error direct/tma: drop line 4: KeyError",
+    ]
+
+
+def test_the_summary_counts_cases_by_where_they_come_from() -> None:
+    """The valid rate speaks of what was drawn."""
+    rows = [
+        record("a", oracle="build", status="invalid", phase="corpus"),
+        record("b", oracle="build", phase="base"),
+        record("c", oracle="build"),
+        record("c", status="fail"),
+        record("d", oracle="build", status="invalid"),
+        record("s", oracle="build", phase="shrink"),
+    ]
+    assert list(summary.lines(rows))[:3] == [
+        "1 cases of the corpus, 0 failing",
+        "1 cases one of each family, 0 failing",
+        "2 cases drawn, 1 failing, 50.0 % valid",
+    ]
 
 
 def test_a_case_counts_as_its_worst_record() -> None:

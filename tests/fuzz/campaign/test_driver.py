@@ -2,29 +2,186 @@
 
 from __future__ import annotations
 
-from multiprocessing import Pipe
-from pathlib import Path
+import sys
+from dataclasses import replace
 
+import pytest
 from behaviour import hang
+from records import record
 
+from fuser import pipeline
+from fuser.kernel import ir as kir
 from fuzz.campaign.child import Child
-from fuzz.campaign.driver import Job, Judged, Shrunk, _Engine
+from fuzz.campaign.driver import (
+    Engine,
+    Job,
+    Judged,
+    Message,
+    Ready,
+    Round,
+    Shrunk,
+    Skipped,
+    failures,
+    needed,
+)
+from fuzz.campaign.judge import CPU_ORACLES, judge_text
 from fuzz.campaign.mutants import representative
+from fuzz.campaign.record import Record, signature
+from fuzz.cases.case import case_id, from_text, to_text
+from fuzz.cases.params import FAMILIES
+
+JOB = Job(0, 1, 0, 60.0, None, ("prover",), False, {}, (), False, frozenset())
 
 
-def test_a_hang_is_reported_as_it_was_found(tmp_path: Path) -> None:
+def found(heard: list[Message]) -> list[str]:
+    """Signatures of what a driver reported as failures worth a script."""
+    return [signature(message.record) for message in heard if isinstance(message, Shrunk)]
+
+
+def judged(heard: list[Message]) -> list[Record]:
+    """All records that a driver sent."""
+    return [r for message in heard if isinstance(message, Judged) for r in message.records]
+
+
+def test_a_hang_is_reported_as_it_was_found() -> None:
     """Shrinking it would wait for the limit at each step, and asks other oracles than hung."""
-    job = Job(0, 1, 0, 60.0, None, ("prover",), False, False, frozenset(), tmp_path)
-    inbox, outbox = Pipe(duplex=False)
+    heard: list[Message] = []
     with Child(hang, wall_s=0.5, preload=()) as child:
-        engine = _Engine(job, outbox, child, None)
-        engine._deadline = float("inf")
+        engine = Engine(JOB, heard.append, child.call, None)
         case = representative("direct/tma")
-        engine._check(case)
-        engine._check(case)
-    judged, shrunk = inbox.recv(), inbox.recv()
-    assert isinstance(judged, Judged)
-    assert [record.kind for record in judged.records] == ["hang"]
+        engine.check(case)
+        engine.check(case)
+    first, shrunk = heard
+    assert isinstance(first, Judged)
+    assert [r.kind for r in first.records] == ["hang"]
     assert isinstance(shrunk, Shrunk)
-    assert shrunk.text == judged.text
-    assert not inbox.poll()
+    assert shrunk.text == first.text
+
+
+def test_every_family_is_judged_before_anything_is_drawn() -> None:
+    """Whatever the seed: no family is left to chance, nor to the mutants' share of the time."""
+    job = replace(JOB, seconds=0.0, oracles=CPU_ORACLES, bases=FAMILIES)
+    heard: list[Message] = []
+    Engine(job, heard.append, judge_text, None).run()
+    assert isinstance(heard[0], Ready)
+    assert isinstance(heard[-1], Round)
+    rows = judged(heard)
+    assert {r.phase for r in rows} == {"base"}
+    assert {r.status for r in rows} == {"pass"}
+    assert {(r.family, r.oracle) for r in rows} == {
+        (family, oracle) for family in FAMILIES for oracle in ("build", *CPU_ORACLES)
+    }
+
+
+def test_a_pass_that_makes_an_invalid_kernel_is_found_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such cases once counted as invalid, like a user's params, and the campaign as green."""
+
+    def forgetful(kernel: kir.Kernel) -> kir.Kernel:
+        return replace(kernel, threads=kernel.threads + 1)
+
+    monkeypatch.setattr(pipeline, "PASSES", (*pipeline.PASSES, forgetful))
+    heard: list[Message] = []
+    engine = Engine(replace(JOB, bases=("direct/tma",)), heard.append, judge_text, None)
+    engine.judge_bases()
+    assert found(heard) == ["build invalid kernel direct/tma"]
+    with pytest.raises(Exception, match="^CompileError: after forgetful: .* 65 threads"):
+        engine.check(representative("direct/tma"))
+
+
+def test_a_refused_representative_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its params are legal, so the refusal is the compiler's; no script of the case can show it."""
+    case = representative("tma-pipelined/direct")
+    refused = replace(case, extents={"i0": 3, "i1": 5}, offset=1)
+    monkeypatch.setattr(sys.modules["fuzz.campaign.driver"], "representative", lambda _: refused)
+    heard: list[Message] = []
+    Engine(replace(JOB, bases=("any",)), heard.append, judge_text, None).judge_bases()
+    (row,) = judged(heard)
+    assert (row.oracle, row.status, row.kind) == ("build", "fail", "refused")
+    assert not found(heard)
+
+
+def test_a_failure_that_does_not_come_back_is_kept_as_it_was_found() -> None:
+    """Hypothesis calls such a test flaky; that once ended the driver, and lost the failure."""
+
+    def judge(asked: str) -> list[Record]:
+        text = asked.split("\n", 1)[1]
+        built = record(case_id(text), oracle="build")
+        alone = asked.startswith("# oracles: prover\n")
+        return [built, replace(built, oracle="prover", status="pass" if alone else "fail")]
+
+    heard: list[Message] = []
+    job = replace(JOB, oracles=("prover", "simulator"), most=3)
+    Engine(job, heard.append, judge, None).run()
+    assert found(heard) == ["prover fail direct/tma"]
+    assert heard[-1] == Round(1, complete=False)
+    assert {r.phase for r in judged(heard)} == {"generate", "shrink"}
+
+
+def test_a_failure_is_asked_for_by_who_can_see_it() -> None:
+    """What breaks a launch is not seen by who only builds; a crash may be anybody's."""
+    every = ("prover", "simulator")
+    assert needed(record("a", oracle="build"), every) == every
+    assert needed(record("a", oracle="build", subject=""), every) == ()
+    assert needed(record("a", oracle="build", subject="", kind="crash"), every) == every
+    assert needed(record("a", oracle="differential"), every) == ("differential",)
+
+
+# --- what failed before --------------------------------------------------------------------------
+
+
+def test_the_corpus_is_judged_first_and_counted() -> None:
+    """A bug that comes back must be seen in the first second, and not be searched for again."""
+    good, stale = to_text(representative("direct/direct")), "from fuzz.cases.case import Phase\n"
+    job = replace(JOB, corpus={"new.py": good, "stale.py": stale, "old.py": good})
+    failed = record(case_id(good), status="fail", kind="WAR")
+    heard: list[Message] = []
+    engine = Engine(job, heard.append, lambda _: [failed], None)
+    engine.replay(float("inf"))
+    assert [r.phase for r in judged(heard)] == ["corpus", "corpus"]
+    (skipped,) = (message for message in heard if isinstance(message, Skipped))
+    assert skipped.why.startswith("stale.py is no case any more: ImportError")
+    assert set(found(heard)) == {signature(failed)}
+    engine.check(from_text(good))  # raises nothing: it is known
+    heard.clear()
+    engine.replay(0.0)
+    assert heard == [Skipped(3, "of the corpus", "no time left")]
+
+
+# --- which failure names a case ------------------------------------------------------------------
+
+
+def test_the_failure_nearest_to_its_cause_names_a_case() -> None:
+    """Judges that disagree come last, and values after the races that they follow from."""
+    oracles = ("agreement", "assembler", "differential", "simulator", "prover", "build")
+    rows = [record("a", oracle=name, status="fail", kind="x", subject="") for name in oracles]
+    assert [r.oracle for r in failures(rows)] == [
+        "build",
+        "prover",
+        "simulator",
+        "differential",
+        "assembler",
+        "agreement",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("simulated", "named"),
+    [
+        ({"k trips=3": "fail", "k trips=4": "pass"}, ["prover", "simulator"]),
+        ({"k trips=3": "pass", "k trips=4": "pass"}, ["prover", "agreement"]),
+        ({"k trips=4": "pass", "other trips=4": "fail"}, ["prover", "simulator", "agreement"]),
+    ],
+)
+def test_judges_that_both_refute_a_kernel_agree(
+    simulated: dict[str, str], named: list[str]
+) -> None:
+    """A kernel without its waits is the compiler's failure, whatever witness is not replayed."""
+    rows = [record("a", status="fail", kind="WAR")]
+    rows += [
+        record("a", oracle="simulator", subject=subject, status=status, kind="race")
+        for subject, status in simulated.items()
+    ]
+    rows.append(record("a", oracle="agreement", status="fail", kind="not replayed"))
+    assert [r.oracle for r in failures(rows)] == named

@@ -12,6 +12,7 @@ from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Clerk
 from fuzz.cases.case import Case, specs, to_text
 from fuzz.cases.params import POINTWISE_FAMILIES
+from oracles.simulator import simulate as simulator
 from oracles.simulator.simulate import simulate
 from oracles.verdict import Finding, Status, Verdict
 
@@ -34,6 +35,19 @@ def test_a_case_that_the_compiler_refuses_is_one_invalid_record() -> None:
     (record,) = judge(Case(case.fusion, case.params, {"i0": 3, "i1": 5}, "integers", 0, offset=1))
     assert (record.oracle, record.status) == ("build", "invalid")
     assert "use load" in record.reason
+
+
+def test_values_that_were_not_compared_are_said_to_be_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked alone, the differential oracle once said nothing where the simulator stops."""
+    stopped = Verdict("simulator", Status.UNSUPPORTED, 0, reason="no such statement")
+    monkeypatch.setattr(simulator, "simulate", lambda *_, **__: stopped)
+    build_, *launched, values = judge(representative("direct/direct"), ("differential",))
+    assert not [r for r in launched if r.oracle != "build"]
+    assert (values.oracle, values.status) == ("differential", "unknown")
+    assert values.reason == "not compared: the simulator does not pass the launch of pointwise0"
+    assert build_.status == "pass"
 
 
 @pytest.mark.parametrize("family", POINTWISE_FAMILIES)

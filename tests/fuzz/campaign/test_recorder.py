@@ -7,6 +7,7 @@ import signal
 
 from witnesses import RING
 
+from fuser.errors import CompileError
 from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Clerk
@@ -55,6 +56,28 @@ def test_a_witness_goes_with_the_record_of_its_refutation() -> None:
     (record,) = clerk.records
     assert (record.status, record.kind) == ("fail", "WAR")
     assert loads(record.witness) == RING
+
+
+def test_what_the_compiler_makes_wrong_is_a_failure_of_its_own() -> None:
+    """Not a user's params, and not the harness's fault either."""
+
+    def refused() -> Verdict:
+        raise CompileError("NVRTC refused the kernel", "refused by NVRTC", log="line 3: no")
+
+    def broken() -> Verdict:
+        raise KeyError("fulll")
+
+    clerk = refuted()
+    del clerk.records[:]
+    clerk.ask("assembler", "k", refused)
+    clerk.ask("build", "", broken)
+    clerk.ask("prover", "k", broken)
+    assert [(r.oracle, r.status, r.kind) for r in clerk.records] == [
+        ("assembler", "fail", "refused by NVRTC"),
+        ("build", "fail", "KeyError"),
+        ("prover", "error", "KeyError"),
+    ]
+    assert "line 3: no" in clerk.records[0].reason
 
 
 def test_without_a_witness_the_record_stays_as_it_is() -> None:

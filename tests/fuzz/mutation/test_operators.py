@@ -1,15 +1,18 @@
 """Mutants are kernels with one change, and the table tells killed from survived."""
 
 import re
+import sys
 from functools import cache
 
 import kernels
 import pytest
 
+from fuser import pipeline
 from fuser.cookbook import recipes
+from fuser.errors import CompileError, ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
-from fuser.pipeline import build
+from fuser.pipeline import Program, build
 from fuser.runtime.classify import classify
 from fuzz.campaign.mutants import Searched, conclude, judge_mutants, representative
 from fuzz.cases.case import specs
@@ -107,11 +110,54 @@ def test_a_representative_kernel_is_of_its_family(family: str) -> None:
 @pytest.mark.parametrize("family", ["direct/tma", "tma-specialized/direct"])
 def test_no_mutant_gets_past_a_judge(family: str) -> None:
     """Each is killed by both judges, or its sync is redundant."""
-    ((_, records),) = judge_mutants(family, schedules=6)
-    final = [r for r in records if r.oracle == "mutant"]
-    assert len(final) * 3 == len(records)
+    kills = judge_mutants(family, schedules=6)
+    final = [r for r in kills.records if r.oracle == "mutant"]
+    assert len(final) * 3 == len([r for r in kills.records if r.mutant])
+    assert kills.left == 0
     assert {r.status for r in final} == {"pass"}, [r.reason for r in final]
     assert sum(r.reason == "killed by both" for r in final) >= 6
+
+
+def test_a_kernel_that_fails_itself_has_no_mutants_to_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the wait before a refill everything is killed, whatever a mutant lacks besides."""
+
+    def forgetful(kernel: kir.Kernel) -> kir.Kernel:
+        waits = [s for s in kernel.walk() if isinstance(s, kir.MBarrierWaitParity)]
+        empty = [wait for wait in waits if wait.barrier.name == "empty"]
+        return kernel.rewrite(lambda stmt: [] if stmt in empty else None)
+
+    passes = pipeline.PASSES
+    behind = [p.__name__ for p in passes].index("free_slots") + 1
+    monkeypatch.setattr(pipeline, "PASSES", (*passes[:behind], forgetful, *passes[behind:]))
+    kills = judge_mutants("tma-specialized/direct", schedules=6)
+    assert {(r.oracle, r.status, r.phase) for r in kills.records} == {
+        ("build", "pass", "base"),
+        ("prover", "fail", "base"),
+        ("simulator", "fail", "base"),
+    }
+    assert not [r for r in kills.records if r.mutant]
+    assert kills.left == 8
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ScheduleError("PointwiseParams(stages=3): no"), "refused"),
+        (CompileError("after free_slots: no", "invalid kernel"), "invalid kernel"),
+        (AssertionError("a loop that multiplies awaits"), "AssertionError"),
+    ],
+)
+def test_a_representative_that_does_not_build_is_a_failure(
+    error: Exception, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not a lost worker's fault, nor a user's."""
+
+    def broken(*_: object) -> Program:
+        raise error
+
+    monkeypatch.setattr(sys.modules["fuzz.campaign.mutants"], "build", broken)
+    kills = judge_mutants("direct/tma")
+    assert [(r.oracle, r.status, r.kind) for r in kills.records] == [("build", "fail", kind)]
 
 
 FINDING = Finding("race", "line 1", "late", trips=1)

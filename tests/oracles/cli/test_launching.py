@@ -26,7 +26,7 @@ from oracles.cli.launching import (
     witnessed,
 )
 from oracles.cli.target import Target
-from oracles.prover.launch_search import Launch
+from oracles.prover.launches import Launch
 from oracles.verdict import Status
 from oracles.witness import Mark, Witness
 

@@ -16,7 +16,7 @@ from fuser.expr import eq, maximum
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.coverage import boxes
-from oracles.prover.preconditions import broken
+from oracles.prover.launches import broken
 from oracles.simulator import simulate
 from oracles.verdict import Status
 

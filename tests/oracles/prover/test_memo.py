@@ -8,7 +8,7 @@ import pytest
 
 from fuser.cookbook import recipes
 from fuzz.mutation import operators
-from oracles.prover.memo import Memory, skeleton_key
+from oracles.prover.memo import Memory, nameless_key
 from oracles.verdict import Finding, Status, Verdict
 
 PASSED = Verdict("prover", Status.PASS, 1)
@@ -18,14 +18,14 @@ PASSED = Verdict("prover", Status.PASS, 1)
 def test_a_mutant_has_another_key_than_its_original(name: str) -> None:
     """Any change of a statement, a number or a fact of the launch may break a proof."""
     kernel = recipes.RECIPES[name]()
-    key = skeleton_key(kernel)
-    assert all(skeleton_key(m.kernel) != key for m in operators.all_mutants(kernel))
+    key = nameless_key(kernel)
+    assert all(nameless_key(m.kernel) != key for m in operators.all_mutants(kernel))
 
 
 def test_another_name_of_the_kernel_is_the_same_key() -> None:
     """Nothing that is proved depends on what a kernel is called."""
     kernel = recipes.store_ring()
-    assert skeleton_key(replace(kernel, name="other")) == skeleton_key(kernel)
+    assert nameless_key(replace(kernel, name="other")) == nameless_key(kernel)
 
 
 def test_only_proofs_are_remembered() -> None:

@@ -10,7 +10,8 @@ import pytest
 from fuser.cookbook.recipes import wgmma_ring
 from fuser.expr import Var, ceildiv, eq
 from fuser.kernel import ir as kir
-from oracles.prover.preconditions import broken, function
+from oracles.prover.arithmetic import function
+from oracles.prover.launches import broken
 
 GIVEN = {"R": 4, "C": 4, "pitch": 4, "gridDim": 1}
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from types import FrameType
 
 import kernels as ks
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample import some
 
-from fuser.cookbook.recipes import RECIPES
+from fuser.cookbook.recipes import RECIPES, specialized_ring, wgmma_ring
 from fuser.expr import Expr, Kind, Var, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.program import Program
@@ -24,6 +27,8 @@ from oracles.verdict import Status, Verdict
 from oracles.witness import Mark
 
 Change = Callable[[kir.Stmt], "list[kir.Stmt] | None"]
+FILES = 54
+"""Files of ours that a proof may cross; to be lowered whenever files are merged."""
 
 
 def kinds(verdict: Verdict) -> set[str]:
@@ -388,3 +393,35 @@ def test_a_tensor_store_needs_rows_of_whole_chunks() -> None:
     assert {finding.kind for finding in verdict.findings if finding.severity == "error"} == {
         "bounds"
     }
+
+
+def crossed(kernel: kir.Kernel) -> set[str]:
+    """Return the files of ours in which something is called while a kernel is proved."""
+    root = Path(__file__).parents[3]
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            found.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        passes(kernel)
+    finally:
+        sys.setprofile(None)
+    ours = {path for path in map(Path, found) if path.is_relative_to(root)}
+    rooms = {"fuser", "oracles"}
+    return {str(p) for p in (path.relative_to(root) for path in ours) if p.parts[0] in rooms}
+
+
+@pytest.mark.parametrize("kernel", [specialized_ring(11), wgmma_ring(5, 2)])
+def test_a_proof_crosses_few_files(kernel: kir.Kernel) -> None:
+    """Whoever follows a kernel through `prove` can hold the way in the head (`pytest -s` shows it).
+
+    The kernels are no other test's, so that nothing is remembered of them.
+    """
+    files = sorted(crossed(kernel))
+    print(f"{kernel.name}: {len(files)} files", *files, sep="\n  ")
+    assert "oracles/prover/reachability/fixpoint.py" in files
+    assert "oracles/prover/invariants/questions.py" in files
+    assert len(files) <= FILES

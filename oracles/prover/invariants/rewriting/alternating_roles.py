@@ -15,7 +15,8 @@ schedule of the one role goes with them: a wait for what a later tile does would
 the order of the baton, and the turns would have no schedule of their own.
 
 *Results* leave behind the signals for the next turn, through things that a role has to itself
-(`private`); the one role does with those of the first what each does with its own.
+(`private`): staging, its barrier, its groups, so that the next role's steps need not wait for it.
+The one role does with those of the first what each does with its own.
 
 *Groups*.  An await sees the groups of its own warp only, not those of the role before; so each step
 has to await all that it committed.
@@ -23,19 +24,31 @@ has to await all that it committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import K, UnsupportedError, drift, function
-from oracles.prover.invariants.rewriting.clusters import Whole
-from oracles.prover.invariants.rewriting.private import Private, private, renamed
-from oracles.prover.invariants.rewriting.unroll import MOST, ROUND, ROUNDS
+from oracles.prover.arithmetic import UnsupportedError, function, period
+from oracles.prover.invariants.rewriting.loops import MOST, ROUND, ROUNDS
+from oracles.prover.invariants.rewriting.statements import Whole, alone, with_slots
+from oracles.prover.sites import mbarrier, slots
 
 Signal = kir.MBarrierWaitParity | kir.MBarrierArrive
 _ENDS = (kir.Elect, kir.AsyncAwait)
+_BESIDE = (
+    kir.Let
+    | kir.WarpSync
+    | kir.Elect
+    | kir.BlockSync
+    | kir.FenceAsyncProxy
+    | kir.TmaStore
+    | kir.Store
+    | kir.MBarrierWaitParity
+    | kir.MBarrierArrive
+)
+"""What a role may do besides its steps, where it shares something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +193,7 @@ def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier
         for s in kir.walk((r,))
     ]
     for stmt in (*inside, *others):
-        if _barrier(stmt) in signals:
+        if mbarrier(stmt) in signals:
             raise UnsupportedError("turns and steps share an mbarrier")
     for member in members:
         if any(isinstance(s, kir.MBarrierArrive) for s in kir.walk(member.before)):
@@ -188,39 +201,11 @@ def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier
         if any(isinstance(s, kir.MBarrierWaitParity) for s in kir.walk(member.after)):
             raise UnsupportedError("a turn is awaited behind the steps")
         for stmt in kir.walk((*member.before, *member.after)):
-            match stmt:
-                case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Let():
-                    pass
-                case kir.WarpSync() | kir.Elect() | kir.BlockSync() | kir.FenceAsyncProxy():
-                    pass
-                case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
-                    pass
-                case kir.TmaStore(_, kir.Slot()) | kir.Store(kir.Slot()):
-                    pass
-                case kir.MBarrierWaitParity() | kir.MBarrierArrive():
-                    pass
-                case kir.Load(_, kir.Box()) | kir.Store(kir.Box()):
-                    pass
-                case _:
-                    what = type(stmt).__name__
-                    raise UnsupportedError(f"{what} beside the steps of roles that take turns")
+            bulk = getattr(stmt, "kind", None) is kir.AsyncKind.BULK
+            if not (bulk or alone(stmt) or isinstance(stmt, _BESIDE)):
+                what = type(stmt).__name__
+                raise UnsupportedError(f"{what} beside the steps of roles that take turns")
         _settled(member)
-
-
-def _barrier(stmt: kir.Stmt) -> kir.MBarrier | None:
-    match stmt:
-        case (
-            kir.MBarrierArrive(barrier)
-            | kir.MBarrierArriveExpectTx(barrier)
-            | kir.MBarrierExpectTx(barrier)
-            | kir.MBarrierWaitParity(barrier)
-            | kir.MBarrierInvalidate(barrier)
-            | kir.CpAsyncMBarrierArrive(barrier)
-            | kir.TmaLoad(_, _, barrier)
-        ):
-            return barrier
-        case _:
-            return None
 
 
 def _settled(member: _Member) -> None:
@@ -267,8 +252,7 @@ class _Turns:
         self, whole: Whole, members: list[_Member], signals: set[kir.MBarrier], rest: int
     ) -> None:
         self.source, self.members, self.signals, self.rest = whole, members, signals, rest
-        self.lines = dict(whole.lines)
-        self.made: list[kir.Stmt] = []
+        self.lines = whole.lines
         kernel, threads = whole.kernel, members[0].role.warps * kir.WARP
         offset = -(-kernel.smem_bytes // 128) * 128
         self.baton = kir.Buffer("baton", DType.F32, (1, threads), 1, offset)
@@ -305,20 +289,14 @@ class _Turns:
         offset = self.source.kernel.barrier_at(barrier) + 8 * at
         return replace(barrier, name=f"{barrier.name}[{at}]", slots=1, offset=offset)
 
-    def _kept(self, old: kir.Stmt, new: kir.Stmt) -> kir.Stmt:
-        """Give a new statement the line of the old one."""
-        self.lines[id(new)] = self.lines[id(old)]
-        self.made.append(new)  # else its id might be given to another
-        return new
-
     def _init(self, stmt: kir.Stmt) -> list[kir.Stmt] | None:
         if isinstance(stmt, kir.MBarrierInit) and stmt.barrier in self.signals:
             parts = (self._part(stmt.barrier, at) for at in range(stmt.barrier.slots))
-            return [self._kept(stmt, kir.MBarrierInit(part)) for part in parts]
+            return [self.lines.kept(stmt, kir.MBarrierInit(part)) for part in parts]
         return None
 
     def _role(self, member: _Member) -> kir.Role:
-        baton = self._kept(member.inner, kir.Store(kir.Slot(self.baton, 0), self.word, 1))
+        baton = self.lines.kept(member.inner, kir.Store(kir.Slot(self.baton, 0), self.word, 1))
         mine = (*self._turn(member.before, member), baton, *self._turn(member.after, member))
         stop: Expr = ROUNDS + 1 if self.rest else ROUNDS
         late = self.rest and member.number >= self.rest
@@ -333,14 +311,14 @@ class _Turns:
                     if kept := self._turn(inner, member):
                         out.append(replace(stmt, body=kept))
                 case kir.WarpSync():
-                    out.append(self._kept(stmt, kir.WarpSync()))
+                    out.append(self.lines.kept(stmt, kir.WarpSync()))
                 case kir.MBarrierWaitParity(barrier, slot, parity, _, _):
                     part = self._part(barrier, self._slot(slot, member))
                     moved = replace(stmt, barrier=part, slot=0, parity=self._at(parity, member))
-                    out.append(self._kept(stmt, moved))
+                    out.append(self.lines.kept(stmt, moved))
                 case kir.MBarrierArrive(barrier, slot):
                     part = self._part(barrier, self._slot(slot, member))
-                    out.append(self._kept(stmt, replace(stmt, barrier=part, slot=0)))
+                    out.append(self.lines.kept(stmt, replace(stmt, barrier=part, slot=0)))
                 case _:
                     pass
         return tuple(out)
@@ -351,9 +329,85 @@ class _Turns:
 
     def _slot(self, expr: Expr, member: _Member) -> int:
         """Return the slot of a signal, which is the same in every round."""
-        moved = substitute(self._at(expr, member), {ROUND: K})
-        value, how = function(moved), drift(moved)
-        seen = {value(k, 0) for k in range(how.period + how.start + 1)}
-        if len(seen) > 1 or not how.steady or how.end or how.trips:
+        moved = self._at(expr, member)
+        value, many = function(moved, checked=True), period(moved, ROUND)
+        seen = {value({ROUND.name: k}) for k in range(many or 0)}
+        if len(seen) != 1:
             raise UnsupportedError(f"turns in slot {expr}")
         return seen.pop()
+
+
+# --- what a role has to itself ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Private:
+    """The buffers and the numbers of barriers that one role has to itself, in order of use."""
+
+    buffers: tuple[kir.Buffer, ...]
+    numbers: tuple[int, ...]
+
+
+def private(kernel: kir.Kernel, role: str, beside: Sequence[kir.Stmt]) -> Private:
+    """Return what a role has to itself in statements beside its steps.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The whole kernel.
+    role : str
+        The role, by name.
+    beside : sequence of Stmt
+        What it does besides its steps.
+
+    Raises
+    ------
+    UnsupportedError
+        If something of it is used elsewhere, or in another slot from tile to tile.
+    """
+    mine = list(kir.walk(tuple(beside)))
+    own = {id(stmt) for stmt in mine}
+    others = [stmt for stmt in kernel.walk() if id(stmt) not in own]
+    found = Private(tuple(dict.fromkeys(_buffers(mine))), tuple(dict.fromkeys(_numbers(mine))))
+    shared = {b.name for b in found.buffers} & {b.name for b in _buffers(others)}
+    shared |= {f"barrier {n}" for n in set(found.numbers) & set(_numbers(others))}
+    if shared:
+        names = ", ".join(sorted(shared))
+        raise UnsupportedError(f"{role} uses {names} beside its steps, and others do too")
+    for slot in (slot for stmt in mine for slot in slots(stmt)):
+        if slot.index != 0 or slot.cta is not None:
+            raise UnsupportedError(f"{role} uses {slot.buffer.name} slot by slot beside its steps")
+    return found
+
+
+def renamed(
+    body: tuple[kir.Stmt, ...], own: Private, first: Private
+) -> tuple[kir.Stmt, ...] | None:
+    """Return statements with a role's own things named as the first role's; None if they differ."""
+    if len(own.buffers) != len(first.buffers) or len(own.numbers) != len(first.numbers):
+        return None
+    pairs = list(zip(own.buffers, first.buffers, strict=True))
+    if any(replace(a, name=b.name, offset=b.offset) != b for a, b in pairs):
+        return None
+    buffers = {a.name: b for a, b in pairs}
+    numbers = dict(zip(own.numbers, first.numbers, strict=True))
+
+    def moved(slot: kir.Slot) -> kir.Slot:
+        return replace(slot, buffer=buffers[slot.buffer.name])
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if isinstance(stmt, kir.BlockSync):
+            return [replace(stmt, barrier=numbers[stmt.barrier])]
+        return [with_slots(stmt, moved)] if slots(stmt) else None
+
+    return kir.rewrite(body, rule)
+
+
+def _buffers(body: Iterable[kir.Stmt]) -> Iterator[kir.Buffer]:
+    yield from (slot.buffer for stmt in body for slot in slots(stmt))
+
+
+def _numbers(body: Iterable[kir.Stmt]) -> Iterator[int]:
+    for stmt in body:
+        if isinstance(stmt, kir.BlockSync | kir.NamedArrive):
+            yield stmt.barrier

@@ -19,28 +19,20 @@ Source: PTX ISA, "Memory consistency model" (causality order), "mbarrier.arrive"
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
-from fuser.kernel.text import numbered
 from oracles.prover.arithmetic import UnsupportedError, replace_tree
+from oracles.prover.invariants.rewriting.statements import Lines, Whole, with_slots
+from oracles.prover.sites import slots
 
 CLUSTER = Var("number of the cluster")
 NUMBERS = 16
 """Named barriers of a CTA."""
 TOGETHER = NUMBERS * 32
 """Number of the first barrier that stands for one of the cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A kernel of one CTA, and the lines of its statements in the text of the one it is made of."""
-
-    kernel: kir.Kernel
-    lines: Mapping[int, int]
 
 
 def whole(kernel: kir.Kernel) -> Whole:
@@ -51,13 +43,12 @@ def whole(kernel: kir.Kernel) -> Whole:
     UnsupportedError
         If a scope is too narrow, or the cluster meets in another way than described here.
     """
-    lines = {id(stmt): number for number, stmt in numbered(kernel)}
+    lines = Lines(kernel)
     if kernel.cluster == 1:
         return Whole(kernel, lines)
     _scopes(kernel)
     _lives(kernel)
-    made = _Merged(kernel, lines)
-    return Whole(made.kernel(), made.lines)
+    return Whole(_Merged(kernel, lines).kernel(), lines)
 
 
 def _scopes(kernel: kir.Kernel) -> None:
@@ -101,16 +92,15 @@ def _meet(a: kir.Stmt, b: kir.Stmt) -> bool:
 
 
 class _Merged:
-    """The one CTA; `lines` grows as statements are made."""
+    """The one CTA."""
 
-    def __init__(self, kernel: kir.Kernel, lines: Mapping[int, int]) -> None:
+    def __init__(self, kernel: kir.Kernel, lines: Lines) -> None:
         self.source = kernel
-        self.lines = dict(lines)
+        self.lines = lines
         self.ranks = range(kernel.cluster)
         # Whole warpgroups stay whole; warps that this adds do nothing.
         self.warps = -(-kernel.threads // kir.WARPGROUP) * 4
         self.pitch = -(-kernel.smem_bytes // 1024) * 1024
-        self.made: list[kir.Stmt] = []
 
     def kernel(self) -> kir.Kernel:
         """Return the one CTA."""
@@ -127,7 +117,7 @@ class _Merged:
                 case kir.ClusterArrive():
                     pass
                 case kir.ClusterWait():
-                    body.append(self._kept(stmt, kir.BlockSync(TOGETHER + at, threads)))
+                    body.append(self.lines.kept(stmt, kir.BlockSync(TOGETHER + at, threads)))
                 case kir.Role(name, low, warps):
                     body += [self._role(r, name, low, warps, stmt.body, at) for r in self.ranks]
                 case kir.Elect() if roles:
@@ -152,13 +142,6 @@ class _Merged:
         body = self._body((*lets, *inner), rank)
         return kir.Role(f"{name} of CTA {rank}", rank * self.warps + low, warps, body)
 
-    def _kept(self, old: kir.Stmt, new: kir.Stmt) -> kir.Stmt:
-        """Give a new statement the line of the old one."""
-        if id(old) in self.lines:
-            self.lines[id(new)] = self.lines[id(old)]
-        self.made.append(new)  # else its id might be given to another
-        return new
-
     def _body(self, body: tuple[kir.Stmt, ...], rank: int) -> tuple[kir.Stmt, ...]:
         out: list[kir.Stmt] = []
         for stmt in body:
@@ -169,7 +152,7 @@ class _Merged:
                         out += self._body(then if test else orelse, rank)
                         continue
                     inner = self._body(then, rank), self._body(orelse, rank)
-                    out.append(self._kept(stmt, kir.IfThenElse(test, *inner)))
+                    out.append(self.lines.kept(stmt, kir.IfThenElse(test, *inner)))
                 case kir.TmaLoad(dst, src, barrier, slot, mask) if mask is not None:
                     found = self._expr(mask, rank)
                     if not isinstance(found, int) or dst.cta is not None:
@@ -180,9 +163,9 @@ class _Merged:
                             self._buffer(dst.buffer, there), self._expr(dst.index, rank)
                         )
                         copy = kir.TmaLoad(here, src, self._barrier(barrier, there), at)
-                        out.append(self._kept(stmt, copy))
+                        out.append(self.lines.kept(stmt, copy))
                 case _:
-                    out.append(self._kept(stmt, self._one(stmt, rank)))
+                    out.append(self.lines.kept(stmt, self._one(stmt, rank)))
         return tuple(out)
 
     def _one(self, stmt: kir.Stmt, rank: int) -> kir.Stmt:
@@ -190,6 +173,9 @@ class _Merged:
 
         def at(expr: Expr) -> Expr:
             return self._expr(expr, rank)
+
+        def own_slot(slot: kir.Slot) -> kir.Slot:
+            return self._slot(slot, rank)
 
         match stmt:
             case kir.Let() | kir.Assign():
@@ -218,23 +204,14 @@ class _Merged:
                     raise UnsupportedError("a copy into another CTA")
                 own = self._barrier(barrier, rank)
                 return replace(stmt, dst=self._slot(dst, rank), barrier=own, slot=at(slot))
-            case kir.TmaStore(_, src) | kir.TmaReduce(_, src) if src.cta is None:
-                return replace(stmt, src=self._slot(src, rank))
-            case kir.CpAsync(dst) if dst.cta is None:
-                return replace(stmt, dst=self._slot(dst, rank))
-            case kir.Load(_, kir.Slot() as src):
-                return replace(stmt, src=self._slot(src, rank))
-            case kir.Store(kir.Slot() as dst):
-                return replace(stmt, dst=self._slot(dst, rank))
-            case kir.Wgmma(_, a, b) if b.cta is None:
-                if isinstance(a, kir.Slot):
-                    a = self._slot(a, rank)
-                more = tuple(self._buffer(buffer, rank) for buffer in stmt.beside)
-                return replace(stmt, a=a, b=self._slot(b, rank), beside=more)
+            case kir.TmaStore() | kir.TmaReduce() | kir.CpAsync() | kir.Wgmma():
+                if any(slot.cta is not None for slot in slots(stmt)):
+                    raise UnsupportedError(f"{type(stmt).__name__} on another CTA's memory")
+                return with_slots(stmt, own_slot)
+            case kir.Load() | kir.Store():
+                return with_slots(stmt, own_slot)
             case (
-                kir.Load()
-                | kir.Store()
-                | kir.Compute()
+                kir.Compute()
                 | kir.Slice()
                 | kir.Reduce()
                 | kir.Coordinate()

@@ -16,14 +16,12 @@ from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
 from oracles.prover.invariants.claims import HAZARDS
-from oracles.prover.invariants.events.collective import disjoint, joins
-from oracles.prover.invariants.events.footprint import Footprints, holding
-from oracles.prover.invariants.events.nodes import RefusedError, Thread
-from oracles.prover.invariants.events.parametric import affine, both, either
-from oracles.prover.invariants.rules import Obligation, Without
+from oracles.prover.invariants.graph import Footprints, Thread
+from oracles.prover.invariants.rules import Obligation, RefusedError, Without
 from oracles.prover.invariants.semaphore.events import Copy, Event, Events
 from oracles.prover.invariants.semaphore.turns import Parts, alone
-from oracles.prover.trace import Step
+from oracles.prover.invariants.static import disjoint, joins
+from oracles.prover.invariants.trace import Step, affine, all_of, any_of
 
 SPACES = {True: kir.Space.SHARED, False: kir.Space.GLOBAL}
 """What a proxy fence has to cover, by whether the bytes are in shared memory."""
@@ -88,46 +86,49 @@ class TurnClaims:
         if len({step.index for step, *_ in waits}) > 1:
             raise UnsupportedError(f"{waits[-1][0].where}: a second wait for a turn")
         for step, _, _ in waits[:1]:
-            if step.guard is not None or len(step.agents) != len(self.trace.agents):
+            if step.guard is not None or len(step.kinds) != len(self.trace.kinds):
                 raise UnsupportedError(f"{step.where}: not by all CTAs and threads")
         rule, before_last = Obligation.TURNS, "(< k (- n 1))"
         releases = list(self.events.of(kir.BlockSerializeRelease))
         for step, thread, node in releases:
             runs = self.events.runs(step, "k")
-            many = sum(self.trace.agents[i].count for i in step.agents)
+            many = self.trace.count(step)
             if many > 1:
                 yield TurnClaim(rule, "semaphore", step, f"{many} threads release", runs)
                 continue
-            told = self.events.published(step, thread, node)
+            public = self.events.published(step, thread, node)
             late = [
-                f"(>= {wait.at('k')} {e.at('k')})" for *_, wait in waits for e in (node, told) if e
+                f"(>= {wait.at('k')} {e.at('k')})"
+                for *_, wait in waits
+                for e in (node, public)
+                if e
             ]
             says = "releases a turn that it has not waited for"
             yield TurnClaim(
-                rule, "semaphore", step, says, both([runs, either(late)]) if waits else runs
+                rule, "semaphore", step, says, all_of([runs, any_of(late)]) if waits else runs
             )
             if self._value(step, last=False) != (1, 0, 1):
                 says = "does not release the turn after its own"
-                yield TurnClaim(rule, "semaphore", step, says, both([runs, before_last]))
+                yield TurnClaim(rule, "semaphore", step, says, all_of([runs, before_last]))
         for (one, *_), (two, *_) in combinations(releases, 2):
-            both_run = both([self.events.runs(s, "k") for s in (one, two)])
+            both_run = all_of([self.events.runs(s, "k") for s in (one, two)])
             yield TurnClaim(rule, "semaphore", two, "a second release in one turn", both_run)
         for step, *_ in waits[:1]:
             none = [f"(not {self.events.runs(s, 'k')})" for s, *_ in releases]
             says = "nothing releases the turn after this one"
-            yield TurnClaim(rule, "deadlock", step, says, both([before_last, *none]))
+            yield TurnClaim(rule, "deadlock", step, says, all_of([before_last, *none]))
 
     def _left(self) -> Iterator[TurnClaim]:
         """Claim that the last turn leaves the semaphore at 0."""
         releases = list(self.events.of(kir.BlockSerializeRelease))
         for step, *_ in releases:
             if self._value(step, last=True) != (0, 0, 0):
-                wrong = both([LAST, self.events.runs(step, "j")])
+                wrong = all_of([LAST, self.events.runs(step, "j")])
                 says = "leaves another turn than 0 to the next launch"
                 yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
         for step, *_ in list(self.events.of(kir.BlockSerializeWait))[:1]:
             none = [f"(not {self.events.runs(s, 'j')})" for s, *_ in releases]
-            wrong = both([LAST, "(>= n 2)", *none])
+            wrong = all_of([LAST, "(>= n 2)", *none])
             says = "no last turn resets it"
             yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
 
@@ -182,7 +183,7 @@ class TurnClaims:
                     continue
                 if where[1] < 0 and where[0] not in self.met:
                     continue
-                if where[1] >= 0 and (step.index, thread.agent) not in self.footprints.touching:
+                if where[1] >= 0 and (step.index, thread.kind) not in self.footprints.touching:
                     continue
                 if where[1] < 0 and not self._holds(step, thread):
                     continue
@@ -192,17 +193,16 @@ class TurnClaims:
 
     def _holds(self, step: Step, thread: Thread) -> bool:
         """Whether a thread of this kind holds a part of a tile in global memory."""
-        agent = self.trace.agents[thread.agent]
-        first = agent.base * kir.WARP if step.role else 0
-        return any(member - first in holding(_layout(step)) for member in agent.members)
+        _layout(step)
+        return self.footprints.holds(step, thread.kind)
 
     def _copied(self) -> Iterator[Touch]:
         """Yield what copies access."""
         for copy in self.events.copies:
             stmt = copy.step.stmt
             assert isinstance(stmt, kir.TmaStore | kir.TmaReduce), "the only copies"
-            if sum(self.trace.agents[i].count for i in copy.step.agents) > 1:
-                raise RefusedError("WAW", copy.step, "is issued by several threads at once")
+            if self.trace.count(copy.step) > 1:
+                raise RefusedError("WAW", copy.step.stmt, "is issued by several threads at once")
             step, thread, start = copy.step, copy.thread, copy.issue
             source = (stmt.src.buffer.name, _number(stmt.src))
             yield Touch(step, thread, source, start, copy.read, False, False, engine=True)
@@ -227,22 +227,22 @@ class TurnClaims:
 
     def _pair(self, a: Touch, b: Touch, turn: str, fences: list[str]) -> Iterator[TurnClaim]:
         runs = [self.events.runs(a.step, "k"), self.events.runs(b.step, turn)]
-        when = both([*runs, LATER] if turn == "j" else runs)
+        when = all_of([*runs, LATER] if turn == "j" else runs)
         kind = HAZARDS[a.writes or not b.writes, b.writes]
         says = f"nothing orders it after `{a.step.where}`"
         late = f"(>= {a.end.at('k')} {b.start.at(turn)})"
-        yield TurnClaim(Obligation[kind], kind, b.step, says, both([when, late]))
+        yield TurnClaim(Obligation[kind], kind, b.step, says, all_of([when, late]))
         crosses = b.engine and (turn == "j" or not a.engine)
         if crosses and (turn == "j" or a.writes or self.policy == "strict"):
             rule = Obligation.REMOTE if turn == "j" else Obligation.PROXY
             says = f"no fence_async_proxy stands between it and `{a.step.where}`"
-            apart = both([f"(not {fence})" for fence in fences])
-            yield TurnClaim(rule, "proxy", b.step, says, both([when, apart]))
+            apart = all_of([f"(not {fence})" for fence in fences])
+            yield TurnClaim(rule, "proxy", b.step, says, all_of([when, apart]))
 
     def _within(self, a: Touch, b: Touch) -> list[str]:
         """Return which fences stand before a copy: of who accesses first, or of who issues it."""
         return [
-            both([
+            all_of([
                 self.events.runs(step, "k"),
                 f"(< {a.end.at('k')} {node.at('k')})",
                 f"(< {node.at('k')} {b.start.at('k')})",
@@ -255,7 +255,7 @@ class TurnClaims:
         """Return which fences of the thread that issues a copy stand behind its wait."""
         waits = [node for *_, node in self.events.of(kir.BlockSerializeWait)]
         return [
-            both([
+            all_of([
                 self.events.runs(step, "j"),
                 *(f"(< {wait.at('j')} {node.at('j')})" for wait in waits),
                 f"(< {node.at('j')} {b.start.at('j')})",
@@ -266,15 +266,15 @@ class TurnClaims:
 
     def _alone(self, a: Touch) -> None:
         if a.shared and self.footprints.collides(a.step.index):
-            raise RefusedError("WAW", a.step, "threads of one store share bytes")
+            raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
 
     def _meet(self, a: Touch, b: Touch) -> bool:
         """Whether these threads may touch the same bytes in one turn, and not one after another."""
         if a.engine or b.engine:
             return True
         if a.shared:
-            return bool(self.footprints.meetings(a.step.index, b.step.index))
-        return (_layout(a.step), a.step.agents) != (_layout(b.step), b.step.agents)
+            return any(self.footprints.meetings(a.step.index, b.step.index))
+        return (_layout(a.step), a.step.kinds) != (_layout(b.step), b.step.kinds)
 
     def _written(self) -> Iterator[TurnClaim]:
         """Every read of what turns write follows a write."""
@@ -288,8 +288,8 @@ class TurnClaims:
                 if a.step.index < b.step.index:
                     earlier.append(self.events.runs(a.step, "j"))
                 if not a.shared:
-                    earlier.append(both(["(< 0 j)", self.events.runs(a.step, "k")]))
-            wrong = both([self.events.runs(b.step, "j"), "(= k 0)", f"(not {either(earlier)})"])
+                    earlier.append(all_of(["(< 0 j)", self.events.runs(a.step, "k")]))
+            wrong = all_of([self.events.runs(b.step, "j"), "(= k 0)", f"(not {any_of(earlier)})"])
             says = f"nothing has written {b.bytes[0]}"
             yield TurnClaim(Obligation.WRITTEN, "RAW", b.step, says, wrong)
 
@@ -297,7 +297,7 @@ class TurnClaims:
         """Every copy has read its source before the CTA ends."""
         for copy in self.events.copies:
             covered = [self._awaited(step, copy) for step, _ in self.events.chains[copy.thread]]
-            wrong = both([self.events.runs(copy.step, "k"), f"(not {either(covered)})"])
+            wrong = all_of([self.events.runs(copy.step, "k"), f"(not {any_of(covered)})"])
             says = "is still in flight when the CTA exits"
             yield TurnClaim(Obligation.DRAIN, "drain", copy.step, says, wrong)
 

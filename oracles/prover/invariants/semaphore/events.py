@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants.events.nodes import Thread
-from oracles.prover.invariants.events.parametric import both, bounds, either
+from oracles.prover.invariants.graph import Thread
 from oracles.prover.invariants.rules import Axiom, Without
-from oracles.prover.trace import Step, Trace
+from oracles.prover.invariants.trace import Step, Trace, all_of, any_of, bounds
 
 TURNS = ("k", "j")
 """The number of a turn, and that of a later one."""
+_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease
+_SYNC = kir.FenceAsyncProxy | kir.ThreadFence | kir.AsyncAwait | kir.AsyncCommit
+_OWN = kir.Load | kir.Store | kir.AtomicAdd | kir.BlockSync | kir.WarpSync | _TURN | _SYNC
+_SILENT = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma | kir.WgmmaFence
 RANGE = "(assert (<= 0 k))(assert (< k n))(assert (<= 0 j))(assert (< j n))"
 
 
@@ -65,11 +68,11 @@ def condition(test: Expr | None, turn: str) -> str:
         case None:
             return "true"
         case Op(Kind.AND, a, b):
-            return both([condition(a, turn), condition(b, turn)])
+            return all_of([condition(a, turn), condition(b, turn)])
         case Op(Kind.EQ, Op(Kind.EQ | Kind.AND) as held, 0):
             return f"(not {condition(held, turn)})"
         case _:
-            return both([bound.text(turn) for bound in bounds(test)])
+            return all_of([bound.text(turn) for bound in bounds(test)])
 
 
 class Events:
@@ -105,7 +108,7 @@ class Events:
 
     def own(self, step: Step, thread: Thread) -> Event:
         """Return the event of a step of a thread."""
-        return self._event(f"{step.index}_{thread.agent}_{thread.warp}_{thread.lane}")
+        return self._event(f"{step.index}_{thread.kind}_{thread.warp}_{thread.lane}")
 
     def _event(self, name: str) -> Event:
         return self.names.setdefault(name, Event(name))
@@ -114,18 +117,17 @@ class Events:
 
     def _threads(self) -> Iterator[Thread]:
         """One thread of each kind, and another one where there are several."""
-        for agent in self.trace.agents:
-            warp, lane = (0 if agent.first_warp else 1), (0 if agent.first_lane else 1)
-            yield Thread(agent.index, warp, lane)
-            if agent.count > 1:
-                far = agent.warps > 1 and not agent.first_warp
-                yield Thread(agent.index, 2 if far else warp, lane if far else 2)
+        for kind in self.trace.kinds:
+            (warp, *more), lane = kind.warps, 0 if kind.leads else 1
+            yield Thread(kind.index, warp, lane)
+            if not kind.alone:
+                yield Thread(kind.index, *((more[0], lane) if more else (warp, 2)))
 
     def _chain(self, thread: Thread) -> None:
         """Follow a thread: it does one thing after the other, and meets others at barriers."""
         chain = self.chains[thread] = []
         before: list[tuple[Event, Step | None]] = []
-        for step in self.trace.programs[thread.agent].before:
+        for step in self.trace.programs[thread.kind].before:
             node, meets = self._node(step, thread)
             if node is None:
                 continue
@@ -133,42 +135,26 @@ class Events:
             for last, other in before:
                 for turn in TURNS:
                     parts = [self.runs(s, turn) for s in (step if meets else None, other) if s]
-                    self._require(last, node, Axiom.PROGRAM, turn, both(parts))
+                    self._require(last, node, Axiom.PROGRAM, turn, all_of(parts))
             skipped = meets and step.guard is not None
             before = [*before, (node, step)] if skipped else [(node, step if meets else None)]
 
     def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
         """Return the event of a step, if it has one, and whether threads meet there."""
-        base = self.trace.agents[thread.agent].base
         turns = Axiom.TURN not in self.without
         match step.stmt:
             case kir.BlockSync() | kir.BlockSerializeWait() if turns:
                 return self._event(f"{step.index}"), True
             case kir.WarpSync() if turns:
-                return self._event(f"{step.index}_{base}_{thread.warp}"), True
+                return self._event(f"{step.index}_{thread.warp}"), True
             case kir.TmaStore() | kir.TmaReduce():
                 issue = self.own(step, thread)
                 ends = (self._event(f"{issue.name}_{end}") for end in ("read", "done"))
                 self.copies.append(Copy(step, thread, issue, *ends))
                 return issue, False
-            case (
-                kir.Load()
-                | kir.Store()
-                | kir.AtomicAdd()
-                | kir.FenceAsyncProxy()
-                | kir.ThreadFence()
-                | kir.AsyncAwait()
-                | kir.AsyncCommit()
-                | kir.BlockSerializeWait()
-                | kir.BlockSerializeRelease()
-                | kir.BlockSync()
-                | kir.WarpSync()
-            ):
+            case _ if isinstance(step.stmt, _OWN):
                 return self.own(step, thread), False
-            case (
-                kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma()
-                | kir.WgmmaFence()
-            ):  # fmt: skip
+            case _ if isinstance(step.stmt, _SILENT):
                 return None, False
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a turn")
@@ -200,20 +186,20 @@ class Events:
         both_run = [self.runs(step, turn), self.runs(copy.step, turn)]
         sure = [s for s in commits if s.guard in (None, step.guard, copy.step.guard)]
         if len(sure) > wait.keep:
-            return both(both_run)
+            return all_of(both_run)
         if wait.keep:
             return "false"
-        return both([*both_run, either([self.runs(s, turn) for s in commits])])
+        return all_of([*both_run, any_of([self.runs(s, turn) for s in commits])])
 
     def _taken(self) -> None:
         """Make a wait come after what the turns before it have published."""
         waits = [(s, e) for s, _, e in self.of(kir.BlockSerializeWait) if _wide(s.stmt)]
         for step, thread, node in self.of(kir.BlockSerializeRelease):
-            told = self.published(step, thread, node)
+            public = self.published(step, thread, node)
             for _, wait in waits[:1]:
-                if told is not None and Axiom.TAKEN not in self.without:
-                    when = both(["(< k j)", self.runs(step, "k")])
-                    self._claims[f"(=> {when} (< {told.at('k')} {wait.at('j')}))"] = None
+                if public is not None and Axiom.TAKEN not in self.without:
+                    when = all_of(["(< k j)", self.runs(step, "k")])
+                    self._claims[f"(=> {when} (< {public.at('k')} {wait.at('j')}))"] = None
 
     def of(self, kind: type[kir.Stmt]) -> Iterator[tuple[Step, Thread, Event]]:
         """Yield the events of one kind of statement."""
@@ -244,5 +230,5 @@ class Events:
 
 def _wide(stmt: kir.Stmt) -> bool:
     """Whether a wait or a release reaches other CTAs."""
-    assert isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease), "asked of turns"
+    assert isinstance(stmt, _TURN), "asked of turns"
     return stmt.scope is kir.Scope.GPU

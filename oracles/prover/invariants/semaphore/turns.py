@@ -24,21 +24,21 @@ from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
 from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
-from oracles.prover.assumptions import Known
 from oracles.prover.coverage import partition
-from oracles.prover.invariants.events.nodes import RefusedError
-from oracles.prover.invariants.rules import Obligation, Without
+from oracles.prover.invariants.rules import Obligation, RefusedError, Without
+from oracles.prover.solver import Known
 
 RLIMIT = 2_000_000
 """Work limit of a question about extents, in z3's units."""
 Serial = kir.BlockSerializeWait | kir.BlockSerializeRelease
+BULK = kir.AsyncKind.BULK
 TILE = Var("tile of the turns")
 """Which semaphore, where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """The CTAs of one semaphore: `BLOCK` is (`tile`, `turn`), each pair once.
+class Sharing:
+    """The CTA groups of semaphores: `BLOCK` is (`tile`, `turn`), each pair once.
 
     `tiles` semaphores are in use, each by `turns` CTAs.
     """
@@ -58,12 +58,12 @@ class Parts:
 
     rest: kir.Kernel
     turn: kir.Kernel
-    family: Family
+    sharing: Sharing
     lets: Mapping[Var, Expr]
 
     def plain(self, expr: Expr) -> Expr:
         """Return an expression of the kernel over `K`, `N` and `TILE`."""
-        return _plain(substitute(expr, self.lets), self.family)
+        return _plain(substitute(expr, self.lets), self.sharing)
 
 
 def split(kernel: kir.Kernel, without: Without) -> Parts | None:
@@ -85,14 +85,12 @@ def split(kernel: kir.Kernel, without: Without) -> Parts | None:
     if kernel.cluster != 1:
         raise UnsupportedError("a semaphore in a kernel of clusters")
     lets = _lets(kernel)
-    family = _family(kernel, (*waits, *releases), lets)
+    sharing = _sharing(kernel, (*waits, *releases), lets)
     if kernel.residency == "any" and Obligation.RESIDENT not in without:
         raise RefusedError("residency", None, "nothing says that the turn before its own ever runs")
     cut = 1 + max((i for i, s in enumerate(kernel.body) if _before(s)), default=-1)
     head, tail = kernel.body[:cut], kernel.body[cut:]
-    if any(
-        isinstance(s, kir.BlockSerializeWait | kir.BlockSerializeRelease) for s in kir.walk(head)
-    ):
+    if any(isinstance(s, Serial) for s in kir.walk(head)):
         raise UnsupportedError("a semaphore before the end of the loops")
     _apart(head, tail)
 
@@ -102,14 +100,14 @@ def split(kernel: kir.Kernel, without: Without) -> Parts | None:
                 return []
             case kir.IfThenElse(test, then, orelse):
                 ways = kir.rewrite(then, turned), kir.rewrite(orelse, turned)
-                return [kir.IfThenElse(_plain(substitute(test, lets), family), *ways)]
+                return [kir.IfThenElse(_plain(substitute(test, lets), sharing), *ways)]
             case _:
                 return None
 
     kept = (s for s in tail if isinstance(s, kir.AsyncAwait | kir.AsyncCommit))
-    rest = replace(kernel, body=(*head, *(s for s in kept if s.kind is not kir.AsyncKind.BULK)))
+    rest = replace(kernel, body=(*head, *(s for s in kept if s.kind is not BULK)))
     turn = replace(kernel, body=kir.rewrite(tail, turned), barriers=())
-    return Parts(rest, turn, family, lets)
+    return Parts(rest, turn, sharing, lets)
 
 
 def _lets(kernel: kir.Kernel) -> Mapping[Var, Expr]:
@@ -122,11 +120,11 @@ def _lets(kernel: kir.Kernel) -> Mapping[Var, Expr]:
     return lets
 
 
-def _family(
+def _sharing(
     kernel: kir.Kernel,
     users: tuple[Serial, ...],
     lets: Mapping[Var, Expr],
-) -> Family:
+) -> Sharing:
     """Return who shares a semaphore, read off the waits.
 
     Without a wait, every CTA is thought to have the turn of its number.
@@ -138,60 +136,50 @@ def _family(
     if len(places) > 1 or len(own) > 1:
         raise UnsupportedError("a CTA uses several semaphores, or waits for several turns")
     (tile,), turn = places, next(iter(own), kir.BLOCK)
-    family = _dealt(kernel, tile, turn)
-    if family is None:
+    sharing = _dealt(kernel, tile, turn)
+    if sharing is None:
         raise UnsupportedError(f"the turns {turn} of semaphore {tile}: which CTAs share them")
     known = Known(sites.facts(kernel), RLIMIT)
     name = users[0].semaphore.name
-    if not any(s.name == name and known.at_most(family.tiles, s.count) for s in kernel.semaphores):
+    if not any(s.name == name and known.at_most(sharing.tiles, s.count) for s in kernel.semaphores):
         raise UnsupportedError(f"{name} has too few semaphores")
-    return family
+    return sharing
 
 
-def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> Family | None:
+def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> Sharing | None:
     """Return the CTAs of a semaphore if `BLOCK` has each pair of tile and turn once."""
-    grids = [b if a == kir.GRID else a for a, b in _equal(kernel.requires)]
+    sides = [(t.a, t.b) for t in kernel.requires if isinstance(t, Op) and t.kind is Kind.EQ]
+    grids = [b if a == kir.GRID else a for a, b in sides if kir.GRID in (a, b)]
     if tile == 0 and turn == kir.BLOCK:
-        return Family(0, turn, 1, next((g for g in grids if isinstance(g, Var)), kir.GRID))
+        return Sharing(0, turn, 1, next((g for g in grids if isinstance(g, Var)), kir.GRID))
     match tile, turn:
         case Op(Kind.FLOORDIV, kir.BLOCK, s), Op(Kind.MOD, kir.BLOCK, again) if s == again:
-            found = _cofactor(grids, s)
-            return found and Family(tile, turn, found[0], s)
+            tiles = _cofactor(grids, s)
+            return None if tiles is None else Sharing(tile, turn, tiles, s)
         case Op(Kind.MOD, kir.BLOCK, t), Op(Kind.FLOORDIV, kir.BLOCK, again) if t == again:
-            found = _cofactor(grids, t)
-            return found and Family(tile, turn, t, found[0])
+            turns = _cofactor(grids, t)
+            return None if turns is None else Sharing(tile, turn, t, turns)
         case _:
             return None
 
 
-def _equal(requires: tuple[Expr, ...]) -> Iterator[tuple[Expr, Expr]]:
-    for test in requires:
-        match test:
-            case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
-                yield a, b
-            case _:
-                pass
-
-
-def _cofactor(grids: list[Expr], factor: Expr) -> tuple[Expr] | None:
+def _cofactor(grids: list[Expr], factor: Expr) -> Expr | None:
     for grid in grids:
         match grid:
-            case Op(Kind.MUL, a, b) if b == factor:
-                return (a,)
-            case Op(Kind.MUL, a, b) if a == factor:
-                return (b,)
+            case Op(Kind.MUL, a, b) if factor in (a, b):
+                return a if b == factor else b
             case _:
                 pass
     return None
 
 
-def _plain(expr: Expr, family: Family) -> Expr:
-    if isinstance(family.tile, Op):
-        expr = replace_tree(expr, family.tile, TILE)
-    expr = replace_tree(expr, family.turn, K)
-    if family.tiles == 1 and family.tile == 0:
+def _plain(expr: Expr, sharing: Sharing) -> Expr:
+    if isinstance(sharing.tile, Op):
+        expr = replace_tree(expr, sharing.tile, TILE)
+    expr = replace_tree(expr, sharing.turn, K)
+    if sharing.tiles == 1 and sharing.tile == 0:
         expr = replace_tree(expr, kir.GRID, N)
-    return replace_tree(expr, family.turns, N)
+    return replace_tree(expr, sharing.turns, N)
 
 
 def _before(stmt: kir.Stmt) -> bool:
@@ -202,7 +190,7 @@ def _before(stmt: kir.Stmt) -> bool:
                 return True
             case kir.Role() | kir.TmaLoad() | kir.CpAsync() | kir.Wgmma():
                 return True
-            case _ if hasattr(inner, "barrier") and isinstance(inner.barrier, kir.MBarrier):
+            case _ if sites.mbarrier(inner) is not None:
                 return True
             case _:
                 pass
@@ -224,22 +212,10 @@ def _used(body: tuple[kir.Stmt, ...]) -> Iterator[tuple[str, bool]]:
         box = sites.touches(stmt)
         if box is not None:
             yield f"tensor {box.tensor.name}", sites.reads(stmt) is None
-        match stmt:
-            case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
-                yield "bulk groups", True
-            case kir.TmaStore(_, kir.Slot(buffer)) | kir.TmaReduce(_, kir.Slot(buffer)):
-                yield "bulk groups", True
-                yield f"buffer {buffer.name}", True
-            case kir.TmaLoad(kir.Slot(buffer)) | kir.CpAsync(kir.Slot(buffer)):
-                yield f"buffer {buffer.name}", True
-            case kir.Load(_, kir.Slot(buffer)) | kir.Store(kir.Slot(buffer)):
-                yield f"buffer {buffer.name}", True
-            case kir.Wgmma(_, a):
-                yield from ((f"buffer {slot.buffer.name}", True) for slot in stmt.columns)
-                if isinstance(a, kir.Slot):
-                    yield f"buffer {a.buffer.name}", True
-            case _:
-                pass
+        yield from ((f"buffer {slot.buffer.name}", True) for slot in sites.slots(stmt))
+        groups = isinstance(stmt, kir.AsyncCommit | kir.AsyncAwait) and stmt.kind is BULK
+        if groups or isinstance(stmt, kir.TmaStore | kir.TmaReduce):
+            yield "bulk groups", True
 
 
 def alone(parts: Parts, box: kir.Box) -> bool:
@@ -247,11 +223,11 @@ def alone(parts: Parts, box: kir.Box) -> bool:
 
     The boxes of all semaphores are a partition of the tensor, or there is only one semaphore.
     """
-    family = parts.family
+    sharing = parts.sharing
     origin = tuple(parts.plain(x) for x in box.origin)
     if any({K, kir.BLOCK} & variables(x) for x in origin):
         return False
-    if family.tiles == 1:
+    if sharing.tiles == 1:
         return True
     source = kir.Buffer("source", box.tensor.dtype, box.shape, 1, 0)
     moved = replace(box, origin=tuple(substitute(x, {TILE: kir.BLOCK}) for x in origin))
@@ -261,7 +237,7 @@ def alone(parts: Parts, box: kir.Box) -> bool:
         body=(kir.Elect(kir.Per.ROLE, (kir.TmaStore(moved, kir.Slot(source, 0)),)),),
         outputs=(box.tensor.name,),
         workspaces=(),
-        requires=(eq(kir.GRID, family.tiles),),
+        requires=(eq(kir.GRID, sharing.tiles),),
     )
     known = Known(sites.facts(made), RLIMIT)
     return not partition.judge(made, sites.read(made), box.tensor, known)

@@ -8,8 +8,17 @@ from itertools import product
 from math import prod
 
 from fuser.expr import Expr, Kind, Op, Var, variables
-from oracles.prover.reachability.program.code import Branch, Code, Enter, Instruction, Set
-from oracles.prover.reachability.program.linear import AtLeast, Condition, Several, linear
+from oracles.prover.arithmetic import linear
+from oracles.prover.reachability.program.code import (
+    AtLeast,
+    Branch,
+    Code,
+    Condition,
+    Enter,
+    Instruction,
+    Set,
+    Several,
+)
 
 TRIED = 4096
 """Values of a bound that are looked at to find the largest."""

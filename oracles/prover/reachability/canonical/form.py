@@ -33,13 +33,13 @@ from __future__ import annotations
 
 from fuser.expr import Expr, Var, variables
 from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.canonical.lead import leads
 from oracles.prover.reachability.canonical.margins import limit, margins
 from oracles.prover.reachability.canonical.rotation import Turn, turn
 from oracles.prover.reachability.flow import known_of, unknown_of
 from oracles.prover.reachability.grid.walk import near, relative
 from oracles.prover.reachability.program.code import Branch, Do, Enter, Set
-from oracles.prover.reachability.program.linear import linear
 from oracles.prover.reachability.state import FACTS, Agent, Entry, Phase, State, Unknown, Where
 from oracles.prover.reachability.warpgroup import told
 from oracles.prover.reachability.world import World

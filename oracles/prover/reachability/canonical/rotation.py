@@ -24,9 +24,18 @@ from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.canonical.compared import numbers
-from oracles.prover.reachability.program.code import Branch, Code, Do, Enter, Instruction, Set
-from oracles.prover.reachability.program.linear import Condition, compared, linear
+from oracles.prover.reachability.program.code import (
+    Branch,
+    Code,
+    Condition,
+    Do,
+    Enter,
+    Instruction,
+    Set,
+    compared,
+)
 from oracles.prover.reachability.state import FACTS, Agent, Where
 
 Place = tuple[object, ...]

@@ -12,19 +12,15 @@ from itertools import chain, combinations
 from fuser.expr import Expr, Kind, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
-from oracles.prover.arithmetic import UnsupportedError, replace_tree
-from oracles.prover.assumptions import Known
+from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
 from oracles.prover.coverage.boxes import Reading, Span, readings
 from oracles.prover.polynomial import Poly, poly, tree
-from oracles.prover.preconditions import Values, fixed_grid, function
 from oracles.prover.reachability.grid.groups import family_of
-from oracles.prover.reachability.program.boxes import adds
-from oracles.prover.reachability.program.controls import AMONG_CTAS
-from oracles.prover.reachability.program.linear import linear
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import State
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import Site
+from oracles.prover.sites import AMONG_CTAS, Site, adds, fixed_grid
+from oracles.prover.solver import Known
 
 BOXES = 600
 """Boxes of one launch that are compared with each other."""

@@ -16,12 +16,9 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.preconditions import fixed_grid
+from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.reachability.program.code import FAMILY
-from oracles.prover.reachability.program.controls import AMONG_CTAS
-from oracles.prover.reachability.program.linear import linear
-from oracles.prover.sites import place_among
+from oracles.prover.sites import AMONG_CTAS, fixed_grid, place_among
 
 MANY = 20
 """CTAs of one family that are followed at once, where each smaller family is followed as well."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.preconditions import function
+from oracles.prover.arithmetic import UnsupportedError, function
 from oracles.prover.reachability.grid.semaphores import come_together, go_on, known_to
 from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule

@@ -26,13 +26,10 @@ from itertools import product
 
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError, replace_tree
-from oracles.prover.preconditions import fixed_grid
+from oracles.prover.arithmetic import UnsupportedError, linear, replace_tree
 from oracles.prover.reachability.grid.groups import MANY, Family, family_of, parts_of, whole
 from oracles.prover.reachability.program.code import FAMILY, Code, Do, Enter
-from oracles.prover.reachability.program.controls import AMONG_CTAS, controls, outcomes
-from oracles.prover.reachability.program.linear import linear
-from oracles.prover.sites import touches
+from oracles.prover.sites import AMONG_CTAS, controls, fixed_grid, outcomes, touches
 
 _PLACE = Var("place")
 TOLD = 64

@@ -14,10 +14,11 @@ from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.grid.groups import family_of
 from oracles.prover.reachability.grid.walk import Key, clean, index_of, key_of, slot_of
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, ONES, Agent, Semaphore, State, Turn
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 
 def take_turn(

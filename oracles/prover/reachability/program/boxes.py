@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
-from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.program.code import Code, Do, Enter, Set
-from oracles.prover.reachability.program.linear import linear
 from oracles.prover.reachability.state import Agent
 from oracles.prover.sites import touches
 
@@ -180,8 +179,3 @@ def strides(a: Region, b: Region, positive: frozenset[Expr]) -> bool:
     (low, parts), (other, others) = a.origin[axis], b.origin[axis]
     ends = max(low + a.shape[axis], other + b.shape[axis])
     return parts == others and ends - min(low, other) <= abs(times)
-
-
-def adds(stmt: kir.Stmt) -> bool:
-    """Whether a statement adds atomically."""
-    return isinstance(stmt, kir.TmaReduce | kir.AtomicAdd)

@@ -22,12 +22,13 @@ from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.flow import ChoiceError, ForkError, settle
 from oracles.prover.reachability.grid.readings import readings, single
 from oracles.prover.reachability.grid.semaphores import meeting
-from oracles.prover.reachability.program.code import Do, Enter, Site
+from oracles.prover.reachability.program.code import Do, Enter
 from oracles.prover.reachability.register_pool import ContestError
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.static import stands
 from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 RUNS = 200
 """Executions that are tried at most."""

@@ -9,12 +9,13 @@ from collections.abc import Hashable, Iterator
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS
 from oracles.prover.reachability.witness.execution import Event, Log
 from oracles.prover.reachability.witness.words import concrete, group
 from oracles.prover.reachability.world import Violation
+from oracles.prover.sites import Site
 
 _REACH = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
 _ARRIVES: tuple[type, ...] = (
@@ -117,7 +118,8 @@ class Conflict:
             if there is not None:
                 who = " and ".join(dict.fromkeys(there.values()))
                 says += f", from {who}" if there else ", and nobody else arrives there"
-            yield f"{self.lane(event.agent)} waits at {says}"
+            lane = self.lane(event.agent)
+            yield f"{lane} {'wait' if lane.startswith('all threads') else 'waits'} at {says}"
 
     def sources(self, event: Event) -> dict[int, str] | None:
         """Return where those arrive that are waited for, by line, and who; None of semaphores."""
@@ -145,7 +147,8 @@ def lacking(c: Conflict) -> str:
             what = "bytes that {} expects" if c.wrong.kind == "bytes" else "arrivals on {}"
             found.append(f"line {', '.join(map(str, sorted(there)))}: the {what.format(name)}")
             if not there:
-                return f"none; nothing {'' if name.isidentifier() else 'else '}arrives on {name}"
+                more = "" if isinstance(barrier, kir.MBarrier) else "else "
+                return f"none; nothing {more}arrives on {name}"
     return found[0] if found else ""
 
 
@@ -230,7 +233,7 @@ def _narrow(c: Conflict, two: Event) -> str:
         if not isinstance(stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease):
             continue
         if stmt.scope in _REACH:
-            return f"{named(event)} reaches no further than {_REACH[stmt.scope]}"
+            return f"{named(event)} reaches only threads of {_REACH[stmt.scope]}"
         if isinstance(stmt, kir.BlockSerializeRelease) and stmt.relaxed:
             return f"{named(event)}, relaxed, and no thread_fence(gpu) stands before it"
     return f"{named(two)} does not reach the other CTA"

@@ -45,7 +45,7 @@ def tell(log: Log) -> Witness:
     """Return the witness of an execution that goes wrong."""
     wrong = next(v for v in log.world.violations.values() if v.severity == "error")
     conflict = Conflict(log, wrong)
-    rows, says = _Rows(conflict).told(), wrong.says
+    rows, says = _Rows(conflict).rows(), wrong.says
     if wrong.event >= 0 and conflict.first is None:
         line = wrong.earlier.line if wrong.earlier is not None else 0
         rows.insert(0, Row("CTA of the turn before", line, "uses the tensor", "", Mark.FIRST))
@@ -71,7 +71,7 @@ class _Rows:
         self.ends = [event for event in (self.first, self.second) if event is not None]
         self.waited = {sync for event in conflict.log.stuck for sync in event.syncs}
 
-    def told(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """Return the rows."""
         rows: list[Row] = []
         shown = self._shown()
@@ -126,8 +126,8 @@ class _Rows:
         """Return what threads of a lane that do the same have in common."""
         site, agent = event.site.index, event.agent
         before = self.log.events[: event.number]
-        turn = sum(other.site.index == site and other.agent == agent for other in before)
-        return self.c.lane(agent), site, turn
+        nth = sum(other.site.index == site and other.agent == agent for other in before)
+        return self.c.lane(agent), site, nth
 
     def _over(self, event: Event) -> tuple[int, bool, int]:
         """Return when an event is over: of threads that meet, when the last one has come."""

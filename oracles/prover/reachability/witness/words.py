@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.program.code import Site
 from oracles.prover.reachability.state import Entry, Where
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
 
 
 class _Words(NamedTuple):

@@ -10,9 +10,9 @@ import pytest
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Var, ceildiv, fold, minimum
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.solver import follows
 from oracles.prover.polynomial import Product, digit, poly, product
 from oracles.prover.prove import prove
+from oracles.prover.solver import Question
 from oracles.verdict import Status, Verdict
 
 A, B, C, P, Q = Var("A"), Var("B"), Var("C"), Var("p"), Var("q")
@@ -249,4 +249,4 @@ def test_digits_are_read_through_any_nesting() -> None:
 )
 def test_z3_answers_only_what_follows(condition: Expr, *, holds: bool) -> None:
     """A weak model may leave a truth open; it must never prove a falsehood."""
-    assert follows(condition, 100_000) is holds
+    assert Question(100_000).follows(condition) is holds

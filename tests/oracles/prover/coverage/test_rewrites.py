@@ -13,11 +13,11 @@ from stores import P
 from fuser.expr import Expr, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
-from oracles.prover.assumptions import Known
+from oracles.prover.arithmetic import function
 from oracles.prover.coverage import boxes as tiles
 from oracles.prover.coverage.outputs import Covered, covered
-from oracles.prover.coverage.rewrites import RANK, Stores, restated
-from oracles.prover.preconditions import function
+from oracles.prover.coverage.rewrites import RANK, Stores, rewrites
+from oracles.prover.solver import Known
 
 RLIMIT = 500_000
 
@@ -120,7 +120,7 @@ def turns(site: sites.Site, values: dict[str, int]) -> list[dict[str, int]]:
 )
 def test_no_box_is_moved(of: kir.Kernel) -> None:
     """Every way to write the stores gives the boxes of the kernel, in every small launch."""
-    ways = list(restated(stores(of)))
+    ways = list(rewrites(stores(of)))
     assert len(ways) == 4
     tried = 0
     for launch in launches.some_launches(of, (1, 2, 3)):
@@ -135,4 +135,4 @@ def test_no_box_is_moved(of: kir.Kernel) -> None:
 
 def test_a_kernel_without_clusters_and_conditions_is_written_in_one_way() -> None:
     """Nothing is asked twice."""
-    assert len(list(restated(stores(kernel(Order()))))) == 1
+    assert len(list(rewrites(stores(kernel(Order()))))) == 1

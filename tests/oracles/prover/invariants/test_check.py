@@ -20,7 +20,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.draw import FAMILIES as FAMILIES_OF_SKELETONS
 from fuzz.kernels.draw import draw
 from fuzz.mutation.operators import Mutant, all_mutants, drop_each_sync
-from oracles.prover.invariants.check import certify
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.questions import Questions, UndecidedError
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import fixpoint
@@ -107,7 +107,7 @@ def refuted(kernel: kir.Kernel) -> bool:
 @pytest.mark.parametrize("kernel", WHOLE, ids=lambda k: k.name)
 def test_right_kernels_are_proved_for_all_trip_counts(kernel: kir.Kernel) -> None:
     """Both engines say so, and claims were made."""
-    verdict = certify(kernel)
+    verdict = confirm(kernel)
     assert verdict.status is Status.PASS, verdict
     assert verdict.checked > bool(kernel.buffers)
 
@@ -115,7 +115,7 @@ def test_right_kernels_are_proved_for_all_trip_counts(kernel: kir.Kernel) -> Non
 @pytest.mark.parametrize("kernel", SWITCHED, ids=lambda k: k.name)
 def test_every_switch_means_the_same_to_both_engines(kernel: kir.Kernel) -> None:
     """What the other engine refutes is refuted here too, not just unknown."""
-    verdict = certify(kernel)
+    verdict = confirm(kernel)
     assert verdict.status is (Status.FAIL if refuted(kernel) else Status.PASS), verdict
 
 
@@ -134,7 +134,7 @@ def test_every_switch_means_the_same_to_both_engines(kernel: kir.Kernel) -> None
 def test_no_dropped_sync_is_proved_that_the_other_engine_refutes(kernel: kir.Kernel) -> None:
     """A false PASS is the worst a judge can do."""
     for mutant in sample(drop_each_sync(kernel)):
-        verdict = certify(mutant.kernel)
+        verdict = confirm(mutant.kernel)
         if refuted(mutant.kernel):
             assert verdict.status in FOUND, (mutant.change, verdict)
         else:
@@ -156,23 +156,23 @@ def skipped_from(at: int) -> kir.Kernel:
 def test_a_wait_that_is_skipped_late_is_not_proved(at: int) -> None:
     """However late, k is an unknown."""
     kernel = skipped_from(at)
-    assert certify(kernel).status is Status.FAIL
+    assert confirm(kernel).status is Status.FAIL
     assert prove(kernel).status is not Status.PASS
 
 
 def test_what_the_other_engine_does_not_refute_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim of z3's that nothing shows is no finding; it is no proof either."""
     monkeypatch.setattr(fixpoint, "STATES", 20)
-    verdict = certify(skipped_from(400))
+    verdict = confirm(skipped_from(400))
     assert verdict.status is Status.UNKNOWN
     assert "refuted, not replayed" in verdict.reason
 
 
 def test_strict_policy_wants_a_fence_before_a_refill() -> None:
     """The same table as the other engine's."""
-    assert certify(ks.pipelined(2, 1), policy="strict").status is not Status.PASS
+    assert confirm(ks.pipelined(2, 1), policy="strict").status is not Status.PASS
     fenced = ks.combined(3, 2, 2, specialized=True, read_fence=True)
-    assert certify(fenced, policy="strict").status is Status.PASS
+    assert confirm(fenced, policy="strict").status is Status.PASS
 
 
 def test_both_engines_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ RECIPES = [
 @pytest.mark.parametrize("kernel", RECIPES, ids=lambda k: f"{k.name}-{k.smem_bytes}")
 def test_recipes_are_proved_for_all_trip_counts(kernel: kir.Kernel) -> None:
     """Claims were made, not just none refused."""
-    verdict = certify(kernel)
+    verdict = confirm(kernel)
     assert verdict.status is Status.PASS, verdict
     assert verdict.checked > 10
 
@@ -228,7 +228,7 @@ def test_no_recipe_is_proved_with_a_sync_dropped(kernel: kir.Kernel) -> None:
     """Only the fence after mbarrier_init, which clusters need, is not needed in one CTA."""
     for mutant in sample(drop_each_sync(kernel)):
         spare = isinstance(mutant.victim, kir.FenceMBarrierInit)
-        assert (certify(mutant.kernel).status is Status.PASS) == spare, mutant.change
+        assert (confirm(mutant.kernel).status is Status.PASS) == spare, mutant.change
 
 
 def test_bytes_may_be_expected_before_the_arrival_in_a_statement_of_their_own() -> None:
@@ -246,8 +246,8 @@ def test_bytes_may_be_expected_before_the_arrival_in_a_statement_of_their_own() 
         return both and both[::-1]
 
     ring = recipes.specialized_ring()
-    assert certify(ring.rewrite(split)).status is Status.PASS
-    assert certify(ring.rewrite(swapped)).status is Status.UNSUPPORTED
+    assert confirm(ring.rewrite(split)).status is Status.PASS
+    assert confirm(ring.rewrite(swapped)).status is Status.UNSUPPORTED
 
 
 def test_a_count_may_be_raised_by_who_still_arrives() -> None:
@@ -264,8 +264,8 @@ def test_a_count_may_be_raised_by_who_still_arrives() -> None:
         both = raised(stmt)
         return both and both[::-1]
 
-    assert certify(ring.rewrite(raised)).status is Status.PASS
-    assert certify(ring.rewrite(late)).status is Status.UNSUPPORTED
+    assert confirm(ring.rewrite(raised)).status is Status.PASS
+    assert confirm(ring.rewrite(late)).status is Status.UNSUPPORTED
 
 
 def test_a_flush_behind_a_loop_that_awaits_all_is_redundant() -> None:
@@ -274,7 +274,7 @@ def test_a_flush_behind_a_loop_that_awaits_all_is_redundant() -> None:
     def flushes(depth: int) -> list[Status]:
         mutants = drop_each_sync(recipes.wgmma_ring(3, depth))
         await_all = kir.AsyncAwait(kir.AsyncKind.WGMMA, 0)
-        return [certify(m.kernel).status for m in mutants if m.victim == await_all][-1:]
+        return [confirm(m.kernel).status for m in mutants if m.victim == await_all][-1:]
 
     assert flushes(0) == [Status.PASS]
     assert flushes(1) == [Status.FAIL]
@@ -286,7 +286,7 @@ def test_a_wait_that_may_give_up_is_not_proved() -> None:
     def once(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         return [replace(stmt, retry=False)] if isinstance(stmt, kir.MBarrierWaitParity) else None
 
-    assert certify(ks.specialized(2).rewrite(once)).status is Status.UNSUPPORTED
+    assert confirm(ks.specialized(2).rewrite(once)).status is Status.UNSUPPORTED
 
 
 def test_a_tensor_that_is_written_and_read_is_unsupported() -> None:
@@ -302,7 +302,7 @@ def test_a_tensor_that_is_written_and_read_is_unsupported() -> None:
                 return None
 
     assert x != y
-    verdict = certify(kernel.rewrite(back))
+    verdict = confirm(kernel.rewrite(back))
     assert verdict.status is Status.UNSUPPORTED
     assert "reads and writes Y" in verdict.reason
 
@@ -315,8 +315,8 @@ def changed(kernel: kir.Kernel, says: str) -> kir.Kernel:
 def test_a_wgmma_fence_is_owed_before_the_first_wgmma_only() -> None:
     """Accumulators of one shape need none between their wgmmas: what skips it later is right."""
     fence = "line 20: wgmma_fence()"
-    assert certify(changed(recipes.wgmma_ring(2), f"not from 40 on {fence}")).status is Status.PASS
-    assert certify(changed(recipes.wgmma_ring(2), f"drop {fence}")).status is Status.FAIL
+    assert confirm(changed(recipes.wgmma_ring(2), f"not from 40 on {fence}")).status is Status.PASS
+    assert confirm(changed(recipes.wgmma_ring(2), f"drop {fence}")).status is Status.FAIL
 
 
 def test_a_flush_of_all_groups_covers_those_issued_ahead_of_the_loop() -> None:
@@ -325,7 +325,7 @@ def test_a_flush_of_all_groups_covers_those_issued_ahead_of_the_loop() -> None:
     def all_of_them(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         return [replace(stmt, keep=0)] if isinstance(stmt, kir.AsyncAwait) else None
 
-    assert certify(recipes.cp_async_ring(3).rewrite(all_of_them)).status is Status.PASS
+    assert confirm(recipes.cp_async_ring(3).rewrite(all_of_them)).status is Status.PASS
 
 
 def test_the_last_arrivals_may_not_find_nobody_waiting() -> None:
@@ -341,7 +341,7 @@ def test_the_last_arrivals_may_not_find_nobody_waiting() -> None:
 
     kernel = ring.rewrite(always)
     assert kernel != ring
-    assert certify(kernel).status is Status.FAIL
+    assert confirm(kernel).status is Status.FAIL
     assert {v.kind for v in fixpoint.judge(kernel).violations} == {"collective"}
 
 
@@ -358,5 +358,5 @@ def test_a_warp_sync_makes_barriers_visible_to_its_warp() -> None:
         body = (*kernel.body[:at], kir.WarpSync(), *kernel.body[at + 1 :])
         return replace(kernel, body=body)
 
-    assert certify(narrowed(alone)).status is Status.PASS
-    assert certify(narrowed(ks.pipelined(2, 1))).status is Status.FAIL
+    assert confirm(narrowed(alone)).status is Status.PASS
+    assert confirm(narrowed(ks.pipelined(2, 1))).status is Status.FAIL

@@ -9,7 +9,7 @@ from litmus.products import refilled
 from litmus.rules_phases import BOTH, rounds
 
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.check import certify, judged
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.questions import RLIMIT
 from oracles.prover.invariants.rules import Obligation
 from oracles.prover.reachability import fixpoint
@@ -33,17 +33,17 @@ def test_one_arrival_stands_for_the_warps_of_a_product_if_it_is_awaited(
 ) -> None:
     """By default; an arrival before the end of its own part, or one that nobody sees, does not."""
     subject = refilled(f"{PRODUCT} {told}")
-    assert (certify(subject).status is Status.PASS) is proved
-    assert (certify(subject, policy="strict").status is Status.PASS) is strict
+    assert (confirm(subject).status is Status.PASS) is proved
+    assert (confirm(subject, policy="strict").status is Status.PASS) is strict
 
 
 def test_arrivals_of_two_phases_are_told_apart_by_waits_alone() -> None:
     """A wait of one of two who arrive does not keep the other from arriving twice."""
     arrive = elect(kir.MBarrierArrive(BOTH, 0))
     told = elect(kir.MBarrierArrive(BOTH, 0), kir.MBarrierWaitParity(BOTH, 0, k % 2))
-    assert certify(rounds((told,), (told,), BOTH)).status is Status.PASS
-    assert certify(rounds((told,), (arrive,), BOTH)).status is Status.FAIL
-    assert certify(rounds((arrive,), (arrive,), BOTH)).status is not Status.PASS
+    assert confirm(rounds((told,), (told,), BOTH)).status is Status.PASS
+    assert confirm(rounds((told,), (arrive,), BOTH)).status is Status.FAIL
+    assert confirm(rounds((arrive,), (arrive,), BOTH)).status is not Status.PASS
 
 
 @pytest.mark.parametrize(("sentence", "safe"), [("over_a ", True), (" sync_b", False)])
@@ -53,7 +53,7 @@ def test_the_same_bytes_by_two_names_are_touched_by_the_same_threads(
     """Two buffers over each other are one, for who holds which element."""
     subject = overlaid(OVERLAID.replace(sentence, ""), offset=0)
     assert bool(fixpoint.judge(subject).violations) is not safe
-    assert certify(subject).status is (Status.PASS if safe else Status.FAIL)
+    assert confirm(subject).status is (Status.PASS if safe else Status.FAIL)
 
 
 def taking_turns(late: int, *, joined: bool) -> kir.Kernel:
@@ -78,15 +78,15 @@ def test_an_access_may_begin_some_iterations_late(late: int, joined: bool) -> No
     """The first that comes after an earlier access is not one turn away then, but later."""
     subject = taking_turns(late, joined=joined)
     assert bool(fixpoint.judge(subject).violations) is not joined
-    assert certify(subject).status is (Status.PASS if joined else Status.FAIL)
+    assert confirm(subject).status is (Status.PASS if joined else Status.FAIL)
 
 
 def test_an_access_that_skips_turns_is_unsupported_if_it_is_not_wrong() -> None:
     """What is claimed then is too little for a proof, and no reason for an alarm."""
     subject = taking_turns(40, joined=True)
-    verdict = certify(subject)
+    verdict = confirm(subject)
     assert verdict.status is Status.UNSUPPORTED
     assert "it runs where it did not run 1 iterations before" in verdict.reason
-    free = judged(subject, "default", RLIMIT, frozenset({Obligation.RETURN}))
+    free = confirm(subject, rlimit=RLIMIT, without=frozenset({Obligation.RETURN}))
     assert free.status is Status.PASS
-    assert certify(taking_turns(40, joined=False)).status is Status.FAIL
+    assert confirm(taking_turns(40, joined=False)).status is Status.FAIL

@@ -16,7 +16,7 @@ from fuser.cookbook import recipes
 from fuser.cookbook.ring import k, start, trips
 from fuser.kernel import ir as kir
 from fuzz.mutation.operators import all_mutants
-from oracles.prover.invariants.check import judged
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.questions import RLIMIT
 from oracles.prover.invariants.rules import Axiom, Obligation, Rule
 from oracles.verdict import Status
@@ -45,8 +45,8 @@ def kernel(name: str) -> kir.Kernel:
 
 
 def status(subject: kir.Kernel, *without: Rule) -> Status:
-    """Return what the certificate says without some rules."""
-    return judged(subject, "default", RLIMIT, frozenset(without)).status
+    """Return what z3 says without some rules."""
+    return confirm(subject, rlimit=RLIMIT, without=frozenset(without)).status
 
 
 @cache
@@ -215,5 +215,5 @@ def test_every_obligation_is_needed_or_known_to_be_kept_for_the_argument() -> No
     assert set(WRONG) | set(KEPT) == set(Obligation)
     for obligation, name in KEPT.items():
         subject = kernel(name)
-        fewer = judged(subject, "default", RLIMIT, frozenset({obligation})).checked
-        assert fewer < judged(subject, "default", RLIMIT).checked, obligation
+        fewer = confirm(subject, rlimit=RLIMIT, without=frozenset({obligation})).checked
+        assert fewer < confirm(subject, rlimit=RLIMIT).checked, obligation

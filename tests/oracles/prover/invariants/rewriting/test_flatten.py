@@ -12,8 +12,8 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants.check import certify
-from oracles.prover.invariants.rewriting.flatten import AT, FLAT, levels
+from oracles.prover.invariants.check import confirm
+from oracles.prover.invariants.rewriting.loops import AT, FLAT, levels
 from oracles.verdict import Status
 
 
@@ -40,7 +40,7 @@ COMPILED = compiled(linear(), hopper("cooperative", 3, 2, persistent=True, group
 
 def test_a_loop_that_one_thread_runs_is_one_over_tiles_too() -> None:
     """Loads are issued by one thread, whose loops stand inside its election."""
-    verdict = certify(COMPILED)
+    verdict = confirm(COMPILED)
     assert verdict.status is Status.PASS, verdict
     assert verdict.checked > 80
 
@@ -59,7 +59,7 @@ def test_a_loop_that_one_thread_runs_is_one_over_tiles_too() -> None:
 def test_no_sync_of_a_compiled_kernel_can_be_left_out(kind: type[kir.Stmt]) -> None:
     """Neither of the steps nor of the chunks."""
     kernel = COMPILED.rewrite(lambda stmt: [] if isinstance(stmt, kind) else None)
-    assert certify(kernel).status is not Status.PASS
+    assert confirm(kernel).status is not Status.PASS
 
 
 def test_flat_kernels_are_left_alone() -> None:
@@ -90,7 +90,7 @@ def test_a_position_that_only_one_role_advances_is_not_proved() -> None:
     kernel = recipes.persistent()
     for victim in [s for s in kernel.walk() if isinstance(s, kir.Assign)]:
         stuck = kernel.rewrite(lambda s, gone=victim: [] if s is gone else None)  # type: ignore[misc]
-        assert certify(stuck).status is not Status.PASS
+        assert confirm(stuck).status is not Status.PASS
 
 
 def test_a_position_that_starts_anew_with_each_tile_is_not_proved() -> None:
@@ -104,7 +104,7 @@ def test_a_position_that_starts_anew_with_each_tile_is_not_proved() -> None:
             case _:
                 return None
 
-    assert certify(kernel.rewrite(rule)).status is Status.UNSUPPORTED
+    assert confirm(kernel.rewrite(rule)).status is Status.UNSUPPORTED
 
 
 def test_roles_that_run_other_tiles_are_refused() -> None:
@@ -117,7 +117,7 @@ def test_roles_that_run_other_tiles_are_refused() -> None:
             return [kir.ForLoop(t, loops[-1].stop + 1, loops[-1].body)]
         return None
 
-    assert certify(kernel.rewrite(rule)).status is Status.UNSUPPORTED
+    assert confirm(kernel.rewrite(rule)).status is Status.UNSUPPORTED
 
 
 def test_tiles_may_not_use_the_ring_of_the_steps() -> None:

@@ -12,9 +12,9 @@ from fuser.expr import eq
 from fuser.kernel import ir as kir
 from fuzz.kernels.draw import FAMILIES, draw
 from fuzz.mutation.operators import drop_each_sync
-from oracles.prover.invariants.check import certify
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.unroll import unrolled
+from oracles.prover.invariants.rewriting.loops import unrolled
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
@@ -33,7 +33,7 @@ def doubled() -> kir.Kernel:
 def test_two_slots_in_turn_are_proved_for_all_trip_counts() -> None:
     """Odd and even numbers of trips are asked one by one."""
     assert len(unrolled(whole(doubled()))) == 2
-    verdict = certify(doubled())
+    verdict = confirm(doubled())
     assert verdict.status is Status.PASS, verdict
     assert verdict.checked > 20
 
@@ -42,7 +42,7 @@ def test_no_slot_of_several_is_proved_with_a_sync_dropped() -> None:
     """Whatever the other engine refutes is not proved here."""
     for mutant in drop_each_sync(doubled()):
         assert fixpoint.judge(mutant.kernel).violations, mutant.change
-        assert certify(mutant.kernel).status in (Status.FAIL, Status.UNSUPPORTED), mutant.change
+        assert confirm(mutant.kernel).status in (Status.FAIL, Status.UNSUPPORTED), mutant.change
 
 
 def test_only_the_last_round_may_be_short() -> None:
@@ -69,7 +69,7 @@ def test_what_threads_do_not_share_may_be_left_out_without_unrolling() -> None:
     """Roles that write every other tile wait for all of them; their loop may stay as it is."""
     kernel = every(recipes.store_ring(), 7)
     assert len(unrolled(whole(kernel))) == 1
-    assert certify(kernel).status is Status.PASS
+    assert confirm(kernel).status is Status.PASS
 
 
 def every(kernel: kir.Kernel, by: int, many: int = 1) -> kir.Kernel:
@@ -89,6 +89,6 @@ def every(kernel: kir.Kernel, by: int, many: int = 1) -> kir.Kernel:
 )
 def test_what_is_not_unrolled_is_named(kernel: kir.Kernel, says: str) -> None:
     """Unsupported is an answer, and must say of what."""
-    verdict = certify(kernel)
+    verdict = confirm(kernel)
     assert verdict.status is Status.UNSUPPORTED, verdict
     assert says in verdict.reason

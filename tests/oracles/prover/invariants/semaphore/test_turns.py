@@ -13,11 +13,10 @@ from fuser.cookbook import recipes
 from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N
-from oracles.prover.invariants.check import certify, judged, text
+from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.questions import RLIMIT
 from oracles.prover.invariants.rules import Axiom, Obligation, Rule
 from oracles.prover.invariants.semaphore.turns import TILE, alone, split
-from oracles.prover.invariants.solver import Script
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
@@ -81,14 +80,14 @@ WRONG: dict[str, tuple[kir.Kernel, Rule | None]] = {
 
 
 def status(kernel: kir.Kernel, *without: Rule) -> Status:
-    """Return what the certificate says without some rules."""
-    return judged(kernel, "default", RLIMIT, frozenset(without)).status
+    """Return what z3 says without some rules."""
+    return confirm(kernel, rlimit=RLIMIT, without=frozenset(without)).status
 
 
 @pytest.mark.parametrize("kernel", RIGHT.values(), ids=RIGHT)
 def test_right_turns_are_proved(kernel: kir.Kernel) -> None:
     """For any number of CTAs, and any number of tiles; not without what a wait acquires."""
-    assert certify(kernel).checked > 10
+    assert confirm(kernel).checked > 10
     assert status(kernel) is Status.PASS
     assert status(kernel, Axiom.TAKEN) is not Status.PASS
 
@@ -127,7 +126,7 @@ def test_tiles_may_lie_beside_each_other() -> None:
 
     parts = split(shared().rewrite(crosswise), frozenset())
     assert parts is not None
-    assert (parts.family.tiles, parts.family.turns) == (t, s)
+    assert (parts.sharing.tiles, parts.sharing.turns) == (t, s)
     assert parts.plain(kir.BLOCK // t + 1) == K + 1
 
 
@@ -150,7 +149,7 @@ def test_boxes_tell_semaphores_apart_or_do_not() -> None:
 )
 def test_turns_of_unknown_ctas_are_unsupported(turn: Expr, says: str) -> None:
     """Else a turn might be nobody's."""
-    verdict = certify(turnstile(turn=turn, to=0))
+    verdict = confirm(turnstile(turn=turn, to=0))
     assert verdict.status is Status.UNSUPPORTED
     assert says in verdict.reason
 
@@ -164,10 +163,3 @@ def test_what_only_some_turns_do_is_asked_of_those() -> None:
     )
     first = kir.IfThenElse(eq(kir.BLOCK, 0), (), (kir.BlockSync(0, 64),))
     assert status(turnstile(RELEASE.replace("join", "maybe"), maybe=first)) is not Status.PASS
-
-
-def test_the_question_about_turns_can_be_asked_again() -> None:
-    """It is evidence like the others."""
-    head, question = text(recipes.split_k_tma()).split("; ")[1].split("\n", 1)
-    assert "turns" in head
-    assert Script(question.replace("(check-sat)", ""), RLIMIT).ask().status == "unsat"

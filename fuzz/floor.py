@@ -1,0 +1,64 @@
+"""What a campaign must have judged at least to be green; short of it, no failure means little."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from fuzz.campaign.record import Record
+from fuzz.campaign.summary import ordinary, verdicts
+from fuzz.cases.params import FAMILIES
+
+SHARE = 0.9
+"""Share of the drawn cases that must be valid, and of each oracle's answers that must be a pass or
+a fail.  What is drawn is valid by construction: more refusals mean that the strategy is wrong, or
+the compiler that refuses.  Usual are 99.9 % and 100 %."""
+SPARE = 2
+"""Cases that may fall short of it in any campaign, so that one of ten does not decide."""
+MET = 1000
+"""Drawn cases from which on every family must be among them; the rarest is one in seventy."""
+
+
+def shortfalls(records: Iterable[Record], oracles: Sequence[str]) -> Iterator[str]:
+    """Say what was asked of a campaign and not judged, with numbers.
+
+    Parameters
+    ----------
+    records : iterable of Record
+        All of a run.
+    oracles : sequence of str
+        Those that were asked.
+    """
+    counted = ordinary(records)
+    drawn = {r.case: r.family for r in counted if r.phase == "generate"}
+    cases = verdicts(counted)
+    refused = sum(cases.get((case, "build")) == "invalid" for case in drawn)
+    if _few(len(drawn) - refused, len(drawn)):
+        yield f"{_share(len(drawn) - refused, len(drawn))} drawn cases are valid, {_ASKED}"
+    for oracle in oracles:
+        statuses = [status for (_, name), status in cases.items() if name == oracle]
+        left = sum(status in ("unknown", "unsupported") for status in statuses)
+        if _few(len(statuses) - left, len(statuses)):
+            said = _share(len(statuses) - left, len(statuses))
+            yield f"{said} answers of {oracle} are a pass or a fail, {_ASKED}"
+    judged = {(r.family, r.oracle) for r in counted if r.status in ("pass", "fail")}
+    for family in FAMILIES:
+        silent = [oracle for oracle in oracles if (family, oracle) not in judged]
+        if silent:
+            yield f"{family} was never judged by {', '.join(silent)}; each family is to be"
+    met = Counter(drawn.values())
+    if len(drawn) >= MET:
+        for family in FAMILIES:
+            if not met[family]:
+                yield f"{family} is in none of {len(drawn)} drawn cases; each family is to be"
+
+
+_ASKED = f"at least {100 * SHARE:g} % are to be"
+
+
+def _few(good: int, count: int) -> bool:
+    return count - good > SPARE and good < SHARE * count
+
+
+def _share(some: int, count: int) -> str:
+    return f"{some} of {count} ({100 * some / count:.1f} %)"

@@ -1,1 +1,0 @@
-"""The event graph of a kernel: what happens in an iteration, and what each event requires."""

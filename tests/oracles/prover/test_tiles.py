@@ -1,0 +1,123 @@
+"""Which threads meet at an element: by layout, and by ldmatrix and stmatrix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from litmus.lives import reused
+
+from fuser.kernel import ir as kir
+from oracles.prover.reachability.fixpoint import judge
+from oracles.prover.threads import Kind
+from oracles.prover.tiles import Meet, Meetings, Spread, owners
+
+WARPS = 4
+KINDS = tuple(
+    Kind(2 * warp + (not leads), 0, (warp,), leads, "")
+    for warp in range(WARPS)
+    for leads in (True, False)
+)
+SHAPE = (64, 16)
+STRIPS = kir.Layout(SHAPE, 2, 32 * WARPS, kir.Deal.STRIPS)
+PLAIN = Spread("S", STRIPS, SHAPE, 0)
+MATRIX = replace(PLAIN, matrix=True)
+
+
+def meetings() -> Meetings:
+    """Return what is known of four warps."""
+    return Meetings(KINDS, 32 * WARPS)
+
+
+def test_under_one_layout_each_element_has_one_thread() -> None:
+    """So a private round trip needs no barrier."""
+    found = meetings().between(PLAIN, PLAIN)
+    assert found == {(kind.index, kind.index): Meet.THREAD for kind in KINDS}
+
+
+@pytest.mark.parametrize("pair", [(MATRIX, MATRIX), (PLAIN, MATRIX), (MATRIX, PLAIN)])
+def test_matrix_accesses_meet_within_their_warp_only(pair: tuple[Spread, Spread]) -> None:
+    """Some lane of the warp that holds an element touches it, and no other warp."""
+    found = meetings().between(*pair)
+    for one in KINDS:
+        for two in KINDS:
+            how = found.get((one.index, two.index), Meet.NEVER)
+            if one.warps != two.warps:
+                assert how is Meet.NEVER
+            else:
+                assert how is (Meet.THREAD if one.leads and two.leads else Meet.WARP)
+
+
+def test_a_matrix_access_touches_each_element_once() -> None:
+    """Lanes of one store do not collide with each other; whole tiles in every warp do."""
+    assert not any(meetings().collide(MATRIX, kind.index) for kind in KINDS)
+    each = Spread("S", replace(STRIPS, deal=kir.Deal.EACH_WARP), SHAPE, 0, matrix=True)
+    alike = (Kind(0, 0, (0, 1, 2, 3), True, ""), Kind(1, 0, (0, 1, 2, 3), False, ""))
+    assert Meetings(alike, 32 * WARPS).collide(each, 1)
+
+
+def test_other_rows_to_other_warps_meet_across_warps() -> None:
+    """A matrix load of what another warp has stored needs a barrier of both."""
+    turned = replace(STRIPS, shape=SHAPE, deal=kir.Deal.ROUND, vector=2)
+    found = meetings().between(MATRIX, replace(PLAIN, layout=turned))
+    assert Meet.ANY in found.values()
+
+
+def test_tiles_of_different_shapes_in_one_place_may_meet_anywhere() -> None:
+    """But not outside of the one warp that touches both."""
+    other = replace(PLAIN, buffer="T")
+    assert set(meetings().between(PLAIN, other).values()) == {Meet.ANY, Meet.WARP, Meet.THREAD}
+    one = Meetings(KINDS[:2], 32)
+    small = Spread("S", kir.Layout((4, 8), 1, 32), (4, 8), 0)
+    found = one.between(small, replace(small, buffer="T"))
+    assert found == {(0, 0): Meet.THREAD, (0, 1): Meet.WARP, (1, 0): Meet.WARP, (1, 1): Meet.WARP}
+
+
+@pytest.mark.parametrize("deal", [kir.Deal.STRIPS, kir.Deal.EACH_WARP])
+def test_axes_of_extent_one_change_no_owner(deal: kir.Deal) -> None:
+    """A batched tile is held as the plain one is."""
+    flat = Spread("S", replace(STRIPS, deal=deal), SHAPE, 0)
+    deep = Spread("S", replace(STRIPS, deal=deal, shape=(1, *SHAPE)), (1, *SHAPE), 0)
+    assert (owners(flat) == owners(deep)).all()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_row_of_a_is_read_by_its_warpgroup(*, turned: bool) -> None:
+    """By the first lanes of all of its warps; a column, where A is turned around."""
+    rows, depth, warps = 256, 16, 8
+    result = kir.Layout((rows, 8), 2, 32 * warps, kir.Deal.STRIPS)
+    shape = (depth, rows) if turned else (rows, depth)
+    found = owners(Spread("A", result, shape, 128, operand=True, turned=turned))
+    readers = found.reshape(*shape, 4).transpose((1, 0, 2) if turned else (0, 1, 2))
+    for row in range(rows):
+        group = row % 128 // 64
+        expected = [128 + 128 * group + 32 * warp for warp in range(4)]
+        assert (readers[row] == expected).all()
+
+
+def test_an_axis_of_extent_one_changes_no_reader_of_a() -> None:
+    """A batched operand is read as the plain one is."""
+    flat = Spread("A", replace(STRIPS, shape=(64, 8)), (64, 16), 0, operand=True)
+    assert (owners(flat) == owners(replace(flat, shape=(1, 64, 16)))).all()
+
+
+def test_bytes_of_a_swizzled_tile_may_be_anybodys() -> None:
+    """Which element lies under a barrier is known of row-major tiles only."""
+    kernel = reused("wait read left inval put seen get out")
+    assert not judge(kernel).violations
+
+    def swizzled(slot: kir.Slot) -> kir.Slot:
+        return replace(slot, buffer=replace(slot.buffer, swizzle=128))
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Store(kir.Slot() as dst):
+                return [replace(stmt, dst=swizzled(dst))]
+            case kir.Load(_, kir.Slot(buffer) as src) if buffer.name == "B":
+                return [replace(stmt, src=swizzled(src))]
+            case _:
+                return None
+
+    first, second = kernel.buffers
+    moved = replace(kernel.rewrite(rule), buffers=(first, replace(second, swizzle=128)))
+    assert {v.kind for v in judge(moved).violations} == {"init"}
