@@ -25,8 +25,8 @@ from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
 from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint, launch
+from oracles.prover.reachability.rules import Violation as Missing
 from oracles.prover.reachability.witness import execution
-from oracles.prover.reachability.world import Violation as Missing
 from oracles.prover.trace import read
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness

@@ -11,12 +11,11 @@ from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.launch_search import Launch
-from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.program.code import CLUSTER, assemble
 from oracles.prover.reachability.program.linear import linear
 from oracles.prover.reachability.program.threads import kinds
-from oracles.prover.reachability.static import stands
-from oracles.prover.reachability.world import World
+from oracles.prover.reachability.world import world_of
 
 CTAS = 4
 """Clusters of a launch that are followed."""
@@ -69,9 +68,9 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
             code = assemble(kernel, kinds(kernel), fixed)
         except UnsupportedError:
             return False
-        world = World(code, policy=policy, without=frozenset())
-        stands(world)
-        fixpoint.explore(world)
-        if world.failed:
+        one = Exploration(world_of(code, policy=policy))
+        one.stands()
+        one.explore()
+        if one.findings.failed:
             return True
     return False

@@ -110,10 +110,10 @@ def _wanted(story: Story, state: State, a: Agent, i: Do) -> tuple[str, str]:
             nobody = "" if _arrivals(story, barrier) else f", and nothing arrives on {barrier.name}"
             return name, f"{left} of phase {phase.count} are missing{nobody}"
         case kir.BlockSync(number, threads):
-            turn = state.turns.get((a.kind.cta, number))
+            turn = state.barriers.get((a.kind.cta, number))
             return text, f"{turn.count if turn else 0} of {threads} threads have come"
         case kir.GridSync(semaphore):
-            turn = state.turns.get(meeting(story.world.kernel, semaphore))
+            turn = state.barriers.get(meeting(story.world.kernel, semaphore))
             come = f"{turn.count if turn else 0} of {turn.threads if turn else 0} threads have come"
             return f"the CTAs of {semaphore.name}", come
         case kir.ElectLast(semaphore):

@@ -9,18 +9,16 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.flow import ChoiceError, ForkError, settle
+from oracles.prover.reachability.execution import ChoiceError, Execution, ForkError
 from oracles.prover.reachability.grid.readings import readings, single
 from oracles.prover.reachability.program.code import Code, Enter
-from oracles.prover.reachability.register_pool import ContestError
-from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import State
-from oracles.prover.reachability.static import stands
+from oracles.prover.reachability.registers import ContestError
+from oracles.prover.reachability.rules import Rule, Violation
 from oracles.prover.reachability.witness.deadlock import waiting
 from oracles.prover.reachability.witness.nearest import nearest
 from oracles.prover.reachability.witness.story import Story, lanes
 from oracles.prover.reachability.witness.trail import FoundError, Trail
-from oracles.prover.reachability.world import Violation, World
+from oracles.prover.reachability.world import World
 from oracles.witness import Mark, Row, Witness
 
 RUNS = 200
@@ -46,21 +44,21 @@ def witness(kernel: kir.Kernel, *, policy: str) -> Witness | None:
     if not closed.violations:
         return None
     most = min(v.trips for v in closed.violations)
-    for world in _worlds(kernel, policy, most):
+    for one in _explorations(kernel, policy, most):
         try:
-            trail = _followed(world)
+            trail = _followed(one)
         except UnsupportedError:
             # A CTA with no place among those that take turns: one at each place is followed.
             continue
         if trail is not None:
-            return _told(world, trail)
+            return _told(one, trail)
     return None
 
 
-def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
+def _explorations(kernel: kir.Kernel, policy: str, most: int) -> Iterator[fixpoint.Exploration]:
     """Yield the kernel with all trip counts known, the smallest first."""
     whole = (*readings(kernel), *single(kernel))
-    codes = [(r, fixpoint.opened(kernel, r, policy=policy).code) for r in whole]
+    codes = [(r, fixpoint.opened(kernel, r, policy=policy).world.code) for r in whole]
     tried = 0
     names = max(len(code.counts) for _, code in codes)
     top = most if names < 2 else max(most, 2)
@@ -73,51 +71,49 @@ def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
             tried += 1
             if tried > RUNS:
                 return
-            world = fixpoint.opened(kernel, reading, policy=policy)
-            world.pinned = dict(zip(sorted(code.counts), counts, strict=False))
-            world.follows_arrivals = True
-            stands(world)
-            if all(n >= world.least.get(atom, 0) for atom, n in world.pinned.items()):
-                yield world
+            pinned = dict(zip(sorted(code.counts), counts, strict=False))
+            world = fixpoint.opened(kernel, reading, policy=policy, pinned=pinned).world
+            if all(n >= world.least.get(atom, 0) for atom, n in pinned.items()):
+                one = fixpoint.Exploration(world, single_arrivals=True)
+                one.stands()
+                yield one
 
 
-def _followed(world: World) -> Trail | None:
+def _followed(one: fixpoint.Exploration) -> Trail | None:
     """Follow every way through a kernel with known trip counts until one goes wrong."""
-    todo = [(fixpoint.start(world), Trail(world))]
-    if world.failed:
-        return Trail(world)
+    todo = [(one.start(), Trail(one.world, one.findings))]
+    if one.findings.failed:
+        return todo[0][1]
     while todo:
         state, trail = todo.pop()
-        world.log = trail
+        execution = one.execution(state, trail)
         try:
-            _finish(world, state, trail)
+            _finish(execution, trail)
         except FoundError:
             trail.last = state
             return trail
-        except ForkError as fork:
-            todo += [(s, trail.copy()) for s in fixpoint.forked(world, state, fork)]
-        except ChoiceError as choice:
-            todo += [(s, trail.copy()) for s in fixpoint.chosen(state, choice)]
+        except (ForkError, ChoiceError) as error:
+            todo += [(s, trail.copy()) for s in execution.ways_on(error)]
         except ContestError as contest:
             todo += [(s, trail.copy()) for s in contest.states]
         trail.last = state
-        if world.failed:
+        if one.findings.failed:
             return trail
     return None
 
 
-def _finish(world: World, state: State, trail: Trail) -> None:
+def _finish(execution: Execution, trail: Trail) -> None:
     """Go on to the end, if there is one."""
-    while not world.failed:
-        settle(world, state)
-        if fixpoint.over(world, state):
-            trail.stuck = not all(a.done for a in state.agents)
+    while not execution.findings.failed:
+        execution.settle()
+        if execution.over():
+            trail.stuck = not execution.state.over
             return
-        state.pass_gate()
+        execution.state.pass_gate()
 
 
-def _told(world: World, trail: Trail) -> Witness:
-    wrong = next(v for v in world.violations.values() if v.severity == "error")
+def _told(one: fixpoint.Exploration, trail: Trail) -> Witness:
+    world, wrong = one.world, one.findings.errors[0]
     first = trail.born.get(wrong.event, -1)
     ends = wrong.kind == "exit" or trail.stuck
     second = -1 if ends or not trail.steps else len(trail.steps) - 1

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.program.code import Do
-from oracles.prover.reachability.rules import Rule
+from oracles.prover.reachability.rules import Rule, Violation
 from oracles.prover.reachability.state import Agent, Where
 from oracles.prover.reachability.witness.trail import Step, Token, Trail
 from oracles.prover.reachability.witness.words import concrete, engine, group, iteration, spot
-from oracles.prover.reachability.world import Violation, World
+from oracles.prover.reachability.world import World
 from oracles.witness import Mark, Row
 
 BESIDE = 10
@@ -266,8 +266,8 @@ class Story:
         two = {where for where, _, _ in self.steps[self.second].touches}
         return {
             where for where in one | two
-            if any(o in one for o in self.world.overlaps[where])
-            and any(o in two for o in self.world.overlaps[where])
+            if any(o in one for o in self.world.layout.overlaps[where])
+            and any(o in two for o in self.world.layout.overlaps[where])
         } or one | two  # fmt: skip
 
     def _note(self, number: int) -> str:

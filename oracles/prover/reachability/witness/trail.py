@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.program.code import Do, Site
+from oracles.prover.reachability.rules import Findings
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.world import World
 
@@ -69,8 +70,8 @@ class Trail:
     the state in which the execution ends, `stuck` if nobody could go on.
     """
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, findings: Findings) -> None:
+        self.world, self.findings = world, findings
         self.steps: list[Step] = []
         self.born: dict[int, int] = {}
         self.earlier: dict[int, int] = {}
@@ -82,7 +83,7 @@ class Trail:
 
     def copy(self) -> Trail:
         """Return a trail that goes its own way."""
-        new = Trail(self.world)
+        new = Trail(self.world, self.findings)
         new.steps, new.born, new.earlier = list(self.steps), dict(self.born), dict(self.earlier)
         new._seen, new._phases = dict(self._seen), dict(self._phases)
         new._met = dict(self._met)
@@ -111,7 +112,7 @@ class Trail:
                 if self.born.get(e.event) == step.number and e.site == do.site.index:
                     step.touches.append((where, e.writes, e.engine))
         self.steps.append(step)
-        if self.world.failed:
+        if self.findings.failed:
             raise FoundError
 
     def _count(self, state: State, step: Step, a: Agent) -> None:

@@ -40,7 +40,7 @@ def operation(stmt: kir.Stmt) -> str:
 
 def iteration(world: World, site: Site, k: int) -> str:
     """Return which iteration of the innermost loop is meant, as `k=3`; empty outside of loops."""
-    name = world.loop_names().get(site.index, "")
+    name = world.loop_names.get(site.index, "")
     return f"{name}={k}" if name and k >= 0 else ""
 
 
