@@ -1,14 +1,14 @@
 """Where threads join: named barriers, the lanes of a warp, and the cluster's barrier.
 
-Generations of a barrier are told apart as the argument in `fixpoint` asks for: threads that reach
-it know that its last generation is over.
+Generations of a barrier are distinguished as the argument in `fixpoint` asks for: threads that
+reach it know that its last generation is over.
 """
 
 from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import bit, knows
+from oracles.prover.reachability.state import Generation, bit, knows
 from oracles.prover.reachability.step import Step
 
 CLUSTER, CLUSTER_DONE = (-1, 0), (-1, 1)
@@ -40,7 +40,7 @@ def block_sync(step: Step, stmt: kir.BlockSync | kir.NamedArrive) -> bool:
         says = f"{now.count} threads arrive at {name}, which takes {now.threads}"
         step.wrong(Rule.SYNC_COUNT, says)
     if now.count >= now.threads:
-        end = step.event("turn", key)
+        end = step.event("generation", key)
         facts = bit(end) | (now.before if step.holds(Rule.SYNC_JOINS) else 0)
         step.state.meet(now.waiting)
         step.state.let_go(now.waiting, facts)
@@ -64,10 +64,11 @@ def cluster_arrive(step: Step, *, relaxed: bool) -> None:
     if now.count >= now.threads or (now.last >= 0 and not step.knows(now.last)):
         step.wrong(Rule.SYNC_APART, "arrives twice at the cluster's barrier without a wait between")
     now.comes(step.a, step.a.fenced if relaxed else step.a.mine, stays=False)
-    step.a.arrives(arrived=True)
+    step.a.arrived = True
     if now.count >= now.threads:
-        end = step.event("turn", CLUSTER)
-        step.state.let_cluster_go(CLUSTER_DONE, now.before | bit(end), end)
+        end = step.event("generation", CLUSTER)
+        done = Generation(before=now.before | bit(end), last=end)
+        step.state.barriers[CLUSTER_DONE] = done
         now.completes(end)
 
 
@@ -80,6 +81,6 @@ def cluster_wait(step: Step) -> bool:
     done = step.state.barriers.get(CLUSTER_DONE)
     if done is None or knows(step.a.mine, done.last):
         return False
-    step.a.arrives(arrived=False)
+    step.a.arrived = False
     step.a.learns(done.before if step.holds(Rule.CLUSTER_JOINS) else bit(done.last))
     return True

@@ -7,7 +7,7 @@ from oracles.prover.reachability.canonical.rotation import Place, Rotation
 from oracles.prover.reachability.state import FACTS, Agent, State, Where, bit, knows
 
 COPIES = 64
-"""Operations of one place that may be told apart at a time; more is not followed."""
+"""Operations of one place that may be distinguished at a time; more is not followed."""
 
 
 class Events:

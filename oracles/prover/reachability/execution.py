@@ -52,7 +52,7 @@ class ChoiceError(Exception):
 
 
 class Log(Protocol):
-    """Who is told of every statement that is executed."""
+    """Who notes every statement that is executed."""
 
     def add(self, state: State, a: Agent, do: Do, k: int) -> None:
         """Take note of a statement, which has been executed."""
@@ -135,9 +135,9 @@ class Execution(Scene):
                 case Next(enter):
                     a.next_round(enter)
                 case Branch():
-                    a.goes_to(a.at + 1 if self._decide(a, i.test) else i.orelse)
+                    a.at = a.at + 1 if self._decide(a, i.test) else i.orelse
                 case Jump(to):
-                    a.goes_to(to)
+                    a.at = to
             moved = True
 
     def _execute(self, a: Agent, do: Do) -> bool:
@@ -246,15 +246,16 @@ class Execution(Scene):
         The one to follow first, yes or the smallest count, is last.
         """
         if isinstance(error, ChoiceError):
-            return [self.state.answered(error.test, answer=answer) for answer in (False, True)]
+            answers = [(self.state.copy(), answer) for answer in (False, True)]
+            for other, answer in answers:
+                other.chosen[error.test] = answer
+            return [other for other, _ in answers]
         least = self.known_of(error.unknown).low
-        return [
-            self.state.decided(error.unknown, Range(error.value)),
-            *(
-                self.state.decided(error.unknown, Range(value, exact=True))
-                for value in range(error.value - 1, least - 1, -1)
-            ),
-        ]
+        exact = (Range(value, exact=True) for value in range(error.value - 1, least - 1, -1))
+        ranges = [(self.state.copy(), known) for known in (Range(error.value), *exact)]
+        for other, known in ranges:
+            other.ranges[error.unknown] = known
+        return [other for other, _ in ranges]
 
     def counting(self) -> bool:
         """Whether the threads that go on next are in a loop with a decided number of rounds to go.

@@ -15,7 +15,7 @@ does not happen as followed here.  A wait that should see phase j started after 
 a younger one cannot.  A phase gets only its own arrivals and bytes: later ones start after its
 completion (asked), earlier ones were needed by earlier phases, and their number is right (asked),
 also where it grows on the way: then an arrival of the phase comes later still (asked).
-Turns of named barriers are told apart in the same way; groups are counted by one thread.  Hence
+Generations of named barriers are distinguished likewise; groups are counted by one thread.  Hence
 there is no such first event.
 
 A loop inside another may have another length each time it is entered, which is more than a launch
@@ -26,7 +26,7 @@ again with one length for all (`pinned`), and stays open if that does not show i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
@@ -42,7 +42,7 @@ from oracles.prover.reachability.program.threads import kinds
 from oracles.prover.reachability.registers import ContestError, budget
 from oracles.prover.reachability.rules import Findings, Rule, Violation
 from oracles.prover.reachability.state import Agent, State
-from oracles.prover.reachability.world import World, world_of
+from oracles.prover.reachability.world import World, least
 
 STATES = 10_000
 """States that are looked at before giving up."""
@@ -54,18 +54,10 @@ PINNED = 9
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What the engine found.
+    """What the engine found: obligations that do not hold, by severity.
 
-    Parameters
-    ----------
-    violations, warnings : tuple of Violation
-        Obligations that do not hold, by severity.
-    checked : int
-        Obligations that were asked.
-    states : int
-        Different states.
-    reason : str
-        Why not every state was seen; empty if all were, or if there is a violation.
+    `checked` is how many were asked, `states` how many different states there are; `reason` why not
+    every state was seen: empty if all were, or if there is a violation.
     """
 
     violations: tuple[Violation, ...]
@@ -98,9 +90,9 @@ def judge(
     checked = states = 0
     reason = ""
     todo = list(readings(kernel))
-    whole, turns = True, todo[0].together
+    whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
-        alone = turns and not reading.together
+        alone = several and not reading.together
         if alone and whole:
             break
         try:
@@ -150,11 +142,11 @@ def opened(
     are followed together go round as few times as there is.
     """
     code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
-    world = world_of(code, policy=policy, together=reading.together, pinned=pinned)
+    given: dict[int, int] = {}
     if reading.together:
-        few = {atom: world.least.get(atom, 0) for atom in private(code)}
-        world = replace(world, pinned={**few, **world.pinned})
-    return Exploration(world, without)
+        low = least(code)
+        given = {atom: low.get(atom, 0) for atom in private(code)}
+    return Exploration(World(code, policy, reading.together, given | dict(pinned or {})), without)
 
 
 class Exploration:
@@ -176,7 +168,7 @@ class Exploration:
         return State([Agent(kind, 0) for kind in self.world.kinds])
 
     def execution(self, state: State, log: Log | None = None) -> Execution:
-        """Return a state on its way; `log` is told of every statement."""
+        """Return a state on its way; `log` notes every statement."""
         one = Execution(self.world, state, self._events, self.findings, self.single_arrivals)
         one.log = log
         return one
@@ -189,7 +181,7 @@ class Exploration:
 
     def explore(self) -> tuple[int, str]:
         """Look at all states; return how many there are, and why some were left."""
-        before = self.findings.mark()
+        before = self.findings.copy()
         found = self._explore()
         early = any(v.rule is Rule.PHASE_EARLY for v in self.findings.violations)
         if early and not self.single_arrivals:
@@ -241,7 +233,7 @@ class Exploration:
         """
         if first:
             self.stands()
-        sure = self.findings.mark()  # a launch shows each of them
+        sure = self.findings.copy()  # a launch shows each of them
         try:
             states, why = self.explore()
         except UnsupportedError:
@@ -253,7 +245,7 @@ class Exploration:
         if loose and not self._shown_by_one_length(reading):
             says = self.findings.errors[0]
             why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
-            self.findings.replace(sure)
+            self.findings.go_back(sure, asked=False)
         return states, why
 
     def _shown_by_one_length(self, reading: Reading) -> bool:
@@ -273,7 +265,7 @@ class Exploration:
             )  # fmt: skip
             again.explore()
             if again.findings.failed:
-                self.findings.replace(again.findings)
+                self.findings.go_back(again.findings, asked=False)
                 return True
         return False
 

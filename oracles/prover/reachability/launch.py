@@ -15,7 +15,7 @@ from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.program.code import CLUSTER, assemble
 from oracles.prover.reachability.program.linear import linear
 from oracles.prover.reachability.program.threads import kinds
-from oracles.prover.reachability.world import world_of
+from oracles.prover.reachability.world import World
 
 CTAS = 4
 """Clusters of a launch that are followed."""
@@ -47,7 +47,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
 
 
 def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
-    """Return how often a loop may go round whose end is told from a count with that value."""
+    """Return how many rounds a loop may have whose end follows from a count with that value."""
     stops = [stmt.stop for stmt in kernel.walk() if isinstance(stmt, kir.ForLoop)]
     ends = [linear(stop) for stop in stops]
     more = [constant for constant, parts in ends if list(parts.values()) == [1]]
@@ -68,7 +68,7 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
             code = assemble(kernel, kinds(kernel), fixed)
         except UnsupportedError:
             return False
-        one = Exploration(world_of(code, policy=policy))
+        one = Exploration(World(code, policy))
         one.stands()
         one.explore()
         if one.findings.failed:

@@ -5,6 +5,7 @@ Shared memory is laid out once.  Boxes of global memory become known as statemen
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import prod
 
 from fuser.expr import variables
@@ -78,6 +79,20 @@ class Layout:
                 self.buffers_under[m.name, slot] = on
                 for other in on:
                     self.barriers_on.setdefault(other, []).append((m, slot))
+
+    @property
+    def sharing(self) -> set[tuple[str, str]]:
+        """The buffers ("access") and barriers ("phase") that share bytes with anything else."""
+        found = {("access", name) for name, _ in self.barriers_on}
+        found |= {("phase", name) for (name, _), on in self.buffers_under.items() if on}
+        for (cta, name, _), others in self.overlaps.items():
+            if cta >= 0 and any(other[1] != name for other in others):
+                found.add(("access", name))
+        begins = {m.name: self.kernel.barrier_at(m) for m in self.kernel.barriers}
+        for one, other in permutations(self.kernel.barriers, 2):
+            if begins[one.name] <= begins[other.name] < begins[one.name] + 8 * one.slots:
+                found |= {("phase", one.name), ("phase", other.name)}
+        return found
 
     def box(self, do: Do, a: Agent) -> Where:
         """Return the piece of global memory that a statement accesses now."""

@@ -1,4 +1,4 @@
-"""Where threads meet at mbarriers.
+"""Arrivals and waits at mbarriers.
 
 Every obligation of the argument in `fixpoint` about phases is asked here: a wait is not behind and
 not lapped, arrivals and bytes come in their own phase, and add up.
@@ -24,7 +24,7 @@ def initialise(step: Step, barrier: kir.MBarrier) -> None:
         if old is not None and (old.alive or not step.all_know(old.end)):
             step.wrong(Rule.INIT, f"{name} is initialised more than once")
         _take_bytes(step, barrier, slot)
-        state.begin_phase((step.cta, name, slot), barrier.arrivals, event)
+        state.phases[step.cta, name, slot] = Phase(barrier.arrivals, event, barrier.arrivals)
     step.a.owns(event)
 
 
@@ -37,7 +37,7 @@ def _take_bytes(step: Step, barrier: kir.MBarrier, slot: int) -> None:
             if not step.all_know(entry.event):
                 says = f"{barrier.name} lies on bytes of {name} that are still in use"
                 step.wrong(Rule.INIT, says, earlier=step.world.code.sites[entry.site])
-        step.state.hold(where, valid=False)
+        step.state.valid[where] = False
 
 
 def invalidate(step: Step, barrier: kir.MBarrier) -> None:
@@ -50,10 +50,12 @@ def invalidate(step: Step, barrier: kir.MBarrier) -> None:
             step.wrong(Rule.INIT, f"{barrier.name} is invalidated, but not alive")
             continue
         step.a.owns(gone)
-        if not (phase.idle and all(step.all_know(e) for e in phase.users)):
+        users = [e for e in (phase.end, phase.init, *phase.waiters) if e >= 0]
+        idle = phase.pending == phase.arrivals and not phase.nbytes
+        if not (idle and all(map(step.all_know, users))):
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
             step.wrong(Rule.INIT, says)
-        phase.dies(gone)
+        phase.alive, phase.end = False, gone
 
 
 class Visit:
@@ -111,18 +113,10 @@ class Visit:
         releases: int = -1,
         scope: kir.Scope = kir.Scope.CTA,
     ) -> None:
-        """Count an arrival of each thread.
+        """Count an arrival of each thread, and have the phase expect bytes for each.
 
-        Parameters
-        ----------
-        nbytes : int
-            Bytes that the phase then expects for each.
-        raises : bool
-            Whether the phase is first made to wait for one arrival more of each.
-        releases : int
-            What the arrival releases, if that is not what the threads know.
-        scope : Scope
-            How far it does.
+        If it `raises`, the phase is first made to wait for one arrival more of each; `releases` is
+        what the arrival releases, if not what the threads know, and `scope` how far.
         """
         step, phase, a = self.step, self.phase, self.step.a
         if phase is None:
@@ -137,14 +131,15 @@ class Visit:
             if remote:
                 step.state.fly(event, self.where[0], step.site.index)
         if remote:
-            phase.comes_from_afar()
+            phase.remote = True
             if scope is kir.Scope.CTA:
                 step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
         step.findings.ask()
-        phase.expects(nbytes * a.kind.count, step.site.index)
+        phase.nbytes += nbytes * a.kind.count
+        phase.site = step.site.index
         if raises:
             self._announce(phase)
-            phase.waits_for(a.kind.count)
+            phase.pending += a.kind.count
         if phase.pending < a.kind.count:
             says = (
                 f"{a.kind.count} arrivals on {self.name}, whose phase "
@@ -152,7 +147,10 @@ class Visit:
             )
             step.wrong(Rule.ARRIVALS, says)
         released = a.mine | a.cumulative if releases < 0 else releases
-        phase.counts(a.kind.count, released, announces=raises)
+        phase.pending = max(0, phase.pending - a.kind.count)
+        phase.before |= released
+        if not raises:
+            phase.announced = tuple(e for e in phase.announced if not knows(released, e))
         self._complete(phase)
 
     def expect(self, nbytes: int) -> None:
@@ -162,7 +160,8 @@ class Visit:
             return
         self._in_phase(phase)
         step.findings.ask()
-        phase.expects(nbytes * step.a.kind.count, step.site.index)
+        phase.nbytes += nbytes * step.a.kind.count
+        phase.site = step.site.index
         if phase.pending:
             self._announce(phase)
         else:
@@ -173,7 +172,8 @@ class Visit:
     def _announce(self, phase: Phase) -> None:
         """Note that a phase has more to wait for, which an arrival of it has to come after."""
         step = self.step
-        phase.announces(step.own_event("announced", self.where, step.site.index, step.agent))
+        event = step.own_event("announced", self.where, step.site.index, step.agent)
+        phase.announced = tuple(sorted({*phase.announced, event}))
 
     def deliver(self, nbytes: int, facts: int, end: int) -> None:
         """Let a copy count its bytes as complete on the running phase."""
@@ -181,7 +181,9 @@ class Visit:
         if phase is None:
             return
         self._in_phase(phase, "the bytes of ")
-        phase.delivers(nbytes, facts, step.site.index)
+        phase.nbytes -= nbytes
+        phase.before |= facts
+        phase.site = phase.site if phase.site >= 0 else step.site.index
         if step.single_arrivals:
             phase.comes(end)
         self._complete(phase)
@@ -189,7 +191,7 @@ class Visit:
     def _complete(self, phase: Phase) -> None:
         """End the running phase if all its arrivals and bytes are in."""
         step, state = self.step, self.step.state
-        if not phase.over:
+        if phase.pending or phase.nbytes:
             return
         before, sites = phase.before | phase.last, step.world.code.sites
         step.findings.ask()
@@ -236,7 +238,8 @@ class Visit:
             step.wrong(Rule.SCOPE, says)
         if step.holds(Rule.WAIT_ACQUIRES):
             step.a.learns(phase.last)
-        phase.seen_by(step.own_event("wait", self.where, step.site.index, step.agent))
+        event = step.own_event("wait", self.where, step.site.index, step.agent)
+        phase.waiters = tuple(sorted({*phase.waiters, event}))
 
 
 def must_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where, parity: int) -> bool:

@@ -23,10 +23,7 @@ _HAZARD = {(True, False): Rule.RAW, (False, True): Rule.WAR, (True, True): Rule.
 class Access:
     """An access of a piece of memory by a statement.
 
-    Parameters
-    ----------
-    writes, proxy, engine : bool
-        Whether it writes; goes through the async proxy; ends later than it begins.
+    It may go through the async `proxy`, and be an `engine`'s, so that it ends later than it begins.
     """
 
     step: Step
@@ -69,9 +66,12 @@ class Access:
         step.findings.ask(asked)
         event = self._keep()
         if box and layout.rolling:
-            step.state.put_down(event, now)
+            step.state.places[event] = now
         if rolls:
-            step.state.roll(where, now, writes=writes)
+            farthest = step.state.farthest
+            farthest[where] = max(farthest.get(where, now), now)
+            if writes:
+                step.state.put[where] = now
         return event
 
     def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
@@ -147,8 +147,8 @@ class Access:
         if self.writes:
             for other in step.world.layout.overlaps[where]:
                 if other != where and (there := state.memory.get(other)):
-                    state.keep(other, self._uncovered(there, start, end))
-                state.hold(other, valid=other == where)
+                    state.memory[other] = self._uncovered(there, start, end)
+                state.valid[other] = other == where
             beside = [e for e in old if adds(site.stmt) and not self._stands_for(e)]
             old = tuple(e for e in {*self._uncovered(old, start, end), *beside} if e.event != same)
         else:
@@ -161,14 +161,14 @@ class Access:
                     e.site == site.index and e.agent == step.agent and past >> FACTS * e.event & 1
                 )
             )
-        state.keep(where, old)
+        state.memory[where] = old
         if self.engine:
             number = step.events.engine(state, step.a, where, site.index)
             same = state.take(number, step.k, site.index)
         entry = Entry(
             same, site.index, step.agent, self.writes, self.proxy, self.engine, start, end
         )
-        state.keep(where, tuple(sorted((*old, entry))))
+        state.memory[where] = tuple(sorted((*old, entry)))
         if not self.engine:
             step.a.owns(same)
         return same

@@ -29,7 +29,7 @@ from oracles.prover.reachability.step import Scene, Step
 from oracles.prover.reachability.world import World
 
 AGES = 4
-"""Products of a warpgroup that are told apart, from the latest; older ones tell nothing."""
+"""Products of a warpgroup that are followed, from the latest; older ones are not."""
 
 
 # --- groups and products --------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
                 step.state.fly(end, step.cta, step.site.index)
                 ends.append(end)
     source = stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
-    a.starts_product(stmt.acc.name, source, tuple(ends))
+    a.starts(kir.AsyncKind.WGMMA, tuple(ends), stmt.acc.name, source)
 
 
 def registers(step: Step) -> None:
@@ -90,7 +90,7 @@ def registers(step: Step) -> None:
             place = step.site.place
             if step.site.elected or place.warps % 4 or place.first % 4:
                 step.wrong(Rule.COLLECTIVE, "wgmma_fence is executed by whole warpgroups only")
-            a.fences_registers(step.world.fragments)
+            a.clean = step.world.fragments
             return
         case kir.Compute(dst, _, args):
             writes = (dst,)
@@ -109,8 +109,8 @@ def registers(step: Step) -> None:
         return
     read, written = {f.name for f in reads}, {f.name for f in writes}
     a.uses_registers(read | written)
-    for group in (*a.mma, a.mma_open):
-        for result, source, _ in group:
+    for group in a.groups(kir.AsyncKind.WGMMA):
+        for _, result, source in group:
             step.findings.ask()
             kind, used = "", result
             if result in read:
@@ -149,9 +149,13 @@ def note_product(step: Step, group: tuple[Agent, ...]) -> None:
     facts = 0
     for a in group:
         facts |= a.mine & ~step.events.accesses
-        for end in a.mma_open[-1][2]:
+        for end in a.groups(kir.AsyncKind.WGMMA)[-1][-1][0]:
             facts |= bit(end, OWN)
-    step.state.note_product(group_of_warps(group[0]), AGES, facts)
+    products, which = step.state.products, group_of_warps(group[0])
+    for age in range(AGES - 1, 0, -1):
+        if (which, age - 1) in products:
+            products[which, age] = products[which, age - 1]
+    products[which, 0] = products.get((which, 1), 0) | facts
 
 
 def learn_of_product(step: Step) -> None:
@@ -160,19 +164,21 @@ def learn_of_product(step: Step) -> None:
     What all of them know by then is forgotten, so that it tells no states apart.
     """
     a, state = step.a, step.state
-    age = sum(len(group) for group in a.mma) + len(a.mma_open)
+    age = sum(map(len, a.groups(kir.AsyncKind.WGMMA)))
     group = group_of_warps(a)
     record = state.products.get((group, age))
     if record is None or not step.holds(Rule.AWAIT_ORDERS):
         return
     others = record & ONES << OWN
     a.learns(record & ~others)
-    a.releases_too(others)
+    a.cumulative |= others
     known = -1
     for b in state.agents:
         if group_of_warps(b) == group:
             known &= b.all | b.cumulative
-    state.resolve_products(group, range(age, AGES), known)
+    for older in range(age, AGES):
+        if (group, older) in state.products:
+            state.products[group, older] &= ~known
 
 
 # --- the register file of a CTA -------------------------------------------------------------------

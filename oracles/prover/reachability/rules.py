@@ -133,19 +133,17 @@ class Findings:
         if known is None or (known.severity, found.severity) == ("warning", "error"):
             self._found[key] = found
 
-    def mark(self) -> Findings:
+    def copy(self) -> Findings:
         """Return what has been found so far."""
-        found = Findings(self.off)
-        found.checked, found._found = self.checked, dict(self._found)
-        return found
+        other = Findings(self.off)
+        other.go_back(self)
+        return other
 
-    def go_back(self, mark: Findings) -> None:
-        """Forget what has been found since, and that it was asked."""
-        self.checked, self._found = mark.checked, dict(mark._found)
-
-    def replace(self, other: Findings) -> None:
-        """Have found what another exploration has."""
-        self._found = dict(other._found)
+    def go_back(self, to: Findings, *, asked: bool = True) -> None:
+        """Have found no more than another time; by default nothing more was asked, either."""
+        self._found = dict(to._found)
+        if asked:
+            self.checked = to.checked
 
     @property
     def violations(self) -> tuple[Violation, ...]:

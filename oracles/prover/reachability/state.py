@@ -17,7 +17,7 @@ precedes this for each of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
@@ -32,9 +32,8 @@ ONES = sum(1 << FACTS * i for i in range(4096))
 
 Where = tuple[int, str, int]
 """A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
-Product = tuple[str, str, tuple[int, ...]]
-"""A wgmma in flight: the names of its result and source in registers, and the ends of its reads."""
-_Group = TypeVar("_Group", bound=tuple[object, ...])
+Group = tuple[tuple[tuple[int, ...], str, str], ...]
+"""Operations in flight: their ends, and the registers of a wgmma, those of its result first."""
 
 
 def bit(event: int, fact: int = 0) -> int:
@@ -108,14 +107,9 @@ class Agent:
     gate: tuple[int, ...] | None = mapped("closed", default=None)
     loops: tuple[Loop, ...] = derived("running", default=())
     passed: tuple[tuple[int, int], ...] = derived("passed", default=())
-    bulk: tuple[tuple[tuple[int, int], ...], ...] = mapped("groups", default=())
-    bulk_open: tuple[tuple[int, int], ...] = mapped("pairs", default=())
-    copies: tuple[tuple[int, ...], ...] = mapped("pairs", default=())
-    copies_open: tuple[int, ...] = mapped("events", default=())
-    mma: tuple[tuple[Product, ...], ...] = mapped("groups_of_products", default=())
-    mma_open: tuple[Product, ...] = mapped("products_of", default=())
+    flights: dict[str, tuple[Group, ...]] = mapped("flights", factory=dict)
     clean: frozenset[object] = same(default=frozenset())
-    own: int = left_out("the places of events tell whose they are", default=0)
+    own: int = mapped("facts", default=0)
     fenced: int = mapped("fenced", default=0)
     registers: int = same(default=0)
     arrived: bool = same(default=False)
@@ -164,20 +158,12 @@ class Agent:
         self.warp |= (self.warp & which) << fact
         self.all |= (self.all & which) << fact
 
-    def fences(self, facts: int) -> None:
-        """Note what these threads have fenced, for a relaxed release to tell."""
-        self.fenced |= facts
-
     def fences_inits(self, inits: int) -> None:
         """Make barriers visible to other CTAs that these threads have initialised."""
         self.mine |= inits
         if self.kind.alone:
             self.learns(inits)
         self.fenced |= inits | inits >> SHARED
-
-    def releases_too(self, facts: int) -> None:
-        """Let arrivals release more than the threads know: they are cumulative."""
-        self.cumulative |= facts
 
     def forgets(self, keep: int) -> None:
         """Forget an event that is to be taken again."""
@@ -198,10 +184,6 @@ class Agent:
         """Have executed a statement."""
         self.waiting = ""
         self.at += 1
-
-    def goes_to(self, at: int) -> None:
-        """Go on elsewhere."""
-        self.at = at
 
     def ends(self) -> None:
         """Have no statement left: loops and positions of these threads are nobody's business."""
@@ -264,69 +246,48 @@ class Agent:
 
     # --- groups in flight, and registers --------------------------------------------------------
 
-    def starts_bulk(self, read: int, write: int) -> None:
-        """Add a bulk copy to the open group."""
-        self.bulk_open = (*self.bulk_open, (read, write))
+    def groups(self, kind: kir.AsyncKind) -> tuple[Group, ...]:
+        """Return the groups in flight, the oldest first and the open one last."""
+        return self.flights.get(kind.value, ((),))
 
-    def starts_copy(self, *ends: int) -> None:
-        """Add a cp.async to the open group."""
-        self.copies_open = (*self.copies_open, *ends)
+    def starts(
+        self, kind: kir.AsyncKind, ends: tuple[int, ...], result: str = "", source: str = ""
+    ) -> None:
+        """Add an operation to the open group: its ends, and the registers that it uses."""
+        *closed, now = self.groups(kind)
+        self.flights[kind.value] = (*closed, (*now, (ends, result, source)))
 
-    def drops_known_copies(self, *, keep: bool) -> None:
+    def drops_copies(self, *, keep: bool) -> None:
         """Leave copies in the open group that are not known to be done, if that can matter."""
-        still = self.copies_open if keep else ()
-        self.copies_open = tuple(end for end in still if not knows(self.mine, end))
-
-    def starts_product(self, result: str, source: str, ends: tuple[int, ...]) -> None:
-        """Add a wgmma to the open group."""
-        self.mma_open = (*self.mma_open, (result, source, ends))
+        *closed, now = self.groups(kir.AsyncKind.CP_ASYNC)
+        still = tuple(one for one in now if keep and not knows(self.mine, one[0][0]))
+        self.flights[kir.AsyncKind.CP_ASYNC.value] = (*closed, still)
 
     def commits(self, kind: kir.AsyncKind) -> None:
         """Close the open group."""
-        match kind:
-            case kir.AsyncKind.BULK:
-                self.bulk, self.bulk_open = _trimmed((*self.bulk, self.bulk_open)), ()
-            case kir.AsyncKind.CP_ASYNC:
-                self.copies, self.copies_open = _trimmed((*self.copies, self.copies_open)), ()
-            case kir.AsyncKind.WGMMA:
-                self.mma, self.mma_open = _trimmed((*self.mma, self.mma_open)), ()
+        self.flights[kind.value] = (*_trimmed(self.groups(kind)), ())
 
     def awaits(self, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> list[int]:
         """Be through with all groups but the latest; return the ends of what was in them."""
-        match kind:
-            case kir.AsyncKind.BULK:
-                done = max(0, len(self.bulk) - keep)
-                pairs = [pair for group in self.bulk[:done] for pair in group]
-                left = tuple(
-                    tuple((-1, write) for _, write in group if write >= 0 and read_only)
-                    for group in self.bulk[:done]
-                )
-                self.bulk = (*_trimmed(left), *self.bulk[done:])
-                ends = [e for pair in pairs for e in (pair[:1] if read_only else pair)]
-                return [end for end in ends if end >= 0]
-            case kir.AsyncKind.CP_ASYNC:
-                done = max(0, len(self.copies) - keep)
-                copies, self.copies = self.copies[:done], self.copies[done:]
-                return [end for group in copies for end in group]
-            case kir.AsyncKind.WGMMA:
-                done = max(0, len(self.mma) - keep)
-                products, self.mma = self.mma[:done], self.mma[done:]
-                return [end for group in products for _, _, ends in group for end in ends]
+        *closed, now = self.groups(kind)
+        done = max(0, len(closed) - keep)
+        ends = [one for group in closed[:done] for one, _, _ in group]
+        left: tuple[Group, ...] = ()
+        if read_only and kind is kir.AsyncKind.BULK:
+            writes = (
+                tuple(one[1] for one, _, _ in group if one[1] >= 0) for group in closed[:done]
+            )
+            left = _trimmed(tuple(tuple(((-1, w), "", "") for w in group) for group in writes))
+            ends = [one[:1] for one in ends]
+        self.flights[kind.value] = (*left, *closed[done:], now)
+        return [end for one in ends for end in one if end >= 0]
 
     def in_flight(self) -> Iterator[int]:
         """Yield the ends of all operations in groups of these threads."""
-        for pairs in (*self.bulk, self.bulk_open):
-            for pair in pairs:
-                yield from pair
-        for ends in (*self.copies, self.copies_open):
-            yield from ends
-        for products in (*self.mma, self.mma_open):
-            for _, _, ends in products:
-                yield from ends
-
-    def fences_registers(self, clean: frozenset[object]) -> None:
-        """Let a wgmma use registers without another fence."""
-        self.clean = clean
+        for groups in self.flights.values():
+            for group in groups:
+                for ends, _, _ in group:
+                    yield from ends
 
     def uses_registers(self, names: set[str], besides: Iterable[object] = ()) -> None:
         """Let a wgmma need a fence after this use of registers; `besides` are not meant."""
@@ -345,12 +306,8 @@ class Agent:
         """Have so many registers from now on; the warpgroup has to meet before it asks again."""
         self.registers, self.unmet, self.first = registers, True, False
 
-    def arrives(self, *, arrived: bool) -> None:
-        """Have arrived at the cluster's barrier, or have waited there."""
-        self.arrived = arrived
 
-
-def _trimmed(groups: tuple[_Group, ...]) -> tuple[_Group, ...]:
+def _trimmed(groups: tuple[Group, ...]) -> tuple[Group, ...]:
     """Drop empty groups that are older than any other: all but the latest say the same without."""
     first = next((i for i, group in enumerate(groups) if group), len(groups))
     return groups[first:]
@@ -358,7 +315,7 @@ def _trimmed(groups: tuple[_Group, ...]) -> tuple[_Group, ...]:
 
 @declared
 class Phase:
-    """The running phase of one slot of an mbarrier.
+    """The running phase of one slot of an mbarrier; `mbarriers` alone changes it.
 
     `came` and `coming` are the single arrivals and bytes of the last phase and of this one, where
     they are followed; `announced` is what made this one wait for more, without an arrival after.
@@ -383,54 +340,9 @@ class Phase:
     coming: tuple[int, ...] = mapped("event_set", default=())
     announced: tuple[int, ...] = mapped("event_set", default=())
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing of it has come yet."""
-        return self.pending == self.arrivals and not self.nbytes
-
-    @property
-    def over(self) -> bool:
-        """Whether all arrivals and bytes are in."""
-        return not (self.pending or self.nbytes)
-
-    @property
-    def users(self) -> list[int]:
-        """What has to be over before the barrier may go."""
-        return [e for e in (self.end, self.init, *self.waiters) if e >= 0]
-
-    def expects(self, nbytes: int, site: int) -> None:
-        """Have bytes to wait for, by a statement."""
-        self.nbytes += nbytes
-        self.site = site
-
     def comes(self, event: int) -> None:
         """Note a single arrival, or the end of a copy."""
         self.coming = tuple(sorted({*self.coming, event}))
-
-    def comes_from_afar(self) -> None:
-        """Note that another CTA arrives."""
-        self.remote = True
-
-    def announces(self, event: int) -> None:
-        """Note that there is more to wait for, which an arrival has to come after."""
-        self.announced = tuple(sorted({*self.announced, event}))
-
-    def waits_for(self, more: int) -> None:
-        """Wait for more arrivals."""
-        self.pending += more
-
-    def counts(self, arrivals: int, released: int, *, announces: bool) -> None:
-        """Count arrivals that release what precedes them."""
-        self.pending = max(0, self.pending - arrivals)
-        self.before |= released
-        if not announces:
-            self.announced = tuple(e for e in self.announced if not knows(released, e))
-
-    def delivers(self, nbytes: int, facts: int, site: int) -> None:
-        """Count the bytes of a copy as complete."""
-        self.nbytes -= nbytes
-        self.before |= facts
-        self.site = self.site if self.site >= 0 else site
 
     def completes(self, end: int) -> None:
         """Begin the next phase; `end` is the event of the end of this one."""
@@ -443,16 +355,6 @@ class Phase:
         self.waiters = self.announced = ()
         self.was_remote, self.remote = self.remote, False
         self.came, self.coming = self.coming, ()
-
-    def seen_by(self, wait: int) -> None:
-        """Note that a wait has seen the end of the last phase."""
-        if wait not in self.waiters:
-            self.waiters = tuple(sorted((*self.waiters, wait)))
-
-    def dies(self, gone: int) -> None:
-        """End the life of the barrier."""
-        self.alive = False
-        self.end = gone
 
     def forgets(self, keep: int) -> None:
         """Forget an event that is to be taken again."""
@@ -471,7 +373,7 @@ class Generation:
     last: int = mapped("event", default=-1)
 
     def begins(self, threads: int) -> None:
-        """Be reached first by a statement that speaks of so many threads."""
+        """Be reached first by a statement for so many threads."""
         if self.count == 0:
             self.threads = threads
 
@@ -494,7 +396,7 @@ class Generation:
 
 @declared
 class Semaphore:
-    """One semaphore: its value, who set it, and what that released.
+    """One semaphore: its value, who set it, and what that released; `semaphores` alone changes it.
 
     `end` is the event of the last release, `waiters` those of the waits that saw its value,
     `past` the values before with the events that ended them, `asking` the CTAs whose threads are
@@ -513,34 +415,11 @@ class Semaphore:
     arrived: tuple[int, ...] = same(default=())
     at: int | None = left_out("its name in the key tells it", default=None)
 
-    def asks(self, cta: int, value: int, site: int, k: int) -> None:
-        """Let a CTA wait for a value."""
-        self.asking = (*self.asking, (cta, value, site, k))
-
-    def serves(self, asked: tuple[int, int, int, int], took: int) -> None:
-        """Let a CTA that asks see the value; `took` is the event of that."""
-        self.asking = tuple(one for one in self.asking if one != asked)
-        self.waiters = (*self.waiters, took)
-
     def releases(self, value: int, owner: int, covered: int, end: int, site: int) -> None:
         """Give the value to others, with what precedes that."""
         self.past = (*self.past, (self.value, end))
         self.value, self.owner, self.before = value, owner, covered
         self.end, self.site, self.waiters = end, site, ()
-
-    def counts(self, cta: int, many: int, facts: int, site: int) -> None:
-        """Count a CTA out of so many that arrive, which release what they know."""
-        self.arrived = (*self.arrived, cta)
-        self.value, self.site = len(self.arrived) % many, site
-        self.before |= facts
-
-    def elects(self, cta: int, site: int, k: int) -> None:
-        """Let the last-arriving CTA wait for the others."""
-        self.asking = ((cta, 0, site, k),)
-
-    def completes(self) -> None:
-        """Let nobody ask any more."""
-        self.asking = ()
 
     def forgets(self, keep: int) -> None:
         """Forget an event that is to be taken again."""
@@ -573,7 +452,7 @@ class State:
     places: dict[int, tuple[int, ...]] = derived("places", factory=dict)
     farthest: dict[Where, tuple[int, ...]] = derived("farthest", factory=dict)
     put: dict[Where, tuple[int, ...]] = derived("put", factory=dict)
-    lacking: int = left_out("it tells only in which words a race is told", default=0)
+    lacking: int = left_out("it only names the kind of a race", default=0)
     lead: int = left_out("it follows from the counts", default=0)
 
     def copy(self) -> State:
@@ -692,10 +571,7 @@ class State:
     def sweep(self, everybody: int) -> None:
         """Find the events that somebody may still ask about.
 
-        Parameters
-        ----------
-        everybody : int
-            What precedes whatever any thread does next: nobody misses an event of these.
+        What everybody knows precedes whatever any thread does next: nobody misses that.
         """
         known: dict[int, int] = {}
         for a in self.agents:
@@ -727,58 +603,9 @@ class State:
         live.discard(-1)
         self.live = mask | bits(live)
 
-    # --- memory, and what has been decided ------------------------------------------------------
-
-    def begin_phase(self, where: Where, arrivals: int, init: int) -> None:
-        """Begin the life of an mbarrier's slot."""
-        self.phases[where] = Phase(arrivals, init, arrivals)
-
     def generation(self, key: tuple[int, int], threads: int = 0) -> Generation:
         """Return the running generation of a barrier of threads."""
         return self.barriers.setdefault(key, Generation(threads))
-
-    def begin_semaphore(self, key: tuple[str, Expr], at: int | None) -> None:
-        """Begin to follow a semaphore, of an iteration if its index goes on along a loop."""
-        self.semaphores[key] = Semaphore(at=at)
-
-    def drop_semaphore(self, key: tuple[str, Expr]) -> None:
-        """Forget a semaphore that nobody comes to any more."""
-        del self.semaphores[key]
-
-    def let_cluster_go(self, key: tuple[int, int], before: int, last: int) -> None:
-        """Let threads see a generation that is over, with what came before its end."""
-        self.barriers[key] = Generation(before=before, last=last)
-
-    def keep(self, where: Where, entries: tuple[Entry, ...]) -> None:
-        """Keep these accesses of a piece of memory, and no others."""
-        self.memory[where] = entries
-
-    def hold(self, where: Where, *, valid: bool) -> None:
-        """Let a piece of memory hold what was written as its own, or not."""
-        self.valid[where] = valid
-
-    def put_down(self, event: int, place: tuple[int, ...]) -> None:
-        """Note at which place of a rolling box an access was."""
-        self.places[event] = place
-
-    def roll(self, where: Where, place: tuple[int, ...], *, writes: bool) -> None:
-        """Note where a rolling box is accessed."""
-        self.farthest[where] = max(self.farthest.get(where, place), place)
-        if writes:
-            self.put[where] = place
-
-    def note_product(self, group: tuple[int, int], ages: int, facts: int) -> None:
-        """Put down what has preceded the latest product of a warpgroup, and what preceded that."""
-        for age in range(ages - 1, 0, -1):
-            if (group, age - 1) in self.products:
-                self.products[group, age] = self.products[group, age - 1]
-        self.products[group, 0] = self.products.get((group, 1), 0) | facts
-
-    def resolve_products(self, group: tuple[int, int], ages: range, known: int) -> None:
-        """Forget of the products of a warpgroup what all its threads know."""
-        for age in ages:
-            if (group, age) in self.products:
-                self.products[group, age] &= ~known
 
     def serving(self, group: tuple[int, int]) -> State:
         """Return the state in which a warpgroup, by CTA and number, is given registers first."""
@@ -786,31 +613,6 @@ class State:
         for a in other.agents:
             a.first = a.first or group in {(a.kind.cta, warp // 4) for warp in a.kind.warps}
         return other
-
-    def decided(self, unknown: Unknown, known: Range) -> State:
-        """Return the state in which so much is decided about a count."""
-        other = self.copy()
-        other.ranges[unknown] = known
-        return other
-
-    def answered(self, test: Expr, *, answer: bool) -> State:
-        """Return the state in which a condition is decided."""
-        other = self.copy()
-        other.chosen[test] = answer
-        return other
-
-    def forget_count(self, unknown: Unknown) -> None:
-        """Drop a count that nobody compares with again."""
-        self.most = max(self.most, self.ranges[unknown].low)
-        del self.ranges[unknown]
-
-    def drop_count(self, unknown: Unknown) -> None:
-        """Drop a count whose loop is over for all who run it apart."""
-        del self.ranges[unknown]
-
-    def leads_by(self, rounds: int) -> None:
-        """Note by how many rounds threads are ahead of others at most."""
-        self.lead = rounds
 
     def part(self, use: Unknown, theirs: Unknown, depth: int, *, runs: bool) -> None:
         """Let one use of a count go its own way; what remains of the other is that it is long."""

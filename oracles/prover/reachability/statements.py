@@ -145,11 +145,11 @@ def _go(step: Step) -> None:
         case kir.MBarrierExpectTx(barrier, _, nbytes):
             Visit(step, barrier, _at(step, barrier)).expect(nbytes)
         case kir.CpAsyncMBarrierArrive(barrier, _, noinc):
-            known = step.not_of_memory | bits(e for g in (*a.copies, a.copies_open) for e in g)
-            visit = Visit(step, barrier, _at(step, barrier))
-            visit.arrive(raises=not noinc, releases=known)
+            groups = a.groups(kir.AsyncKind.CP_ASYNC)
+            known = step.not_of_memory | bits(one[0][0] for group in groups for one in group)
+            Visit(step, barrier, _at(step, barrier)).arrive(raises=not noinc, releases=known)
             # they stay in the open group, which matters only where one is ever awaited
-            a.drops_known_copies(keep=step.world.awaits_copies)
+            a.drops_copies(keep=step.world.awaits_copies)
         case kir.AsyncCommit(kind):
             a.commits(kind)
         case kir.FenceAsyncProxy(space):
@@ -160,7 +160,7 @@ def _go(step: Step) -> None:
         case kir.ThreadFence(scope):
             wide = scope is kir.Scope.CLUSTER and step.world.kernel.cluster > 1
             if wide or scope is kir.Scope.GPU:
-                a.fences(a.mine)
+                a.fenced |= a.mine
         case (
             kir.WgmmaFence() | kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate()
             | kir.Mma()
@@ -203,11 +203,12 @@ def _cp_async(step: Step, dst: kir.Slot, src: kir.Box) -> None:
     if not step.world.accesses.touch(step.site, step.agent):
         return
     if (there := _box(step, src.tensor)) is not None:
-        step.a.starts_copy(Access(step, there, writes=False, engine=True).judge())
+        read = Access(step, there, writes=False, engine=True).judge()
+        step.a.starts(kir.AsyncKind.CP_ASYNC, (read,))
     where = step.slot(dst.buffer, step.value("slot"), step.cta)
     if where is not None:
         end = Access(step, where, writes=True, engine=True).judge()
-        step.a.starts_copy(end)
+        step.a.starts(kir.AsyncKind.CP_ASYNC, (end,))
         step.state.fly(end, step.cta, step.site.index)
 
 
@@ -229,8 +230,8 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
             return
         end = Access(step, at, writes=True, proxy=True, engine=True).judge()
         step.state.fly(end, cta, step.site.index)
-        # After a mere issue nothing is ordered: what its thread did before is not told by the copy,
-        # only that it came before in time.
+        # After a mere issue nothing is ordered: the copy does not release what its thread did
+        # before; that it came before in time is all.
         facts = step.not_of_memory | bit(end) | read
         Visit(step, stmt.barrier, (cta, name, bar)).deliver(nbytes, facts, end)
 
@@ -244,7 +245,7 @@ def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:
     write = -1
     if (there := _box(step, dst.tensor)) is not None:
         write = Access(step, there, writes=True, proxy=True, engine=True).judge()
-    step.a.starts_bulk(read, write)
+    step.a.starts(kir.AsyncKind.BULK, (read, write))
 
 
 def _fence(step: Step, space: kir.Space) -> None:

@@ -39,19 +39,10 @@ APART = 1 << 16
 class Against:
     """A comparison of a count, and from where in its program it may still be made.
 
-    Parameters
-    ----------
-    last, inner : int
-        Last place from which it may be made at all; without another round of the loops of unknown
-        length around it.
-    test : AtLeast
-        The comparison.
-    names : frozenset of str
-        The variables in it that go on and on; then `most` means nothing.
-    most : int
-        The largest number that it compares with.
-    rises : bool
-        Whether its answer can only get from yes to no.
+    From `last` on it is not made at all any more; from `inner` on not without another round of the
+    loops of unknown length around it.  `names` are the variables in it that go on and on; if there
+    are none, `most` is the largest number that it compares with.  If it `rises`, its answer can
+    only get from yes to no.
     """
 
     last: int
@@ -83,7 +74,8 @@ class Counts:
             a.drops([n for n in a.env if n not in held and a.at > read.get(n, -1)])
         for unknown in list(state.ranges):
             if not any(self._asks(a, unknown) for a in state.agents):
-                state.forget_count(unknown)
+                state.most = max(state.most, state.ranges[unknown].low)
+                del state.ranges[unknown]
 
     def _asks(self, a: Agent, unknown: Unknown) -> bool:
         """Whether threads may still compare with a count."""
@@ -152,12 +144,7 @@ class Counts:
     def leads(self, state: State, bases: dict[Unknown, int]) -> dict[Unknown, int]:
         """Return how far uses of counts are ahead of threads yet to begin; part who is far ahead.
 
-        Parameters
-        ----------
-        state : State
-            The state; uses that are far ahead are told apart in it.
-        bases : dict
-            Round of the slowest thread, by use; changed with the state.
+        `bases` has the round of the slowest thread, by use, and changes with the state.
         """
         out: dict[Unknown, int] = {}
         depth = self._world.depth
@@ -166,7 +153,7 @@ class Counts:
             over = unknown not in bases
             if unknown.use >= APART:
                 if over:
-                    state.drop_count(unknown)
+                    del state.ranges[unknown]
                 continue
             if unknown.use < 0 or (over and not (known and known.exact)):
                 continue
@@ -182,7 +169,7 @@ class Counts:
             if not over:
                 bases[theirs] = bases.pop(unknown)
             out[unknown] = depth
-        state.leads_by(max(out.values(), default=0))
+        state.lead = max(out.values(), default=0)
         return out
 
     def _awaited(self, state: State, unknown: Unknown) -> bool:

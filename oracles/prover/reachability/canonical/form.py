@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fuser.expr import Expr, Var
+from fuser.kernel import ir as kir
 from oracles.prover.reachability.canonical.counts import Counts
 from oracles.prover.reachability.execution import Execution
 from oracles.prover.reachability.fields import key_of
@@ -44,8 +45,8 @@ from oracles.prover.reachability.registers import group_of_warps
 from oracles.prover.reachability.state import (
     Agent,
     Entry,
+    Group,
     Phase,
-    Product,
     State,
     Unknown,
     Where,
@@ -53,8 +54,6 @@ from oracles.prover.reachability.state import (
     knows,
 )
 from oracles.prover.reachability.step import NOBODY
-
-Pairs = tuple[tuple[int, ...], ...]
 
 
 def canonical(execution: Execution, counts: Counts) -> tuple[object, ...]:
@@ -92,7 +91,7 @@ class Form:
         names |= {world.walk} if world.walk is not None and state.semaphores else set()
         self._floors = {name: execution.floor(name) for name in sorted(names)}
         self._where: Where = (0, "", 0)
-        self.event, self.events = self._to.event, self._to.all
+        self.event = self._to.event
 
     # --- sets of facts, and events --------------------------------------------------------------
 
@@ -106,25 +105,22 @@ class Form:
 
     def event_set(self, events: Iterable[int]) -> tuple[int, ...]:
         """Map events whose order does not matter."""
-        return tuple(sorted(self.events(tuple(events))))
+        return tuple(sorted(map(self.event, events)))
 
-    def pairs(self, groups: Pairs) -> Pairs:
-        """Map groups of events."""
-        return tuple(self.events(group) for group in groups)
+    def flights(self, flights: Mapping[str, tuple[Group, ...]]) -> object:
+        """Map the groups in flight of each kind."""
+        groups = tuple(flights.get(kind.value, ((),)) for kind in kir.AsyncKind)
+        return self._nested(groups) if self._to.r else groups
 
-    def groups(self, groups: tuple[Pairs, ...]) -> tuple[Pairs, ...]:
-        """Map groups of pairs of events."""
-        return tuple(self.pairs(group) for group in groups)
-
-    def products_of(self, group: tuple[Product, ...]) -> tuple[Product, ...]:
-        """Map the products of a group."""
-        return tuple((result, source, self.events(ends)) for result, source, ends in group)
-
-    def groups_of_products(
-        self, groups: tuple[tuple[Product, ...], ...]
-    ) -> tuple[tuple[Product, ...], ...]:
-        """Map groups of products."""
-        return tuple(self.products_of(group) for group in groups)
+    def _nested(self, it: object) -> object:
+        """Map the events in tuples."""
+        match it:
+            case int():
+                return self.event(it)
+            case tuple():
+                return tuple(map(self._nested, it))
+            case _:
+                return it
 
     def known_to_everybody(self, state: State) -> int:
         """Return the events that somebody may ask about and everybody knows."""
@@ -200,8 +196,8 @@ class Form:
             if where[:2] in self._world.used_barriers:
                 waiters = self._world.waiters.get(where[:2], ())
                 # what a wait on the barrier can tell nobody any more
-                told = state.known_to_all(state.agents[index] for index in waiters)
-                self._where, self._mask = where, self._asked & ~told
+                resolved = state.known_to_all(state.agents[index] for index in waiters)
+                self._where, self._mask = where, self._asked & ~resolved
                 out.append((self._to.where(where, "phase"), key_of(phase, self)))
         self._mask = self._asked
         return tuple(sorted(out))
@@ -229,11 +225,11 @@ class Form:
         """
         out = []
         for (group, age), facts in sorted(state.products.items()):
-            told = -1
+            resolved = -1
             for a in state.agents:
                 if not a.done and group_of_warps(a) == group:
-                    told &= a.all | a.cumulative
-            out.append((group, age, self.facts(facts & ~told)))
+                    resolved &= a.all | a.cumulative
+            out.append((group, age, self.facts(facts & ~resolved)))
         return tuple(out)
 
     # --- memory ---------------------------------------------------------------------------------

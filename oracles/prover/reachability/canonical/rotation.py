@@ -19,6 +19,7 @@ come there any more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import lcm
 
@@ -83,13 +84,13 @@ class Rotation:
         if not slots:
             yield place
             return
-        where = place[1]
+        where, at = place[1], _PARITY.get(str(place[0]), 0)
+        parity = place[at] if at else 0
         assert isinstance(where, tuple), "places of rings are of a slot"
-        at = _PARITY.get(str(place[0]), 0)
-        for parity in (0, 1) if at else (-1,):
-            rest = (*place[2:at], parity) if at else place[2:]
-            for slot in range(slots):
-                yield (place[0], (*where[:2], slot), *rest)
+        assert isinstance(parity, int), "phases have a parity"
+        first = self.moved(place, where[2] + slots * parity)
+        for r in range(2 * slots if at else slots):
+            yield self.moved(first, -r)
 
     def moved(self, place: Place, r: int) -> Place:
         """Return the place that takes the part of another."""
@@ -156,12 +157,6 @@ class Rotated:
         """Return an event, rotated."""
         return self.moved.get(event, event)
 
-    def all(self, events: tuple[int, ...]) -> tuple[int, ...]:
-        """Return several events, rotated."""
-        if not self.r:
-            return events
-        return tuple(self.moved.get(event, event) for event in events)
-
     def where(self, where: Where, sort: str) -> Where:
         """Return a slot of a ring, rotated; any other piece of memory as it is."""
         slots = self.rings.get((sort, where[1])) if where[0] >= 0 else None
@@ -184,9 +179,8 @@ STILL = Rotated({}, 0, {}, (), -1)
 # --- what moves with positions -------------------------------------------------------------------
 
 
-def rotation_of(code: Code) -> Rotation:
-    """Return the rotation symmetry of a kernel."""
-    separate = apart(code.kernel)
+def rotation_of(code: Code, shared: AbstractSet[tuple[str, str]]) -> Rotation:
+    """Return the rotation symmetry of a kernel; `shared` are rings that share bytes with others."""
     running = code.moving - numbers(code).keys()
     positions: set[str] = set()
     rings: dict[tuple[str, str], int] = {}
@@ -197,7 +191,7 @@ def rotation_of(code: Code) -> Rotation:
                     found = _position(expr, slots, running)
                     if slots == 1 and parity is not None:
                         found = _phase(parity, slots, running)
-                    if found is not None and key in separate:
+                    if found is not None and key not in shared:
                         positions.add(found.name)
                         rings[key] = slots
     names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
@@ -379,26 +373,4 @@ def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bo
 def _same(slot: _At, phase: _At, slots: int) -> bool:
     return (slot.name, slot.rest) == (phase.name, phase.rest) and not (
         (slot.plus - phase.plus) % slots
-    )
-
-
-def apart(kernel: kir.Kernel) -> frozenset[tuple[str, str]]:
-    """Return the buffers ("access") and barriers ("phase") that share bytes with nothing else."""
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for b in kernel.buffers:
-        starts = [b.start(slot) for slot in range(b.slots)]
-        spans["access", b.name] = [(start, start + b.slot_nbytes) for start in starts]
-    for m in kernel.barriers:
-        at = kernel.barrier_at(m)
-        spans["phase", m.name] = [(at, at + 8 * m.slots)]
-    return frozenset(
-        key
-        for key, mine in spans.items()
-        if not any(
-            first < end and start < last
-            for other, theirs in spans.items()
-            if other != key
-            for first, last in theirs
-            for start, end in mine
-        )
     )

@@ -176,14 +176,14 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
 
     def named(site: Site, expr: Expr) -> Expr:
         tile = site.plain(ctas.index)
-        told = replace_tree(replace_tree(expr, tile, _GROUP), ctas.place, _PLACE)
+        there = replace_tree(replace_tree(expr, tile, _GROUP), ctas.place, _PLACE)
         # Where each CTA has one tile, its number says the same.
         one = ctas.consecutive and tile == ctas.number
-        return substitute(told, {kir.BLOCK: _GROUP * ctas.count + _PLACE}) if one else told
+        return substitute(there, {kir.BLOCK: _GROUP * ctas.count + _PLACE}) if one else there
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(site, origin)))[1])
-        ends = (turn.index < turn.stop for turn in site.loops)
+        ends = (loop.index < loop.stop for loop in site.loops)
         premises = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
         begins = known.gives(fold(Kind.LE, 0, rest), *premises)
         return begins and known.at_most(rest + size, tree(pitch), *premises)

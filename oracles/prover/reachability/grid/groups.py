@@ -151,8 +151,8 @@ def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:
     if not variables(way.index) & {kir.BLOCK, kir.GRID}:
         grid = fixed_grid(kernel)
         count = kir.GRID if grid is None else grid
-        told = walk is None or isinstance(way.stride, int)
-        return CtaGroup(0, kir.BLOCK, count, consecutive=True, walk=walk) if told else None
+        sure = walk is None or isinstance(way.stride, int)
+        return CtaGroup(0, kir.BLOCK, count, consecutive=True, walk=walk) if sure else None
     for part in parts_of(turn):
         match part:
             case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == number:

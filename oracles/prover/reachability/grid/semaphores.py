@@ -34,7 +34,7 @@ from oracles.prover.reachability.state import ONES, Agent, Generation, Semaphore
 from oracles.prover.reachability.step import NOBODY, Scene, Step
 
 SLOTS = 2
-"""Iterations whose semaphores are told apart at a time."""
+"""Iterations whose semaphores are distinguished at a time."""
 Key = tuple[str, Expr]
 
 
@@ -71,14 +71,14 @@ def _integer(step: Step, semaphore: kir.Semaphore) -> tuple[Key, Semaphore]:
                 if one.at is not None and one.at != at and (one.at - at) % SLOTS == 0:
                     says = "CTAs that share tiles are too far apart"
                     raise UnsupportedError(f"{step.site.where}: {says}")
-        state.begin_semaphore(key, at)
+        state.semaphores[key] = Semaphore(at=at)
     _bounds(step, semaphore, index)
     return key, state.semaphores[key]
 
 
 def _name(key: Key, semaphore: Semaphore) -> tuple[object, ...]:
     """Return the name of a semaphore in events, which later ones take over."""
-    return key if semaphore.at is None else (key[0], "turn", semaphore.at % SLOTS)
+    return key if semaphore.at is None else (key[0], "iteration", semaphore.at % SLOTS)
 
 
 def _bounds(step: Step, semaphore: kir.Semaphore, index: Expr | None) -> None:
@@ -96,7 +96,7 @@ def forget(scene: Scene) -> None:
     for key, one in list(scene.state.semaphores.items()):
         if one.at is not None and (least == NOBODY or one.at < least):
             _left(scene, one)
-            scene.state.drop_semaphore(key)
+            del scene.state.semaphores[key]
 
 
 def all_left(scene: Scene) -> None:
@@ -178,8 +178,10 @@ def wait_for_turn(step: Step, stmt: kir.BlockSerializeWait) -> None:
     """Wait for a turn with all threads of a role, or of the CTA."""
     found = _role_arrives(step, stmt, "turn")
     if found is not None:
-        found[1].asks(step.cta, step.value("turn"), step.site.index, step.k)
-        _serve(step, *found)
+        key, semaphore = found
+        asked = step.cta, step.value("turn"), step.site.index, step.k
+        semaphore.asking = (*semaphore.asking, asked)
+        _serve(step, key, semaphore)
 
 
 def _serve(step: Step, key: Key, semaphore: Semaphore) -> None:
@@ -190,7 +192,8 @@ def _serve(step: Step, key: Key, semaphore: Semaphore) -> None:
             facts = _seen(step, semaphore, asked)
             place = "took", _name(key, semaphore), cta, number, len(semaphore.past)
             took = step.state.take(step.events.number(place), k, number)
-            semaphore.serves(asked, took)
+            semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
+            semaphore.waiters = (*semaphore.waiters, took)
             _let_go(step, cta, step.world.code.sites[number], facts | bit(took))
 
 
@@ -264,19 +267,19 @@ def elect_last(step: Step, stmt: kir.ElectLast) -> None:
     if cta in semaphore.arrived:
         says = f"comes to {name} a second time, and may be counted for another CTA"
         step.wrong(Rule.TURN_VALUES, says)
-    facts = 0
+    semaphore.arrived = (*semaphore.arrived, cta)
+    semaphore.value, semaphore.site = len(semaphore.arrived) % step.world.ctas, site.index
     if step.holds(Rule.LAST_KNOWS):
         # Fences do not reach another CTA.
-        facts = step.state.known_together(_waiting(step, cta, site)) & ONES
-    semaphore.counts(cta, step.world.ctas, facts, site.index)
+        semaphore.before |= step.state.known_together(_waiting(step, cta, site)) & ONES
     if step.value("last"):
-        semaphore.elects(cta, site.index, step.k)
+        semaphore.asking = ((cta, 0, site.index, step.k),)
     else:
         _let_go(step, cta, site, 0)
     if semaphore.value == 0:
         for last, _, number, _ in semaphore.asking:
             _let_go(step, last, step.world.code.sites[number], semaphore.before)
-        semaphore.completes()
+        semaphore.asking = ()
 
 
 def _counted(step: Step, stmt: kir.ElectLast) -> tuple[int, int]:

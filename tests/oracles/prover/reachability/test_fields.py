@@ -94,9 +94,7 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "Agent.first": lambda old: not old,
     "Agent.waiting": lambda _: "for something",
     "Agent.clean": lambda _: frozenset({"a register"}),
-    "Agent.bulk_open": lambda old: (*old, (0, 0)),
-    "Agent.copies_open": lambda old: (*old, 0),
-    "Agent.mma_open": lambda old: (*old, ("d", "a", (0,))),
+    "Agent.flights": lambda old: {**old, "bulk": ((((0, 1), "", ""),),)},
     "Agent.mine": lambda _: 0,
     "Agent.all": lambda _: 0,
     "Phase.pending": lambda old: old + 1,
@@ -130,6 +128,6 @@ def test_what_may_matter_tells_states_apart(change: str) -> None:
 def test_what_is_left_out_is_little() -> None:
     """What a key lacks is named here once more, so that nothing slips out of it."""
     assert {f"{part.__name__}.{name}" for part, name in LEFT} == {
-        "Agent.kind", "Agent.own", "Phase.arrivals", "Phase.count", "Phase.site", "Semaphore.at",
+        "Agent.kind", "Phase.arrivals", "Phase.count", "Phase.site", "Semaphore.at",
         "Semaphore.site", "State.lacking", "State.lead", "State.most", "State.used", "State.when",
     }  # fmt: skip

@@ -168,7 +168,7 @@ def test_a_count_compared_with_a_prologs_counter_is_followed_as_far_as_that_goes
     with pytest.raises(Exception, match=">="):
         one.execution(state).settle()
     for a in state.agents:
-        a.goes_to(next(n for n, i in enumerate(code.programs[a.kind.index]) if _main(i)) + 1)
+        a.at = next(n for n, i in enumerate(code.programs[a.kind.index]) if _main(i)) + 1
     assert counts.limit(state, Unknown(atom, (), 0)) == 0
 
 

@@ -36,7 +36,7 @@ def test_no_verdict_depends_on_turning(name: str, monkeypatch: pytest.MonkeyPatc
     """Whatever is wrong with a kernel is wrong in the state that was not looked at again."""
     kernels = [m.kernel for m in operators.drop_each_sync(recipes.RECIPES[name]())]
     turned = [list(_said(kernel)) for kernel in kernels]
-    monkeypatch.setattr(world, "rotation_of", lambda _: NONE)
+    monkeypatch.setattr(world, "rotation_of", lambda *_: NONE)
     assert turned == [list(_said(kernel)) for kernel in kernels]
 
 
