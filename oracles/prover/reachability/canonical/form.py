@@ -55,6 +55,9 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.step import NOBODY
 
+_KINDS, _NONE = tuple(kind.value for kind in kir.AsyncKind), ((),)
+"""The kinds of groups, and that there are none but the open one."""
+
 
 def canonical(execution: Execution, counts: Counts) -> tuple[object, ...]:
     """Return the key of a state, forgetting in passing what is over."""
@@ -109,7 +112,7 @@ class Form:
 
     def flights(self, flights: Mapping[str, tuple[Group, ...]]) -> object:
         """Map the groups in flight of each kind."""
-        groups = tuple(flights.get(kind.value, ((),)) for kind in kir.AsyncKind)
+        groups = tuple(flights.get(kind, _NONE) for kind in _KINDS)
         return self._nested(groups) if self._to.r else groups
 
     def _nested(self, it: object) -> object:
