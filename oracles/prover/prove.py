@@ -26,8 +26,8 @@ from oracles.prover.invariants import check
 from oracles.prover.invariants.trace import read
 from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint, launch
+from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
-from oracles.prover.reachability.world import Violation
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 

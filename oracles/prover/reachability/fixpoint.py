@@ -15,7 +15,7 @@ does not happen as followed here.  A wait that should see phase j started after 
 a younger one cannot.  A phase gets only its own arrivals and bytes: later ones start after its
 completion (asked), earlier ones were needed by earlier phases, and their number is right (asked),
 also where it grows on the way: then an arrival of the phase comes later still (asked).
-Turns of named barriers are told apart in the same way; groups are counted by one thread.  Hence
+Generations of named barriers are distinguished likewise; groups are counted by one thread.  Hence
 there is no such first event.
 
 A loop inside another may have another length each time it is entered, which is more than a launch
@@ -25,32 +25,23 @@ again with one length for all (`pinned`), and stays open if that does not show i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fuser.expr import Expr, Kind, Op
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.memo import nameless_key as nameless_key
-from oracles.prover.reachability.canonical.form import normal
-from oracles.prover.reachability.end import ended, stuck
-from oracles.prover.reachability.flow import (
-    ChoiceError,
-    ForkError,
-    counting,
-    few,
-    known_of,
-    settle,
-    turn_of_a_ring,
-)
-from oracles.prover.reachability.grid.groups import family_of
+from oracles.prover.reachability.canonical.counts import Counts
+from oracles.prover.reachability.canonical.form import canonical
+from oracles.prover.reachability.events import Events
+from oracles.prover.reachability.execution import ChoiceError, Execution, ForkError, Log
+from oracles.prover.reachability.grid.apart import apart
 from oracles.prover.reachability.grid.readings import Reading, private, readings, single
 from oracles.prover.reachability.program.code import Code, Enter, assemble
-from oracles.prover.reachability.register_pool import ContestError
-from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import Agent, Range, State
-from oracles.prover.reachability.static import stands
-from oracles.prover.reachability.world import Violation, World
+from oracles.prover.reachability.registers import ContestError, budget
+from oracles.prover.reachability.rules import Findings, Rule, Violation
+from oracles.prover.reachability.state import Agent, State
+from oracles.prover.reachability.world import World, least
 from oracles.prover.threads import kinds
 
 STATES = 10_000
@@ -63,18 +54,10 @@ PINNED = 9
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What the engine found.
+    """What the engine found: obligations that do not hold, by severity.
 
-    Parameters
-    ----------
-    violations, warnings : tuple of Violation
-        Obligations that do not hold, by severity.
-    checked : int
-        Obligations that were asked.
-    states : int
-        Different states.
-    reason : str
-        Why not every state was seen; empty if all were, or if there is a violation.
+    `checked` is how many were asked, `states` how many different states there are; `reason` why not
+    every state was seen: empty if all were, or if there is a violation.
     """
 
     violations: tuple[Violation, ...]
@@ -103,81 +86,40 @@ def judge(
     UnsupportedError
         If something in the kernel is not modelled.
     """
-    violations: list[Violation] = []
-    warnings: list[Violation] = []
+    found: list[Violation] = []
     checked = states = 0
     reason = ""
     todo = list(readings(kernel))
-    whole, turns = True, todo[0].together
+    whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
-        alone = turns and not reading.together
+        alone = several and not reading.together
         if alone and whole:
             break
         try:
-            world, found, why = _explored(
-                kernel, reading, policy=policy, without=without, first=number == 0
-            )
+            one = opened(kernel, reading, policy=policy, without=without)
+            many, why = one.confirmed(reading, first=number == 0)
         except UnsupportedError:
             if not alone or reading.fixed[0]:
                 raise
             todo += single(kernel)
             continue
-        if alone and not reading.fixed[0] and (world.failed or why):
+        if alone and not reading.fixed[0] and (one.findings.failed or why):
             todo += single(kernel)
             continue
-        whole = whole and not world.pinned
-        states += found
-        checked += world.checked
-        reason = reason or why or world.doubt
-        for v in world.violations.values():
-            (violations if v.severity == "error" else warnings).append(v)
-        if violations and not (reading.together and reading.many == 1):
+        whole = whole and not one.world.pinned
+        states += many
+        checked += one.findings.checked
+        reason = reason or why or one.findings.doubt
+        found += one.findings.violations
+        refuted = any(v.severity == "error" for v in found)
+        if refuted and not (reading.together and reading.many == 1):
             break
-    reason = "" if violations else reason
-    return Closed(tuple(_once(violations)), tuple(_once(warnings)), checked, states, reason)
+    violations = tuple(_once(v for v in found if v.severity == "error"))
+    warnings = tuple(_once(v for v in found if v.severity != "error"))
+    return Closed(violations, warnings, checked, states, "" if violations else reason)
 
 
-def _explored(
-    kernel: kir.Kernel, reading: Reading, *, policy: str, without: frozenset[Rule], first: bool
-) -> tuple[World, int, str]:
-    """Explore one reading; return how many states it has, and why it stays open, if it does."""
-    world = opened(kernel, reading, policy=policy, without=without)
-    if first:
-        stands(world)
-    sure = dict(world.violations)  # a launch shows each of them
-    try:
-        found, why = explore(world)
-    except UnsupportedError:
-        if not world.failed:
-            raise
-        found, why = 0, ""
-    guessed = any(v.severity == "error" for key, v in world.violations.items() if key not in sure)
-    loose = guessed and (bool(world.parted) or _loose(world.code))
-    if loose and not _confirmed(world, world.code, policy, without, reading):
-        says = next(v for v in world.violations.values() if v.severity == "error")
-        why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
-        world.violations = sure
-    return world, found, why
-
-
-def opened(
-    kernel: kir.Kernel, reading: Reading, *, policy: str, without: frozenset[Rule] = frozenset()
-) -> World:
-    """Return what is the same in every state of a reading."""
-    code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
-    world = World(code, policy=policy, without=without)
-    world.least = least(code)
-    world.few = few(code)
-    world.depth = turn_of_a_ring(code)
-    world.follows_turns = reading.together
-    walk = family_of(kernel).walk if world.turns else None
-    world.walk = walk.name if walk is not None else None
-    if reading.together:
-        world.pinned = {atom: world.least.get(atom, 0) for atom in private(code)}
-    return world
-
-
-def _once(found: list[Violation]) -> Iterator[Violation]:
+def _once(found: Iterable[Violation]) -> Iterator[Violation]:
     seen: set[tuple[str, int, int]] = set()
     for v in found:
         key = v.kind, v.later.line, v.earlier.line if v.earlier else 0
@@ -186,177 +128,150 @@ def _once(found: list[Violation]) -> Iterator[Violation]:
             yield v
 
 
-def least(code: Code) -> dict[int, int]:
-    """Return the least values that the kernel requires of what no thread knows."""
-    lows: dict[Expr, int] = {}
-    for condition in code.kernel.requires:
-        match condition:
-            case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
-                lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
-            case _:
-                pass
-    for atom in lows:
-        code.atoms.number(atom)
-    found = {number: _lowest(atom, lows) for atom, number in code.atoms.found.items()}
-    return {number: max(low, 0) for number, low in found.items() if low is not None}
+def opened(
+    kernel: kir.Kernel,
+    reading: Reading,
+    *,
+    policy: str,
+    without: frozenset[Rule] = frozenset(),
+    pinned: Mapping[int, int] | None = None,
+) -> Exploration:
+    """Return the exploration of a kernel in a reading, before it has begun.
 
-
-def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
-    """Return a number that an expression is never less than; None if that is not plain to see."""
-    if isinstance(expr, int):
-        return expr
-    if expr in lows:
-        return lows[expr]
-    match expr:
-        case Op(Kind.ADD, a, b):
-            left, right = _lowest(a, lows), _lowest(b, lows)
-            return None if left is None or right is None else left + right
-        case Op(Kind.FLOORDIV, a, int() as by) if by > 0:
-            left = _lowest(a, lows)
-            return None if left is None else left // by
-        case _:
-            return None
-
-
-def start(world: World) -> State:
-    """Return the state in which all threads are about to begin."""
-    agents = [Agent(kind, 0, {}, registers=0) for kind in world.kinds]
-    return State(agents)
-
-
-def explore(world: World) -> tuple[int, str]:
-    """Look at all states of a reading; return how many there are, and why some were left.
-
-    Single arrivals are followed only where a phase seems to be entered early without: they tell
-    that a phase is over to threads that have not waited for it, which few kernels need.
+    `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
+    are followed together go round as few times as there is.
     """
-    before, checked = dict(world.violations), world.checked
-    found = _explored_once(world)
-    early = any(v.rule is Rule.PHASE_EARLY for v in world.violations.values())
-    if early and not world.follows_arrivals:
-        world.follows_arrivals = True
-        world.violations, world.checked = before, checked
-        found = _explored_once(world)
-    return found
+    code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
+    given: dict[int, int] = {}
+    if reading.together:
+        low = least(code)
+        given = {atom: low.get(atom, 0) for atom in private(code)}
+    return Exploration(World(code, policy, reading.together, given | dict(pinned or {})), without)
 
 
-def _explored_once(world: World) -> tuple[int, str]:
-    seen: set[object] = set()
-    todo = [start(world)]
-    why = ""
-    while todo:
-        state = todo.pop()
-        while True:
-            try:
-                settle(world, state)
-                if world.failed:
-                    return len(seen), ""
-                if over(world, state):
+class Exploration:
+    """All states of a kernel in one reading, and what is wrong in them.
+
+    Single arrivals are followed in clusters, and where a phase seems to be entered early without:
+    they tell that a phase is over to threads that have not waited for it, which few kernels need.
+    """
+
+    def __init__(
+        self, world: World, without: frozenset[Rule] = frozenset(), *, single_arrivals: bool = False
+    ) -> None:
+        self.world, self.findings = world, Findings(without)
+        self.single_arrivals = single_arrivals or world.kernel.cluster > 1
+        self._events, self._counts = Events(world.rotation), Counts(world)
+
+    def start(self) -> State:
+        """Return the state in which all threads are about to begin."""
+        return State([Agent(kind, 0) for kind in self.world.kinds])
+
+    def execution(self, state: State, log: Log | None = None) -> Execution:
+        """Return a state on its way; `log` notes every statement."""
+        one = Execution(self.world, state, self._events, self.findings, self.single_arrivals)
+        one.log = log
+        return one
+
+    def stands(self) -> None:
+        """Judge what no order of events in a CTA decides: register budgets, what CTAs share."""
+        scene = self.execution(State([]))
+        apart(scene)
+        budget(scene)
+
+    def explore(self) -> tuple[int, str]:
+        """Look at all states; return how many there are, and why some were left."""
+        before = self.findings.copy()
+        found = self._explore()
+        early = any(v.rule is Rule.PHASE_EARLY for v in self.findings.violations)
+        if early and not self.single_arrivals:
+            self.single_arrivals = True
+            self.findings.go_back(before)
+            found = self._explore()
+        return found
+
+    def _explore(self) -> tuple[int, str]:
+        seen: set[object] = set()
+        todo = [self.start()]
+        why = ""
+        while todo:
+            state = todo.pop()
+            execution = self.execution(state)
+            while True:
+                try:
+                    execution.settle()
+                    if self.findings.failed:
+                        return len(seen), ""
+                    if execution.over():
+                        break
+                except (ForkError, ChoiceError) as error:
+                    todo += execution.ways_on(error)
                     break
-            except ForkError as fork:
-                todo += forked(world, state, fork)
-                break
-            except ChoiceError as choice:
-                todo += chosen(state, choice)
-                break
-            except ContestError as contest:
-                todo += contest.states
-                break
-            if counting(world, state):
+                except ContestError as contest:
+                    todo += contest.states
+                    break
+                if not execution.counting():
+                    key = canonical(execution, self._counts)
+                    if key in seen:
+                        break
+                    seen.add(key)
+                    if max(len(state.ranges), state.lead) > AHEAD:
+                        why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
+                        break
+                    if len(seen) > STATES:
+                        return len(seen), f"more than {STATES} states, and none repeats all others"
                 state.pass_gate()
-                continue
-            key = normal(world, state)
-            if key in seen:
-                break
-            seen.add(key)
-            if max(len(state.ranges), state.lead) > AHEAD:
-                why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
-                break
-            if len(seen) > STATES:
-                return len(seen), f"more than {STATES} states, and none repeats all others"
-            state.pass_gate()
-        if world.failed:
-            return len(seen), ""
-    return len(seen), why
+            if self.findings.failed:
+                return len(seen), ""
+        return len(seen), why
 
+    def confirmed(self, reading: Reading, *, first: bool) -> tuple[int, str]:
+        """Explore; what is refuted only by lengths that no launch has is asked again.
 
-def over(world: World, state: State) -> bool:
-    """Whether no thread can go on: all are done, and that is judged, or they wait for ever.
+        Return how many states there are, and why it stays open, if it does.  The `first` reading
+        of a kernel is asked what no order of events decides, too.
+        """
+        if first:
+            self.stands()
+        sure = self.findings.copy()  # a launch shows each of them
+        try:
+            states, why = self.explore()
+        except UnsupportedError:
+            if not self.findings.failed:
+                raise
+            states, why = 0, ""
+        guessed = any(v not in sure.violations for v in self.findings.errors)
+        loose = guessed and (bool(self._counts.parted) or _loose(self.world.code))
+        if loose and not self._shown_by_one_length(reading):
+            says = self.findings.errors[0]
+            why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
+            self.findings.go_back(sure, asked=False)
+        return states, why
 
-    Raises
-    ------
-    ContestError
-        If it has to be decided who gets registers first.
-    """
-    if all(a.done for a in state.agents):
-        ended(world, state)
-    elif not any(a.gate for a in state.agents):
-        stuck(world, state)
-    else:
+    def _shown_by_one_length(self, reading: Reading) -> bool:
+        """Whether one length for each loop, the same in every round, shows a violation too."""
+        world, code = self.world, self.world.code
+        shown = max(v.trips for v in self.findings.errors)
+        enters = [i for p in code.programs for i in p if isinstance(i, Enter)]
+        nests = any(i.depth for i in enters)
+        inner = {i.atom for i in enters if i.atom >= 0 and (i.depth or not nests)}
+        # what shows late is asked late first: the short lengths before it have shown nothing
+        late = (shown, shown + 1) if shown >= PINNED else ()
+        for trips in (*late, *range(PINNED)):
+            pinned = dict.fromkeys(inner | self._counts.parted, trips)
+            again = opened(
+                world.kernel, reading,
+                policy=world.policy, without=self.findings.off, pinned=pinned,
+            )  # fmt: skip
+            again.explore()
+            if again.findings.failed:
+                self.findings.go_back(again.findings, asked=False)
+                return True
         return False
-    return True
-
-
-def chosen(state: State, choice: ChoiceError) -> list[State]:
-    """Return the states in which a test has either answer, yes last."""
-    out = []
-    for answer in (False, True):
-        other = state.copy()
-        other.chosen[choice.test] = answer
-        out.append(other)
-    return out
-
-
-def forked(world: World, state: State, fork: ForkError) -> list[State]:
-    """Return the states in which a count is decided, the smallest last."""
-    known = known_of(world, state, fork.unknown)
-    more = state.copy()
-    more.ranges[fork.unknown] = Range(fork.value)
-    out = [more]
-    for value in range(fork.value - 1, known.low - 1, -1):
-        other = state.copy()
-        other.ranges[fork.unknown] = Range(value, exact=True)
-        out.append(other)
-    return out
 
 
 def _loose(code: Code) -> bool:
     """Whether some loop may be given other lengths than a launch can."""
-    atoms: list[int] = []
-    for i in (i for p in code.programs for i in p):
-        if isinstance(i, Enter) and i.atom >= 0:
-            if i.depth:
-                return True
-            atoms.append(i.atom)
-    return any(
-        len([i for i in p if isinstance(i, Enter) and i.atom == atom]) > 1
-        for p in code.programs
-        for atom in set(atoms)
-    )
-
-
-def _confirmed(
-    world: World, code: Code, policy: str, without: frozenset[Rule], reading: Reading
-) -> bool:
-    """Whether one length for each loop, the same in every round, shows a violation too."""
-    shown = max(v.trips for v in world.violations.values() if v.severity == "error")
-    # what shows late is asked late first: the short lengths before it have shown nothing
-    late = (shown, shown + 1) if shown >= PINNED else ()
-    for trips in (*late, *range(PINNED)):
-        again = opened(world.kernel, reading, policy=policy, without=without)
-        inner = {
-            i.atom
-            for p in code.programs
-            for i in p
-            if isinstance(i, Enter) and i.atom >= 0 and (i.depth or not _nests(code))
-        }
-        again.pinned |= dict.fromkeys(inner | world.parted, trips)
-        explore(again)
-        if again.failed:
-            world.violations = again.violations
-            return True
-    return False
-
-
-def _nests(code: Code) -> bool:
-    return any(isinstance(i, Enter) and i.depth for p in code.programs for i in p)
+    atoms = [[i.atom for i in p if isinstance(i, Enter) and i.atom >= 0] for p in code.programs]
+    nests = any(isinstance(i, Enter) and i.atom >= 0 and i.depth for p in code.programs for i in p)
+    return nests or any(len(set(found)) < len(found) for found in atoms)

@@ -11,9 +11,8 @@ from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.launches import Launch
-from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.program.code import CLUSTER, assemble
-from oracles.prover.reachability.static import stands
 from oracles.prover.reachability.world import World
 from oracles.prover.threads import kinds
 
@@ -47,7 +46,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
 
 
 def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
-    """Return how often a loop may go round whose end is told from a count with that value."""
+    """Return how many rounds a loop may have whose end follows from a count with that value."""
     stops = [stmt.stop for stmt in kernel.walk() if isinstance(stmt, kir.ForLoop)]
     ends = [linear(stop) for stop in stops]
     more = [constant for constant, parts in ends if list(parts.values()) == [1]]
@@ -68,9 +67,9 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
             code = assemble(kernel, kinds(kernel), fixed)
         except UnsupportedError:
             return False
-        world = World(code, policy=policy, without=frozenset())
-        stands(world)
-        fixpoint.explore(world)
-        if world.failed:
+        one = Exploration(World(code, policy))
+        one.stands()
+        one.explore()
+        if one.findings.failed:
             return True
     return False

@@ -1,293 +1,249 @@
-"""Where threads meet at mbarriers.
+"""Arrivals and waits at mbarriers.
 
-Every obligation of the argument in `closure` about phases is asked here: a wait is not behind and
+Every obligation of the argument in `fixpoint` about phases is asked here: a wait is not behind and
 not lapped, arrivals and bytes come in their own phase, and add up.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import FACTS, SHARED, Agent, Phase, State, Where
-from oracles.prover.reachability.witness.words import said
-from oracles.prover.reachability.world import World
-from oracles.prover.sites import Site
+from oracles.prover.reachability.state import SHARED, Phase, Where, bits, knows
+from oracles.prover.reachability.step import Step
 
 
-def initialise(
-    world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, k: int
-) -> None:
+def initialise(step: Step, barrier: kir.MBarrier) -> None:
     """Begin the life of a barrier."""
-    cta = a.kind.cta
-    if a.kind.count > 1:
-        says = f"{barrier.name} is initialised by {a.kind.count} threads"
-        world.wrong(state, Rule.INIT, "init", site, k, says)
-    event = world.event(state, "init", cta, barrier.name)
+    state, name = step.state, barrier.name
+    step.alone(Rule.INIT, f"{name} is initialised")
+    event = step.event("init", step.cta, name)
     for slot in range(barrier.slots):
-        old = state.phases.get((cta, barrier.name, slot))
-        if old is not None and (old.alive or not a.all >> FACTS * old.end & 1):
-            says = f"{barrier.name} is initialised more than once"
-            world.wrong(state, Rule.INIT, "init", site, k, says)
-        _reuse(world, state, a, site, barrier, slot, k)
-        state.phases[cta, barrier.name, slot] = Phase(
-            barrier.arrivals, event, pending=barrier.arrivals
-        )
-    state.own(a, event)
+        old = state.phases.get((step.cta, name, slot))
+        if old is not None and (old.alive or not step.all_know(old.end)):
+            step.wrong(Rule.INIT, f"{name} is initialised more than once")
+        _take_bytes(step, barrier, slot)
+        state.phases[step.cta, name, slot] = Phase(barrier.arrivals, event, barrier.arrivals)
+    step.a.owns(event)
 
 
-def _reuse(
-    world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, slot: int, k: int
-) -> None:
+def _take_bytes(step: Step, barrier: kir.MBarrier, slot: int) -> None:
     """Check that buffers on the barrier's bytes are out of use, and end what they hold."""
-    for _, name, number in world.barrier_bytes[barrier.name, slot]:
-        where = a.kind.cta, name, number
-        world.checked += 1
-        for entry in state.memory.get(where, ()):
-            if not a.all >> FACTS * entry.event & 1:
+    for name, number in step.world.layout.buffers_under[barrier.name, slot]:
+        where = step.cta, name, number
+        step.findings.ask()
+        for entry in step.state.memory.get(where, ()):
+            if not step.all_know(entry.event):
                 says = f"{barrier.name} lies on bytes of {name} that are still in use"
-                earlier = world.code.sites[entry.site]
-                world.wrong(state, Rule.INIT, "init", site, k, says, earlier=earlier)
-        state.valid[where] = False
+                step.wrong(Rule.INIT, says, earlier=step.world.code.sites[entry.site])
+        step.state.valid[where] = False
 
 
-def invalidate(
-    world: World, state: State, a: Agent, site: Site, barrier: kir.MBarrier, k: int
-) -> None:
+def invalidate(step: Step, barrier: kir.MBarrier) -> None:
     """End the life of a barrier."""
-    gone = world.event(state, "gone", a.kind.cta, barrier.name)
-    state.when[gone] = k, site.index
+    gone = step.event("gone", step.cta, barrier.name)
     for slot in range(barrier.slots):
-        phase = state.phases.get((a.kind.cta, barrier.name, slot))
-        world.checked += 1
+        phase = step.state.phases.get((step.cta, barrier.name, slot))
+        step.findings.ask()
         if phase is None or not phase.alive:
-            says = f"{barrier.name} is invalidated, but not alive"
-            world.wrong(state, Rule.INIT, "init", site, k, says)
+            step.wrong(Rule.INIT, f"{barrier.name} is invalidated, but not alive")
             continue
-        state.own(a, gone)
+        step.a.owns(gone)
         users = [e for e in (phase.end, phase.init, *phase.waiters) if e >= 0]
         idle = phase.pending == phase.arrivals and not phase.nbytes
-        if not idle or any(not a.all >> FACTS * e & 1 for e in users):
+        if not (idle and all(map(step.all_know, users))):
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"
-            world.wrong(state, Rule.INIT, "init", site, k, says)
-        phase.alive = False
-        phase.end = gone
+            step.wrong(Rule.INIT, says)
+        phase.alive, phase.end = False, gone
 
 
-def living(
-    world: World, state: State, a: Agent, site: Site, where: Where, slots: int, k: int
-) -> Phase | None:
-    """Return the running phase that a statement uses, checked to be visible to it."""
-    cta, name, slot = where
-    world.checked += 1
-    if not 0 <= slot < slots:
-        says = f"{name}[{slot}] is outside its {slots} slots"
-        world.wrong(state, Rule.BOUNDS, "bounds", site, k, says)
-        return None
-    phase = state.phases.get(where)
-    if phase is None or not phase.alive:
-        moment = "before its mbarrier_init" if phase is None else "after its invalidation"
-        world.wrong(state, Rule.INIT, "init", site, k, f"{name} is used {moment}")
-        return None
-    seen = a.all >> FACTS * phase.init
-    if not seen & 1:
-        says = f"no block_sync makes {name} visible to {a.kind}"
-        world.wrong(state, Rule.INIT, "init", site, k, says)
-    elif cta != a.kind.cta and not seen >> SHARED & 1:
-        says = f"no fence_mbarrier_init makes {name} visible to {a.kind}, of another CTA"
-        world.wrong(state, Rule.INIT, "init", site, k, says)
-    return phase
+class Visit:
+    """A statement that uses the running phase of one slot of a barrier.
 
+    `phase` is None if the slot does not exist, or is not alive.
+    """
 
-def _in_phase(
-    world: World, state: State, a: Agent, site: Site, phase: Phase, where: Where, k: int, what: str
-) -> None:
-    world.checked += 1
-    if phase.end >= 0 and not a.mine >> FACTS * phase.end & 1:
-        if phase.came and all(a.all >> FACTS * e & 1 for e in phase.came):
+    def __init__(self, step: Step, barrier: kir.MBarrier, where: Where) -> None:
+        self.step, self.where = step, where
+        self.name = f"{where[1]}[{where[2]}]"
+        self.phase = self._living(barrier)
+
+    def _living(self, barrier: kir.MBarrier) -> Phase | None:
+        """Return the running phase, checked to be visible."""
+        step, (cta, name, slot) = self.step, self.where
+        step.findings.ask()
+        if not 0 <= slot < barrier.slots:
+            step.wrong(Rule.BOUNDS, f"{self.name} is outside its {barrier.slots} slots")
+            return None
+        phase = step.state.phases.get(self.where)
+        if phase is None or not phase.alive:
+            moment = "before its mbarrier_init" if phase is None else "after its invalidation"
+            step.wrong(Rule.INIT, f"{name} is used {moment}")
+            return None
+        kind = step.a.kind
+        if not step.all_know(phase.init):
+            step.wrong(Rule.INIT, f"no block_sync makes {name} visible to {kind}")
+        elif cta != step.cta and not knows(step.a.all >> SHARED, phase.init):
+            says = f"no fence_mbarrier_init makes {name} visible to {kind}, of another CTA"
+            step.wrong(Rule.INIT, says)
+        return phase
+
+    def _in_phase(self, phase: Phase, what: str = "") -> None:
+        """Check that what comes to a phase comes after the one before."""
+        step = self.step
+        step.findings.ask()
+        if phase.end < 0 or step.knows(phase.end):
+            return
+        if phase.came and all(map(step.all_know, phase.came)):
             # whoever knows of all arrivals and bytes of a phase knows its end, and no more
-            state.learn(a, 1 << FACTS * phase.end)
+            step.a.learns(bits([phase.end]))
             return
         says = (
-            f"nothing orders the completion of phase {phase.count - 1} of "
-            f"{where[1]}[{where[2]}] before {what}{said(world, site, k)} in phase {phase.count}"
+            f"nothing orders the completion of phase {phase.count - 1} of {self.name} before "
+            f"{what}{step.said(step.site, step.k)} in phase {phase.count}"
         )
-        world.wrong(state, Rule.PHASE_EARLY, "parity", site, k, says, event=phase.end)
+        step.wrong(Rule.PHASE_EARLY, says, event=phase.end)
 
+    def arrive(
+        self,
+        nbytes: int = 0,
+        *,
+        raises: bool = False,
+        releases: int = -1,
+        scope: kir.Scope = kir.Scope.CTA,
+    ) -> None:
+        """Count an arrival of each thread, and have the phase expect bytes for each.
 
-def arrive(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    where: Where,
-    barrier: kir.MBarrier,
-    k: int,
-    *,
-    nbytes: int = 0,
-    counts: bool = True,
-    raises: bool = False,
-    releases: int = -1,
-    scope: kir.Scope = kir.Scope.CTA,
-) -> None:
-    """Count an arrival of each thread, or (without `counts`) only expect bytes.
-
-    With `raises`, the phase is first made to wait for one arrival more of each thread.
-    """
-    phase = living(world, state, a, site, where, barrier.slots, k)
-    if phase is None:
-        return
-    _in_phase(world, state, a, site, phase, where, k, "")
-    remote = where[0] != a.kind.cta
-    if world.follows_arrivals and counts:
-        event = world.event(state, "arrive", where, site.index, a.kind.index, phase.parity)
-        if releases < 0:
-            state.own(a, event)
-        state.when[event] = k, site.index
-        phase.coming = tuple(sorted({*phase.coming, event}))
+        If it `raises`, the phase is first made to wait for one arrival more of each; `releases` is
+        what the arrival releases, if not what the threads know, and `scope` how far.
+        """
+        step, phase, a = self.step, self.phase, self.step.a
+        if phase is None:
+            return
+        self._in_phase(phase)
+        remote = self.where[0] != step.cta
+        if step.single_arrivals:
+            event = step.event("arrive", self.where, step.site.index, step.agent, phase.parity)
+            if releases < 0:
+                a.owns(event)
+            phase.comes(event)
+            if remote:
+                step.state.fly(event, self.where[0], step.site.index)
         if remote:
-            state.flying[event] = where[0], site.index
-    if remote:
-        phase.remote = True
-        if scope is kir.Scope.CTA:
-            says = "an arrival at another CTA releases at cta scope only"
-            world.wrong(state, Rule.SCOPE, "scope", site, k, says)
-    phase.nbytes += nbytes * a.kind.count
-    phase.site = site.index
-    world.checked += 1
-    if raises:
-        _announce(world, state, a, site, phase, where, k)
-        phase.pending += a.kind.count
-    if counts:
+            phase.remote = True
+            if scope is kir.Scope.CTA:
+                step.wrong(Rule.SCOPE, "an arrival at another CTA releases at cta scope only")
+        step.findings.ask()
+        phase.nbytes += nbytes * a.kind.count
+        phase.site = step.site.index
+        if raises:
+            self._announce(phase)
+            phase.pending += a.kind.count
         if phase.pending < a.kind.count:
             says = (
-                f"{a.kind.count} arrivals on {where[1]}[{where[2]}], whose phase "
+                f"{a.kind.count} arrivals on {self.name}, whose phase "
                 f"{phase.count} has {phase.pending} of {phase.arrivals} left"
             )
-            world.wrong(state, Rule.ARRIVALS, "arrivals", site, k, says)
+            step.wrong(Rule.ARRIVALS, says)
+        released = a.mine | a.cumulative if releases < 0 else releases
         phase.pending = max(0, phase.pending - a.kind.count)
-        released = a.mine | a.spoken if releases < 0 else releases
         phase.before |= released
         if not raises:
-            phase.announced = tuple(e for e in phase.announced if not released >> FACTS * e & 1)
-    elif phase.pending == 0:
-        says = "these bytes are expected when no arrival of the phase is missing any more"
-        world.wrong(state, Rule.PHASE_EARLY, "bytes", site, k, says)
-    else:
-        _announce(world, state, a, site, phase, where, k)
-    complete(world, state, phase, where, k)
+            phase.announced = tuple(e for e in phase.announced if not knows(released, e))
+        self._complete(phase)
 
+    def expect(self, nbytes: int) -> None:
+        """Make the phase expect bytes of each thread, without an arrival."""
+        step, phase = self.step, self.phase
+        if phase is None:
+            return
+        self._in_phase(phase)
+        step.findings.ask()
+        phase.nbytes += nbytes * step.a.kind.count
+        phase.site = step.site.index
+        if phase.pending:
+            self._announce(phase)
+        else:
+            says = "these bytes are expected when no arrival of the phase is missing any more"
+            step.wrong(Rule.PHASE_EARLY, says, kind="bytes")
+        self._complete(phase)
 
-def _announce(
-    world: World, state: State, a: Agent, site: Site, phase: Phase, where: Where, k: int
-) -> None:
-    """Note that a phase has more to wait for, which an arrival of it has to come after."""
-    event = world.event(state, "announced", where, site.index, a.kind.index)
-    state.own(a, event)
-    state.when[event] = k, site.index
-    phase.announced = tuple(sorted({*phase.announced, event}))
+    def _announce(self, phase: Phase) -> None:
+        """Note that a phase has more to wait for, which an arrival of it has to come after."""
+        step = self.step
+        event = step.own_event("announced", self.where, step.site.index, step.agent)
+        phase.announced = tuple(sorted({*phase.announced, event}))
 
+    def deliver(self, nbytes: int, facts: int, end: int) -> None:
+        """Let a copy count its bytes as complete on the running phase."""
+        step, phase = self.step, self.phase
+        if phase is None:
+            return
+        self._in_phase(phase, "the bytes of ")
+        phase.nbytes -= nbytes
+        phase.before |= facts
+        phase.site = phase.site if phase.site >= 0 else step.site.index
+        if step.single_arrivals:
+            phase.comes(end)
+        self._complete(phase)
 
-def deliver(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    where: Where,
-    nbytes: int,
-    facts: int,
-    end: int,
-    k: int,
-) -> None:
-    """Let a copy count its bytes as complete on the running phase."""
-    barrier = next(b for b in world.kernel.barriers if b.name == where[1])
-    phase = living(world, state, a, site, where, barrier.slots, k)
-    if phase is None:
-        return
-    _in_phase(world, state, a, site, phase, where, k, "the bytes of ")
-    phase.nbytes -= nbytes
-    phase.before |= facts
-    if world.follows_arrivals:
-        phase.coming = tuple(sorted({*phase.coming, end}))
-    phase.site = phase.site if phase.site >= 0 else site.index
-    complete(world, state, phase, where, k)
-
-
-def complete(world: World, state: State, phase: Phase, where: Where, k: int) -> None:
-    """End the running phase if all its arrivals and bytes are in."""
-    if phase.pending or phase.nbytes:
-        return
-    before = phase.before | phase.last
-    world.checked += 1
-    for event in phase.announced:
-        when, number = state.when[event]
-        late = world.code.sites[number]
-        kind, what = "arrivals", "this arrival is"
-        if isinstance(late.stmt, kir.MBarrierExpectTx):
-            kind, what = "bytes", "these bytes are"
-        says = (
-            f"all arrivals of phase {phase.count} of {where[1]}[{where[2]}] may come before {what} "
-            "expected, and complete it without"
-        )
-        world.wrong(state, Rule.PHASE_EARLY, kind, late, when, says)
-    for wait in phase.waiters:
-        if not before >> FACTS * wait & 1:
-            when, site = state.when[wait]
+    def _complete(self, phase: Phase) -> None:
+        """End the running phase if all its arrivals and bytes are in."""
+        step, state = self.step, self.step.state
+        if phase.pending or phase.nbytes:
+            return
+        before, sites = phase.before | phase.last, step.world.code.sites
+        step.findings.ask()
+        for event in phase.announced:
+            k, number = state.when[event]
+            kind, what = "arrivals", "this arrival is"
+            if isinstance(sites[number].stmt, kir.MBarrierExpectTx):
+                kind, what = "bytes", "these bytes are"
             says = (
-                f"phase {phase.count} of {where[1]}[{where[2]}] may complete before a wait has "
-                f"seen phase {phase.count - 1}"
+                f"all arrivals of phase {phase.count} of {self.name} may come before {what} "
+                "expected, and complete it without"
             )
-            world.wrong(
-                state, Rule.PHASE_LAPPED, "parity", world.code.sites[site], when, says,
-                earlier=world.code.sites[phase.site], event=wait,
-            )  # fmt: skip
-            break
-    phase.previous = phase.end
-    phase.end = world.event(state, "phase", where, phase.parity)
-    phase.last = before | 1 << FACTS * phase.end
-    state.when[phase.end] = k, phase.site
-    phase.count += 1
-    phase.parity ^= 1
-    phase.pending = phase.arrivals
-    phase.before = 0
-    phase.waiters = phase.announced = ()
-    phase.was_remote, phase.remote = phase.remote, False
-    phase.came, phase.coming = phase.coming, ()
+            found = step.violation(Rule.PHASE_EARLY, sites[number], says, k)
+            step.findings.record(replace(found, kind=kind))
+        for wait in phase.waiters:
+            if not knows(before, wait):
+                k, number = state.when[wait]
+                says = (
+                    f"phase {phase.count} of {self.name} may complete before a wait has "
+                    f"seen phase {phase.count - 1}"
+                )
+                found = step.violation(Rule.PHASE_LAPPED, sites[number], says, k)
+                step.findings.record(replace(found, earlier=sites[phase.site], event=wait))
+                break
+        end = step.events.number(("phase", self.where, phase.parity))
+        phase.completes(state.take(end, step.k, phase.site))
+
+    def wait(self, stmt: kir.MBarrierWaitParity, parity: int) -> None:
+        """Go on where a phase of this parity is complete."""
+        step, phase = self.step, self.phase
+        if phase is None or not stmt.retry:
+            return
+        if parity not in (0, 1):
+            step.wrong(Rule.PHASE_BEHIND, f"{parity} is no parity")
+        step.findings.ask()
+        if phase.previous >= 0 and not step.knows(phase.previous):
+            says = (
+                f"may pass on a phase older than {phase.count - 1} of {self.name}: "
+                f"nothing orders phase {phase.count - 2} before it"
+            )
+            step.wrong(Rule.PHASE_BEHIND, says)
+        if phase.was_remote and stmt.scope is kir.Scope.CTA:
+            says = f"{step.said(step.site, step.k)} is at cta scope, and another CTA arrives"
+            step.wrong(Rule.SCOPE, says)
+        if step.holds(Rule.WAIT_ACQUIRES):
+            step.a.learns(phase.last)
+        event = step.own_event("wait", self.where, step.site.index, step.agent)
+        phase.waiters = tuple(sorted({*phase.waiters, event}))
 
 
-def wait(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    stmt: kir.MBarrierWaitParity,
-    where: Where,
-    parity: int,
-    k: int,
-) -> bool:
-    """Wait for the phase of a parity; False if it is still running."""
-    found = state.phases.get(where)
-    if found is not None and found.alive and found.parity == parity and stmt.retry:
-        return False
-    phase = living(world, state, a, site, where, stmt.barrier.slots, k)
-    if phase is None or not stmt.retry:
-        return True
-    if parity not in (0, 1):
-        world.wrong(state, Rule.PHASE_BEHIND, "parity", site, k, f"{parity} is no parity")
-    world.checked += 1
-    if phase.previous >= 0 and not a.mine >> FACTS * phase.previous & 1:
-        says = (
-            f"may pass on a phase older than {phase.count - 1} of {where[1]}[{where[2]}]: "
-            f"nothing orders phase {phase.count - 2} before it"
-        )
-        world.wrong(state, Rule.PHASE_BEHIND, "parity", site, k, says)
-    if phase.was_remote and stmt.scope is kir.Scope.CTA:
-        says = f"{said(world, site, k)} is at cta scope, and another CTA arrives"
-        world.wrong(state, Rule.SCOPE, "scope", site, k, says)
-    if Rule.WAIT_ACQUIRES not in world.off:
-        state.learn(a, phase.last)
-    event = world.event(state, "wait", where, site.index, a.kind.index)
-    state.own(a, event)
-    state.when[event] = k, site.index
-    if event not in phase.waiters:
-        phase.waiters = tuple(sorted((*phase.waiters, event)))
-    return True
+def must_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where, parity: int) -> bool:
+    """Whether the phase of a parity that threads wait for is still running."""
+    found = step.state.phases.get(where)
+    running = found is not None and found.alive and found.parity == parity
+    return running and stmt.retry

@@ -6,281 +6,257 @@ have to be ordered after.  A write, once it is ordered after all of them, stands
 
 from __future__ import annotations
 
-from oracles.prover.reachability.grid.walk import behind, came, written_here
-from oracles.prover.reachability.program.boxes import Share, alike, outside, place, share, strides
-from oracles.prover.reachability.program.code import Do
+from dataclasses import dataclass, replace
+
+from oracles.prover.reachability.program.boxes import Share, outside
 from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import FACTS, GLOBAL, OWN, SHARED, Agent, Entry, State, Where
-from oracles.prover.reachability.warpgroup import one_for_all
-from oracles.prover.reachability.witness.words import pair, said, spot
-from oracles.prover.reachability.world import World
-from oracles.prover.sites import Site, adds
+from oracles.prover.reachability.state import FACTS, GLOBAL, OWN, SHARED, Entry, Where, knows
+from oracles.prover.reachability.step import Step
+from oracles.prover.reachability.witness.words import pair, spot
+from oracles.prover.sites import adds
 from oracles.prover.tiles import Meet
 
-_HAZARD = {
-    (True, False): ("RAW", Rule.RAW),
-    (False, True): ("WAR", Rule.WAR),
-    (True, True): ("WAW", Rule.WAW),
-}
-"""Name and rule of a hazard by (earlier writes, later writes)."""
+_HAZARD = {(True, False): Rule.RAW, (False, True): Rule.WAR, (True, True): Rule.WAW}
+"""The rule that a hazard breaks by (earlier writes, later writes)."""
 
 
-def access(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    where: Where,
-    k: int,
-    *,
-    writes: bool,
-    proxy: bool = False,
-    engine: bool = False,
-    do: Do | None = None,
-) -> int:
-    """Judge an access of a piece of memory and keep it; return its event.
+@dataclass(slots=True, eq=False)
+class Access:
+    """An access of a piece of memory by a statement.
 
-    Parameters
-    ----------
-    writes, proxy, engine : bool
-        Whether it writes; goes through the async proxy; ends later than it begins.
-    do : Do or None
-        The statement of an access of global memory.
+    It may go through the async `proxy`, and be an `engine`'s, so that it ends later than it begins.
     """
-    before = a.mine, a.warp, a.all
-    index = a.kind.index
-    if not writes and where[0] >= 0 and not state.valid.get(where):
-        _unwritten(world, state, a, site, where, k)
-    if do is not None and (not writes or adds(site.stmt)) and not outside(do, a):
-        _unfilled(world, state, do, a, where, k)
-    rolls = do is not None and any(world.region(where).rolls)
-    if do is not None and rolls and behind(world, state, do, a, where):
-        world.doubt = f"{site.where}: some of what was done here before is not known any more"
-    for other in world.overlaps[where]:
-        for entry in state.memory.get(other, ()):
-            if not writes and not entry.writes:
-                continue
-            world.checked += 1
-            names = other[1], where[1]
-            level, sure = world.meet(entry.site, entry.agent, site.index, index, names), True
-            if do is not None:
-                how = shared(world, state, do, a, where, other, entry)
-                if how is None:
+
+    step: Step
+    where: Where
+    writes: bool
+    proxy: bool = False
+    engine: bool = False
+
+    def judge(self) -> int:
+        """Compare it with all earlier ones, and keep it; return its event."""
+        step, where, writes = self.step, self.where, self.writes
+        a, site, layout, world = step.a, step.site, step.world.layout, step.world
+        box = where[0] < 0
+        known = a.mine, a.warp, a.all
+        if not writes and not box and not step.state.valid.get(where):
+            self._unwritten()
+        if box and (not writes or adds(site.stmt)) and not outside(step.do, a):
+            self._unfilled()
+        now = layout.now(step.do, a) if box and layout.rolling else ()
+        rolls = box and layout.rolls(where)
+        if rolls and self._behind(now):
+            says = "some of what was done here before is not known any more"
+            step.findings.doubts(f"{site.where}: {says}")
+        mine = site.index, step.agent, where[1]
+        asked = 0
+        for other in layout.overlaps[where]:
+            for entry in step.state.memory.get(other, ()):
+                if not writes and not entry.writes:
                     continue
-                level, sure = level if how is Share.SAME else Meet.ANY, how is not Share.MAYBE
-            if level is Meet.NEVER:
-                continue
-            past = before[level] >> FACTS * entry.event
-            foreign = where[0] < 0 and world.kinds[entry.agent].cta != a.kind.cta
-            fenced = past >> GLOBAL & 1 or not (writes or entry.writes)
-            if not sure and (not past & 1 or (proxy and not fenced)):
-                name = where[1]
-                world.doubt = f"{site.where}: nothing tells which elements of {name} it shares"
-            elif not past & 1 and entry.proxy and not entry.writes and past >> OWN & 1:
-                one_for_all(world, state, site, world.code.sites[entry.site], k)
-            elif not past & 1:
-                _race(world, state, a, site, entry, other, k, where, writes=writes)
-            elif proxy and (not entry.proxy or (foreign and entry.writes)):
-                _fenced(
-                    world, state, a, site, entry, other, past, k, where,
-                    writes=writes, foreign=foreign,
-                )  # fmt: skip
-    event = _kept(world, state, a, site, where, writes=writes, proxy=proxy, engine=engine)
-    state.when[event] = k, site.index
-    if do is not None and world.rolling:
-        state.places[event] = place(do, a, world.rolling)
-    if do is not None and rolls:
-        came(world, state, do, a, where, writes=writes)
-    return event
+                asked += 1
+                level, sure = world.accesses.meet((entry.site, entry.agent, other[1]), mine), True
+                if box:
+                    then = step.state.places.get(entry.event)
+                    how = layout.shared(where, now, other, then)
+                    if how is None:
+                        continue
+                    level, sure = level if how is Share.SAME else Meet.ANY, how is not Share.MAYBE
+                if level is not Meet.NEVER:
+                    self._order(entry, other, known[level] >> FACTS * entry.event, sure=sure)
+        step.findings.ask(asked)
+        event = self._keep()
+        if box and layout.rolling:
+            step.state.places[event] = now
+        if rolls:
+            farthest = step.state.farthest
+            farthest[where] = max(farthest.get(where, now), now)
+            if writes:
+                step.state.put[where] = now
+        return event
 
+    def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
+        """Ask that an earlier access, of which the threads know some facts, precedes this one."""
+        step, proxy = self.step, self.proxy
+        foreign = self.where[0] < 0 and step.world.kinds[entry.agent].cta != step.cta
+        fenced = past >> GLOBAL & 1 or not (self.writes or entry.writes)
+        if not sure and (not past & 1 or (proxy and not fenced)):
+            says = f"nothing tells which elements of {self.where[1]} it shares"
+            step.findings.doubts(f"{step.site.where}: {says}")
+        elif not past & 1 and entry.proxy and not entry.writes and past >> OWN & 1:
+            says = "only one warp of the warpgroup has seen its part of the product end"
+            self._report(Rule.WAR, says, entry, weak=True, event=-1)
+        elif not past & 1:
+            self._race(entry, of)
+        elif proxy and (not entry.proxy or (foreign and entry.writes)):
+            self._fenced(entry, of, past, foreign=foreign)
 
-def shared(
-    world: World, state: State, do: Do, a: Agent, here: Where, there: Where, entry: Entry
-) -> Share | None:
-    """Return how an access shares elements with an earlier one, None if it does not."""
-    how, one, other = world.shares[here[2], there[2]], world.region(here), world.region(there)
-    if how is Share.MAYBE and (here == there or alike(one, other)):
-        if state.places.get(entry.event) == place(do, a, world.rolling):
-            return share(one, other, still=True)
-        if strides(one, other, world.positive):
-            return None
-    return how
+    def _report(
+        self, rule: Rule, says: str, entry: Entry, *, weak: bool = False, event: int
+    ) -> None:
+        """Record a violation; a weak one is a warning unless policy is strict."""
+        step = self.step
+        warns = rule is Rule.PROXY_WRITER or (weak and step.world.policy != "strict")
+        found = step.violation(rule, step.site, says, step.k)
+        earlier, severity = step.world.code.sites[entry.site], "warning" if warns else "error"
+        step.findings.record(replace(found, earlier=earlier, severity=severity, event=event))
 
+    def _unwritten(self) -> None:
+        """Object to a read of what nobody has written as this buffer's."""
+        step, name = self.step, spot(self.step.world, self.where)
+        reads = f"{step.said(step.site, step.k)} by {step.a.kind}"
+        says = f"nothing orders a write of {name} before {reads}"
+        if self.where in step.state.valid:
+            says = f"the bytes of {name} are written as another buffer's before {reads}"
+        step.wrong(Rule.WRITTEN, says)
 
-def _kept(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    where: Where,
-    *,
-    writes: bool,
-    proxy: bool,
-    engine: bool,
-) -> int:
-    """Put an access down, and drop those that it stands for."""
-    index = a.kind.index
-    start, end = world.heads.get(where, (0, 1))
-    same = -1 if engine else world.event(state, "access", where, site.index, index)
-    old = state.memory.get(where, ())
-    if writes:
-        for other in world.overlaps[where]:
-            if other != where and (there := state.memory.get(other)):
-                state.memory[other] = _uncovered(world, a, site, there, start, end)
-            state.valid[other] = other == where
-        beside = [e for e in old if adds(site.stmt) and not _stands_for(world, a, e)]
-        old = _uncovered(world, a, site, old, start, end)
-        old = tuple(e for e in {*old, *beside} if e.event != same)
-    else:
-        past = a.mine
-        old = tuple(
-            e
-            for e in old
-            if e.event != same
-            and not (e.site == site.index and e.agent == index and past >> FACTS * e.event & 1)
+    def _unfilled(self) -> None:
+        """Check that a box of a workspace has been written, if whoever may do so is followed."""
+        step, where, world = self.step, self.where, self.step.world
+        scratch = where[1] in world.kernel.workspaces and (world.together or not world.among_ctas)
+        if not scratch:
+            return
+        layout, state = world.layout, step.state
+        now = layout.now(step.do, step.a)
+        written = [
+            other
+            for other in layout.overlaps[where]
+            if other in state.valid
+            and (not layout.alike(other, where) or state.put.get(other) == now)
+        ]
+        if not written:
+            says = f"nothing has written this box of {where[1]}, a workspace"
+            step.wrong(Rule.WRITTEN, says)
+        elif not layout.filled(where, written):
+            says = f"nothing tells that all of this box of {where[1]} is written"
+            step.findings.doubts(f"{step.site.where}: {says}")
+
+    def _behind(self, now: tuple[int, ...]) -> bool:
+        """Whether a rolling box has been at a later place already, by an access of anybody."""
+        layout, farthest = self.step.world.layout, self.step.state.farthest
+        return any(
+            other in farthest and farthest[other] > now and layout.alike(self.where, other)
+            for other in (self.where, *layout.overlaps[self.where])
         )
-    state.memory[where] = old
-    event = world.engine(state, a, where, site.index) if engine else same
-    entry = Entry(event, site.index, index, writes, proxy, engine, start, end)
-    state.memory[where] = tuple(sorted((*old, entry)))
-    if not engine:
-        state.own(a, event)
-    return event
 
+    def _keep(self) -> int:
+        """Put the access down, and drop those that it stands for; return its event."""
+        step, where, state, site = self.step, self.where, self.step.state, self.step.site
+        start, end = step.world.layout.spans[where]
+        same = -1 if self.engine else step.event("access", where, site.index, step.agent)
+        old = state.memory.get(where, ())
+        if self.writes:
+            for other in step.world.layout.overlaps[where]:
+                if other != where and (there := state.memory.get(other)):
+                    state.memory[other] = self._uncovered(there, start, end)
+                state.valid[other] = other == where
+            beside = [e for e in old if adds(site.stmt) and not self._stands_for(e)]
+            old = tuple(e for e in {*self._uncovered(old, start, end), *beside} if e.event != same)
+        else:
+            past = step.a.mine
+            old = tuple(
+                e
+                for e in old
+                if e.event != same
+                and not (
+                    e.site == site.index and e.agent == step.agent and past >> FACTS * e.event & 1
+                )
+            )
+        state.memory[where] = old
+        if self.engine:
+            number = step.events.engine(state, step.a, where, site.index)
+            same = state.take(number, step.k, site.index)
+        entry = Entry(
+            same, site.index, step.agent, self.writes, self.proxy, self.engine, start, end
+        )
+        state.memory[where] = tuple(sorted((*old, entry)))
+        if not self.engine:
+            step.a.owns(same)
+        return same
 
-def _stands_for(world: World, a: Agent, entry: Entry) -> bool:
-    """Whether whoever follows a sum follows this access too.
+    def _stands_for(self, entry: Entry) -> bool:
+        """Whether whoever follows a sum follows this access too.
 
-    Where sums may come in any order, another one need not follow this one.
-    """
-    free = world.kernel.determinism != "bitwise"
-    if free and not adds(world.code.sites[entry.site].stmt):
-        return False
-    return bool(a.mine >> FACTS * entry.event & 1)
+        Where sums may come in any order, another one need not follow this one.
+        """
+        world = self.step.world
+        free = world.kernel.determinism != "bitwise"
+        if free and not adds(world.code.sites[entry.site].stmt):
+            return False
+        return self.step.knows(entry.event)
 
+    def _uncovered(self, entries: tuple[Entry, ...], start: int, end: int) -> tuple[Entry, ...]:
+        """Return the entries that a write of `start ... end` does not yet stand for.
 
-def _uncovered(
-    world: World,
-    a: Agent,
-    site: Site,
-    entries: tuple[Entry, ...],
-    start: int,
-    end: int,
-) -> tuple[Entry, ...]:
-    """Return the entries that a write of `start ... end` does not yet stand for.
-
-    Ordinary threads write a part of a tile each; only all parts together stand for what another
-    statement did.
-    """
-    if world.spread(site) is None:
-        return tuple(e for e in entries if not (start <= e.start and e.end <= end))
-    out = []
-    everybody = world.writers(site, a.kind.cta)
-    for e in entries:
-        if not (start <= e.start and e.end <= end):
-            out.append(e)
-            continue
-        if e.site == site.index:
-            if e.agent != a.kind.index:
+        Ordinary threads write a part of a tile each; only all parts together stand for what another
+        statement did.
+        """
+        step, site = self.step, self.step.site
+        if step.world.accesses.spread(site) is None:
+            return tuple(e for e in entries if not (start <= e.start and e.end <= end))
+        out = []
+        everybody = step.world.accesses.writers(site, step.cta)
+        for e in entries:
+            if not (start <= e.start and e.end <= end):
                 out.append(e)
-            continue
-        by, parts = e.cover
-        parts = (parts if by == site.index else 0) | 1 << a.kind.index
-        if parts & everybody != everybody:
-            out.append(e._replace(cover=(site.index, parts)))
-    return tuple(out)
+                continue
+            if e.site == site.index:
+                if e.agent != step.agent:
+                    out.append(e)
+                continue
+            by, parts = e.cover
+            parts = (parts if by == site.index else 0) | 1 << step.agent
+            if parts & everybody != everybody:
+                out.append(e._replace(cover=(site.index, parts)))
+        return tuple(out)
 
+    def _pair(self, entry: Entry, of: Where) -> tuple[str, str]:
+        """Name an earlier access and this one."""
+        step = self.step
+        when, _ = step.state.when.get(entry.event, (-1, 0))
+        return pair(step.world, entry, when, of, step.site, step.agent, step.k, self.where)
 
-def _unwritten(world: World, state: State, a: Agent, site: Site, where: Where, k: int) -> None:
-    name, reads = spot(world, where), f"{said(world, site, k)} by {a.kind}"
-    says = f"nothing orders a write of {name} before {reads}"
-    if where in state.valid:
-        says = f"the bytes of {name} are written as another buffer's before {reads}"
-    world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)
+    def _race(self, entry: Entry, of: Where) -> None:
+        """Record that nothing orders an earlier access before this one, if that is wrong."""
+        world = self.step.world
+        rule, earlier = _HAZARD[entry.writes, self.writes], world.code.sites[entry.site].stmt
+        more = ""
+        if adds(earlier) and type(earlier) is type(self.step.site.stmt):
+            if world.kernel.determinism != "bitwise":
+                return
+            rule = Rule.DETERMINISM
+            more = ": both add, in either order, and the kernel promises the same bits"
+        elif world.kinds[entry.agent].cta != self.step.cta and world.kernel.cluster == 1:
+            if knows(self.step.state.lacking, entry.event):
+                rule = Rule.SCOPE
+                more = (
+                    ": a release that is relaxed or too narrow orders only what is fenced before it"
+                )
+            elif entry.engine and entry.writes:
+                rule = Rule.DRAIN
+                more = ": its turn was given away with the bulk writes in flight"
+        before, after = self._pair(entry, of)
+        says = f"nothing orders {before} before {after}{more}"
+        self._report(rule, says, entry, event=entry.event)
 
-
-def _unfilled(world: World, state: State, do: Do, a: Agent, where: Where, k: int) -> None:
-    if not world.scratch(where):
-        return
-    site = do.site
-    put = (other for other in world.overlaps[where] if other in state.valid)
-    written = [other for other in put if written_here(world, state, do, a, other, where)]
-    if not written:
-        says = f"nothing has written this box of {where[1]}, a workspace"
-        world.wrong(state, Rule.WRITTEN, "RAW", site, k, says)
-    elif not world.filled(where, written):
-        world.doubt = f"{site.where}: nothing tells that all of this box of {where[1]} is written"
-
-
-def _race(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    entry: Entry,
-    of: Where,
-    k: int,
-    where: Where,
-    *,
-    writes: bool,
-) -> None:
-    kind, rule = _HAZARD[entry.writes, writes]
-    when, _ = state.when.get(entry.event, (-1, 0))
-    before, after = pair(world, entry, when, of, site, a.kind.index, k, where)
-    says = f"nothing orders {before} before {after}"
-    earlier = world.code.sites[entry.site]
-    if adds(earlier.stmt) and type(earlier.stmt) is type(site.stmt):
-        if world.kernel.determinism != "bitwise":
+    def _fenced(self, entry: Entry, of: Where, past: int, *, foreign: bool) -> None:
+        """Check that an access of the other proxy, or CTA, reaches this one through a fence."""
+        fact = GLOBAL if self.where[0] < 0 else SHARED
+        rule = Rule.PROXY
+        if entry.writes and not past >> fact & 1:
+            says = "no fence_async_proxy orders the generic write before the copy"
+            if entry.proxy:
+                says = "no fence_async_proxy stands between the acquire and the copy"
+        elif entry.writes:
+            if past >> OWN & 1 or entry.engine or foreign:
+                return
+            says = "the fence_async_proxy stands with the reader, not with the writer"
+            rule = Rule.PROXY_WRITER
+        elif self.writes and not past >> fact & 1:
+            says = "no fence_async_proxy orders the generic read before the refill"
+            rule = Rule.PROXY_READ
+        else:
             return
-        kind, rule = "determinism", Rule.DETERMINISM
-        says += ": both add, in either order, and the kernel promises the same bits"
-    elif world.kinds[entry.agent].cta != a.kind.cta and world.kernel.cluster == 1:
-        if state.lacking >> FACTS * entry.event & 1:
-            kind, rule = "scope", Rule.SCOPE
-            says += ": a release that is relaxed or too narrow orders only what is fenced before it"
-        elif entry.engine and entry.writes:
-            kind, rule = "drain", Rule.DRAIN
-            says += ": its turn was given away with the bulk writes in flight"
-    world.wrong(state, rule, kind, site, k, says, earlier=earlier, event=entry.event)
-
-
-def _fenced(
-    world: World,
-    state: State,
-    a: Agent,
-    site: Site,
-    entry: Entry,
-    of: Where,
-    past: int,
-    k: int,
-    where: Where,
-    *,
-    writes: bool,
-    foreign: bool,
-) -> None:
-    """Check that an access of the other proxy, or CTA, reaches this one through a fence."""
-    fact = GLOBAL if where[0] < 0 else SHARED
-    rule, severity = Rule.PROXY, "error"
-    if entry.writes and not past >> fact & 1:
-        says = "no fence_async_proxy orders the generic write before the copy"
-        if entry.proxy:
-            says = "no fence_async_proxy stands between the acquire and the copy"
-    elif entry.writes:
-        if past >> OWN & 1 or entry.engine or foreign:
-            return
-        says = "the fence_async_proxy stands with the reader, not with the writer"
-        rule, severity = Rule.PROXY_WRITER, "warning"
-    elif writes and not past >> fact & 1:
-        says = "no fence_async_proxy orders the generic read before the refill"
-        rule, severity = Rule.PROXY_READ, "error" if world.policy == "strict" else "warning"
-    else:
-        return
-    known = world.violations.get(("proxy", site.index, entry.site))
-    if known is not None and severity in ("warning", known.severity):
-        return
-    when, _ = state.when.get(entry.event, (-1, 0))
-    before, after = pair(world, entry, when, of, site, a.kind.index, k, where)
-    world.wrong(
-        state, rule, "proxy", site, k, f"{says}: {before}, then {after}",
-        earlier=world.code.sites[entry.site], severity=severity, event=entry.event,
-    )  # fmt: skip
+        before, after = self._pair(entry, of)
+        says = f"{says}: {before}, then {after}"
+        self._report(rule, says, entry, weak=rule is Rule.PROXY_READ, event=entry.event)

@@ -1,16 +1,30 @@
 """The rules of the prover's order: one name for each edge it draws and each thing it asks.
 
 The engine looks a rule up wherever it uses it, so that a test can take one away and see whether
-anybody notices.
+anybody notices.  What breaks a rule is a `Violation`; `Findings` has those of one exploration.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+
+from oracles.prover.sites import Site
 
 
 class Rule(Enum):
-    """An axiom (an edge of the order) or an obligation (what must be ordered, or add up)."""
+    """An axiom (an edge of the order) or an obligation (what must be ordered, or add up).
+
+    `kind` is what a violation of an obligation is called, unless it says something else.
+    """
+
+    kind: str
+
+    def __new__(cls, says: str, kind: str = "") -> Rule:
+        """Make a rule with a text and a kind."""
+        made = object.__new__(cls)
+        made._value_, made.kind = says, kind
+        return made
 
     WAIT_ACQUIRES = "axiom: the arrivals and bytes of a phase precede what follows a wait for it"
     SYNC_JOINS = "axiom: what precedes a block sync in its threads precedes what follows it"
@@ -21,30 +35,127 @@ class Rule(Enum):
     TURN_ACQUIRES = "axiom: what earlier turns released precedes what follows a semaphore's wait"
     GRID_JOINS = "axiom: CTAs that meet know what each of them knew"
     LAST_KNOWS = "axiom: the last CTA to come knows what each of the others knew"
-    RAW = "obligation: a read follows the write that it must see"
-    WAR = "obligation: a write follows earlier reads of its bytes"
-    WAW = "obligation: a write follows earlier writes of its bytes"
-    WRITTEN = "obligation: what is read has been written, as this buffer's"
-    PROXY = "obligation: a fence stands between an ordinary write and an asynchronous access"
-    PROXY_READ = "obligation: a fence stands between an ordinary read and an asynchronous write"
-    PROXY_WRITER = "obligation: that fence is the writer's own"
-    PHASE_BEHIND = "obligation: a wait starts after the phase before its own is complete"
-    PHASE_LAPPED = "obligation: a phase completes after every wait for the last one has returned"
-    PHASE_EARLY = "obligation: arrivals and bytes come after the phase before theirs is complete"
-    ARRIVALS = "obligation: a phase has an arrival left for each that comes"
-    BYTES = "obligation: a phase expects the bytes that are copied"
-    INIT = "obligation: a barrier is used in its life, where that is visible"
-    BOUNDS = "obligation: slots exist"
-    SYNC_APART = "obligation: one turn of a named barrier is over before the next begins"
-    SYNC_COUNT = "obligation: a named barrier is reached by exactly its number of threads"
-    COLLECTIVE = "obligation: warpgroup statements are executed by whole warpgroups"
-    LIVENESS = "obligation: no thread waits for ever"
-    REGISTERS_BUSY = "obligation: registers of a wgmma are left alone until it is awaited"
-    WGMMA_FENCE = "obligation: a fence stands between register accesses and the next wgmma"
-    BUDGET = "obligation: setmaxnreg asks for what the register file has"
-    SCOPE = "obligation: a release and an acquire reach the CTA that they are for"
-    DRAIN = "obligation: a release follows the bulk writes that it announces"
-    TURN_VALUES = "obligation: each turn is released by the one before, and the last leaves 0"
-    RESIDENCY = "obligation: a CTA waits only for CTAs that are sure to run"
-    DETERMINISM = "obligation: a kernel declared bitwise adds in one order"
-    EXIT = "obligation: nothing is in flight when a CTA ends"
+    RAW = "obligation: a read follows the write that it must see", "RAW"
+    WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
+    WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
+    WRITTEN = "obligation: what is read has been written, as this buffer's", "RAW"
+    PROXY = (
+        "obligation: a fence stands between an ordinary write and an asynchronous access",
+        "proxy",
+    )
+    PROXY_READ = (
+        "obligation: a fence stands between an ordinary read and an asynchronous write",
+        "proxy",
+    )
+    PROXY_WRITER = "obligation: that fence is the writer's own", "proxy"
+    PHASE_BEHIND = "obligation: a wait starts after the phase before its own is complete", "parity"
+    PHASE_LAPPED = (
+        "obligation: a phase completes after every wait for the last one has returned",
+        "parity",
+    )
+    PHASE_EARLY = (
+        "obligation: arrivals and bytes come after the phase before theirs is complete",
+        "parity",
+    )
+    ARRIVALS = "obligation: a phase has an arrival left for each that comes", "arrivals"
+    BYTES = "obligation: a phase expects the bytes that are copied", "bytes"
+    INIT = "obligation: a barrier is used in its life, where that is visible", "init"
+    BOUNDS = "obligation: slots exist", "bounds"
+    SYNC_APART = (
+        "obligation: one turn of a named barrier is over before the next begins",
+        "collective",
+    )
+    SYNC_COUNT = (
+        "obligation: a named barrier is reached by exactly its number of threads",
+        "collective",
+    )
+    COLLECTIVE = "obligation: warpgroup statements are executed by whole warpgroups", "collective"
+    LIVENESS = "obligation: no thread waits for ever", "deadlock"
+    REGISTERS_BUSY = "obligation: registers of a wgmma are left alone until it is awaited", "RAW"
+    WGMMA_FENCE = "obligation: a fence stands between register accesses and the next wgmma", "fence"
+    BUDGET = "obligation: setmaxnreg asks for what the register file has", "registers"
+    SCOPE = "obligation: a release and an acquire reach the CTA that they are for", "scope"
+    DRAIN = "obligation: a release follows the bulk writes that it announces", "drain"
+    TURN_VALUES = (
+        "obligation: each turn is released by the one before, and the last leaves 0",
+        "semaphore",
+    )
+    RESIDENCY = "obligation: a CTA waits only for CTAs that are sure to run", "residency"
+    DETERMINISM = "obligation: a kernel declared bitwise adds in one order", "determinism"
+    EXIT = "obligation: nothing is in flight when a CTA ends", "exit"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An obligation that does not hold.
+
+    `trips` is the smallest number of trips that shows it, `k` the iteration (-1 outside of loops);
+    `event` is the earlier one of the two events, -1 if there is none.
+    """
+
+    rule: Rule
+    later: Site
+    says: str
+    kind: str
+    k: int = -1
+    trips: int = 0
+    earlier: Site | None = None
+    event: int = -1
+    severity: str = "error"
+
+
+class Findings:
+    """What has been asked of a kernel in one reading, and what does not hold.
+
+    `doubt` is why something is neither right nor wrong, if it is.
+    """
+
+    def __init__(self, off: frozenset[Rule] = frozenset()) -> None:
+        self.off = off
+        self.checked = 0
+        self.doubt = ""
+        self._found: dict[tuple[str, int, int], Violation] = {}
+
+    def ask(self, times: int = 1) -> None:
+        """Count obligations that are asked."""
+        self.checked += times
+
+    def doubts(self, says: str) -> None:
+        """Record why something stays open."""
+        self.doubt = says
+
+    def record(self, found: Violation) -> None:
+        """Record that an obligation does not hold, unless its rule is taken away."""
+        if found.rule in self.off:
+            return
+        key = found.kind, found.later.index, found.earlier.index if found.earlier else -1
+        known = self._found.get(key)
+        if known is None or (known.severity, found.severity) == ("warning", "error"):
+            self._found[key] = found
+
+    def copy(self) -> Findings:
+        """Return what has been found so far."""
+        other = Findings(self.off)
+        other.go_back(self)
+        return other
+
+    def go_back(self, to: Findings, *, asked: bool = True) -> None:
+        """Have found no more than another time; by default nothing more was asked, either."""
+        self._found = dict(to._found)
+        if asked:
+            self.checked = to.checked
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        """All that has been found, in that order."""
+        return tuple(self._found.values())
+
+    @property
+    def errors(self) -> list[Violation]:
+        """What is more than a warning."""
+        return [v for v in self._found.values() if v.severity == "error"]
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error has been found."""
+        return any(v.severity == "error" for v in self._found.values())

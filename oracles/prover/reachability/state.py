@@ -16,10 +16,12 @@ precedes this for each of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from fuser.expr import Expr
+from fuser.kernel import ir as kir
+from oracles.prover.reachability.fields import copied, declared, derived, left_out, mapped, same
 from oracles.prover.threads import Kind
 
 FACTS = 4
@@ -27,8 +29,29 @@ SHARED, GLOBAL, OWN = 1, 2, 3
 """Facts of an event beyond that it happened (which is 0)."""
 ONES = sum(1 << FACTS * i for i in range(4096))
 """That an event happened, for every event there may be."""
-COPIES = 64
-"""Events of one place that may be told apart at a time; more is not followed."""
+
+Where = tuple[int, str, int]
+"""A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
+Group = tuple[tuple[tuple[int, ...], str, str], ...]
+"""Operations in flight: their ends, and the registers of a wgmma, those of its result first."""
+
+
+def bit(event: int, fact: int = 0) -> int:
+    """Return a fact of an event as a set of facts."""
+    return 1 << FACTS * event + fact
+
+
+def bits(events: Iterable[int]) -> int:
+    """Return that events happened as a set of facts."""
+    found = 0
+    for event in events:
+        found |= 1 << FACTS * event
+    return found
+
+
+def knows(facts: int, event: int) -> bool:
+    """Whether an event happened, by a set of facts."""
+    return bool(facts >> FACTS * event & 1)
 
 
 class Entry(NamedTuple):
@@ -50,7 +73,7 @@ class Unknown(NamedTuple):
 
     atom: int
     outer: tuple[int, ...]
-    turn: int
+    use: int
 
 
 class Range(NamedTuple):
@@ -60,236 +83,500 @@ class Range(NamedTuple):
     exact: bool = False
 
 
-@dataclass(slots=True)
+class Loop(NamedTuple):
+    """A loop that threads run: its number, length if unknown, index, place among its siblings."""
+
+    number: int
+    unknown: Unknown | None
+    name: str
+    ordinal: int
+
+
+@declared
 class Agent:
     """Threads of one kind on their way."""
 
-    kind: Kind
-    at: int
-    env: dict[str, int]
-    mine: int = 0
-    warp: int = 0
-    all: int = 0
-    done: bool = False
-    waiting: str = ""
-    gate: tuple[int, ...] | None = None
-    loops: tuple[tuple[int, Unknown | None, str, int], ...] = ()
-    turns: tuple[tuple[int, int], ...] = ()
-    bulk: tuple[tuple[tuple[int, int], ...], ...] = ()
-    bulk_open: tuple[tuple[int, int], ...] = ()
-    copies: tuple[tuple[int, ...], ...] = ()
-    copies_open: tuple[int, ...] = ()
-    mma: tuple[tuple[tuple[str, str, tuple[int, ...]], ...], ...] = ()
-    mma_open: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
-    clean: frozenset[object] = frozenset()
-    own: int = 0
-    fenced: int = 0
-    registers: int = 0
-    arrived: bool = False
-    unmet: bool = False
-    spoken: int = 0
-    first: bool = False
+    kind: Kind = left_out("the place among the agents tells it")
+    at: int = same()
+    env: dict[str, int] = derived("environment", factory=dict)
+    mine: int = mapped("facts", default=0)
+    warp: int = mapped("facts", default=0)
+    all: int = mapped("facts", default=0)
+    done: bool = same(default=False)
+    waiting: str = same(default="")
+    gate: tuple[int, ...] | None = mapped("closed", default=None)
+    loops: tuple[Loop, ...] = derived("running", default=())
+    passed: tuple[tuple[int, int], ...] = derived("passed", default=())
+    flights: dict[str, tuple[Group, ...]] = mapped("flights", factory=dict)
+    clean: frozenset[object] = same(default=frozenset())
+    own: int = mapped("facts", default=0)
+    fenced: int = mapped("fenced", default=0)
+    registers: int = same(default=0)
+    arrived: bool = same(default=False)
+    unmet: bool = same(default=False)
+    first: bool = same(default=False)
+    cumulative: int = mapped("facts", default=0)
 
-    def copy(self) -> Agent:
-        """Return an agent that goes its own way."""
-        return Agent(
-            self.kind, self.at, dict(self.env), self.mine, self.warp, self.all, self.done,
-            self.waiting, self.gate, self.loops, self.turns, self.bulk, self.bulk_open,
-            self.copies, self.copies_open, self.mma, self.mma_open, self.clean,
-            self.own, self.fenced, self.registers,
-            self.arrived, self.unmet, self.spoken, self.first,
-        )  # fmt: skip
+    @property
+    def k(self) -> int:
+        """The iteration of the innermost loop, -1 outside of loops."""
+        return self.env[self.loops[-1].name] if self.loops else -1
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """The iterations of the loops of unknown length, from outside."""
+        return tuple(self.env[loop.name] for loop in self.loops if loop.unknown is not None)
+
+    # --- what precedes what they do next --------------------------------------------------------
+
+    def owns(self, event: int) -> None:
+        """Let an event of these threads precede what they do next."""
+        one = 1 << FACTS * event
+        self.mine |= one
+        self.own |= one
+        if self.kind.leads:
+            self.warp |= one
+            if self.kind.alone:
+                self.all |= one
+
+    def learns(self, facts: int) -> None:
+        """Let what all threads agree on precede what these do next."""
+        self.mine |= facts
+        self.warp |= facts
+        self.all |= facts
+
+    def learns_with_warp(self, facts: int) -> None:
+        """Let what all lanes of a warp agree on precede what these do next."""
+        self.mine |= facts
+        self.warp |= facts
+        if len(self.kind.warps) == 1:
+            self.all |= facts
+
+    def carries(self, which: int, fact: int) -> None:
+        """Let a fact hold of those events out of some that precede what these threads do next."""
+        self.mine |= (self.mine & which) << fact
+        self.warp |= (self.warp & which) << fact
+        self.all |= (self.all & which) << fact
+
+    def fences_inits(self, inits: int) -> None:
+        """Make barriers visible to other CTAs that these threads have initialised."""
+        self.mine |= inits
+        if self.kind.alone:
+            self.learns(inits)
+        self.fenced |= inits | inits >> SHARED
+
+    def forgets(self, keep: int) -> None:
+        """Forget an event that is to be taken again."""
+        self.mine &= keep
+        self.warp &= keep
+        self.all &= keep
+        self.own &= keep
+        self.fenced &= keep
+        self.cumulative &= keep
+
+    # --- where they are -------------------------------------------------------------------------
+
+    def stops(self, waiting: str) -> None:
+        """Stand still until somebody lets these threads go on."""
+        self.waiting = waiting
+
+    def goes_on(self) -> None:
+        """Have executed a statement."""
+        self.waiting = ""
+        self.at += 1
+
+    def ends(self) -> None:
+        """Have no statement left: loops and positions of these threads are nobody's business."""
+        self.done, self.env, self.loops, self.passed = True, {}, (), ()
+
+    def sets(self, name: str, value: int) -> None:
+        """Give a variable a value, and go on."""
+        self.env[name] = value
+        self.at += 1
+
+    def drops(self, names: Iterable[str]) -> None:
+        """Forget variables that nobody will read."""
+        for name in names:
+            del self.env[name]
+
+    def enters(self, number: int, atom: int, name: str) -> None:
+        """Begin a loop, of a length that no thread knows unless `atom` is -1."""
+        rounds = self.rounds
+        depth = len(rounds)
+        unknown = Unknown(atom, rounds, self.passed.count((depth, atom))) if atom >= 0 else None
+        ordinal = sum(1 for t in self.passed if t[0] == depth)
+        self.loops = (*self.loops, Loop(number, unknown, name, ordinal))
+        self.env[name] = 0
+
+    def next_round(self, enter: int) -> None:
+        """Go back to the head of the innermost loop."""
+        self.env[self.loops[-1].name] += 1
+        depth = sum(1 for loop in self.loops if loop.unknown is not None)
+        self.passed = tuple(t for t in self.passed if t[0] < depth)
+        self.at = enter
+
+    def leaves(self, end: int) -> None:
+        """Be through with the innermost loop."""
+        _, unknown, name, _ = self.loops[-1]
+        self.loops = self.loops[:-1]
+        del self.env[name]
+        if unknown is not None:
+            depth = sum(1 for loop in self.loops if loop.unknown is not None)
+            self.passed = (*self.passed, (depth, unknown.atom))
+        self.at = end
+        self.gate = None
+
+    def waits_at_gate(self) -> bool:
+        """Whether they must stop in front of an iteration of a loop of unknown length."""
+        if self.loops[-1].unknown is None:
+            return False
+        if self.gate is None:
+            self.gate = tuple(
+                part
+                for loop in self.loops
+                if loop.unknown is not None
+                for part in (loop.ordinal, self.env[loop.name])
+            )
+        return bool(self.gate)
+
+    def begins_round(self) -> None:
+        """Go into an iteration of the innermost loop."""
+        self.at += 1
+        self.gate = None
+
+    # --- groups in flight, and registers --------------------------------------------------------
+
+    def groups(self, kind: kir.AsyncKind) -> tuple[Group, ...]:
+        """Return the groups in flight, the oldest first and the open one last."""
+        return self.flights.get(kind.value, ((),))
+
+    def starts(
+        self, kind: kir.AsyncKind, ends: tuple[int, ...], result: str = "", source: str = ""
+    ) -> None:
+        """Add an operation to the open group: its ends, and the registers that it uses."""
+        *closed, now = self.groups(kind)
+        self.flights[kind.value] = (*closed, (*now, (ends, result, source)))
+
+    def drops_copies(self, *, keep: bool) -> None:
+        """Leave copies in the open group that are not known to be done, if that can matter."""
+        *closed, now = self.groups(kir.AsyncKind.CP_ASYNC)
+        still = tuple(one for one in now if keep and not knows(self.mine, one[0][0]))
+        self.flights[kir.AsyncKind.CP_ASYNC.value] = (*closed, still)
+
+    def commits(self, kind: kir.AsyncKind) -> None:
+        """Close the open group."""
+        self.flights[kind.value] = (*_trimmed(self.groups(kind)), ())
+
+    def awaits(self, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> list[int]:
+        """Be through with all groups but the latest; return the ends of what was in them."""
+        *closed, now = self.groups(kind)
+        done = max(0, len(closed) - keep)
+        ends = [one for group in closed[:done] for one, _, _ in group]
+        left: tuple[Group, ...] = ()
+        if read_only and kind is kir.AsyncKind.BULK:
+            writes = (
+                tuple(one[1] for one, _, _ in group if one[1] >= 0) for group in closed[:done]
+            )
+            left = _trimmed(tuple(tuple(((-1, w), "", "") for w in group) for group in writes))
+            ends = [one[:1] for one in ends]
+        self.flights[kind.value] = (*left, *closed[done:], now)
+        return [end for one in ends for end in one if end >= 0]
+
+    def in_flight(self) -> Iterator[int]:
+        """Yield the ends of all operations in groups of these threads."""
+        for groups in self.flights.values():
+            for group in groups:
+                for ends, _, _ in group:
+                    yield from ends
+
+    def uses_registers(self, names: set[str], besides: Iterable[object] = ()) -> None:
+        """Let a wgmma need a fence after this use of registers; `besides` are not meant."""
+        self.clean = frozenset(
+            f for f in self.clean if f in besides or getattr(f, "name", "") not in names
+        )
+
+    def restricts_fences_of(self, lead: Agent) -> None:
+        """Make the lead forget fences of readers that these lanes, who issue it too, have not."""
+        fenced = lead.mine >> SHARED & ONES
+        own, others = lead.mine >> OWN & ONES, self.mine >> SHARED & ONES
+        keep = ~((fenced & ~own & ~others) << SHARED)
+        lead.mine, lead.warp, lead.all = lead.mine & keep, lead.warp & keep, lead.all & keep
+
+    def takes_registers(self, registers: int) -> None:
+        """Have so many registers from now on; the warpgroup has to meet before it asks again."""
+        self.registers, self.unmet, self.first = registers, True, False
 
 
-@dataclass(slots=True)
+def _trimmed(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Drop empty groups that are older than any other: all but the latest say the same without."""
+    first = next((i for i, group in enumerate(groups) if group), len(groups))
+    return groups[first:]
+
+
+@declared
 class Phase:
-    """The running phase of one slot of an mbarrier.
+    """The running phase of one slot of an mbarrier; `mbarriers` alone changes it.
 
     `came` and `coming` are the single arrivals and bytes of the last phase and of this one, where
     they are followed; `announced` is what made this one wait for more, without an arrival after.
     """
 
-    arrivals: int
-    init: int
-    parity: int = 0
-    count: int = 0
-    pending: int = 0
-    nbytes: int = 0
-    before: int = 0
-    last: int = 0
-    end: int = -1
-    previous: int = -1
-    waiters: tuple[int, ...] = ()
-    remote: bool = False
-    was_remote: bool = False
-    site: int = -1
-    alive: bool = True
-    came: tuple[int, ...] = ()
-    coming: tuple[int, ...] = ()
-    announced: tuple[int, ...] = ()
+    arrivals: int = left_out("every phase of the barrier expects as many")
+    init: int = same()
+    pending: int = same()
+    parity: int = mapped("parity", default=0)
+    count: int = left_out("the number of a phase is for words only", default=0)
+    nbytes: int = same(default=0)
+    before: int = derived("before", default=0)
+    last: int = mapped("facts", default=0)
+    end: int = mapped("end_of_phase", default=-1)
+    previous: int = mapped("end_of_phase", default=-1)
+    waiters: tuple[int, ...] = mapped("event_set", default=())
+    remote: bool = same(default=False)
+    was_remote: bool = same(default=False)
+    site: int = left_out("who came last is for words only", default=-1)
+    alive: bool = same(default=True)
+    came: tuple[int, ...] = mapped("event_set", default=())
+    coming: tuple[int, ...] = mapped("event_set", default=())
+    announced: tuple[int, ...] = mapped("event_set", default=())
 
-    def copy(self) -> Phase:
-        """Return a phase that goes its own way."""
-        return Phase(
-            self.arrivals, self.init, self.parity, self.count, self.pending, self.nbytes,
-            self.before, self.last, self.end, self.previous, self.waiters, self.remote,
-            self.was_remote, self.site, self.alive, self.came, self.coming,
-            self.announced,
-        )  # fmt: skip
+    def comes(self, event: int) -> None:
+        """Note a single arrival, or the end of a copy."""
+        self.coming = tuple(sorted({*self.coming, event}))
 
+    def completes(self, end: int) -> None:
+        """Begin the next phase; `end` is the event of the end of this one."""
+        self.previous, self.end = self.end, end
+        self.last |= self.before | bit(end)
+        self.count += 1
+        self.parity ^= 1
+        self.pending = self.arrivals
+        self.before = 0
+        self.waiters = self.announced = ()
+        self.was_remote, self.remote = self.remote, False
+        self.came, self.coming = self.coming, ()
 
-@dataclass(slots=True)
-class Turn:
-    """The running turn of a named barrier, of a warp's, or of the cluster's."""
-
-    threads: int = 0
-    count: int = 0
-    before: int = 0
-    waiting: tuple[int, ...] = ()
-    last: int = -1
-
-    def copy(self) -> Turn:
-        """Return a turn that goes its own way."""
-        return Turn(self.threads, self.count, self.before, self.waiting, self.last)
+    def forgets(self, keep: int) -> None:
+        """Forget an event that is to be taken again."""
+        self.before &= keep
+        self.last &= keep
 
 
-@dataclass(slots=True)
+@declared
+class Generation:
+    """The running generation of a barrier of threads: a named one, the cluster's, a grid's."""
+
+    threads: int = same(default=0)
+    count: int = same(default=0)
+    before: int = mapped("facts", default=0)
+    waiting: tuple[int, ...] = same(default=())
+    last: int = mapped("event", default=-1)
+
+    def begins(self, threads: int) -> None:
+        """Be reached first by a statement for so many threads."""
+        if self.count == 0:
+            self.threads = threads
+
+    def comes(self, agent: Agent, facts: int, *, stays: bool = True) -> None:
+        """Count threads that arrive; those that stay are let go on with the others."""
+        self.count += agent.kind.count
+        self.before |= facts
+        if stays:
+            self.waiting = (*self.waiting, agent.kind.index)
+
+    def completes(self, end: int = -1) -> None:
+        """Begin the next generation; `end` is the event of the end of this one, if it has one."""
+        self.last = end if end >= 0 else self.last
+        self.count, self.before, self.waiting = 0, 0, ()
+
+    def forgets(self, keep: int) -> None:
+        """Forget an event that is to be taken again."""
+        self.before &= keep
+
+
+@declared
 class Semaphore:
-    """One semaphore: its value, who set it, and what that released.
+    """One semaphore: its value, who set it, and what that released; `semaphores` alone changes it.
 
     `end` is the event of the last release, `waiters` those of the waits that saw its value,
     `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come, `come` those that an `ElectLast` has counted.  `at` is
-    the turn of the loop along which the index goes on, if it does.
+    all at a wait for a value yet to come, `arrived` those that an `ElectLast` has counted.  `at` is
+    the iteration of the loop along which the index goes on, if it does.
     """
 
-    value: int = 0
-    owner: int = -1
-    before: int = 0
-    end: int = -1
-    site: int = -1
-    waiters: tuple[int, ...] = ()
-    past: tuple[tuple[int, int], ...] = ()
-    asking: tuple[tuple[int, int, int, int], ...] = ()
-    come: tuple[int, ...] = ()
-    at: int | None = None
+    value: int = same(default=0)
+    owner: int = same(default=-1)
+    before: int = mapped("facts", default=0)
+    end: int = same(default=-1)
+    site: int = left_out("the last release is for words only", default=-1)
+    waiters: tuple[int, ...] = same(default=())
+    past: tuple[tuple[int, int], ...] = same(default=())
+    asking: tuple[tuple[int, int, int, int], ...] = same(default=())
+    arrived: tuple[int, ...] = same(default=())
+    at: int | None = left_out("its name in the key tells it", default=None)
 
-    def copy(self) -> Semaphore:
-        """Return a semaphore that goes its own way."""
-        return Semaphore(
-            self.value, self.owner, self.before, self.end, self.site, self.waiters, self.past,
-            self.asking, self.come, self.at,
-        )  # fmt: skip
+    def releases(self, value: int, owner: int, covered: int, end: int, site: int) -> None:
+        """Give the value to others, with what precedes that."""
+        self.past = (*self.past, (self.value, end))
+        self.value, self.owner, self.before = value, owner, covered
+        self.end, self.site, self.waiters = end, site, ()
+
+    def forgets(self, keep: int) -> None:
+        """Forget an event that is to be taken again."""
+        self.before &= keep
 
 
-Where = tuple[int, str, int]
-"""A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
-
-
+@declared
 class State:
-    """A state, and the bookkeeping of its events."""
+    """A state, and the bookkeeping of its events.
 
-    def __init__(self, agents: list[Agent]) -> None:
-        self.agents = agents
-        self.phases: dict[Where, Phase] = {}
-        self.turns: dict[tuple[int, int], Turn] = {}
-        self.memory: dict[Where, tuple[Entry, ...]] = {}
-        self.valid: dict[Where, bool] = {}
-        self.flying: dict[int, tuple[int, int]] = {}
-        self.ranges: dict[Unknown, Range] = {}
-        self.chosen: dict[Expr, bool] = {}
-        self.when: dict[int, tuple[int, int]] = {}
-        self.used = 0
-        self.live = 0
-        self.steps = 0
-        self.most = 0
-        self.semaphores: dict[tuple[str, Expr], Semaphore] = {}
-        self.places: dict[int, tuple[int, ...]] = {}
-        self.farthest: dict[Where, tuple[int, ...]] = {}
-        self.put: dict[Where, tuple[int, ...]] = {}
-        self.lacking = 0
-        self.lead = 0
+    `products` has what preceded the latest products of a warpgroup, by warpgroup and age.
+    """
+
+    agents: list[Agent] = derived("threads", parts=list)
+    phases: dict[Where, Phase] = derived("phases", factory=dict, parts=dict)
+    barriers: dict[tuple[int, int], Generation] = derived("barriers", factory=dict, parts=dict)
+    products: dict[tuple[tuple[int, int], int], int] = derived("products", factory=dict)
+    memory: dict[Where, tuple[Entry, ...]] = derived("memory", factory=dict)
+    valid: dict[Where, bool] = derived("valid", factory=dict)
+    flying: dict[int, tuple[int, int]] = mapped("event_set", factory=dict)
+    ranges: dict[Unknown, Range] = derived("counts", factory=dict)
+    chosen: dict[Expr, bool] = mapped("chosen", factory=dict)
+    when: dict[int, tuple[int, int]] = left_out(
+        "where events come from is for words only", factory=dict
+    )
+    used: int = left_out("what there is to forget changes no answer", default=0)
+    live: int = derived("known_to_everybody", default=0)
+    most: int = left_out("the trips of a finding are for words only", default=0)
+    semaphores: dict[tuple[str, Expr], Semaphore] = derived("semaphores", factory=dict, parts=dict)
+    places: dict[int, tuple[int, ...]] = derived("places", factory=dict)
+    farthest: dict[Where, tuple[int, ...]] = derived("farthest", factory=dict)
+    put: dict[Where, tuple[int, ...]] = derived("put", factory=dict)
+    lacking: int = left_out("it only names the kind of a race", default=0)
+    lead: int = left_out("it follows from the counts", default=0)
 
     def copy(self) -> State:
         """Return a state that goes its own way."""
-        new = State([a.copy() for a in self.agents])
-        new.phases = {key: phase.copy() for key, phase in self.phases.items()}
-        new.turns = {key: turn.copy() for key, turn in self.turns.items()}
-        new.memory = dict(self.memory)
-        new.valid = dict(self.valid)
-        new.flying = dict(self.flying)
-        new.ranges = dict(self.ranges)
-        new.chosen = dict(self.chosen)
-        new.when = dict(self.when)
-        new.used, new.live, new.steps, new.most = self.used, self.live, self.steps, self.most
-        new.semaphores = {key: one.copy() for key, one in self.semaphores.items()}
-        new.places = dict(self.places)
-        new.farthest, new.put = dict(self.farthest), dict(self.put)
-        new.lacking = self.lacking
-        new.lead = self.lead
-        return new
+        return copied(self)
+
+    @property
+    def over(self) -> bool:
+        """Whether all threads are done."""
+        return all(a.done for a in self.agents)
+
+    @property
+    def shown(self) -> int:
+        """The largest count that has been decided on: the trips that show what the state shows."""
+        return max((self.most, *(known.low for known in self.ranges.values())))
+
+    def at_gate(self) -> list[Agent]:
+        """Return the threads that go on next: those at the first gate, if any is closed."""
+        first = min((a.gate for a in self.agents if a.gate), default=None)
+        return [a for a in self.agents if a.gate and a.gate == first]
 
     def pass_gate(self) -> None:
-        """Let the threads at the first gate go on; there is one."""
-        first = min(a.gate for a in self.agents if a.gate)
-        for a in self.agents:
-            if a.gate == first:
-                a.gate = ()
+        """Let the threads at the first gate go on."""
+        for a in self.at_gate():
+            a.gate = ()
 
-    def take(self, event: int) -> int:
-        """Make an event new: forget whatever was known of the last one of its place."""
-        bits = 0b1111 << FACTS * event
-        if self.used & bits:
-            keep = ~bits
+    def mate(self, a: Agent) -> Agent:
+        """Return the other lanes of the same warps."""
+        return self.agents[a.kind.index ^ 1]
+
+    def known_in(self, cta: int) -> int:
+        """Return what some thread of a CTA knows."""
+        known = 0
+        for a in self.agents:
+            if a.kind.cta == cta:
+                known |= a.mine
+        return known
+
+    def known_together(self, agents: Iterable[int]) -> int:
+        """Return what several kinds of threads know together."""
+        known = 0
+        for index in agents:
+            known |= self.agents[index].mine
+        return known
+
+    def known_to_all(self, agents: Iterable[Agent]) -> int:
+        """Return what all threads out of some know that still have something to do."""
+        known = -1
+        for a in agents:
+            if not a.done:
+                known &= a.all
+        return known
+
+    def let_go(self, waiting: Iterable[int], facts: int) -> None:
+        """Let threads go on that have waited for each other, knowing what each of them knew."""
+        for index in waiting:
+            self.agents[index].learns(facts)
+            self.agents[index].goes_on()
+
+    def join_warps(self, a: Agent, *, joins: bool) -> None:
+        """Let all lanes of some warps go on together; if it `joins`, they know the same."""
+        mate = self.mate(a)
+        if joins:
+            both, common = a.mine | mate.mine, a.all | mate.all
+            for one in (a, mate):
+                one.mine = one.warp = both
+                one.all = both if len(a.kind.warps) == 1 else common
+        for one in (a, mate):
+            one.goes_on()
+
+    def meet(self, threads: Iterable[int]) -> None:
+        """Note that threads have met: who met a whole warpgroup is together again."""
+        met = [self.agents[index] for index in threads]
+        if not any(a.unmet for a in met):
+            return
+        lanes: dict[tuple[int, int], int] = {}
+        for a in met:
+            for warp in a.kind.warps:
+                group = a.kind.cta, warp // 4
+                lanes[group] = lanes.get(group, 0) + a.kind.lanes
+        for a in met:
+            if all(lanes[a.kind.cta, warp // 4] == kir.WARPGROUP for warp in a.kind.warps):
+                a.unmet = False
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def take(self, event: int, k: int, site: int) -> int:
+        """Make an event new, and forget whatever was known of the last one of its place.
+
+        It comes from iteration `k` of a statement.
+        """
+        facts = 0b1111 << FACTS * event
+        if self.used & facts:
+            keep = ~facts
             for a in self.agents:
-                a.mine &= keep
-                a.warp &= keep
-                a.all &= keep
-                a.own &= keep
-                a.fenced &= keep
-                a.spoken &= keep
-            for phase in self.phases.values():
-                phase.before &= keep
-                phase.last &= keep
-            for turn in self.turns.values():
-                turn.before &= keep
-            for semaphore in self.semaphores.values():
-                semaphore.before &= keep
+                a.forgets(keep)
+            for held in (self.phases, self.barriers, self.semaphores):
+                for one in held.values():
+                    one.forgets(keep)
+            for key in self.products:
+                self.products[key] &= keep
             self.lacking &= keep
-        self.used |= bits
-        self.live |= bits
+        self.used |= facts
+        self.live |= facts
+        self.when[event] = k, site
         return event
 
-    def own(self, a: Agent, event: int) -> None:
-        """Let an event of these threads precede what they do next."""
-        bit = 1 << FACTS * event
-        a.mine |= bit
-        a.own |= bit
-        if a.kind.leads:
-            a.warp |= bit
-            if a.kind.alone:
-                a.all |= bit
+    def fly(self, event: int, cta: int, site: int) -> None:
+        """Note an operation of a CTA that is still in flight when its threads go on."""
+        self.flying[event] = cta, site
 
-    def learn(self, a: Agent, facts: int) -> None:
-        """Let what all threads agree on precede what these do next."""
-        a.mine |= facts
-        a.warp |= facts
-        a.all |= facts
+    def lack(self, facts: int) -> None:
+        """Note what a release or a wait leaves out: what other CTAs need not see."""
+        self.lacking |= facts & ONES
 
     def sweep(self, everybody: int) -> None:
         """Find the events that somebody may still ask about.
 
-        Parameters
-        ----------
-        everybody : int
-            What precedes whatever any thread does next: nobody misses an event of these.
+        What everybody knows precedes whatever any thread does next: nobody misses that.
         """
         known: dict[int, int] = {}
         for a in self.agents:
             known[a.kind.cta] = known.get(a.kind.cta, 0) | a.mine
-        self.flying = {
-            e: what for e, what in self.flying.items() if not known[what[0]] >> FACTS * e & 1
-        }
+        self.flying = {e: what for e, what in self.flying.items() if not knows(known[what[0]], e)}
         live = set(self.flying)
         mask = 0
         for where, entries in self.memory.items():
@@ -308,20 +595,32 @@ class State:
                 if event >= 0 and not everybody >> FACTS * event & 1:
                     live.add(event)
             mask |= 0b11 << FACTS * phase.init
-        for turn in self.turns.values():
-            live.add(turn.last)
+        live.update(one.last for one in self.barriers.values())
         for one in self.semaphores.values():
             live.update((one.end, *one.waiters, *(event for _, event in one.past)))
         for a in self.agents:
-            for group in (*a.bulk, a.bulk_open):
-                for pair in group:
-                    live.update(pair)
-            for ends in (*a.copies, a.copies_open):
-                live.update(ends)
-            for mmas in (*a.mma, a.mma_open):
-                for _, _, ends in mmas:
-                    live.update(ends)
+            live.update(a.in_flight())
         live.discard(-1)
-        for event in live:
-            mask |= 1 << FACTS * event
-        self.live = mask
+        self.live = mask | bits(live)
+
+    def generation(self, key: tuple[int, int], threads: int = 0) -> Generation:
+        """Return the running generation of a barrier of threads."""
+        return self.barriers.setdefault(key, Generation(threads))
+
+    def serving(self, group: tuple[int, int]) -> State:
+        """Return the state in which a warpgroup, by CTA and number, is given registers first."""
+        other = self.copy()
+        for a in other.agents:
+            a.first = a.first or group in {(a.kind.cta, warp // 4) for warp in a.kind.warps}
+        return other
+
+    def part(self, use: Unknown, theirs: Unknown, depth: int, *, runs: bool) -> None:
+        """Let one use of a count go its own way; what remains of the other is that it is long."""
+        if runs:
+            self.ranges[theirs] = self.ranges.pop(use, Range(depth))
+            for a in self.agents:
+                a.loops = tuple(
+                    loop._replace(unknown=theirs) if loop.unknown == use else loop
+                    for loop in a.loops
+                )
+        self.ranges[use] = Range(depth)

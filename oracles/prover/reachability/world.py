@@ -1,359 +1,242 @@
-"""What is the same in every state of a kernel, worked out once, and what has been found wrong."""
+"""What is the same in every state of a kernel in one reading, worked out once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import count
-from math import prod
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from fuser.expr import variables
+from fuser.expr import Expr, Kind, Op, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.canonical.compared import Against
-from oracles.prover.reachability.canonical.rotation import spin_of
-from oracles.prover.reachability.program.boxes import Region, Share, filled, region, rolling, share
+from oracles.prover.reachability.canonical.rotation import Rotation, rotation_of
+from oracles.prover.reachability.grid.groups import badly_joined, group_of
+from oracles.prover.reachability.layout import Accesses, Layout
 from oracles.prover.reachability.program.code import (
     Code,
     Do,
+    Enter,
     last_deed,
     last_reads,
     most_registers,
     used_barriers,
 )
-from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import COPIES, FACTS, Agent, State, Where
-from oracles.prover.sites import AMONG_CTAS, Site, positive, shared_tensors
-from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
+from oracles.prover.sites import AMONG_CTAS
+from oracles.prover.threads import Kind as Threads
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """An obligation that does not hold.
+@dataclass(frozen=True, eq=False)
+class World:
+    """The facts about a kernel in one reading.
 
-    `trips` is the smallest number of trips that shows it, `k` the iteration (-1 outside of loops);
-    `event` is the earlier one of the two events, -1 if there is none.
+    `together` says whether the CTAs that share a semaphore are followed, and take their turns;
+    `pinned` has the lengths of loops that are given, by unknown.
     """
 
-    rule: Rule
-    kind: str
-    later: Site
-    earlier: Site | None
-    k: int
-    trips: int
-    says: str
-    severity: str = "error"
-    event: int = -1
+    code: Code
+    policy: str
+    together: bool = False
+    pinned: Mapping[int, int] = field(default_factory=dict)
 
+    @cached_property
+    def kernel(self) -> kir.Kernel:
+        """The kernel."""
+        return self.code.kernel
 
-class Log(Protocol):
-    """Who is told of every statement that is executed."""
+    @cached_property
+    def kinds(self) -> tuple[Threads, ...]:
+        """The kinds of threads of all its CTAs."""
+        return self.code.kinds
 
-    def add(self, state: State, a: Agent, do: Do, k: int) -> None:
-        """Take note of a statement, which has been executed."""
+    @cached_property
+    def ctas(self) -> int:
+        """How many CTAs are followed."""
+        return self.code.kinds[-1].cta + 1
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Which pieces of memory lie where."""
+        return Layout(self.code)
 
-class World:
-    """The facts about a kernel in one reading, and the violations found so far."""
+    @cached_property
+    def accesses(self) -> Accesses:
+        """How accesses by threads meet."""
+        return Accesses(self.code, self.layout)
 
-    def __init__(self, code: Code, *, policy: str, without: frozenset[Rule]) -> None:
-        self.code = code
-        self.kernel = code.kernel
-        self.kinds = code.kinds
-        self.policy = policy
-        self.off = without
-        self.violations: dict[tuple[str, int, int], Violation] = {}
-        self.checked = 0
-        self.meetings = Meetings(code.kinds, code.kernel.threads)
-        self.meet_cache: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Meet]] = {}
-        self.spreads: dict[int, Spread | None] = {}
-        self.operands: dict[tuple[int, str], Spread] = {}
-        self.events: dict[object, int] = {}
-        self.access_bits = 0
-        self.init_bits = 0
-        self.heads: dict[Where, tuple[int, int]] = {}
-        self.overlaps: dict[Where, tuple[Where, ...]] = {}
-        self.barrier_bytes: dict[tuple[str, int], tuple[Where, ...]] = {}
-        self.under: dict[tuple[str, int], tuple[tuple[kir.MBarrier, int], ...]] = {}
-        self.storage = storage(code.kernel.buffers)
-        self.touched: dict[int, frozenset[int]] = {}
-        self.tracked = shared_tensors(code.kernel)
-        self.ctas = code.kinds[-1].cta + 1
-        self.sites_per_cta = len(code.kinds) // self.ctas
-        self.follows_turns = False
-        self.follows_arrivals = code.kernel.cluster > 1
-        self.turns = any(isinstance(stmt, AMONG_CTAS) for stmt in code.kernel.walk())
-        self.doubt = ""
-        self.rolling = rolling(code) if self.tracked else frozenset()
-        self.regions: dict[Region, int] = {}
-        self.places: list[Region] = []
-        self.positive = positive(code.kernel)
-        self.walk: str | None = None
-        self.spans: dict[tuple[int, str], tuple[tuple[int, int], ...]] = {}
-        self.named: dict[Do, list[str]] = {}
-        self.boxes: dict[tuple[object, ...], Where] = {}
-        self.shares: dict[tuple[int, int], Share] = {}
-        self.log: Log | None = None
-        self._loop_names: dict[int, str] | None = None
-        self.joined_wrongly: dict[int, str] = {}
-        self.spin = spin_of(code)
-        self.pinned: dict[int, int] = {}
-        self.least: dict[int, int] = {}
-        self.few: dict[int, int] = {}
-        self.waiters: dict[tuple[int, str], tuple[int, ...]] = {}
-        self.comparisons: dict[int, tuple[Against, ...]] = {}
-        self.last_uses: dict[tuple[int, int], int] = {}
-        self.entrances: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
-        self.depth = 0
-        self.parted: set[int] = set()
-        mmas = [s for s in code.kernel.walk() if isinstance(s, kir.Wgmma)]
-        self.fragments: frozenset[object] = frozenset(
-            f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment)
-        )
-        self.spoken_for = speaks(code.sites)
-        self.awaits_copies = any(
-            isinstance(s, kir.AsyncAwait) and s.kind is kir.AsyncKind.CP_ASYNC
-            for s in code.kernel.walk()
-        )
-        self.last_deeds = tuple(last_deed(program) for program in code.programs)
-        self.last_reads = tuple(last_reads(program) for program in code.programs)
-        self.used_barriers = used_barriers(code)
-        self.increases = tuple(most_registers(program) for program in code.programs)
-        self._lay_out()
+    @cached_property
+    def rotation(self) -> Rotation:
+        """The symmetry of its rings."""
+        return rotation_of(self.code, self.layout.sharing)
 
-    def _lay_out(self) -> None:
-        spans: dict[tuple[str, int], tuple[int, int]] = {}
-        for b in self.kernel.buffers:
-            for slot in range(b.slots):
-                start = b.start(slot)
-                spans[b.name, slot] = start, start + b.slot_nbytes
-        for site in self.code.sites:
-            if (found := operand(site, self.storage)) is not None:
-                self.operands[site.index, found[0]] = found[1]
-        for cta in range(self.ctas):
-            for (name, slot), span in spans.items():
-                self.heads[cta, name, slot] = span
-                self.overlaps[cta, name, slot] = tuple(
-                    (cta, *other)
-                    for other, (start, end) in spans.items()
-                    if start < span[1] and span[0] < end
-                )
-        for m in self.kernel.barriers:
-            for slot in range(m.slots):
-                at = self.kernel.barrier_at(m) + 8 * slot
-                on = [b for b, (start, end) in spans.items() if start < at + 8 and at < end]
-                self.barrier_bytes[m.name, slot] = tuple((0, *other) for other in on)
-                for other in on:
-                    self.under[other] = (*self.under.get(other, ()), (m, slot))
+    @cached_property
+    def among_ctas(self) -> bool:
+        """Whether CTAs take turns or meet."""
+        return any(isinstance(stmt, AMONG_CTAS) for stmt in self.kernel.walk())
 
-    def box(self, do: Do, a: Agent) -> Where:
-        """Return the piece of global memory that a statement accesses now."""
-        named = self.named.get(do)
-        if named is None:
-            named = self.named[do] = sorted({v.name for e in do.origin for v in variables(e)})
-        loop = a.loops[-1][0] if a.loops else -1
-        key = do, loop, *(a.env[n] for n in named if n in a.env and n not in self.rolling)
-        if key in self.boxes:
-            return self.boxes[key]
-        self.boxes[key] = self._box(region(do, a, self.rolling))
-        return self.boxes[key]
+    @cached_property
+    def walk(self) -> str | None:
+        """The loop along which CTAs go from one integer of a semaphore to the next."""
+        walk = group_of(self.kernel).walk if self.among_ctas else None
+        return walk.name if walk is not None else None
 
-    def scratch(self, where: Where) -> bool:
-        """Whether global memory is a workspace, and whoever may write it is followed."""
-        return where[1] in self.kernel.workspaces and (self.follows_turns or not self.turns)
-
-    def region(self, where: Where) -> Region:
-        """Return a region of global memory."""
-        return self.places[where[2]]
-
-    def filled(self, where: Where, written: list[Where]) -> bool:
-        """Whether boxes have all elements of another one, as far as is known."""
-        return filled(self.region(where), [self.region(other) for other in written])
-
-    def _box(self, found: Region) -> Where:
-        number = self.regions.get(found)
-        if number is None:
-            number = self.regions[found] = len(self.regions)
-            self.places.append(found)
-            here = -1, found.tensor, number
-            self.heads[here] = 2 * number, 2 * number + 1
-            self.overlaps[here] = ()
-            for other, at in self.regions.items():
-                how = share(found, other) if found.tensor == other.tensor else None
-                if how is not None:
-                    there = -1, other.tensor, at
-                    self.shares[number, at] = self.shares[at, number] = how
-                    self.overlaps[here] = (*self.overlaps[here], there)
-                    if at != number:
-                        self.overlaps[there] = (*self.overlaps[there], here)
-        return -1, found.tensor, number
-
-    def event(self, state: State, *place: object) -> int:
-        """Return the one event of a place, made new."""
-        return state.take(self._number(place, place[0]))
-
-    def _number(self, place: object, sort: object) -> int:
-        """Return the number of a place, and note the bits of accesses."""
-        number = self.events.get(place)
-        if number is not None:
-            return number
-        assert isinstance(place, tuple), "places are tuples"
-        for one in self.spin.siblings(place):
-            number = self.events[one] = len(self.events)
-            if sort in ("access", "engine"):
-                self.access_bits |= 0b1111 << FACTS * number
-            elif sort == "init":
-                self.init_bits |= 1 << FACTS * number
-        return self.events[place]
-
-    def engine(self, state: State, a: Agent, where: Where, site: int) -> int:
-        """Return the event of an operation in flight, the first that is not in use."""
-        busy = {entry.event for entry in state.memory.get(where, ())}
-        for group in (*a.bulk, a.bulk_open):
-            for pair in group:
-                busy.update(pair)
-        for ends in (*a.copies, a.copies_open):
-            busy.update(ends)
-        for mmas in (*a.mma, a.mma_open):
-            for _, _, ends in mmas:
-                busy.update(ends)
-        for copy in range(COPIES):
-            place = "engine", where, site, a.kind.index, copy
-            number = self._number(place, "engine")
-            if number not in busy and not self._flies(state, number):
-                return state.take(number)
-        raise UnsupportedError(f"more than {COPIES} copies in flight of one statement")
-
-    def _flies(self, state: State, number: int) -> bool:
-        """Whether an operation is in flight and nobody of its CTA knows of its end."""
-        if number not in state.flying:
-            return False
-        cta, _ = state.flying[number]
-        return not any(b.mine >> FACTS * number & 1 for b in state.agents if b.kind.cta == cta)
-
-    def spread(self, site: Site) -> Spread | None:
-        """Return how an ordinary access spreads its tile over threads."""
-        if site.index not in self.spreads:
-            self.spreads[site.index] = ordinary(site, self.storage)
-        return self.spreads[site.index]
-
-    def covers(self, site: Site, agent: int, where: Where, bar: kir.MBarrier, slot: int) -> bool:
-        """Whether threads of a kind access the bytes of a barrier that a slot lies on."""
-        spread = self.spread(site)
-        buffer = next(b for b in self.kernel.buffers if b.name == where[1])
-        start = self.kernel.barrier_at(bar) + 8 * slot - self.heads[where][0]
-        size = buffer.dtype.nbytes
-        rows = range(max(start, 0) // size, -(-(start + 8) // size))
-        if buffer.swizzle:  # any element of the slot may lie there
-            rows = range(prod(buffer.shape))
-        return spread is None or agent % self.sites_per_cta in self.meetings.holding(spread, rows)
-
-    def meet(
-        self, first: int, one: int, second: int, two: int, names: tuple[str, str] = ("", "")
-    ) -> Meet:
-        """Return how the accesses of two statements by two kinds of threads of one CTA meet.
-
-        `names` are those of the buffers, of which a wgmma has two.
-        """
-        left, right = self.operands.get((first, names[0])), self.operands.get((second, names[1]))
-        key = first, second, left is not None, right is not None
-        found = self.meet_cache.get(key)
-        if found is None:
-            a = left or self.spread(self.code.sites[first])
-            b = right or self.spread(self.code.sites[second])
-            if a is None or b is None:
-                return Meet.ANY
-            found = self.meetings.between(a, b)
-            if first == second and a.matrix:
-                found = each_by_one(found)
-            self.meet_cache[key] = found
-        many = self.sites_per_cta
-        if one // many != two // many:
-            return Meet.ANY
-        return found.get((one % many, two % many), Meet.NEVER)
-
-    def collides(self, site: Site, agent: int) -> bool:
-        """Whether threads of a kind touch one element together in one ordinary access."""
-        spread = self.spread(site)
-        if spread is None or not spread.matrix:
-            return self.meet(site.index, agent, site.index, agent) > Meet.THREAD
-        return self.meetings.collide(spread, agent % self.sites_per_cta)
-
-    def touches(self, site: Site, agent: int) -> bool:
-        """Whether threads of a kind hold a part of an ordinary access's tile."""
-        found = self.touched.get(site.index)
-        if found is None:
-            spread = self.spread(site)
-            assert spread is not None, "asked of ordinary accesses only"
-            found = self.touched[site.index] = self.meetings.touching(spread)
-        return agent % self.sites_per_cta in found
-
-    def writers(self, site: Site, cta: int) -> int:
-        """Return the kinds of threads that hold a part of an ordinary access's tile, as a set."""
-        first = cta * self.sites_per_cta
-        return sum(
-            1 << kind.index
-            for kind in self.kinds[first : first + self.sites_per_cta]
-            if site.place.has(kind) and self.touches(site, kind.index)
+    @cached_property
+    def cumulative(self) -> bool:
+        """Whether one thread of a role that starts products arrives at a barrier for all of it."""
+        places = [s.place for s in self.code.sites if isinstance(s.stmt, kir.Wgmma)]
+        return any(
+            isinstance(s.stmt, kir.MBarrierArrive)
+            and (s.place.per in (kir.Per.ROLE, kir.Per.WARPGROUP) or s.place.warps < 4)
+            and any(p.first <= s.place.first < p.first + p.warps for p in places)
+            for s in self.code.sites
         )
 
-    def wrong(
-        self,
-        state: State,
-        rule: Rule,
-        kind: str,
-        later: Site,
-        k: int,
-        says: str,
-        *,
-        earlier: Site | None = None,
-        severity: str = "error",
-        event: int = -1,
-    ) -> None:
-        """Record that an obligation does not hold, unless its rule is taken away."""
-        if rule in self.off:
-            return
-        key = kind, later.index, earlier.index if earlier is not None else -1
-        known = self.violations.get(key)
-        if known is None or (known.severity, severity) == ("warning", "error"):
-            trips = max(shown(state), *self.pinned.values(), 0)
-            self.violations[key] = Violation(
-                rule, kind, later, earlier, k, trips, says, severity, event
-            )
+    @cached_property
+    def awaits_copies(self) -> bool:
+        """Whether groups of cp.async are ever awaited."""
+        awaits = (s.kind for s in self.kernel.walk() if isinstance(s, kir.AsyncAwait))
+        return kir.AsyncKind.CP_ASYNC in awaits
 
-    def loop_names(self) -> dict[int, str]:
-        """Return the index of the innermost loop around each statement that is in one."""
-        if self._loop_names is None:
-            self._loop_names = {}
-            _name(self.kernel.body, "", count(), self._loop_names)
-        return self._loop_names
+    @cached_property
+    def fragments(self) -> frozenset[object]:
+        """The registers that products use."""
+        mmas = [s for s in self.kernel.walk() if isinstance(s, kir.Wgmma)]
+        return frozenset(f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment))
 
-    @property
-    def failed(self) -> bool:
-        """Whether an error has been found."""
-        return any(v.severity == "error" for v in self.violations.values())
+    @cached_property
+    def last_statements(self) -> tuple[int, ...]:
+        """The last place of each program from which a statement may still be reached."""
+        return tuple(map(last_deed, self.code.programs))
+
+    @cached_property
+    def last_reads(self) -> tuple[Mapping[str, int], ...]:
+        """The last place of each program from which a variable may still be read."""
+        return tuple(map(last_reads, self.code.programs))
+
+    @cached_property
+    def most_registers(self) -> tuple[int, ...]:
+        """The most registers that each program ever asks for."""
+        return tuple(map(most_registers, self.code.programs))
+
+    @cached_property
+    def used_barriers(self) -> frozenset[tuple[int, str]]:
+        """The barriers that somebody uses, by CTA and name."""
+        return used_barriers(self.code)
+
+    @cached_property
+    def waiters(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
+        """The kinds of threads that ever wait for a barrier of their CTA, by CTA and name."""
+        found: dict[tuple[int, str], tuple[int, ...]] = {}
+        for kind, program in zip(self.kinds, self.code.programs, strict=True):
+            stmts = [i.site.stmt for i in program if isinstance(i, Do)]
+            for name in {s.barrier.name for s in stmts if isinstance(s, kir.MBarrierWaitParity)}:
+                found[kind.cta, name] = (*found.get((kind.cta, name), ()), kind.index)
+        return found
+
+    @cached_property
+    def loop_names(self) -> Mapping[int, str]:
+        """The index of the innermost loop around each statement, as numbered in the text."""
+        found: dict[int, str] = {}
+
+        def name(body: tuple[kir.Stmt, ...], loop: str) -> None:
+            for stmt in body:
+                found[len(found)] = loop
+                inside = stmt.index.name if isinstance(stmt, kir.ForLoop) else loop
+                for inner in kir.bodies(stmt):
+                    name(inner, inside)
+
+        name(self.kernel.body, "")
+        return found
+
+    @cached_property
+    def spans(self) -> Mapping[tuple[int, str], tuple[tuple[int, int], ...]]:
+        """Where a program has the loops of an index; two, for one that it comes back to."""
+        out: dict[tuple[int, str], tuple[tuple[int, int], ...]] = {}
+        for index, program in enumerate(self.code.programs):
+            loops = [(at, i.end, i.name) for at, i in enumerate(program) if isinstance(i, Enter)]
+            for at, end, name in loops:
+                again = [(at, end) for first, last, _ in loops if first < at < last]
+                out[index, name] = (*out.get((index, name), ()), (at, end), *again)
+        return out
+
+    @cached_property
+    def badly_joined(self) -> Mapping[int, str]:
+        """Why a statement does not join the threads of one role alone; empty where it does."""
+        return badly_joined(self.code.sites)
+
+    @cached_property
+    def least(self) -> Mapping[int, int]:
+        """The least value of each unknown."""
+        return least(self.code)
+
+    @cached_property
+    def few(self) -> Mapping[int, int]:
+        """Up to which value an unknown is decided for all its uses at once."""
+        return few(self.code)
+
+    @cached_property
+    def depth(self) -> int:
+        """More rounds than the longest ring has slots."""
+        return rounds_of_a_ring(self.code)
 
 
-def speaks(sites: tuple[Site, ...]) -> bool:
-    """Whether one thread of a role that starts products arrives at a barrier for all of it."""
-    places = [s.place for s in sites if isinstance(s.stmt, kir.Wgmma)]
-    return any(
-        isinstance(s.stmt, kir.MBarrierArrive)
-        and (s.place.per in (kir.Per.ROLE, kir.Per.WARPGROUP) or s.place.warps < 4)
-        and any(p.first <= s.place.first < p.first + p.warps for p in places)
-        for s in sites
-    )
+# --- counts that no thread knows ------------------------------------------------------------------
 
 
-def _name(body: tuple[kir.Stmt, ...], loop: str, number: count[int], out: dict[int, str]) -> None:
-    """Name the loops around statements, which are numbered as in the kernel's text."""
-    for stmt in body:
-        out[next(number)] = loop
-        inside = stmt.index.name if isinstance(stmt, kir.ForLoop) else loop
-        for inner in kir.bodies(stmt):
-            _name(inner, inside, number, out)
+def few(code: Code) -> dict[int, int]:
+    """Return up to which number a count is decided for all its uses at once, by unknown.
+
+    A count that several loops share, or that a loop inside another uses each time it is entered, is
+    one number: a launch has it the same everywhere.  While it is small it is one here too; beyond,
+    every use has a length of its own, which is more than launches can show.  Where one round of the
+    longest ring fits into a loop, what loops before it have left is gone when it ends, so that
+    states do not multiply by the lengths of earlier loops.
+    """
+    most = rounds_of_a_ring(code)
+    meant = {number: atom for atom, number in code.atoms.found.items()}
+    out: dict[int, int] = {}
+    for program in code.programs:
+        entered: set[int] = set()
+        for i in program:
+            if isinstance(i, Enter) and i.atom >= 0:
+                given = {v.name for v in variables(meant[i.atom])} <= code.atoms.names
+                if given and (i.depth or i.atom in entered):
+                    out[i.atom] = most
+                entered.add(i.atom)
+    return out
 
 
-def shown(state: State) -> int:
-    """Return the largest count that the state has decided on: the trips that show what it shows."""
-    return max((state.most, *(known.low for known in state.ranges.values())))
+def rounds_of_a_ring(code: Code) -> int:
+    """Return more rounds than the longest ring has slots."""
+    rings = [b.slots for b in code.kernel.buffers] + [m.slots for m in code.kernel.barriers]
+    return max(rings, default=1) + 1
+
+
+def least(code: Code) -> dict[int, int]:
+    """Return the least values that the kernel requires of what no thread knows."""
+    lows: dict[Expr, int] = {}
+    for condition in code.kernel.requires:
+        match condition:
+            case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
+                lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
+            case _:
+                pass
+    for atom in lows:
+        code.atoms.number(atom)
+    found = {number: _lowest(atom, lows) for atom, number in code.atoms.found.items()}
+    return {number: max(low, 0) for number, low in found.items() if low is not None}
+
+
+def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
+    """Return a number that an expression is never less than; None if that is not plain to see."""
+    if isinstance(expr, int):
+        return expr
+    if expr in lows:
+        return lows[expr]
+    match expr:
+        case Op(Kind.ADD, a, b):
+            left, right = _lowest(a, lows), _lowest(b, lows)
+            return None if left is None or right is None else left + right
+        case Op(Kind.FLOORDIV, a, int() as by) if by > 0:
+            left = _lowest(a, lows)
+            return None if left is None else left // by
+        case _:
+            return None

@@ -1,4 +1,4 @@
-"""Slots of rings turn round: states that differ only by where in its rings a kernel is are one.
+"""The rotation symmetry: states that differ only by where in its rings a kernel is are one.
 
 If every thread uses the slots of a ring at positions `v + c` (slot `(v + c) % S`, parity
 `((v + c) // S + d) % 2`; c may have a prolog's counter in it, which is no position), then moving
@@ -10,22 +10,22 @@ Notes
 What a later check may depend on is asked of every instruction that some thread may still come to:
 a slot or a barrier of a ring is named by its position, and the parity by the same one; a position
 becomes another only by adding what is no position; a position is compared only with the unknown
-length of the loop that it counts, and such counts are relative in a normal form anyway.  A ring
+length of the loop that it counts, and such counts are relative in a canonical form anyway.  A ring
 shares no bytes.  One instruction that does anything else (a position that begins again at 0, slot 0
-by its number, `k % 3`, a box of shared global memory) holds back the turning until no thread can
+by its number, `k % 3`, a box of shared global memory) holds back the rotation until no thread can
 come there any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
-from oracles.prover.reachability.canonical.compared import numbers
 from oracles.prover.reachability.program.code import (
     Branch,
     Code,
@@ -45,23 +45,29 @@ _PARITY = {"phase": 2, "arrive": 4}
 """Where the place of an event has the parity of its phase."""
 
 
-@dataclass(slots=True)
-class Spin:
-    """Which things turn, by what positions, and from where in each program nothing minds.
+class Rotation:
+    """The rotation symmetry of a kernel: what moves with positions, and where nothing minds.
 
-    `rings` has the slots of each ring of barriers ("phase", name) and buffers ("access", name).
+    `names` are the positions, `rings` the slots of each ring of barriers ("phase", name) and
+    buffers ("access", name) that move with them, and `period` after how many moves all is as it
+    was.
     """
 
-    names: frozenset[str]
-    rings: dict[tuple[str, str], int]
-    clean: tuple[int, ...]
-    period: int
-    known: dict[tuple[int, int], Turn] = field(default_factory=dict)
+    def __init__(
+        self,
+        names: frozenset[str] = frozenset(),
+        rings: Mapping[tuple[str, str], int] | None = None,
+        minds: tuple[int, ...] = (),
+    ) -> None:
+        self.names, self.rings, self.minds = names, rings or {}, minds
+        self.period = lcm(*(2 * slots for slots in self.rings.values()))
+        self._known: dict[tuple[int, int], Rotated] = {}
 
     def by(self, code: Code, agents: list[Agent], ahead: dict[int, dict[str, int]]) -> int:
-        """Return by how much a state is to be turned: its least position, 0 if it may not be.
+        """Return by how much a state is to be rotated: its least position, 0 if it may not be.
 
-        `ahead` says by kind of threads how far ahead positions are of what is put down.
+        `ahead` says by kind of threads how far ahead positions are of what is put down; up to the
+        place in `minds` of its program each may still come to something that minds.
         """
         if not self.names:
             return 0
@@ -71,9 +77,9 @@ class Spin:
                 continue
             at = a.at
             i = code.programs[a.kind.index][at]
-            if isinstance(i, Enter) and not (a.loops and a.loops[-1][0] == i.number):
+            if isinstance(i, Enter) and not (a.loops and a.loops[-1].number == i.number):
                 at -= 1
-            if at <= self.clean[a.kind.index]:
+            if at <= self.minds[a.kind.index]:
                 return 0
             for name in self.names:
                 value = a.env.get(name, -1) + ahead[a.kind.index].get(name, 0)
@@ -87,15 +93,15 @@ class Spin:
         if not slots:
             yield place
             return
-        where = place[1]
+        where, at = place[1], _PARITY.get(str(place[0]), 0)
+        parity = place[at] if at else 0
         assert isinstance(where, tuple), "places of rings are of a slot"
-        at = _PARITY.get(str(place[0]), 0)
-        for parity in (0, 1) if at else (-1,):
-            rest = (*place[2:at], parity) if at else place[2:]
-            for slot in range(slots):
-                yield (place[0], (*where[:2], slot), *rest)
+        assert isinstance(parity, int), "phases have a parity"
+        first = self.moved(place, where[2] + slots * parity)
+        for r in range(2 * slots if at else slots):
+            yield self.moved(first, -r)
 
-    def turned(self, place: Place, r: int) -> Place:
+    def moved(self, place: Place, r: int) -> Place:
         """Return the place that takes the part of another."""
         slots = self._slots(place)
         if not slots:
@@ -117,19 +123,38 @@ class Spin:
             return self.rings.get(("access" if sort in _MEMORY else "phase", where[1]), 0)
         return 0
 
+    def rotated(self, numbers: Mapping[Place, int], r: int) -> Rotated:
+        """Return how all events that have a number move with positions that go back by `r`."""
+        r %= self.period
+        if not r:
+            return STILL
+        found = self._known.get((r, len(numbers)))
+        if found is None:
+            events: dict[int, int] = {}
+            masks: dict[int, int] = {}
+            for place, number in numbers.items():
+                to = numbers[self.moved(place, r)]
+                if to != number:
+                    events[number] = to
+                    masks[to - number] = masks.get(to - number, 0) | 0b1111 << FACTS * number
+            moves = tuple((mask, FACTS * by) for by, mask in masks.items())
+            still = ~sum(mask for mask, _ in moves)
+            found = self._known[r, len(numbers)] = Rotated(self.rings, r, events, moves, still)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One turning: which event takes the part of which, as numbers and as moves of bits."""
+class Rotated:
+    """One rotation: which event takes the part of which, as numbers and as moves of bits."""
 
-    spin: Spin
+    rings: Mapping[tuple[str, str], int]
     r: int
-    events: dict[int, int]
+    moved: Mapping[int, int]
     moves: tuple[tuple[int, int], ...]
     still: int
 
     def bits(self, known: int) -> int:
-        """Return a set of events, turned."""
+        """Return a set of facts, rotated."""
         out = known & self.still
         for mask, shift in self.moves:
             part = known & mask
@@ -138,61 +163,33 @@ class Turn:
         return out
 
     def event(self, event: int) -> int:
-        """Return an event, turned."""
-        return self.events.get(event, event)
-
-    def all(self, events: tuple[int, ...]) -> tuple[int, ...]:
-        """Return several events, turned."""
-        if not self.r:
-            return events
-        return tuple(self.events.get(event, event) for event in events)
+        """Return an event, rotated."""
+        return self.moved.get(event, event)
 
     def where(self, where: Where, sort: str) -> Where:
-        """Return a slot of a ring, turned; any other piece of memory as it is."""
-        slots = self.spin.rings.get((sort, where[1])) if where[0] >= 0 else None
+        """Return a slot of a ring, rotated; any other piece of memory as it is."""
+        slots = self.rings.get((sort, where[1])) if where[0] >= 0 else None
         if slots is None:
             return where
         return where[0], where[1], (where[2] - self.r) % slots
 
     def parity(self, where: Where, parity: int) -> int:
-        """Return the parity of a barrier's phase, turned."""
-        slots = self.spin.rings.get(("phase", where[1]))
+        """Return the parity of a barrier's phase, rotated."""
+        slots = self.rings.get(("phase", where[1]))
         return parity if slots is None else (parity + (where[2] - self.r) // slots) % 2
 
 
-NONE = Spin(frozenset(), {}, (), 1)
-"""Nothing turns."""
-STILL = Turn(NONE, 0, {}, (), -1)
-"""The turning that changes nothing."""
+NONE = Rotation()
+"""No symmetry."""
+STILL = Rotated({}, 0, {}, (), -1)
+"""The rotation that changes nothing."""
 
 
-def turn(spin: Spin, events: dict[object, int], r: int) -> Turn:
-    """Return a turning of all events that have a number."""
-    r %= spin.period
-    if not r:
-        return STILL
-    found = spin.known.get((r, len(events)))
-    if found is None:
-        moved: dict[int, int] = {}
-        masks: dict[int, int] = {}
-        for place, number in events.items():
-            assert isinstance(place, tuple), "places are tuples"
-            to = events[spin.turned(place, r)]
-            if to != number:
-                moved[number] = to
-                masks[to - number] = masks.get(to - number, 0) | 0b1111 << FACTS * number
-        moves = tuple((mask, FACTS * by) for by, mask in masks.items())
-        still = ~sum(mask for mask, _ in moves)
-        found = spin.known[r, len(events)] = Turn(spin, r, moved, moves, still)
-    return found
+# --- what moves with positions -------------------------------------------------------------------
 
 
-# --- what turns ---------------------------------------------------------------------------------
-
-
-def spin_of(code: Code) -> Spin:
-    """Return what turns in a kernel."""
-    separate = apart(code.kernel)
+def rotation_of(code: Code, shared: AbstractSet[tuple[str, str]]) -> Rotation:
+    """Return the rotation symmetry of a kernel; `shared` are rings that share bytes with others."""
     running = code.moving - numbers(code).keys()
     positions: set[str] = set()
     rings: dict[tuple[str, str], int] = {}
@@ -203,14 +200,28 @@ def spin_of(code: Code) -> Spin:
                     found = _position(expr, slots, running)
                     if slots == 1 and parity is not None:
                         found = _phase(parity, slots, running)
-                    if found is not None and key in separate:
+                    if found is not None and key not in shared:
                         positions.add(found.name)
                         rings[key] = slots
     names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
     if not names:
         return NONE
-    clean = tuple(_clean(program, names, rings) for program in code.programs)
-    return Spin(names, rings, clean, lcm(*(2 * slots for slots in rings.values())))
+    return Rotation(names, rings, tuple(_minds(p, names, rings) for p in code.programs))
+
+
+def numbers(code: Code) -> dict[str, int]:
+    """Return the counters that only ever count to a number, with the largest one."""
+    out: dict[str, int] = {}
+    others: set[str] = set()
+    for i in (i for program in code.programs for i in program):
+        match i:
+            case Enter(_, name, int() as stop):
+                out[name] = max(out.get(name, 0), stop)
+            case Enter(_, name) | Set(name):
+                others.add(name)
+            case _:
+                pass
+    return {name: stop for name, stop in out.items() if name not in others}
 
 
 def _named(
@@ -285,7 +296,7 @@ def _phase(expr: Expr, slots: int, names: frozenset[str]) -> _At | None:
             return None
 
 
-def _clean(
+def _minds(
     program: list[Instruction], names: frozenset[str], rings: dict[tuple[str, str], int]
 ) -> int:
     """Return the last place of a program from which something that minds may still be reached."""
@@ -350,11 +361,11 @@ def _compares(expr: Expr, test: Condition, names: frozenset[str], counted: dict[
 
 
 def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bool:
-    spoken: set[str] = set()
+    named: set[str] = set()
     for said, key, slots, expr, parity in _named(i):
         if key not in rings:
             continue
-        spoken.update(said)
+        named.update(said)
         found = _position(expr, slots, names)
         phase = None if parity is None else _phase(parity, slots, names)
         if found is None and not (slots == 1 and expr == 0):
@@ -363,7 +374,7 @@ def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bo
             return False
         if found is not None and phase is not None and not _same(found, phase, slots):
             return False
-    others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in spoken]
+    others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in named]
     others += [*i.origin, *((i.index,) if i.index is not None else ())]
     return not any(_mentions(e, names) for e in others)
 
@@ -371,26 +382,4 @@ def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bo
 def _same(slot: _At, phase: _At, slots: int) -> bool:
     return (slot.name, slot.rest) == (phase.name, phase.rest) and not (
         (slot.plus - phase.plus) % slots
-    )
-
-
-def apart(kernel: kir.Kernel) -> frozenset[tuple[str, str]]:
-    """Return the buffers ("access") and barriers ("phase") that share bytes with nothing else."""
-    spans: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for b in kernel.buffers:
-        starts = [b.start(slot) for slot in range(b.slots)]
-        spans["access", b.name] = [(start, start + b.slot_nbytes) for start in starts]
-    for m in kernel.barriers:
-        at = kernel.barrier_at(m)
-        spans["phase", m.name] = [(at, at + 8 * m.slots)]
-    return frozenset(
-        key
-        for key, mine in spans.items()
-        if not any(
-            first < end and start < last
-            for other, theirs in spans.items()
-            if other != key
-            for first, last in theirs
-            for start, end in mine
-        )
     )

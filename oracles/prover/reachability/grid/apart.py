@@ -1,12 +1,13 @@
 """CTAs that nothing orders touch different elements of what they share.
 
-CTAs of one family are followed together (`groups`); of all others it is asked here whether
+CTAs of one group are followed together (`groups`); of all others it is asked here whether
 their boxes can meet: small launches are tried one by one, and a proof is sought for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, combinations
 
 from fuser.expr import Expr, Kind, Var, fold, substitute, variables
@@ -15,10 +16,9 @@ from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
 from oracles.prover.coverage.boxes import Reading, Span, readings
 from oracles.prover.polynomial import Poly, poly, tree
-from oracles.prover.reachability.grid.groups import family_of
+from oracles.prover.reachability.grid.groups import group_of
 from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import State
-from oracles.prover.reachability.world import World
+from oracles.prover.reachability.step import Scene
 from oracles.prover.sites import AMONG_CTAS, Site, adds, fixed_grid
 from oracles.prover.solver import Known
 
@@ -32,31 +32,30 @@ _GROUP = Var("number of the CTAs that are followed together")
 _PLACE = Var("place among the CTAs that are followed together")
 
 
-def apart(world: World) -> str:
-    """Judge CTAs that nothing orders; return why it stays open whether they meet, if it does."""
-    kernel = world.kernel
-    if not world.tracked or fixed_grid(kernel) == kernel.cluster:
-        return ""
+def apart(scene: Scene) -> None:
+    """Judge CTAs that nothing orders; it may stay open whether they meet."""
+    kernel, tracked = scene.world.kernel, scene.world.layout.tracked
+    if not tracked or fixed_grid(kernel) == kernel.cluster:
+        return
     found = sites.read(kernel)
     group, tile = _group(kernel)
     if group == 0:
-        return ""
+        return
     open_ones = []
-    for name in sorted(world.tracked):
+    for name in sorted(tracked):
         mine = [s for s in found if (box := sites.touches(s.stmt)) and box.tensor.name == name]
-        world.checked += 1
+        scene.findings.ask()
         if not (
-            _adding(world, mine)
+            _adding(kernel, mine)
             or _spaced(mine, tile)
             or _packed(kernel, mine)
             or _as_outputs(kernel, found, mine)
         ):
             says = f"nothing shows that other CTAs touch other elements of {name}"
             open_ones.append(f"{mine[0].where}: {says}")
-    boxes = [r for r in readings(found) if r.box.tensor.name in world.tracked]
-    if not open_ones or _refuted(world, boxes, group):
-        return ""
-    return open_ones[0]
+    boxes = [r for r in readings(found) if r.box.tensor.name in tracked]
+    if open_ones and not _refuted(scene, boxes, group):
+        scene.findings.doubts(open_ones[0])
 
 
 def _group(kernel: kir.Kernel) -> tuple[Expr, Expr]:
@@ -65,31 +64,31 @@ def _group(kernel: kir.Kernel) -> tuple[Expr, Expr]:
     And what only those have in common at any time, also where they go from one tile to the next.
     """
     if any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
-        family = family_of(kernel)
-        return family.number, family.index
+        ctas = group_of(kernel)
+        return ctas.number, ctas.index
     return kir.BLOCK // kernel.cluster, kir.BLOCK // kernel.cluster
 
 
-def _refuted(world: World, boxes: list[Reading], group: Expr) -> bool:
+def _refuted(scene: Scene, boxes: list[Reading], group: Expr) -> bool:
     """Search for a small launch in which two CTAs that nothing orders touch the same elements."""
-    number = function(group)
+    number, kernel = function(group), scene.world.kernel
     writers = [r for r in boxes if sites.reads(r.site.stmt) is None]
     if not writers:
         return False
-    few = launches.small(world.kernel, clusters=2)
+    few = launches.small(kernel, clusters=2)
     small = ({**one.params, kir.GRID.name: one.grid} for one in few)
-    for tried, values in enumerate(chain(small, launches.some_launches(world.kernel))):
+    for tried, values in enumerate(chain(small, launches.some_launches(kernel))):
         if tried >= LAUNCHES:
             return False
         try:
-            grid = range(min(values[kir.GRID.name], 4 * world.kernel.cluster))
+            grid = range(min(values[kir.GRID.name], 4 * kernel.cluster))
             here = [{**values, kir.BLOCK.name: block} for block in grid]
             seen = [(number(v), r, spans) for v in here for r in boxes for spans in _spans(r, v)]
         except ZeroDivisionError:
             continue
         for (one, a, left), (two, b, right) in combinations(seen[:BOXES], 2):
             near = one != two and a.box.tensor == b.box.tensor and _meet(left, right)
-            if near and _wrong(world, a.site, b.site, values):
+            if near and _wrong(scene, a.site, b.site, values):
                 return True
     return False
 
@@ -103,31 +102,30 @@ def _meet(a: Span, b: Span) -> bool:
     return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
 
 
-def _wrong(world: World, one: Site, two: Site, values: Values) -> bool:
+def _wrong(scene: Scene, one: Site, two: Site, values: Values) -> bool:
     """Record that two CTAs touch the same elements unordered, if that is wrong."""
     first, second = sites.reads(one.stmt) is None, sites.reads(two.stmt) is None
     if not first and not second:
         return False
-    rule, kind = Rule.WAW, "WAW"
+    rule = Rule.WAW
     if adds(one.stmt) and type(one.stmt) is type(two.stmt):
-        if world.kernel.determinism != "bitwise":
+        if scene.world.kernel.determinism != "bitwise":
             return False
-        rule, kind = Rule.DETERMINISM, "determinism"
-    elif not second:
-        rule, kind = Rule.RAW, "RAW"
-    elif not first:
-        rule, kind = Rule.RAW, "RAW"
-        one, two = two, one
-    at = {site.line: site for site in world.code.sites}
+        rule = Rule.DETERMINISM
+    elif not (first and second):
+        rule = Rule.RAW
+        one, two = (two, one) if not first else (one, two)
+    at = {site.line: site for site in scene.world.code.sites}
     shown = ", ".join(f"{k}={v}" for k, v in sorted(values.items()) if k != kir.BLOCK.name)
     says = f"with {shown} two CTAs touch the same elements, and nothing orders them"
-    world.wrong(State([]), rule, kind, at[two.line], -1, says, earlier=at[one.line])
-    return rule not in world.off
+    found = scene.violation(rule, at[two.line], says)
+    scene.findings.record(replace(found, earlier=at[one.line]))
+    return rule not in scene.findings.off
 
 
-def _adding(world: World, mine: list[Site]) -> bool:
+def _adding(kernel: kir.Kernel, mine: list[Site]) -> bool:
     """Whether all that happens is that CTAs add, in any order."""
-    unordered = world.kernel.determinism != "bitwise"
+    unordered = kernel.determinism != "bitwise"
     same = len({type(site.stmt) for site in mine}) == 1
     return unordered and same and all(adds(site.stmt) for site in mine)
 
@@ -158,30 +156,30 @@ def _spaced(mine: list[Site], tile: Expr) -> bool:
 
 
 def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
-    """Whether, along some axis, each family's boxes lie in a stretch of its own.
+    """Whether, along some axis, each group's boxes lie in a stretch of its own.
 
-    Origins are `family * P + rest` with one P, and z3 shows `0 <= rest` and `rest + size <= P`.
-    Where families walk from tile to tile, they are `tile * P + rest`.
+    Origins are `group * P + rest` with one P, and z3 shows `0 <= rest` and `rest + size <= P`.
+    Where groups walk from tile to tile, they are `tile * P + rest`.
     """
     try:
-        family = family_of(kernel)
+        ctas = group_of(kernel)
     except UnsupportedError:
         return False
     placed = [_origin(site) for site in mine]
-    if family.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
+    if ctas.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
         return False
-    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, family.count)], RLIMIT)
+    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, ctas.count)], RLIMIT)
 
     def named(site: Site, expr: Expr) -> Expr:
-        tile = site.plain(family.index)
-        told = replace_tree(replace_tree(expr, tile, _GROUP), family.place, _PLACE)
+        tile = site.plain(ctas.index)
+        there = replace_tree(replace_tree(expr, tile, _GROUP), ctas.place, _PLACE)
         # Where each CTA has one tile, its number says the same.
-        one = family.consecutive and tile == family.number
-        return substitute(told, {kir.BLOCK: _GROUP * family.count + _PLACE}) if one else told
+        one = ctas.consecutive and tile == ctas.number
+        return substitute(there, {kir.BLOCK: _GROUP * ctas.count + _PLACE}) if one else there
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(site, origin)))[1])
-        ends = (turn.index < turn.stop for turn in site.loops)
+        ends = (loop.index < loop.stop for loop in site.loops)
         premises = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
         begins = known.gives(fold(Kind.LE, 0, rest), *premises)
         return begins and known.at_most(rest + size, tree(pitch), *premises)
@@ -196,7 +194,7 @@ def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
 
 
 def _divided(form: Poly) -> tuple[Poly, Poly]:
-    """Return what the number of a family is multiplied by, and the rest; no factor if by itself."""
+    """Return what the number of a group is multiplied by, and the rest; no factor if by itself."""
     group = (_GROUP.name,)
     times = [(m, f) for m, f in form if group in m]
     factor = frozenset((tuple(a for a in m if a != group), f) for m, f in times)
@@ -222,8 +220,8 @@ def _as_outputs(kernel: kir.Kernel, found: tuple[Site, ...], mine: list[Site]) -
 def _tells(kernel: kir.Kernel, guard: Expr) -> bool:
     """Whether a guard may hold in one group of CTAs and not in another."""
     try:
-        family = family_of(kernel)
+        ctas = group_of(kernel)
     except UnsupportedError:
         return kir.BLOCK in variables(guard)
     place: Expr = Var("place")
-    return kir.BLOCK in variables(replace_tree(guard, family.place, place))
+    return kir.BLOCK in variables(replace_tree(guard, ctas.place, place))

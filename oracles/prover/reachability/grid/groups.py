@@ -1,36 +1,37 @@
-"""Which CTAs share a semaphore: those of a family.
+"""Which CTAs share a semaphore: those of a CTA group.
 
 Notes
 -----
-Why one family stands for all where CTAs walk from tile to tile: the semaphore's index is then
-`number + t * families`, with t the index of a loop and `0 <= number < families`.  So it is another
-integer for every t and every number, and what one family does with its integers is its own
-business.  In the reading of a family each turn of t has a semaphore of its own, which is 0 until
-somebody releases it (`walk`): that somebody passed the one before says nothing of it.
+Why one group stands for all where CTAs walk from tile to tile: the semaphore's index is then
+`number + t * groups`, with t the index of a loop and `0 <= number < groups`.  So it is another
+integer for every t and every number, and what one group does with its integers is its own business.
+In the reading of a group each iteration of t has a semaphore of its own, which is 0 until somebody
+releases it: that somebody passed the one before says nothing of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
 from fuser.kernel import ir as kir
+from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.reachability.program.code import FAMILY
-from oracles.prover.sites import AMONG_CTAS, fixed_grid, place_among
+from oracles.prover.sites import AMONG_CTAS, Site, fixed_grid, place_among
 
 MANY = 20
-"""CTAs of one family that are followed at once, where each smaller family is followed as well."""
+"""CTAs of one group that are followed at once, where each smaller group is followed as well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CtaGroup:
     """Which CTAs share a semaphore, by expressions over `BLOCK`.
 
-    `number` and `place` are the family's and the CTA's in it, `count` how many it has, `others`
+    `number` and `place` are the group's and the CTA's in it, `count` how many it has, `others`
     what lies between two of it.  `index` is that of its semaphore: its number, or one further with
-    each turn of the loop `walk`.
+    each iteration of the loop `walk`.
     """
 
     number: Expr
@@ -54,7 +55,7 @@ class Family:
         return known
 
 
-def family_of(kernel: kir.Kernel) -> Family:
+def group_of(kernel: kir.Kernel) -> CtaGroup:
     """Return which CTAs share a semaphore.
 
     Raises
@@ -67,8 +68,8 @@ def family_of(kernel: kir.Kernel) -> Family:
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
     indices = {whole(s.index, lets) for s in kernel.walk() if isinstance(s, AMONG_CTAS)}
     if isinstance(grid, int) and grid <= MANY:
-        return Family(0, kir.BLOCK, grid, consecutive=True, walk=_common(kernel, indices))
-    found: list[Family | None] = []
+        return CtaGroup(0, kir.BLOCK, grid, consecutive=True, walk=_common(kernel, indices))
+    found: list[CtaGroup | None] = []
     for stmt in kernel.walk():
         if isinstance(stmt, AMONG_CTAS):
             way = _way(kernel, whole(stmt.index, lets))
@@ -76,11 +77,11 @@ def family_of(kernel: kir.Kernel) -> Family:
                 place = place_among(way.number, stmt.ctas)
             else:
                 place = stmt.turn
-            found.append(_family(kernel, way, whole(place, lets)))
-    families = {family for family in found if family is not None}
-    if len(families) != 1 or len(indices) != 1:
+            found.append(_group(kernel, way, whole(place, lets)))
+    groups = {group for group in found if group is not None}
+    if len(groups) != 1 or len(indices) != 1:
         raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
-    return families.pop()
+    return groups.pop()
 
 
 def whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
@@ -141,32 +142,32 @@ def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
     return ways[0].walk if alike else None
 
 
-def _family(kernel: kir.Kernel, way: _Way, turn: Expr) -> Family | None:
-    """Return the family that an index and a turn speak of."""
+def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:
+    """Return the group that an index and a turn speak of."""
     number, walk = way.number, way.walk
     if not variables(way.index) & {kir.BLOCK, kir.GRID}:
         grid = fixed_grid(kernel)
         count = kir.GRID if grid is None else grid
-        told = walk is None or isinstance(way.stride, int)
-        return Family(0, kir.BLOCK, count, consecutive=True, walk=walk) if told else None
+        sure = walk is None or isinstance(way.stride, int)
+        return CtaGroup(0, kir.BLOCK, count, consecutive=True, walk=walk) if sure else None
     for part in parts_of(turn):
         match part:
             case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == number:
                 if _divides(kernel, count) and (
                     walk is None or way.stride in _deals(kernel, count)
                 ):
-                    return Family(number, part, count, True, index=way.index, walk=walk)
+                    return CtaGroup(number, part, count, True, index=way.index, walk=walk)
             case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == number:
                 for count in _times(kernel, others):
                     if walk is None or way.stride == others:
-                        return Family(number, part, count, False, others, way.index, walk)
+                        return CtaGroup(number, part, count, False, others, way.index, walk)
             case _:
                 pass
     return None
 
 
 def _deals(kernel: kir.Kernel, count: Expr) -> list[Expr]:
-    """Return what the number of families of so many CTAs goes by."""
+    """Return what the number of groups of so many CTAs goes by."""
     known = list(_times(kernel, count))
     return [*known, kir.GRID // count] if eq(kir.GRID % count, 0) in kernel.requires else known
 
@@ -191,3 +192,35 @@ def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
 
 def _divides(kernel: kir.Kernel, count: Expr) -> bool:
     return any(True for _ in _times(kernel, count)) or eq(kir.GRID % count, 0) in kernel.requires
+
+
+def badly_joined(sites: Sequence[Site]) -> dict[int, str]:
+    """Return why a statement does not join the threads of one role alone; empty where it does."""
+    joins = kir.BlockSerializeWait | kir.GridSync | kir.ElectLast
+    return {
+        site.index: _badly_joined(site, sites) for site in sites if isinstance(site.stmt, joins)
+    }
+
+
+def _badly_joined(site: Site, sites: Sequence[Site]) -> str:
+    says = ""
+    if site.elected:
+        says = f"`{line(site.stmt)}` is executed by all threads of a role only"
+    barrier, role = getattr(site.stmt, "barrier", -1), (site.place.first, site.place.warps)
+    for other in sites:
+        if (other.place.first, other.place.warps) == role:
+            continue
+        match other.stmt:
+            case (
+                kir.BlockSync(number)
+                | kir.NamedArrive(number)
+                | kir.BlockSerializeWait(barrier=number)
+                | kir.GridSync(barrier=number)
+                | kir.ElectLast(barrier=number)
+            ) if number == barrier:
+                says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
+            case kir.GridSync() | kir.ElectLast() if type(other.stmt) is type(site.stmt):
+                says = f"one role of each CTA meets, and {other.where} is another's"
+            case _:
+                pass
+    return says

@@ -1,15 +1,15 @@
 """In how many ways CTAs can share a semaphore: the readings of a kernel.
 
-A *family* is the CTAs that share one semaphore.  A kernel is read once for each small size of a
-family, with all its CTAs at once, each going round loops in which CTAs do not meet as few times as
+A *CTA group* is the CTAs that share one semaphore.  A kernel is read once for each small size of a
+group, with all its CTAs at once, each going round loops in which CTAs do not meet as few times as
 there is.  And it is read with one CTA alone, for every trip count, with every turn at hand; what is
-wrong there for a place that is not told is asked again for each (`single`).
+wrong there for a place that is not known is asked again for each (`single`).
 
 Notes
 -----
 Why a few sizes are enough: a CTA knows its place only by comparing it with numbers, so that beyond
 the largest of these (`largest`) those in the middle do the same.  What the CTA of one turn leaves
-to the next but one goes through the turn between them, in families of every larger size as in the
+to the next but one goes through the turn between them, in groups of every larger size as in the
 largest that is read.
 
 Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
@@ -27,20 +27,20 @@ from itertools import product
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError, linear, replace_tree
-from oracles.prover.reachability.grid.groups import MANY, Family, family_of, parts_of, whole
+from oracles.prover.reachability.grid.groups import MANY, CtaGroup, group_of, parts_of, whole
 from oracles.prover.reachability.program.code import FAMILY, Code, Do, Enter
 from oracles.prover.sites import AMONG_CTAS, controls, fixed_grid, outcomes, touches
 
 _PLACE = Var("place")
-TOLD = 64
-"""CTAs of a family that are followed at once where the kernel says how many there are."""
+GIVEN = 64
+"""CTAs of a group that are followed at once where the kernel says how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known in one reading: of each CTA that is followed, its place in a family of `many`.
+    """What is known in one reading: of each CTA that is followed, its place in a group of `many`.
 
-    `together` says that they are the whole family, and take their turns.
+    `together` says that they are the whole group, and take their turns.
     """
 
     fixed: tuple[Mapping[Expr, Expr], ...]
@@ -63,31 +63,31 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         raise UnsupportedError("turns of the CTAs of a cluster are not followed")
     if any(isinstance(s, kir.ElectLast) for s in _in_loops(kernel)):
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
-    family = family_of(kernel)
+    group = group_of(kernel)
     equal: tuple[Expr, ...] = ()
-    if family.number == 0:
+    if group.number == 0:
         grid = fixed_grid(kernel)
         equal = (kir.GRID,) if grid is None or isinstance(grid, int) else (kir.GRID, grid)
-    sizes: list[int] = list(range(1, largest(kernel, family) + 1))
+    sizes: list[int] = list(range(1, largest(kernel, group) + 1))
     most = MANY
-    if isinstance(family.count, int):
-        sizes, most = [family.count], TOLD
+    if isinstance(group.count, int):
+        sizes, most = [group.count], GIVEN
     if sizes[-1] > most:
         raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
     together = [
         Reading(
             tuple(
-                {**family.fixed(n, many, equal), **_told(kernel, elected, n)} for n in range(many)
+                {**group.fixed(n, many, equal), **_elected(kernel, elected, n)} for n in range(many)
             ),
             many,
             together=True,
         )
         for many in sizes
-        for elected in product(_lasts(kernel, family, many), repeat=len(outcomes(kernel)))
+        for elected in product(_lasts(kernel, group, many), repeat=len(outcomes(kernel)))
     ]
     yield from together
     if any(isinstance(s, kir.GridSync) for s in kernel.walk()):
-        # What CTAs do that meet depends on their place throughout: untold, it shows nothing.
+        # What CTAs do that meet depends on their place throughout: unknown, it shows nothing.
         yield from _each_place(together)
     else:
         yield Reading(({},))
@@ -100,7 +100,7 @@ def _in_loops(kernel: kir.Kernel) -> Iterator[kir.Stmt]:
             yield from kir.walk(stmt.body)
 
 
-def _lasts(kernel: kir.Kernel, family: Family, many: int) -> list[int]:
+def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
     """Return the places of the CTAs that are followed as the last one to come.
 
     Those up to the largest number that a condition compares a place with, the first two at least,
@@ -108,10 +108,10 @@ def _lasts(kernel: kir.Kernel, family: Family, many: int) -> list[int]:
     does: they do not wait for it, and it knows the same of each.  What it reads of one of them
     another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
     """
-    return sorted({*range(min(max(_numbers(kernel, family)) + 1, many)), many - 1})
+    return sorted({*range(min(max(_numbers(kernel, group)) + 1, many)), many - 1})
 
 
-def _told(kernel: kir.Kernel, elected: tuple[int, ...], place: int) -> Mapping[Expr, Expr]:
+def _elected(kernel: kir.Kernel, elected: tuple[int, ...], place: int) -> Mapping[Expr, Expr]:
     """Say whether a CTA is the last one, in each election."""
     return {var: int(last == place) for var, last in zip(outcomes(kernel), elected, strict=True)}
 
@@ -127,15 +127,15 @@ def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
             yield Reading((fixed,), reading.many)
 
 
-def largest(kernel: kir.Kernel, family: Family) -> int:
-    """Return the size of a family beyond which nothing new can be seen.
+def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
+    """Return the size of a group beyond which nothing new can be seen.
 
     The first, the last and two in the middle, beyond every number that a place is compared with.
     """
-    return max(*_numbers(kernel, family), *_apart(kernel, family)) + 3
+    return max(*_numbers(kernel, group), *_apart(kernel, group)) + 3
 
 
-def _numbers(kernel: kir.Kernel, family: Family) -> list[int]:
+def _numbers(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
     """Return the numbers that conditions compare a place with, 1 at least."""
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
     numbers = [1]
@@ -157,7 +157,7 @@ def _numbers(kernel: kir.Kernel, family: Family) -> list[int]:
             if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
                 tests += [asked.a, asked.b]
             else:
-                numbers += _compared(asked, family)
+                numbers += _compared(asked, group)
     return numbers
 
 
@@ -168,20 +168,20 @@ def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
     return any(loop.index in names and kir.BLOCK in names for names in tests)
 
 
-def _compared(expr: Expr, family: Family) -> list[int]:
+def _compared(expr: Expr, group: CtaGroup) -> list[int]:
     """Return the numbers of an expression that has nothing but a CTA's place in it."""
     if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
         expr = expr.a - expr.b
-    constant, parts = linear(_of_place(expr, family))
-    own = variables(family.count) | {kir.GRID, _PLACE}
-    if family.consecutive:
-        own |= variables(family.place) | {FAMILY}
+    constant, parts = linear(_of_place(expr, group))
+    own = variables(group.count) | {kir.GRID, _PLACE}
+    if group.consecutive:
+        own |= variables(group.place) | {FAMILY}
     if not parts or not all(variables(atom) <= own for atom in parts):
         return []
     return [abs(constant), *_inside(parts)]
 
 
-def _apart(kernel: kir.Kernel, family: Family) -> Iterator[int]:
+def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
     """Yield how many places further boxes lie than those that begin where a CTA's place says.
 
     A box that lies at a number of its own is in the place of one CTA, whoever accesses it.
@@ -194,10 +194,10 @@ def _apart(kernel: kir.Kernel, family: Family) -> Iterator[int]:
     for box in filter(None, map(touches, kernel.walk())):
         for axis, origin in enumerate(box.origin):
             try:
-                constant, parts = linear(_of_place(whole(origin, lets), family))
+                constant, parts = linear(_of_place(whole(origin, lets), group))
             except UnsupportedError:
                 continue  # of this CTA alone
-            own = variables(family.count) | {kir.GRID, kir.BLOCK, _PLACE}
+            own = variables(group.count) | {kir.GRID, kir.BLOCK, _PLACE}
             found = {a: n for a, n in parts.items() if n and variables(a) & {kir.BLOCK, _PLACE}}
             if not all(variables(atom) <= own for atom in found):
                 continue
@@ -212,11 +212,11 @@ def _apart(kernel: kir.Kernel, family: Family) -> Iterator[int]:
     yield from (-(-far // steps[where]) for where, far in reach if where in steps)
 
 
-def _of_place(expr: Expr, family: Family) -> Expr:
-    """Write an expression over a CTA's place and the number of its family."""
-    expr = replace_tree(expr, family.place, _PLACE)
-    expr = replace_tree(expr, family.number, FAMILY) if family.number != 0 else expr
-    if not family.consecutive and kir.BLOCK in variables(expr):
+def _of_place(expr: Expr, group: CtaGroup) -> Expr:
+    """Write an expression over a CTA's place and the number of its group."""
+    expr = replace_tree(expr, group.place, _PLACE)
+    expr = replace_tree(expr, group.number, FAMILY) if group.number != 0 else expr
+    if not group.consecutive and kir.BLOCK in variables(expr):
         raise UnsupportedError(f"{expr} tells the place of a CTA in a way of its own")
     return expr
 

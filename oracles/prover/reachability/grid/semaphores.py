@@ -1,185 +1,213 @@
-"""Turns of CTAs on a semaphore: whoever waits for a value follows what its release has released.
+"""CTAs on a semaphore: whoever waits for a value follows what its release has released.
 
-CTAs of a family are followed together, each as far as it can go.  A semaphore's value in the
+CTAs of a group are followed together, each as far as it can go.  A semaphore's value in the
 execution at hand is its value in all of them, since each release is asked to be ordered after the
 one before and after all who saw that value, and no wait can see an older value that is the same.
+
+Notes
+-----
+An execution in which a CTA is the last to arrive at an integer is one in which its threads find
+there what all the others have left.  So it may be followed as if it waited for them, for each CTA
+that could be the last; the others go on at once and learn nothing.
+
+A semaphore whose index goes on along a loop is another integer in every iteration of it, and known
+by that: in a canonical form by how far that is beyond the *floor*, the first iteration that any
+thread may still come to.  A semaphore below the floor is never used again: nobody comes back to an
+iteration, since the loop is entered once.  So it is judged as at the end of the launch, and
+forgotten.  That leaves few at a time, whose events take the places of those of `SLOTS` iterations
+before.
 
 Source: PTX ISA, "Memory Consistency Model", release and acquire patterns.
 """
 
 from __future__ import annotations
 
-from fuser.expr import Expr
+from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
-from fuser.kernel.text import line
-from oracles.prover.reachability.grid.groups import family_of
-from oracles.prover.reachability.grid.walk import Key, clean, index_of, key_of, slot_of
+from oracles.prover import launches
+from oracles.prover.arithmetic import UnsupportedError, function
+from oracles.prover.reachability.grid.groups import group_of
 from oracles.prover.reachability.program.code import Do
 from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import FACTS, ONES, Agent, Semaphore, State, Turn
-from oracles.prover.reachability.world import World
+from oracles.prover.reachability.state import ONES, Agent, Generation, Semaphore, bit, knows
+from oracles.prover.reachability.step import NOBODY, Scene, Step
 from oracles.prover.sites import Site
 
-
-def take_turn(
-    world: World, state: State, a: Agent, do: Do, stmt: kir.BlockSerializeWait, k: int
-) -> None:
-    """Wait for a turn with all threads of a role, or of the CTA."""
-    site, cta = do.site, a.kind.cta
-    key = come_together(world, state, a, do, stmt, "turn", k)
-    if key is None:
-        return
-    semaphore = state.semaphores[key]
-    semaphore.asking = (*semaphore.asking, (cta, do.values["turn"](a.env), site.index, k))
-    _serve(world, state, key, semaphore)
+SLOTS = 2
+"""Iterations whose semaphores are distinguished at a time."""
+Key = tuple[str, Expr]
 
 
-def come_together(
-    world: World,
-    state: State,
-    a: Agent,
-    do: Do,
-    stmt: kir.BlockSerializeWait | kir.ElectLast,
-    what: str,
-    k: int,
-) -> Key | None:
-    """Wait for all threads of a role; return which integer they then mean, once all are here.
+# --- which integer --------------------------------------------------------------------------------
 
-    None where some are still to come.  Where turns are not followed all go on at once.
+
+def index_of(do: Do, a: Agent) -> Expr:
+    """Return which integer of a semaphore a statement means now."""
+    assert do.index is not None, "semaphores have an index"
+    return substitute(do.index, {Var(n): v for n, v in a.env.items()})
+
+
+def _integer(step: Step, semaphore: kir.Semaphore) -> tuple[Key, Semaphore]:
+    """Return the semaphore that a statement means now; a new one is put down.
+
+    Raises
+    ------
+    UnsupportedError
+        If it need not be another one in another iteration, or CTAs run too far apart.
     """
-    site, cta = do.site, a.kind.cta
-    _whole_role(world, state, site, stmt.barrier, k)
-    threads = site.place.warps * kir.WARP
-    meet = state.turns.setdefault(_place(cta, site), Turn(threads))
-    _one_integer(world, state, meet, a, do, k)
-    meet.count += a.kind.count
-    meet.waiting = (*meet.waiting, a.kind.index)
-    a.waiting = what
-    if meet.count < threads:
-        return None
-    if not world.follows_turns:
-        _bounds(world, state, do, stmt.semaphore, do.index, k)
-        go_on(state, cta, site, 0)
-        return None
-    return _integer(world, state, a, do, stmt.semaphore, k)
+    index, state = index_of(step.do, step.a), step.state
+    key = semaphore.name, index
+    if key not in state.semaphores:
+        at: int | None = None
+        if index != step.do.index:
+            if step.world.walk is not None:
+                at = step.a.env[step.world.walk]
+            elif not isinstance(index, int):
+                says = "which integers are different is not known"
+                raise UnsupportedError(f"{step.site.where}: {says}")
+        if at is not None:
+            forget(step)
+            for one in state.semaphores.values():
+                if one.at is not None and one.at != at and (one.at - at) % SLOTS == 0:
+                    says = "CTAs that share tiles are too far apart"
+                    raise UnsupportedError(f"{step.site.where}: {says}")
+        state.semaphores[key] = Semaphore(at=at)
+    _bounds(step, semaphore, index)
+    return key, state.semaphores[key]
 
 
-def known_to(state: State, cta: int, site: Site) -> int:
-    """Return what the threads of a role know together that wait at a statement."""
-    facts = 0
-    for index in state.turns[_place(cta, site)].waiting:
-        facts |= state.agents[index].mine
-    return facts
+def _name(key: Key, semaphore: Semaphore) -> tuple[object, ...]:
+    """Return the name of a semaphore in events, which later ones take over."""
+    return key if semaphore.at is None else (key[0], "iteration", semaphore.at % SLOTS)
 
 
-def _whole_role(world: World, state: State, site: Site, barrier: int, k: int) -> None:
-    """Check that all threads of a role reach a statement, which join by a barrier of their own."""
-    world.checked += 1
-    if site.index not in world.joined_wrongly:
-        world.joined_wrongly[site.index] = _joined_wrongly(world, site, barrier)
-    says = world.joined_wrongly[site.index]
-    if says:
-        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-
-
-def _joined_wrongly(world: World, site: Site, barrier: int) -> str:
-    """Return why a statement does not join the threads of one role alone, if so."""
-    says = ""
-    if site.elected:
-        says = f"`{line(site.stmt)}` is executed by all threads of a role only"
-    for other in world.code.sites:
-        match other.stmt:
-            case (
-                kir.BlockSync(number)
-                | kir.NamedArrive(number)
-                | kir.BlockSerializeWait(barrier=number)
-                | kir.GridSync(barrier=number)
-                | kir.ElectLast(barrier=number)
-            ) if number == barrier and _role(other) != _role(site):
-                says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
-            case kir.GridSync() | kir.ElectLast() if type(other.stmt) is type(site.stmt):
-                if _role(other) != _role(site):
-                    says = f"one role of each CTA meets, and {other.where} is another's"
-            case _:
-                pass
-    return says
-
-
-def _role(site: Site) -> tuple[int, int]:
-    return site.place.first, site.place.warps
-
-
-def _place(cta: int, site: Site) -> tuple[int, int]:
-    """Return where the threads of a role wait together, for a turn or for the last CTA."""
-    return cta, -1 - site.place.first
-
-
-def _one_integer(world: World, state: State, meet: Turn, a: Agent, do: Do, k: int) -> None:
-    """Check that those who wait together do so at one integer of a semaphore."""
-    for number in meet.waiting[:1]:
-        b = state.agents[number]
-        other = world.code.programs[number][b.at]
-        if isinstance(other, Do) and index_of(other, b) != index_of(do, a):
-            says = "is reached by threads that mean different integers of the semaphore"
-            world.wrong(state, Rule.COLLECTIVE, "collective", do.site, k, says)
-
-
-def _integer(world: World, state: State, a: Agent, do: Do, semaphore: kir.Semaphore, k: int) -> Key:
-    """Return which integer of a semaphore a statement means now, which has to be there."""
-    key = key_of(world, state, a, do, semaphore.name)
-    _bounds(world, state, do, semaphore, key[1], k)
-    return key
-
-
-def _bounds(
-    world: World, state: State, do: Do, semaphore: kir.Semaphore, index: Expr | None, k: int
-) -> None:
+def _bounds(step: Step, semaphore: kir.Semaphore, index: Expr | None) -> None:
     """Check that a semaphore has an integer, where its number is known."""
     count = semaphore.count
     if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
-        says = f"{semaphore.name}[{index}] is outside its {count}"
-        world.wrong(state, Rule.BOUNDS, "bounds", do.site, k, says)
+        step.wrong(Rule.BOUNDS, f"{semaphore.name}[{index}] is outside its {count}")
 
 
-def go_on(state: State, cta: int, site: Site, facts: int) -> None:
+def forget(scene: Scene) -> None:
+    """Drop the semaphores that nobody comes to any more, after a look at what they are left at."""
+    if scene.world.walk is None:
+        return
+    least = scene.floor(scene.world.walk)
+    for key, one in list(scene.state.semaphores.items()):
+        if one.at is not None and (least == NOBODY or one.at < least):
+            _left(scene, one)
+            del scene.state.semaphores[key]
+
+
+def all_left(scene: Scene) -> None:
+    """Check that all semaphores are left at 0, as the next launch expects them."""
+    for semaphore in scene.state.semaphores.values():
+        _left(scene, semaphore)
+
+
+def _left(scene: Scene, semaphore: Semaphore) -> None:
+    scene.findings.ask()
+    if semaphore.value:
+        says = f"leaves {semaphore.value}, which is not the 0 that the next launch expects"
+        site = scene.world.code.sites[semaphore.site]
+        scene.findings.record(scene.violation(Rule.TURN_VALUES, site, says))
+
+
+# --- the threads of a role arrive together --------------------------------------------------------
+
+
+def _place(cta: int, site: Site) -> tuple[int, int]:
+    """Return where the threads of a role wait together, for a value or for the last CTA."""
+    return cta, -1 - site.place.first
+
+
+def _whole_role(step: Step) -> None:
+    """Check that all threads of a role reach a statement, which join by a barrier of their own."""
+    step.findings.ask()
+    if says := step.world.badly_joined[step.site.index]:
+        step.wrong(Rule.COLLECTIVE, says)
+
+
+def _arrive(step: Step, now: Generation, waiting: str) -> None:
+    """Let threads wait for others, at one integer of a semaphore."""
+    for number in now.waiting[:1]:
+        b = step.state.agents[number]
+        other = step.world.code.programs[number][b.at]
+        if isinstance(other, Do) and index_of(other, b) != index_of(step.do, step.a):
+            says = "is reached by threads that mean different integers of the semaphore"
+            step.wrong(Rule.COLLECTIVE, says)
+    now.comes(step.a, 0)
+    step.a.stops(waiting)
+
+
+def _role_arrives(
+    step: Step, stmt: kir.BlockSerializeWait | kir.ElectLast, waiting: str
+) -> tuple[Key, Semaphore] | None:
+    """Wait for all threads of a role; return which integer they then mean, once all are here.
+
+    None where some are still to arrive.  Where turns are not followed all go on at once.
+    """
+    _whole_role(step)
+    now = step.state.generation(_place(step.cta, step.site), step.site.place.warps * kir.WARP)
+    _arrive(step, now, waiting)
+    if now.count < step.site.place.warps * kir.WARP:
+        return None
+    if not step.world.together:
+        _bounds(step, stmt.semaphore, step.do.index)
+        _let_go(step, step.cta, step.site, 0)
+        return None
+    return _integer(step, stmt.semaphore)
+
+
+def _waiting(scene: Scene, cta: int, site: Site) -> tuple[int, ...]:
+    """Return the threads of a role that wait at a statement."""
+    return scene.state.barriers[_place(cta, site)].waiting
+
+
+def _let_go(scene: Scene, cta: int, site: Site, facts: int) -> None:
     """Let all threads of a role go on, knowing what each of them knew, and more."""
-    meet = state.turns[_place(cta, site)]
-    facts |= known_to(state, cta, site)
-    for index in meet.waiting:
-        other = state.agents[index]
-        state.learn(other, facts)
-        other.waiting = ""
-        other.at += 1
-    meet.count, meet.waiting = 0, ()
+    waiting = _waiting(scene, cta, site)
+    scene.state.let_go(waiting, facts | scene.state.known_together(waiting))
+    scene.state.barriers[_place(cta, site)].completes()
 
 
-def _serve(world: World, state: State, key: Key, semaphore: Semaphore) -> None:
-    """Let those go on who ask for the value that a semaphore has."""
+# --- turns ----------------------------------------------------------------------------------------
+
+
+def wait_for_turn(step: Step, stmt: kir.BlockSerializeWait) -> None:
+    """Wait for a turn with all threads of a role, or of the CTA."""
+    found = _role_arrives(step, stmt, "turn")
+    if found is not None:
+        key, semaphore = found
+        asked = step.cta, step.value("turn"), step.site.index, step.k
+        semaphore.asking = (*semaphore.asking, asked)
+        _serve(step, key, semaphore)
+
+
+def _serve(step: Step, key: Key, semaphore: Semaphore) -> None:
+    """Wake the CTAs waiting for the value that a semaphore has."""
     for asked in semaphore.asking:
         cta, turn, number, k = asked
-        if turn != semaphore.value:
-            continue
-        site = world.code.sites[number]
-        semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
-        facts = _seen(world, state, semaphore, cta, site, turn, k)
-        took = world.event(state, "took", slot_of(key, semaphore), cta, number, len(semaphore.past))
-        state.when[took] = k, number
-        semaphore.waiters = (*semaphore.waiters, took)
-        go_on(state, cta, site, facts | 1 << FACTS * took)
+        if turn == semaphore.value:
+            facts = _seen(step, semaphore, asked)
+            place = "took", _name(key, semaphore), cta, number, len(semaphore.past)
+            took = step.state.take(step.events.number(place), k, number)
+            semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
+            semaphore.waiters = (*semaphore.waiters, took)
+            _let_go(step, cta, step.world.code.sites[number], facts | bit(took))
 
 
-def _seen(
-    world: World, state: State, semaphore: Semaphore, cta: int, site: Site, turn: int, k: int
-) -> int:
+def _seen(step: Step, semaphore: Semaphore, asked: tuple[int, int, int, int]) -> int:
     """Judge a wait that sees its value; return what it then knows."""
-    stmt = site.stmt
-    assert isinstance(stmt, kir.BlockSerializeWait), "waits only"
-    mine = [state.agents[index].mine for index in state.turns[_place(cta, site)].waiting]
-    world.checked += 1
+    cta, turn, number, k = asked
+    world, site = step.world, step.world.code.sites[number]
+    assert isinstance(site.stmt, kir.BlockSerializeWait), "waits only"
+    mine = [step.state.agents[index].mine for index in _waiting(step, cta, site)]
+    step.findings.ask()
     for value, ended in semaphore.past:
-        if value == turn and not all(known >> FACTS * ended & 1 for known in mine):
+        if value == turn and not all(knows(known, ended) for known in mine):
             says = f"may see a turn {turn} that came before, and goes on too early"
-            world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
+            step.findings.record(step.violation(Rule.TURN_VALUES, site, says, k))
     if semaphore.owner in (-1, cta):
         return semaphore.before
     residency = world.kernel.residency
@@ -189,49 +217,92 @@ def _seen(
             if residency == "any"
             else "it draws a later ticket"
         )
-        world.wrong(state, Rule.RESIDENCY, "residency", site, k, says)
-    facts = 1 << FACTS * semaphore.end
-    if stmt.scope is not kir.Scope.GPU:
+        step.findings.record(step.violation(Rule.RESIDENCY, site, says, k))
+    if site.stmt.scope is not kir.Scope.GPU:
         # the turn comes all the same; what the CTA of the turn before has done may not be seen
-        state.lacking |= semaphore.before & ONES
-    elif Rule.TURN_ACQUIRES not in world.off:
-        facts |= semaphore.before
-    return facts
+        step.state.lack(semaphore.before)
+    elif step.holds(Rule.TURN_ACQUIRES):
+        return bit(semaphore.end) | semaphore.before
+    return bit(semaphore.end)
 
 
-def release_turn(
-    world: World,
-    state: State,
-    a: Agent,
-    do: Do,
-    stmt: kir.BlockSerializeRelease,
-    k: int,
-) -> None:
+def release(step: Step, stmt: kir.BlockSerializeRelease) -> None:
     """Give the turn away, to a CTA that then knows what this thread does."""
-    site = do.site
-    world.checked += 1
-    if not a.kind.alone:
-        says = f"is executed by {a.kind.count} threads"
-        world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
-    if not world.follows_turns:
-        _bounds(world, state, do, stmt.semaphore, do.index, k)
+    a, state = step.a, step.state
+    step.findings.ask()
+    step.alone(Rule.TURN_VALUES, "is executed")
+    if not step.world.together:
+        _bounds(step, stmt.semaphore, step.do.index)
         return
-    key = _integer(world, state, a, do, stmt.semaphore, k)
-    semaphore, turn = state.semaphores[key], do.values["turn"](a.env)
+    key, semaphore = _integer(step, stmt.semaphore)
+    turn = step.value("turn")
     needed = (*semaphore.waiters, *((semaphore.end,) if semaphore.end >= 0 else ()))
-    if not all(a.mine >> FACTS * event & 1 for event in needed):
+    if not all(map(step.knows, needed)):
         says = f"releases turn {turn} while turn {semaphore.value} is not its own"
-        world.wrong(state, Rule.TURN_VALUES, "semaphore", site, k, says)
+        step.wrong(Rule.TURN_VALUES, says)
     wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
     covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
-    state.lacking |= a.mine & ~covered & ONES
-    end = world.event(state, "gave", slot_of(key, semaphore), len(semaphore.past))
-    state.when[end] = k, site.index
-    semaphore.past = (*semaphore.past, (semaphore.value, end))
-    semaphore.value, semaphore.owner, semaphore.before = turn, a.kind.cta, covered
-    semaphore.end, semaphore.site, semaphore.waiters = end, site.index, ()
-    state.own(a, end)
-    _serve(world, state, key, semaphore)
+    state.lack(a.mine & ~covered)
+    end = step.event("gave", _name(key, semaphore), len(semaphore.past))
+    semaphore.releases(turn, step.cta, covered, end, step.site.index)
+    a.owns(end)
+    _serve(step, key, semaphore)
+
+
+# --- the last-arriving CTA ------------------------------------------------------------------------
+
+
+def elect_last(step: Step, stmt: kir.ElectLast) -> None:
+    """Arrive at an integer with all threads of a role; the last CTA stays until all have."""
+    found = _role_arrives(step, stmt, "last")
+    if found is None:
+        return
+    (name, _), semaphore = found
+    cta, site = step.cta, step.site
+    step.findings.ask(2)
+    ctas, share = _counted(step, stmt)
+    if ctas != share:
+        says = f"{ctas} CTAs are to come to {stmt.semaphore.name}, and {share} share it"
+        step.wrong(Rule.COLLECTIVE, says)
+    if cta in semaphore.arrived:
+        says = f"comes to {name} a second time, and may be counted for another CTA"
+        step.wrong(Rule.TURN_VALUES, says)
+    semaphore.arrived = (*semaphore.arrived, cta)
+    semaphore.value, semaphore.site = len(semaphore.arrived) % step.world.ctas, site.index
+    if step.holds(Rule.LAST_KNOWS):
+        # Fences do not reach another CTA.
+        semaphore.before |= step.state.known_together(_waiting(step, cta, site)) & ONES
+    if step.value("last"):
+        semaphore.asking = ((cta, 0, site.index, step.k),)
+    else:
+        _let_go(step, cta, site, 0)
+    if semaphore.value == 0:
+        for last, _, number, _ in semaphore.asking:
+            _let_go(step, last, step.world.code.sites[number], semaphore.before)
+        semaphore.asking = ()
+
+
+def _counted(step: Step, stmt: kir.ElectLast) -> tuple[int, int]:
+    """Return how many CTAs are to arrive, and how many share the integer.
+
+    Raises
+    ------
+    UnsupportedError
+        If the first is not known here, and no small launch has two numbers.
+    """
+    try:
+        return step.value("ctas"), step.world.ctas
+    except UnsupportedError:
+        if step.do.index != 0:
+            raise
+        for one in launches.small(step.world.kernel, clusters=2):
+            ctas = function(stmt.ctas)({**one.params, kir.GRID.name: one.grid})
+            if ctas != one.grid:
+                return ctas, one.grid
+        raise
+
+
+# --- all CTAs of a grid ---------------------------------------------------------------------------
 
 
 def meeting(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple[int, int]:
@@ -239,52 +310,35 @@ def meeting(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple
     return -2 - kernel.semaphores.index(semaphore), cta
 
 
-def meet_ctas(world: World, state: State, a: Agent, do: Do, stmt: kir.GridSync, k: int) -> None:
-    """Reach a meeting of CTAs; the last thread of the family to come lets all go on."""
-    site, cta = do.site, a.kind.cta
-    _whole_role(world, state, site, stmt.barrier, k)
-    _bounds(world, state, do, stmt.semaphore, index_of(do, a), k)
-    ctas = world.ctas if world.follows_turns else 1
-    where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else cta)
-    meet = state.turns.setdefault(where, Turn(site.place.warps * kir.WARP * ctas))
-    _one_integer(world, state, meet, a, do, k)
-    meet.count += a.kind.count
-    meet.waiting = (*meet.waiting, a.kind.index)
-    a.waiting = "grid"
-    if world.follows_turns:
-        _check_meeting(world, state, do, stmt, do.values["ctas"](a.env), k)
-    if meet.count < meet.threads:
+def meet_ctas(step: Step, stmt: kir.GridSync) -> None:
+    """Reach a barrier of CTAs; the last thread of the group to arrive lets all go on."""
+    world, state = step.world, step.state
+    _whole_role(step)
+    _bounds(step, stmt.semaphore, index_of(step.do, step.a))
+    ctas = world.ctas if world.together else 1
+    where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else step.cta)
+    now = state.generation(where, step.site.place.warps * kir.WARP * ctas)
+    _arrive(step, now, "grid")
+    if world.together:
+        _enough(step, stmt, step.value("ctas"))
+    if now.count < now.threads:
         return
     everyone = 0
-    if world.follows_turns and Rule.GRID_JOINS not in world.off:
-        for index in meet.waiting:
-            everyone |= state.agents[index].mine & ONES  # fences do not reach another CTA
-    mine = dict.fromkeys(range(world.ctas), everyone)
-    for index in meet.waiting:
-        mine[state.agents[index].kind.cta] |= state.agents[index].mine
-    for index in meet.waiting:
-        other = state.agents[index]
-        state.learn(other, mine[other.kind.cta])
-        other.waiting = ""
-        other.at += 1
-    meet.count, meet.waiting = 0, ()
+    if world.together and step.holds(Rule.GRID_JOINS):
+        everyone = state.known_together(now.waiting) & ONES  # fences do not reach another CTA
+    for cta in range(world.ctas):
+        mine = [index for index in now.waiting if state.agents[index].kind.cta == cta]
+        state.let_go(mine, everyone | state.known_together(mine))
+    now.completes()
 
 
-def _check_meeting(
-    world: World, state: State, do: Do, stmt: kir.GridSync, ctas: int, k: int
-) -> None:
+def _enough(step: Step, stmt: kir.GridSync, ctas: int) -> None:
     """Judge how many CTAs are said to meet, and that they are sure to run at once."""
-    kernel, site = world.kernel, do.site
+    world, kernel = step.world, step.world.kernel
     if ctas != world.ctas:
         says = f"waits for {ctas} CTAs, and {world.ctas} share {stmt.semaphore.name}"
-        world.wrong(state, Rule.COLLECTIVE, "collective", site, k, says)
-    granted = kernel.together == stmt.ctas and family_of(kernel).consecutive
+        step.wrong(Rule.COLLECTIVE, says)
+    granted = kernel.together == stmt.ctas and group_of(kernel).consecutive
     if not (ctas == 1 or kernel.residency == "co-resident" or granted):
         says = "waits for CTAs that may never run: nothing is known about so many at once"
-        world.wrong(state, Rule.RESIDENCY, "residency", site, k, says)
-
-
-def turns_end(world: World, state: State) -> None:
-    """Check that all semaphores are left at 0, as the next launch expects them."""
-    for semaphore in state.semaphores.values():
-        clean(world, state, semaphore)
+        step.wrong(Rule.RESIDENCY, says)

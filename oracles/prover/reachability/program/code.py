@@ -532,7 +532,7 @@ def _known(expr: Expr, fixed: Mapping[Expr, Expr]) -> Expr:
     return expr
 
 
-def _reaches(program: list[Instruction]) -> Iterator[tuple[Instruction, int]]:
+def reaches(program: list[Instruction]) -> Iterator[tuple[Instruction, int]]:
     """Yield the instructions, and the last place from which each may still be reached."""
     loops = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
     for at, i in enumerate(program):
@@ -541,13 +541,13 @@ def _reaches(program: list[Instruction]) -> Iterator[tuple[Instruction, int]]:
 
 def last_deed(program: list[Instruction]) -> int:
     """Return the last place of a program from which a statement may still be reached."""
-    return max((reach for i, reach in _reaches(program) if isinstance(i, Do)), default=-1)
+    return max((reach for i, reach in reaches(program) if isinstance(i, Do)), default=-1)
 
 
 def last_reads(program: list[Instruction]) -> dict[str, int]:
     """Return by variable the last place of a program from which it may still be read."""
     out: dict[str, int] = {}
-    for i, reach in _reaches(program):
+    for i, reach in reaches(program):
         match i:
             case Do(exprs=exprs, index=index, origin=origin):
                 read = (*exprs, *origin, *(() if index is None else (index,)))

@@ -19,13 +19,13 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.flow import ChoiceError, ForkError, settle
+from oracles.prover.reachability.execution import ChoiceError, ForkError
 from oracles.prover.reachability.grid.readings import readings, single
 from oracles.prover.reachability.grid.semaphores import meeting
 from oracles.prover.reachability.program.code import Do, Enter
-from oracles.prover.reachability.register_pool import ContestError
+from oracles.prover.reachability.registers import ContestError
+from oracles.prover.reachability.rules import Findings
 from oracles.prover.reachability.state import Agent, State, Where
-from oracles.prover.reachability.static import stands
 from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
@@ -102,8 +102,8 @@ class Log:
     which the execution ends.
     """
 
-    def __init__(self, world: World, state: State) -> None:
-        self.world = world
+    def __init__(self, world: World, findings: Findings, state: State) -> None:
+        self.world, self.findings = world, findings
         self.state = state
         self.events: list[Event] = []
         self.stuck: list[Event] = []
@@ -114,7 +114,7 @@ class Log:
 
     def copy(self, state: State) -> Log:
         """Return a log that goes on in another state."""
-        new = Log(self.world, state)
+        new = Log(self.world, self.findings, state)
         own = {name: copy(held) for name, held in vars(self).items() if type(held) in (dict, list)}
         vars(new).update(own)
         return new
@@ -141,7 +141,7 @@ class Log:
             for e in entries
             if self.made.get(e.event, ())[-1:] == (event,) and e.site == do.site.index
         ]
-        if self.world.failed:
+        if self.findings.failed:
             raise FoundError
 
     def _event(self, a: Agent, do: Do, k: int) -> Event:
@@ -156,7 +156,7 @@ class Log:
             program = self.world.code.programs[a.kind.index]
             do = None if a.done or a.at >= len(program) else program[a.at]
             if isinstance(do, Do):
-                event = self._event(a, do, a.env[a.loops[-1][2]] if a.loops else -1)
+                event = self._event(a, do, a.k)
                 event.state = self._lacking(event, a)
                 self.stuck.append(event)
 
@@ -175,10 +175,10 @@ class Log:
                 return f"{' and '.join(parts)} of phase {phase.count} are missing"
             case kir.BlockSync(number, threads):
                 event.waits.add(Point(("barrier", a.kind.cta, number), 0))
-                turn = self.state.turns.get((a.kind.cta, number))
+                turn = self.state.barriers.get((a.kind.cta, number))
                 return f"{threads - (turn.count if turn else 0)} of {threads} threads are missing"
             case kir.GridSync(semaphore):
-                turn = self.state.turns.get(meeting(self.world.kernel, semaphore))
+                turn = self.state.barriers.get(meeting(self.world.kernel, semaphore))
                 count, threads = (turn.count, turn.threads) if turn else (0, 0)
                 return f"{threads - count} of {threads} threads are missing"
             case kir.ElectLast():
@@ -306,9 +306,9 @@ def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
     violations = fixpoint.judge(kernel, policy=policy).violations
     if not violations:
         return None
-    for world in _worlds(kernel, policy, min(v.trips for v in violations)):
+    for one in _explorations(kernel, policy, min(v.trips for v in violations)):
         try:
-            log = _followed(world)
+            log = _followed(one)
         except UnsupportedError:
             # A CTA with no place among those that take turns: one at each place is followed.
             continue
@@ -317,21 +317,21 @@ def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
     return None
 
 
-def _worlds(kernel: kir.Kernel, policy: str, most: int) -> Iterator[World]:
+def _explorations(kernel: kir.Kernel, policy: str, most: int) -> Iterator[fixpoint.Exploration]:
     """Yield the kernel with all trip counts known, the smallest first, those of the proof last."""
     whole = (*readings(kernel), *single(kernel))
-    every = [(r, fixpoint.opened(kernel, r, policy=policy).code) for r in whole]
+    every = [(r, fixpoint.opened(kernel, r, policy=policy).world.code) for r in whole]
     names = max(len(code.counts) for _, code in every)
     top = most if names < 2 else max(most, 2)
     small = (one for n in range(top + 1) for one in _with_largest(n, names))
     runs = ((counts, *one) for counts in small for one in every)
     for counts, reading, code in (*islice(runs, RUNS), *(((most,) * names, *one) for one in every)):
-        world = fixpoint.opened(kernel, reading, policy=policy)
-        world.pinned = dict(zip(sorted(code.counts), counts, strict=False))
-        world.follows_arrivals = True
-        stands(world)
-        if all(n >= world.least.get(atom, 0) for atom, n in world.pinned.items()):
-            yield world
+        pinned = dict(zip(sorted(code.counts), counts, strict=False))
+        world = fixpoint.opened(kernel, reading, policy=policy, pinned=pinned).world
+        if all(n >= world.least.get(atom, 0) for atom, n in pinned.items()):
+            one = fixpoint.Exploration(world, single_arrivals=True)
+            one.stands()
+            yield one
 
 
 def _with_largest(most: int, names: int) -> list[tuple[int, ...]]:
@@ -340,29 +340,27 @@ def _with_largest(most: int, names: int) -> list[tuple[int, ...]]:
     return sorted(counts, key=lambda c: (sum(c), [-n for n in c]))
 
 
-def _followed(world: World) -> Log | None:
+def _followed(one: fixpoint.Exploration) -> Log | None:
     """Follow every way through a kernel with known trip counts until one goes wrong."""
-    todo = [Log(world, fixpoint.start(world))]
+    todo = [Log(one.world, one.findings, one.start())]
     while todo:
         log = todo.pop()
-        state, world.log = log.state, log
+        execution = one.execution(log.state, log)
         ways: list[State] = []
         try:
-            while not world.failed:
-                settle(world, state)
-                if fixpoint.over(world, state):
+            while not one.findings.failed:
+                execution.settle()
+                if execution.over():
                     log.block()
                     break
-                state.pass_gate()
+                log.state.pass_gate()
         except FoundError:
             pass
-        except ForkError as fork:
-            ways = fixpoint.forked(world, state, fork)
-        except ChoiceError as choice:
-            ways = fixpoint.chosen(state, choice)
+        except (ForkError, ChoiceError) as error:
+            ways = execution.ways_on(error)
         except ContestError as contest:
             ways = contest.states
-        if world.failed:
+        if one.findings.failed:
             return log
         todo += [log.copy(way) for way in ways]
     return None

@@ -10,11 +10,10 @@ from collections.abc import Hashable, Iterator
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.program.code import Do
-from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import FACTS
+from oracles.prover.reachability.rules import Rule, Violation
+from oracles.prover.reachability.state import knows
 from oracles.prover.reachability.witness.execution import Event, Log
 from oracles.prover.reachability.witness.words import concrete, group
-from oracles.prover.reachability.world import Violation
 from oracles.prover.sites import Site
 
 _REACH = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
@@ -302,8 +301,9 @@ def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
         if isinstance(event.stmt, kir.AsyncAwait) and event.stmt.kind is kind
     ]  # fmt: skip
     for event, _ in awaits:
-        knows = c.wrong.event >= 0 and c.log.state.agents[event.agent].mine >> FACTS * c.wrong.event
-        if two is not None and event.agent != two.agent and knows & 1:
+        mine = c.log.state.agents[event.agent].mine
+        known = c.wrong.event >= 0 and knows(mine, c.wrong.event)
+        if two is not None and event.agent != two.agent and known:
             return _unjoined(c, event, two.agent, f"before {_at(two)}")
     for event, stmt in awaits:
         if event.agent == one.agent:

@@ -43,7 +43,7 @@ def witness(kernel: kir.Kernel, *, policy: str) -> Witness | None:
 
 def tell(log: Log) -> Witness:
     """Return the witness of an execution that goes wrong."""
-    wrong = next(v for v in log.world.violations.values() if v.severity == "error")
+    wrong = log.findings.errors[0]
     conflict = Conflict(log, wrong)
     rows, says = _Rows(conflict).rows(), wrong.says
     if wrong.event >= 0 and conflict.first is None:
@@ -204,8 +204,8 @@ class _Rows:
         one, two = ({touch.where for touch in event.touches} for event in self.ends)
         return {
             where for where in one | two
-            if not one.isdisjoint(self.world.overlaps[where])
-            and not two.isdisjoint(self.world.overlaps[where])
+            if not one.isdisjoint(self.world.layout.overlaps[where])
+            and not two.isdisjoint(self.world.layout.overlaps[where])
         } or one | two  # fmt: skip
 
     def _state(self, event: Event) -> str:

@@ -67,7 +67,7 @@ def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
 
 def iteration(world: World, site: Site, k: int) -> str:
     """Return which iteration of the innermost loop is meant, as `k=3`; empty outside of loops."""
-    name = world.loop_names().get(site.index, "")
+    name = world.loop_names.get(site.index, "")
     return f"{name}={k}" if name and k >= 0 else ""
 
 

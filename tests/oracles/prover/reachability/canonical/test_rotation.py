@@ -14,15 +14,15 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuzz.mutation import operators
 from oracles.prover.reachability import fixpoint, world
-from oracles.prover.reachability.canonical.rotation import NONE, Spin, turn
+from oracles.prover.reachability.canonical.rotation import NONE, Rotation
 from oracles.prover.reachability.grid.readings import readings
 
 TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")
 
 
-def _spin(kernel: kir.Kernel) -> Spin:
+def _rotation(kernel: kir.Kernel) -> Rotation:
     reading = next(iter(readings(kernel)))
-    return fixpoint.opened(kernel, reading, policy="default").spin
+    return fixpoint.opened(kernel, reading, policy="default").world.rotation
 
 
 def _said(kernel: kir.Kernel) -> Iterator[tuple[str, str]]:
@@ -36,31 +36,31 @@ def test_no_verdict_depends_on_turning(name: str, monkeypatch: pytest.MonkeyPatc
     """Whatever is wrong with a kernel is wrong in the state that was not looked at again."""
     kernels = [m.kernel for m in operators.drop_each_sync(recipes.RECIPES[name]())]
     turned = [list(_said(kernel)) for kernel in kernels]
-    monkeypatch.setattr(world, "spin_of", lambda _: NONE)
+    monkeypatch.setattr(world, "rotation_of", lambda *_: NONE)
     assert turned == [list(_said(kernel)) for kernel in kernels]
 
 
 @pytest.mark.parametrize("name", TURNING)
 def test_a_ring_turns(name: str) -> None:
     """One more turn of the ring is no other state."""
-    assert _spin(recipes.RECIPES[name]()).rings
+    assert _rotation(recipes.RECIPES[name]()).rings
 
 
 def test_turning_on_is_turning_by_the_sum() -> None:
     """A slot that passes the end of its ring has the other parity, and after two ends its own."""
-    spin = _spin(recipes.specialized_ring(3))
+    rotation = _rotation(recipes.specialized_ring(3))
     place = ("phase", (0, "full", 1), 0)
-    assert spin.turned(spin.turned(place, 1), 1) == spin.turned(place, 2)
-    assert spin.turned(place, 2) == ("phase", (0, "full", 2), 1)
-    assert spin.turned(place, spin.period) == place
+    assert rotation.moved(rotation.moved(place, 1), 1) == rotation.moved(place, 2)
+    assert rotation.moved(place, 2) == ("phase", (0, "full", 2), 1)
+    assert rotation.moved(place, rotation.period) == place
 
 
 def test_a_turning_moves_bits_as_events() -> None:
     """Sets of events and single events name the same things after it."""
-    spin = _spin(recipes.specialized_ring(3))
-    places = list(spin.siblings(("phase", (0, "full", 0), 0)))
-    events: dict[object, int] = {place: number for number, place in enumerate(places)}
-    by = turn(spin, events, 1)
+    rotation = _rotation(recipes.specialized_ring(3))
+    places = list(rotation.siblings(("phase", (0, "full", 0), 0)))
+    events = {place: number for number, place in enumerate(places)}
+    by = rotation.rotated(events, 1)
     for number in events.values():
         assert by.bits(1 << 4 * number) == 1 << 4 * by.event(number)
 
@@ -82,7 +82,7 @@ def test_a_prologs_counter_beside_a_position_turns_with_it() -> None:
             recipes.store_ring(), buffers=(ring,), barriers=(), threads=32, tensors=(),
             params=(trips, Var("tiles")), outputs=(), requires=(), body=(kir.Let(p, 0), tiles),
         )  # fmt: skip
-        spin = _spin(kernel)
-        assert ("access", "S") in spin.rings
-        inside = max(spin.clean) > 1
+        rotation = _rotation(kernel)
+        assert ("access", "S") in rotation.rings
+        inside = max(rotation.minds) > 1
         assert inside is not turns

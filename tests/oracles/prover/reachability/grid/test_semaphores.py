@@ -14,7 +14,7 @@ from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.fixpoint import Closed, judge
-from oracles.prover.reachability.grid.groups import MANY, family_of
+from oracles.prover.reachability.grid.groups import MANY, group_of
 from oracles.prover.reachability.grid.readings import largest, readings
 from oracles.prover.reachability.rules import Rule
 
@@ -86,7 +86,7 @@ def test_a_guard_far_out_is_reached() -> None:
     """
     join = kir.IfThenElse(eq(kir.BLOCK, 3), (), (kir.BlockSync(0, 64),))
     made = turnstile("turn add maybe release", maybe=join)
-    assert largest(made, family_of(made)) >= 5
+    assert largest(made, group_of(made)) >= 5
     assert kinds(judge(made)) & {"RAW", "WAW", "WAR"}
 
 

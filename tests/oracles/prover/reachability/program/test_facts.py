@@ -15,7 +15,7 @@ KERNEL = compiled(linear(), hopper("ping_pong", 3, 1, direct=True, cluster=(2, 1
 
 def test_barriers_of_cta_0_alone_are_unused_in_the_others() -> None:
     """Every CTA initialises `shared`; only CTA 0 waits there, and the other arrives there."""
-    code = fixpoint.opened(KERNEL, next(iter(readings(KERNEL))), policy="default").code
+    code = fixpoint.opened(KERNEL, next(iter(readings(KERNEL))), policy="default").world.code
     used = used_barriers(code)
     assert {(0, "shared"), (0, "full"), (1, "full"), (1, "empty")} <= used
     assert (1, "shared") not in used
@@ -23,7 +23,7 @@ def test_barriers_of_cta_0_alone_are_unused_in_the_others() -> None:
 
 def test_a_position_is_read_until_its_loops_are_over() -> None:
     """By threads that run them; by no others at all, though they set it to 0."""
-    code = fixpoint.opened(KERNEL, next(iter(readings(KERNEL))), policy="default").code
+    code = fixpoint.opened(KERNEL, next(iter(readings(KERNEL))), policy="default").world.code
     for program in code.programs:
         runs = any(type(i).__name__ == "Enter" for i in program)
         assert ("p" in last_reads(program)) == runs

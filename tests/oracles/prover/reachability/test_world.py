@@ -12,13 +12,12 @@ from fuser.cookbook.sum import sum_kernel
 from fuser.expr import Var, ceildiv
 from fuser.kernel import ir as kir
 from fuzz.mutation.operators import drop_each_sync
-from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.flow import few
+from oracles.prover.reachability import fixpoint, world
 from oracles.prover.reachability.grid.readings import readings
-from oracles.prover.reachability.world import World
+from oracles.prover.reachability.world import few, least
 
 
-def _opened(kernel: kir.Kernel) -> World:
+def _opened(kernel: kir.Kernel) -> fixpoint.Exploration:
     return fixpoint.opened(kernel, next(iter(readings(kernel))), policy="default")
 
 
@@ -32,18 +31,18 @@ def test_states_of_ping_pong_are_few_at_every_depth() -> None:
 
 def test_only_counts_with_several_uses_are_decided_at_once() -> None:
     """The tiles of `ping_pong` are counted by one loop of a role, the steps anew in each tile."""
-    world = _opened(recipes.ping_pong(stages=3))
-    assert [str(atom) for atom, n in world.code.atoms.found.items() if n in few(world.code)] == [
+    code = _opened(recipes.ping_pong(stages=3)).world.code
+    assert [str(atom) for atom, n in code.atoms.found.items() if n in few(code)] == [
         "((K + 15) // 16)"
     ]
-    assert not few(_opened(recipes.specialized_ring(3)).code)
+    assert not few(_opened(recipes.specialized_ring(3)).world.code)
 
 
 def test_no_verdict_depends_on_counts_decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a small count goes wrong, a count for each use does too, and the other way round."""
     kernels = [m.kernel for m in drop_each_sync(recipes.persistent(2))]
     shared = [bool(fixpoint.judge(kernel).violations) for kernel in kernels]
-    monkeypatch.setattr(fixpoint, "few", lambda _: {})
+    monkeypatch.setattr(world, "few", lambda _: {})
     assert shared == [bool(fixpoint.judge(kernel).violations) for kernel in kernels]
     assert any(shared)
 
@@ -51,8 +50,8 @@ def test_no_verdict_depends_on_counts_decided_at_once(monkeypatch: pytest.Monkey
 def test_threads_with_nothing_left_to_do_are_done() -> None:
     """Lanes that only count along keep nobody waiting and tell no states apart."""
     body = (kir.Let(p, 0), kir.ForLoop(k, trips, (step(p),)))
-    world = _opened(sum_kernel("idle", body, (), (), 128))
-    assert fixpoint.explore(world) == (0, "")
+    idle = _opened(sum_kernel("idle", body, (), (), 128))
+    assert idle.explore() == (0, "")
 
 
 def test_what_a_kernel_requires_bounds_what_is_made_of_it() -> None:
@@ -60,7 +59,7 @@ def test_what_a_kernel_requires_bounds_what_is_made_of_it() -> None:
     m = Var("M")
     kernel = recipes.persistent()
     kernel = replace(kernel, params=(*kernel.params, m), requires=(*kernel.requires, m >= 1))
-    code = _opened(kernel).code
+    code = _opened(kernel).world.code
     for expr, low in ((m, 1), (ceildiv(m, 64), 1), ((m + 8) // 3, 3), (m * m, None), (m - 5, None)):
         number = code.atoms.number(expr)
-        assert fixpoint.least(code).get(number) == low
+        assert least(code).get(number) == low
