@@ -178,23 +178,6 @@ def _not_compared(bad: list[str]) -> Verdict:
     return Verdict("differential", Status.UNKNOWN, 0, reason=reason)
 
 
-def partials(params: Params) -> Partials | None:
-    """Return how CTAs hand sums on under a schedule, if that rounds them."""
-    if not isinstance(params, MatmulParams | AmpereParams) or params.partial == "f32":
-        return None
-    return Partials(DType.of(params.partial), params.splits)
-
-
-def compared(case: Case, given: list[Value], got: Sequence[torch.Tensor]) -> Verdict:
-    """Compare what a case returned for some inputs with the reference.
-
-    Sums of integers that are rounded on their way have a bound, which is 0 where they are exact.
-    """
-    rounded = partials(case.params)
-    exact = case.kind == "integers" and rounded is None
-    return compare(evaluate(case.fusion, given, rounded), list(got), exact=exact)
-
-
 def _run(clerk: Clerk, case: Case, call: Call, wanted: frozenset[str]) -> bool:
     """Simulate one launch of a case; tell whether its values can be compared."""
     kernel, launch = call.kernel, call.launch
