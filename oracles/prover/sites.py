@@ -182,7 +182,7 @@ class _Reader:
                     self.body(inner, inside, lets)
                 case kir.Elect(per, inner):
                     self.body(inner, replace(place, threads=_elected(place, per)), lets)
-                case kir.ElectLast():
+                case kir.LastArriving():
                     self._last(stmt, place, lets)
                 case _ if isinstance(stmt, _DATA) and place.threads:
                     self.sites.append(
@@ -199,7 +199,7 @@ class _Reader:
                 case _:
                     pass
 
-    def _last(self, stmt: kir.ElectLast, place: _Place, lets: Mapping[Var, Expr]) -> None:
+    def _last(self, stmt: kir.LastArriving, place: _Place, lets: Mapping[Var, Expr]) -> None:
         """Let one CTA of those that come to an integer stand for whichever is the last.
 
         Where a box lies elsewhere for each of them, they are all taken to access it: nobody knows

@@ -113,7 +113,7 @@ def _waits(world: World, state: State, a: Agent) -> None:
             case kir.SetMaxNReg():
                 says += ": the registers it asks for are not given back"
                 kind, rule = "registers", Rule.BUDGET
-            case kir.ElectLast(semaphore):
+            case kir.LastArriving(semaphore):
                 kind, rule = "semaphore", Rule.TURN_VALUES
                 says = f"not all CTAs come to {semaphore.name}: none is the last"
             case kir.BlockSync(barrier):

@@ -159,7 +159,7 @@ class Semaphore:
 
     `end` is the event of the last release, `waiters` those of the waits that saw its value,
     `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come, `come` those that an `ElectLast` has counted.  `at` is
+    all at a wait for a value yet to come, `come` those that an `LastArriving` has counted.  `at` is
     the turn of the loop along which the index goes on, if it does.
     """
 

@@ -60,7 +60,7 @@ def execute(world: World, state: State, a: Agent, do: Do, k: int) -> bool:
         case kir.GridSync():
             meet_ctas(world, state, a, do, stmt, k)
             return False
-        case kir.ElectLast():
+        case kir.LastArriving():
             come(world, state, a, do, stmt, k)
             return False
         case _:

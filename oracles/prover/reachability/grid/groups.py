@@ -75,7 +75,7 @@ def family_of(kernel: kir.Kernel) -> Family:
     for stmt in kernel.walk():
         if isinstance(stmt, AMONG_CTAS):
             way = _way(kernel, whole(stmt.index, lets))
-            if isinstance(stmt, kir.GridSync | kir.ElectLast):
+            if isinstance(stmt, kir.GridSync | kir.LastArriving):
                 place = place_among(way.number, stmt.ctas)
             else:
                 place = stmt.turn

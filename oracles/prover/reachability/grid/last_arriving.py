@@ -18,7 +18,7 @@ from oracles.prover.reachability.state import ONES, Agent, State
 from oracles.prover.reachability.world import World
 
 
-def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: int) -> None:
+def come(world: World, state: State, a: Agent, do: Do, stmt: kir.LastArriving, k: int) -> None:
     """Come to an integer with all threads of a role; the last CTA stays until all have come."""
     site, cta = do.site, a.kind.cta
     key = come_together(world, state, a, do, stmt, "last", k)
@@ -48,7 +48,7 @@ def come(world: World, state: State, a: Agent, do: Do, stmt: kir.ElectLast, k: i
         semaphore.asking = ()
 
 
-def _counted(world: World, a: Agent, do: Do, stmt: kir.ElectLast) -> tuple[int, int]:
+def _counted(world: World, a: Agent, do: Do, stmt: kir.LastArriving) -> tuple[int, int]:
     """Return how many CTAs are to come, and how many share the integer.
 
     Raises

@@ -38,7 +38,7 @@ def come_together(
     state: State,
     a: Agent,
     do: Do,
-    stmt: kir.BlockSerializeWait | kir.ElectLast,
+    stmt: kir.BlockSerializeWait | kir.LastArriving,
     what: str,
     k: int,
 ) -> Key | None:
@@ -93,10 +93,10 @@ def _joined_wrongly(world: World, site: Site, barrier: int) -> str:
                 | kir.NamedArrive(number)
                 | kir.BlockSerializeWait(barrier=number)
                 | kir.GridSync(barrier=number)
-                | kir.ElectLast(barrier=number)
+                | kir.LastArriving(barrier=number)
             ) if number == barrier and _role(other) != _role(site):
                 says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
-            case kir.GridSync() | kir.ElectLast() if type(other.stmt) is type(site.stmt):
+            case kir.GridSync() | kir.LastArriving() if type(other.stmt) is type(site.stmt):
                 if _role(other) != _role(site):
                     says = f"one role of each CTA meets, and {other.where} is another's"
             case _:

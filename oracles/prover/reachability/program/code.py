@@ -255,7 +255,7 @@ class _Assembler:
                     self.body(inner, Place(first, warps), here, deep)
                 case kir.Elect(per, inner):
                     self.body(inner, place.elect(per), here, deep)
-                case kir.ElectLast():
+                case kir.LastArriving():
                     last = self._plain(next(self.outcomes), here)
                     if place.has(self.kind):
                         self._do(site, here, last=last)

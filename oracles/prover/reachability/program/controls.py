@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 
-AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.ElectLast
+AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 """Statements by which CTAs that share a semaphore take turns or meet."""
 
 
@@ -43,7 +43,7 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out = {"bar": slot}
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
             out = {"turn": turn}
-        case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
+        case kir.GridSync(_, _, ctas) | kir.LastArriving(_, _, ctas):
             out = {"ctas": ctas}
         case _:
             pass
@@ -58,6 +58,6 @@ def _slot(slot: kir.Slot) -> dict[str, Expr]:
 
 
 def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
-    """Return what is 1 in the CTA that comes last, for every `ElectLast`."""
-    many = sum(isinstance(stmt, kir.ElectLast) for stmt in kernel.walk())
+    """Return what is 1 in the CTA that comes last, for every `LastArriving`."""
+    many = sum(isinstance(stmt, kir.LastArriving) for stmt in kernel.walk())
     return tuple(Var(f"the last of election {n}") for n in range(many))

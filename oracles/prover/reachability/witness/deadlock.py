@@ -116,7 +116,7 @@ def _wanted(story: Story, state: State, a: Agent, i: Do) -> tuple[str, str]:
             turn = state.turns.get(meeting(story.world.kernel, semaphore))
             come = f"{turn.count if turn else 0} of {turn.threads if turn else 0} threads have come"
             return f"the CTAs of {semaphore.name}", come
-        case kir.ElectLast(semaphore):
+        case kir.LastArriving(semaphore):
             return f"{semaphore.name}, as its last CTA", "another one never comes"
         case kir.BlockSerializeWait(semaphore):
             return f"turn {values['turn']} of {semaphore.name}", "nobody gives it"

@@ -159,7 +159,7 @@ class Trail:
             case kir.GridSync(semaphore):
                 many = step.values["ctas"] * threads
                 self._join(step, ("grid", semaphore.name), a.kind.count, many)
-            case kir.ElectLast(semaphore):
+            case kir.LastArriving(semaphore):
                 self._join(step, ("last", cta), a.kind.count, threads)
                 if step.values["last"]:
                     step.takes.add(("semaphore", semaphore.name, 0))

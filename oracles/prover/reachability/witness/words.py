@@ -163,7 +163,7 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
             return f"{semaphore.name} wait for turn {values['turn']}"
         case kir.GridSync(semaphore):
             return f"{semaphore.name} meet {values['ctas']} CTAs"
-        case kir.ElectLast(semaphore):
+        case kir.LastArriving(semaphore):
             which = "the last" if values["last"] else "one"
             return f"{semaphore.name} comes as {which} of {values['ctas']} CTAs"
         case kir.BlockSerializeRelease(semaphore):
