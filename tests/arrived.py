@@ -31,7 +31,7 @@ def ctas_of(
 def by_role(first: int) -> kir.Role:
     """Let two warps come, and add up if they are of the last CTA."""
     tile = load(MINE, box(XS, kir.BLOCK))
-    elected = kir.ElectLast(PAIR, 0, s, (*SUM, OUT), 1 + first)
+    elected = kir.LastArriving(PAIR, 0, s, (*SUM, OUT), 1 + first)
     return kir.Role(f"from{first}", first, 2, (tile, PUT, elected))
 
 

@@ -221,7 +221,7 @@ def _body(writer: _Writer, body: tuple[kir.Stmt, ...], at: Path) -> Iterator[str
                 yield f"{pad}if (threads::elect_per_{per.value}(tid)) {{"
                 yield from _body(writer, inner, (*path, 0))
                 yield f"{pad}}}"
-            case kir.ElectLast():
+            case kir.LastArriving():
                 yield f"{pad}if ({last_arriving(stmt, writer.threads)}) {{"
                 yield from _body(writer, stmt.body, (*path, 0))
                 yield f"{pad}}}"

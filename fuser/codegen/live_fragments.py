@@ -92,7 +92,7 @@ class _Reader:
                 return live
             case kir.IfThenElse(_, then, orelse):
                 return self._body(then, (*path, 0), live) | self._body(orelse, (*path, 1), live)
-            case kir.Role() | kir.Elect() | kir.ElectLast():
+            case kir.Role() | kir.Elect() | kir.LastArriving():
                 return live | self._body(stmt.body, (*path, 0), live)
             case _:
                 return (live - {*made(stmt)}) | self._used(stmt, path)
@@ -123,7 +123,7 @@ class _Reader:
                     yield from self.points(inner, (*path, 0), entered, role)
                 case kir.ForLoop(_, _, inner):
                     yield from self.points(inner, (*path, 0), parts, who)
-                case kir.IfThenElse() | kir.Elect() | kir.ElectLast():
+                case kir.IfThenElse() | kir.Elect() | kir.LastArriving():
                     for branch, inner in enumerate(kir.bodies(stmt)):
                         yield from self.points(inner, (*path, branch), entered, who)
                 case _ if self._can_wait(stmt):

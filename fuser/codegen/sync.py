@@ -52,7 +52,7 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
             return _mbarrier_line(stmt)
 
 
-def last_arriving(stmt: kir.ElectLast, threads: int) -> str:
+def last_arriving(stmt: kir.LastArriving, threads: int) -> str:
     """Spell the question whether this CTA is the last-arriving one, asked by so many threads."""
     at = f"{stmt.semaphore.name} + {spell(stmt.index)}, {spell(stmt.ctas)}"
     return f"semaphore::last_to_come({at}, tid, {stmt.barrier}, {threads})"

@@ -205,13 +205,13 @@ def _coordinates(kernel: kir.Kernel, box: kir.Box, ref: kir.Slot) -> str:
     return ", ".join(spell(box.origin[axis]) for axis in map_of(kernel, box, ref).axes)
 
 
-def _operand(arg: kir.Fragment | kir.Scalar | kir.Literal, registers: Registers) -> str:
+def _operand(arg: kir.Fragment | kir.ScalarParam | kir.Literal, registers: Registers) -> str:
     match arg:
         case kir.Fragment() if arg in registers.packed:
             return f"types::one_of<{arg.dtype.cuda}>({registers.names[arg]}, i)"
         case kir.Fragment():
             return f"{registers.names[arg]}[i]"
-        case kir.Scalar(name):
+        case kir.ScalarParam(name):
             return name
         case kir.Literal(value, dtype):
             return literal(value, dtype)

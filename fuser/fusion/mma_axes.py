@@ -10,7 +10,7 @@ from enum import Enum
 from fuser.fusion.ir import Extent, TensorView
 
 
-class Role(Enum):
+class AxisRole(Enum):
     """What an axis of the full output does.
 
     - M: it is an axis of a alone.
@@ -31,7 +31,7 @@ class MmaAxis:
 
     Parameters
     ----------
-    role : Role
+    role : AxisRole
         An axis whose extent is 1 everywhere has a role like any other.
     a, b, result : int or None
         Its axis in each of the three tensors; None where it is absent.
@@ -39,7 +39,7 @@ class MmaAxis:
         In elements; 1 where every operand that has it has extent 1.
     """
 
-    role: Role
+    role: AxisRole
     a: int | None
     b: int | None
     result: int | None
@@ -81,9 +81,9 @@ def roles(tv: TensorView) -> tuple[MmaAxis, ...]:
     return tuple(out)
 
 
-def _role(in_a: int, in_b: int, *, reduced: bool) -> Role:
+def _role(in_a: int, in_b: int, *, reduced: bool) -> AxisRole:
     if reduced:
-        return Role.K
+        return AxisRole.K
     if in_b < 0:
-        return Role.M
-    return Role.N if in_a < 0 else Role.BATCH
+        return AxisRole.M
+    return AxisRole.N if in_a < 0 else AxisRole.BATCH

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fuser.expr import Expr
-from fuser.kernel.memory import Box, Buffer, Deal, Fragment, Layout, Literal, Scalar, Slot
+from fuser.kernel.memory import Box, Buffer, Deal, Fragment, Layout, Literal, ScalarParam, Slot
 from fuser.kernel.sync import MBarrier, Semaphore
 
 
@@ -210,7 +210,7 @@ class Compute:
 
     dst: Fragment
     op: str
-    args: tuple[Fragment | Scalar | Literal, ...]
+    args: tuple[Fragment | ScalarParam | Literal, ...]
 
 
 @dataclass(frozen=True, slots=True)

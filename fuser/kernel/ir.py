@@ -159,7 +159,7 @@ class Elect:
 
 
 @dataclass(frozen=True, slots=True)
-class ElectLast:
+class LastArriving:
     """`body` by the last of `ctas` CTAs to come to `semaphore[index]`, which leaves that at 0.
 
     Blocks: until all threads of the role are here; nobody waits for another CTA, and which of them
@@ -197,7 +197,7 @@ Data = (
     | GridShare
     | Coordinate
 )
-Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | ElectLast
+Structure = Let | Assign | ForLoop | IfThenElse | Role | Elect | LastArriving
 Stmt = Data | Structure | Sync
 SYNCS = Sync
 """Every synchronising statement; `isinstance(stmt, SYNCS)` works."""
@@ -240,7 +240,7 @@ class Kernel:
     name: str
     params: tuple[Var, ...]
     tensors: tuple[Tensor, ...]
-    scalars: tuple[Scalar, ...]
+    scalars: tuple[ScalarParam, ...]
     buffers: tuple[Buffer, ...]
     barriers: tuple[MBarrier, ...]
     threads: int
@@ -281,10 +281,25 @@ class Kernel:
         return replace(self, body=rewrite(self.body, rule))
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchSequence:
+    """Kernels launched one after the other on a stream; each begins when the one before has ended.
+
+    Tensors and semaphores of one name are the same memory, so a workspace or an output of one
+    launch may be an input of a later one.  The boundary between two launches orders everything
+    before it, in every proxy, before everything after it.
+
+    Source: CUDA programming guide, "Streams".
+    """
+
+    name: str
+    launches: tuple[Kernel, ...]
+
+
 def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
     """Return the bodies of a structured statement, none for any other."""
     match stmt:
-        case ForLoop() | Role() | Elect() | ElectLast():
+        case ForLoop() | Role() | Elect() | LastArriving():
             return (stmt.body,)
         case IfThenElse(_, then, orelse):
             return (then, orelse)
@@ -303,7 +318,7 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
     """Return a statement with each of its bodies replaced by what `change` makes of it."""
     match stmt:
-        case ForLoop() | Role() | Elect() | ElectLast():
+        case ForLoop() | Role() | Elect() | LastArriving():
             return replace(stmt, body=change(stmt.body))
         case IfThenElse(_, then, orelse):
             return replace(stmt, then=change(then), orelse=change(orelse))

@@ -31,7 +31,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarParam:
     """A number given at launch."""
 
     name: str

@@ -86,7 +86,7 @@ def place(ref: kir.Box | kir.Slot | kir.Fragment) -> str:
             return name
 
 
-def operand(arg: kir.Fragment | kir.Scalar | kir.Literal) -> str:
+def operand(arg: kir.Fragment | kir.ScalarParam | kir.Literal) -> str:
     """Write an argument of a Compute."""
     return str(arg.value) if isinstance(arg, kir.Literal) else arg.name
 
@@ -108,7 +108,7 @@ def line(stmt: kir.Stmt) -> str:
             return f"role {name} warps {first_warp}..{first_warp + warps - 1}"
         case kir.Elect(per):
             return f"elect one thread per {per.value}"
-        case kir.ElectLast(semaphore, index, ctas, _, barrier):
+        case kir.LastArriving(semaphore, index, ctas, _, barrier):
             note = f", barrier {barrier}" if barrier else ""
             return f"elect the last at {semaphore.name}[{index}] of {ctas} ctas{note}"
         case kir.Copy(dst, src, engine):

@@ -16,7 +16,7 @@ from fuser.fusion.promotion import arithmetic
 from fuser.kernel import ir as kir
 from fuser.schedule.domain import Coords, arguments
 
-Operand = kir.Fragment | kir.Scalar | kir.Literal
+Operand = kir.Fragment | kir.ScalarParam | kir.Literal
 
 COMBINE = {"sum": "add", "mean": "add", "max": "maximum", "min": "minimum"}
 """What puts two elements together, by reduction."""
@@ -51,7 +51,7 @@ class Arithmetic:
     position: Callable[[TensorView, int], tuple[int, Expr] | None]
     done: dict[tuple[TensorView, Coords], kir.Fragment] = field(default_factory=dict)
     math: list[kir.Stmt] = field(default_factory=list)
-    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    scalars: dict[str, kir.ScalarParam] = field(default_factory=dict)
     prefix: str = "r"
 
     def fragment(self, name: str, dtype: DType) -> kir.Fragment:
@@ -120,7 +120,7 @@ class Arithmetic:
                 case Constant(value):
                     out.append(kir.Literal(value, dtype))
                 case Scalar(name, own):
-                    scalar = self.scalars.setdefault(name, kir.Scalar(name, own))
+                    scalar = self.scalars.setdefault(name, kir.ScalarParam(name, own))
                     out.append(scalar if own is dtype else self.promoted(scalar, dtype))
                 case TensorView():
                     frag = self.done[walked[n]]
@@ -134,7 +134,7 @@ class Arithmetic:
         same = arithmetic(arg.dtype) is arithmetic(dtype)
         return arg if same else self.promoted(arg, dtype)
 
-    def promoted(self, arg: kir.Fragment | kir.Scalar, dtype: DType) -> kir.Fragment:
+    def promoted(self, arg: kir.Fragment | kir.ScalarParam, dtype: DType) -> kir.Fragment:
         """Return a fragment of a type, in its registers; it is not rounded to 16 bits."""
         count = sum(isinstance(s, kir.Compute) and s.op == "promote" for s in self.math)
         frag = self.fragment(f"{arg.name}_as_{dtype.name}_{count}", dtype)

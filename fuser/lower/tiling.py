@@ -89,7 +89,7 @@ class Lowering(Generic[Axes, P]):
     params: P
     shapes: ShapeClass
     tensors: dict[str, kir.Tensor] = field(default_factory=dict)
-    scalars: dict[str, kir.Scalar] = field(default_factory=dict)
+    scalars: dict[str, kir.ScalarParam] = field(default_factory=dict)
     buffers: list[kir.Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:

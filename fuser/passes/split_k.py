@@ -180,7 +180,7 @@ def _synced(body: Body, place: Context) -> Body:
         if any(_reads(inner) & open_ for inner in kir.walk((stmt,))):
             where = asked[0].semaphore, asked[0].index, asked[0].ctas
             if asked[0].alone:
-                return *out, kir.ElectLast(*where, body[at:])
+                return *out, kir.LastArriving(*where, body[at:])
             out.append(kir.GridSync(*where))
             open_ = set()
         out.append(stmt)

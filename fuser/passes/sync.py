@@ -128,7 +128,7 @@ class _Joiner:
                 case kir.BlockSerializeWait() | kir.GridSync():
                     state = self._after(stmt, state, alone=False)
                     out.append(replace(stmt, barrier=self.barrier))
-                case kir.ElectLast():
+                case kir.LastArriving():
                     inner, after = self.walk(stmt.body, state.joined())
                     out.append(replace(stmt, body=inner, barrier=self.barrier))
                     state = state.joined() | after

@@ -8,7 +8,7 @@ from math import gcd
 
 from fuser.arch import SM_90A
 from fuser.fusion.ir import Extent, Fusion, Symbol, TensorView
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import reduced_axes
 from fuser.lower.ampere import copy_refusal
 from fuser.lower.hopper import type_refusal
@@ -135,7 +135,7 @@ def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
 
     def summed(tv: TensorView) -> Iterator[Extent]:
         if tv.op == "mma":
-            yield from (axis.extent for axis in roles(tv) if axis.role is Role.K)
+            yield from (axis.extent for axis in roles(tv) if axis.role is AxisRole.K)
         for axis in reduced_axes(tv):
             (arg,) = tv.args
             assert isinstance(arg, TensorView), "a reduction reduces a tensor"

@@ -139,7 +139,7 @@ class BoundKernel:
         at = self._offsets[name]
         return self._raw[at : at + 8].view(kind)
 
-    def scalar(self, scalar: kir.Scalar) -> npt.NDArray[Any]:
+    def scalar(self, scalar: kir.ScalarParam) -> npt.NDArray[Any]:
         """Return the place of a scalar among the arguments, as an array of one."""
         return self.room(scalar.name, _NUMPY[REGISTER[scalar.dtype]])
 

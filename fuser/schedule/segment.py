@@ -27,7 +27,7 @@ from fuser.fusion.ir import (
     row_major,
     tensor_args,
 )
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import OPS, Form, accumulator, of_nothing, reduced_axes
 from fuser.fusion.promotion import arithmetic
 from fuser.schedule.domain import Domain, domains, groups, sources
@@ -216,8 +216,8 @@ def _place_of(product: TensorView, side: int, *, summed_last: bool) -> _Place:
     arg = product.args[side]
     assert isinstance(arg, TensorView), "operands of an mma are tensors"
     sides = [(axis.b if side else axis.a, axis.role) for axis in roles(product)]
-    sums = [at for at, role in sides if at is not None and role is Role.K]
-    own = [at for at, role in sides if at is not None and role in (Role.M, Role.N)]
+    sums = [at for at, role in sides if at is not None and role is AxisRole.K]
+    own = [at for at, role in sides if at is not None and role in (AxisRole.M, AxisRole.N)]
     rest = [at for at in range(arg.rank) if at not in (*sums, *own)]
     real = [at for at in range(arg.rank) if arg.logical[at].iter_type is IterType.ITERATION]
     alone = [at for at in own if at in real] == real[-1:]

@@ -7,7 +7,7 @@ from math import prod
 from hypothesis import strategies as st
 
 from fuser.fusion.definition import Fusion, Symbol, TensorView
-from fuser.fusion.mma_axes import MmaAxis, Role, roles
+from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.cases.case import symbols
@@ -37,17 +37,17 @@ def matmul_extents(
     m, n, k = params.tile
     turns = [k * params.stages, k * (2 * params.stages + 1)]
     edges = {
-        Role.BATCH: [1, 2, 3],
-        Role.M: [8, m, 1, m - 1, m + 1, 7, 2 * m + 8, m // 2, 3],
-        Role.N: [8, n, 1, n - 1, n + 1, 7, 2 * n + 8, 40, 3],
-        Role.K: [8, k, 64, *turns, 1, k - 1, k + 1, k + 8, 3, 2 * k, 4 * k - 8],
+        AxisRole.BATCH: [1, 2, 3],
+        AxisRole.M: [8, m, 1, m - 1, m + 1, 7, 2 * m + 8, m // 2, 3],
+        AxisRole.N: [8, n, 1, n - 1, n + 1, 7, 2 * n + 8, 40, 3],
+        AxisRole.K: [8, k, 64, *turns, 1, k - 1, k + 1, k + 8, 3, 2 * k, 4 * k - 8],
     }
     even = draw(st.sampled_from([True, True, False]))
     empty = rarely(draw) and rarely(draw)
     found = {}
     for name in symbols(fusion):
         role = _role(fusion, name)
-        choices = [e for e in edges[role] if not even or role is Role.BATCH or e % 8 == 0]
+        choices = [e for e in edges[role] if not even or role is AxisRole.BATCH or e % 8 == 0]
         drawn = st.sampled_from(choices)
         found[name] = draw(drawn if even else drawn | st.integers(1, 80))
     found = bounded(fusion, params, found, exact=exact)
@@ -94,17 +94,17 @@ def _is_short(
     for tv in fusion.tensors:
         if tv.op != "mma":
             continue
-        by_role = {role: [size(a) for a in roles(tv) if a.role is role] for role in Role}
-        if exact and prod(by_role[Role.K]) > MAX_SUM:
+        by_role = {role: [size(a) for a in roles(tv) if a.role is role] for role in AxisRole}
+        if exact and prod(by_role[AxisRole.K]) > MAX_SUM:
             return False
         # The last axis of each kind is tiled; those before it may be walked one by one.
-        tiles = prod(by_role[Role.BATCH])
-        for role, tile in ((Role.M, params.tile[0]), (Role.N, params.tile[1])):
+        tiles = prod(by_role[AxisRole.BATCH])
+        for role, tile in ((AxisRole.M, params.tile[0]), (AxisRole.N, params.tile[1])):
             *outer, last = by_role[role] or [1]
             tiles *= prod(outer) * -(-last // tile)
         # All CTAs of a cluster take as many steps, if only of zeros.
         each = params.splits if params.meet == "cluster" else 1
-        steps = tiles * each * -(-prod(by_role[Role.K]) // (params.tile[2] * each))
+        steps = tiles * each * -(-prod(by_role[AxisRole.K]) // (params.tile[2] * each))
         long = tiles > MAX_TILES or steps > MAX_STEPS or steps * prod(params.tile) > MAX_WORK
         if long and (steps, tiles) != (each, 1):  # a step of a large tile is as short as it gets
             return False
@@ -113,21 +113,21 @@ def _is_short(
 
 def _is_summed(fusion: Fusion, symbol: str) -> bool:
     return any(
-        axis.role is Role.K and str(axis.extent) == symbol
+        axis.role is AxisRole.K and str(axis.extent) == symbol
         for tv in fusion.tensors
         if tv.op == "mma"
         for axis in roles(tv)
     )
 
 
-def _role(fusion: Fusion, symbol: str) -> Role:
+def _role(fusion: Fusion, symbol: str) -> AxisRole:
     """Return what a symbol does first in a product."""
     for tv in fusion.tensors:
         if tv.op == "mma":
             for axis in roles(tv):
                 if str(axis.extent) == symbol:
                     return axis.role
-    return Role.N
+    return AxisRole.N
 
 
 def word(fusion: Fusion) -> int:

@@ -11,7 +11,7 @@ from fuser.arch import SM_90A, SPARE_REGISTERS, launch_registers
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import accumulator
 from fuser.kernel.validate.mma import STEP_NBYTES
 from fuser.lower.split_k import STAGED
@@ -337,7 +337,7 @@ def _has_f8(fusion: Fusion) -> bool:
 def _sums_over_odd(fusion: Fusion) -> bool:
     """Tell whether words do not divide an extent that is summed over, whatever the call."""
     return any(
-        axis.role is Role.K and isinstance(axis.extent, int) and axis.extent % word(fusion)
+        axis.role is AxisRole.K and isinstance(axis.extent, int) and axis.extent % word(fusion)
         for tv in fusion.tensors
         if tv.op == "mma"
         for axis in roles(tv)

@@ -58,7 +58,7 @@ def _counted(kernel: kir.Kernel, stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt
                     yield f"threads {other}", replace(stmt, threads=other), "H72"
             part = threads - kir.WARP // 2
             yield f"threads {part}, part of a warp", replace(stmt, threads=part), "H73"
-        case kir.ElectLast():
+        case kir.LastArriving():
             yield "ctas -1", replace(stmt, ctas=stmt.ctas - 1), "H80"
             yield "ctas +1", replace(stmt, ctas=stmt.ctas + 1), "H80"
         case _:

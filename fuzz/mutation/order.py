@@ -26,7 +26,7 @@ from fuzz.mutation.site import (
 def drop(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Leave one sync out, or the body of the last CTA with its election."""
     for site in sites(kernel):
-        if not isinstance(site.stmt, kir.SYNCS | kir.ElectLast):
+        if not isinstance(site.stmt, kir.SYNCS | kir.LastArriving):
             continue
         changed = edited(kernel, (site.stmt, ()))
         yield Mutant(f"drop {site.words}", changed, "drop", rows(site.stmt), site.stmt)
@@ -45,7 +45,7 @@ def twice(kernel: kir.Kernel) -> Iterator[Mutant]:
         | kir.BlockSerializeRelease
         | kir.ClusterArrive
         | kir.SetMaxNReg
-        | kir.ElectLast
+        | kir.LastArriving
     )
     for site in sites(kernel):
         if isinstance(site.stmt, counting):
@@ -111,7 +111,7 @@ def _deeper(kernel: kir.Kernel, site: Site) -> Iterator[tuple[str, kir.Kernel]]:
 def _inside(beside: kir.Stmt | None, stmt: kir.Stmt, *, at_start: bool) -> kir.Stmt | None:
     """Return a structured statement with another put at an end of its body."""
     match beside:
-        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.ElectLast():
+        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.LastArriving():
             body = beside.body
             return replace(beside, body=(stmt, *body) if at_start else (*body, stmt))
         case kir.IfThenElse(_, then):
@@ -125,14 +125,14 @@ def hoist(kernel: kir.Kernel) -> Iterator[Mutant]:
     numbers = sorted(
         {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.BlockSync)}
         | {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.NamedArrive)}
-        | {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.ElectLast)}
+        | {s.stmt.barrier for s in sites(kernel) if isinstance(s.stmt, kir.LastArriving)}
     )
     for site in sites(kernel):
         match site.stmt:
             case kir.BlockSync():
                 yield from _divergent(kernel, site)
                 yield from _renumbered(kernel, site, site.stmt, numbers)
-            case kir.NamedArrive() | kir.ElectLast():
+            case kir.NamedArrive() | kir.LastArriving():
                 yield from _renumbered(kernel, site, site.stmt, numbers)
             case kir.Elect():
                 yield from _merged(kernel, site, site.stmt)
@@ -154,7 +154,7 @@ def _divergent(kernel: kir.Kernel, site: Site) -> Iterator[Mutant]:
 def _renumbered(
     kernel: kir.Kernel,
     site: Site,
-    stmt: kir.BlockSync | kir.NamedArrive | kir.ElectLast,
+    stmt: kir.BlockSync | kir.NamedArrive | kir.LastArriving,
     numbers: list[int],
 ) -> Iterator[Mutant]:
     """Let two barriers share one number."""

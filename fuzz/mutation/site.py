@@ -120,7 +120,7 @@ def synchronises(stmt: kir.Stmt) -> bool:
     """Tell whether a statement is a sync, CTAs that come, or an election of nothing but syncs."""
     if isinstance(stmt, kir.Elect):
         return bool(stmt.body) and all(isinstance(inner, kir.SYNCS) for inner in stmt.body)
-    return isinstance(stmt, kir.SYNCS | kir.ElectLast)
+    return isinstance(stmt, kir.SYNCS | kir.LastArriving)
 
 
 # --- edits --------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def without(stmt: kir.Stmt, inner: kir.Stmt) -> kir.Stmt:
 def fresh(stmt: kir.Stmt) -> kir.Stmt:
     """Return a copy of a statement that shares no statement object with it."""
     match stmt:
-        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.ElectLast():
+        case kir.ForLoop() | kir.Role() | kir.Elect() | kir.LastArriving():
             return replace(stmt, body=tuple(fresh(inner) for inner in stmt.body))
         case kir.IfThenElse(condition, then, orelse):
             return kir.IfThenElse(
@@ -245,7 +245,7 @@ def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
                 used = variables(condition)
             case kir.Role() | kir.Elect():
                 used = frozenset()
-            case kir.ElectLast():
+            case kir.LastArriving():
                 used = variables(stmt.index) | variables(stmt.ctas)
             case _:
                 used = frozenset(parts(stmt, Var))
@@ -299,7 +299,7 @@ def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
             return ("H20",)
         case kir.ClusterArrive() | kir.ClusterWait():
             return ("H10", "H63", "H65")
-        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.ElectLast():
+        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.LastArriving():
             return ("H80",)
         case kir.SetMaxNReg():
             return ("H75",)

@@ -35,7 +35,7 @@ def role(kernel: kir.Kernel) -> Iterator[Mutant]:
         stmt = site.stmt
         if isinstance(stmt, kir.Elect):
             yield from _elections(kernel, site, stmt)
-        if isinstance(stmt, kir.ElectLast):
+        if isinstance(stmt, kir.LastArriving):
             yield from _last(kernel, site, stmt)
         if isinstance(stmt, kir.Wgmma):
             yield from _part(kernel, site)
@@ -85,7 +85,7 @@ def _elections(kernel: kir.Kernel, site: Site, stmt: kir.Elect) -> Iterator[Muta
     )
 
 
-def _last(kernel: kir.Kernel, site: Site, stmt: kir.ElectLast) -> Iterator[Mutant]:
+def _last(kernel: kir.Kernel, site: Site, stmt: kir.LastArriving) -> Iterator[Mutant]:
     """Let every CTA execute the body of the last one, none, or one thread of the last one."""
     counted = replace(stmt, body=())
     changes: tuple[tuple[str, tuple[kir.Stmt, ...]], ...] = (

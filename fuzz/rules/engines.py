@@ -13,7 +13,7 @@ from enum import Enum
 from typing import cast
 
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from fuzz.kernels.tile import Start
 from oracles.explorer import explore
 from oracles.explorer import rules as explorer_rules
@@ -42,7 +42,7 @@ class Case:
     ----------
     name : str
         How reports and records call it.
-    subject : Kernel or Program
+    subject : Kernel or LaunchSequence
         What is judged.
     safe : bool
         Whether it is right; else a judge has to find an error.
@@ -53,7 +53,7 @@ class Case:
     """
 
     name: str
-    subject: kir.Kernel | Program
+    subject: kir.Kernel | LaunchSequence
     safe: bool
     start: Start
     policy: str = "default"
@@ -143,7 +143,7 @@ class Engine:
 
 def _kernels(case: Case) -> tuple[kir.Kernel, ...]:
     subject = case.subject
-    return subject.launches if isinstance(subject, Program) else (subject,)
+    return subject.launches if isinstance(subject, LaunchSequence) else (subject,)
 
 
 def _joined(status: Status, findings: Sequence[Finding], reason: str) -> Answer:

@@ -218,7 +218,11 @@ def cost(stmt: kir.Stmt) -> Cost:
         case kir.MBarrierWaitParity() | kir.AsyncAwait() | kir.BlockSerializeWait():
             return Cost.WAIT
         case (
-            kir.BlockSync() | kir.ClusterWait() | kir.WarpSync() | kir.GridSync() | kir.ElectLast()
+            kir.BlockSync()
+            | kir.ClusterWait()
+            | kir.WarpSync()
+            | kir.GridSync()
+            | kir.LastArriving()
         ):
             return Cost.BARRIER
         case (

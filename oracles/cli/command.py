@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.cli import answers
 from oracles.cli.ablation import PROOFS
 from oracles.cli.ablation import explain as explained
@@ -222,7 +222,7 @@ def _launched(
 ) -> list[Status]:
     out = answers.console()
     statuses: list[Status] = []
-    single = None if isinstance(target.subject, Program) else target.subject
+    single = None if isinstance(target.subject, LaunchSequence) else target.subject
     chosen = plans(spec, target, asked)
     for plan in chosen:
         start = time.perf_counter()

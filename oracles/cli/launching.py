@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from fuser.expr import Var
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import Subject, Target
 from oracles.explorer import explore
 from oracles.prover import launches, prove
@@ -264,7 +264,7 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
 def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:
     """Run a launch under so many schedules."""
     runs = [simulate.Launch(one.grid, one.params) for one in plan]
-    launch = runs if isinstance(subject, Program) else runs[0]
+    launch = runs if isinstance(subject, LaunchSequence) else runs[0]
     return simulate.search(subject, launch, schedules=schedules, seed=seed, policy=policy)
 
 
@@ -272,7 +272,7 @@ def replayed(
     subject: Subject, plan: Plan, schedules: int, seed: int, policy: str
 ) -> Witness | None:
     """Return the first of these schedules that fails, event by event; None for programs."""
-    if isinstance(subject, Program):
+    if isinstance(subject, LaunchSequence):
         return None
     launch = simulate.Launch(plan[0].grid, plan[0].params)
     for one in range(seed, seed + schedules):
@@ -285,5 +285,5 @@ def replayed(
 def explored(subject: Subject, plan: Plan, states: int, policy: str) -> Verdict:
     """Go through every interleaving of a launch."""
     runs = tuple(explore.Launch(one.grid, one.params) for one in plan)
-    launch = runs if isinstance(subject, Program) else runs[0]
+    launch = runs if isinstance(subject, LaunchSequence) else runs[0]
     return explore.explore(subject, launch, policy=policy, states=states)

@@ -15,10 +15,10 @@ from types import ModuleType
 
 from fuser.errors import CompileError, FusionError, ScheduleError
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.validate.legal import validate
 
-Subject = kir.Kernel | Program
+Subject = kir.Kernel | LaunchSequence
 """What can be judged."""
 RECIPES = "RECIPES"
 """Name of the dict in which a file may list its kernels, or functions that return them."""
@@ -38,15 +38,17 @@ class Target:
     @property
     def kernels(self) -> tuple[kir.Kernel, ...]:
         """The kernels, in the order of their launches."""
-        return self.subject.launches if isinstance(self.subject, Program) else (self.subject,)
+        return (
+            self.subject.launches if isinstance(self.subject, LaunchSequence) else (self.subject,)
+        )
 
 
 def load(spec: str) -> list[Target]:
     """Return the kernels that `FILE.py` offers, or the one of `FILE.py:name`.
 
-    A file offers what its dict `RECIPES` lists; without that, every `Kernel` and `Program` at its
-    top level, and what those of its functions return that need no argument and say `-> Kernel` or
-    `-> Program`.  The name of any other function may be given, too.
+    A file offers what its dict `RECIPES` lists; without that, every `Kernel` and `LaunchSequence`
+    at its top level, and what those of its functions return that need no argument and say
+    `-> Kernel` or `-> LaunchSequence`.  The name of any other function may be given, too.
 
     Parameters
     ----------
@@ -156,7 +158,7 @@ def _builds(module: ModuleType, value: object) -> Callable[[], object] | None:
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return None
     promised = str(inspect.signature(value).return_annotation).rpartition(".")[2].rstrip("'>")
-    return value if promised in ("Kernel", "Program") and not _needs(value) else None
+    return value if promised in ("Kernel", "LaunchSequence") and not _needs(value) else None
 
 
 def _needs(function: Callable[..., object]) -> list[str]:
@@ -185,8 +187,8 @@ def _target(spec: str, name: str, value: object) -> Target:
             raise TargetError(f"{spec}: {says}; make it return a Kernel") from error
     if not isinstance(value, Subject):
         raise TargetError(
-            f"{spec}: {name} is a {type(value).__name__}, no Kernel; name a Kernel, a Program, or "
-            "a function that returns one"
+            f"{spec}: {name} is a {type(value).__name__}, no Kernel; name a Kernel, a "
+            "LaunchSequence, or a function that returns one"
         )
     target = Target(name, value)
     for kernel in target.kernels:

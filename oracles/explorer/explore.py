@@ -13,7 +13,7 @@ from math import prod
 
 from fuser.expr import Var
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.explorer.agents import value
 from oracles.explorer.machine import Machine
 from oracles.explorer.plan import Plan
@@ -44,7 +44,7 @@ class Launch:
 
 
 def explore(
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     launch: Launch | tuple[Launch, ...],
     *,
     policy: str = "default",
@@ -56,7 +56,7 @@ def explore(
 
     Parameters
     ----------
-    kernel : Kernel or Program
+    kernel : Kernel or LaunchSequence
         What is judged.
     launch : Launch or tuple of Launch
         Parameters; one launch for each kernel of a program.
@@ -80,7 +80,7 @@ def explore(
     ValueError
         If the launch is none of the kernel's.
     """
-    kernels = kernel.launches if isinstance(kernel, Program) else (kernel,)
+    kernels = kernel.launches if isinstance(kernel, LaunchSequence) else (kernel,)
     launches = launch if isinstance(launch, tuple) else (launch,)
     if len(kernels) != len(launches):
         raise ValueError(f"explore(...): {len(kernels)} kernels and {len(launches)} launches")

@@ -1,7 +1,7 @@
 """From statements to the steps of each agent, with numbers for every expression.
 
 Control depends on parameters, loop indices and CTA numbers only, so an agent has one sequence of
-steps whatever the others do; loops are unrolled.  The exception is the body of an `ElectLast`,
+steps whatever the others do; loops are unrolled.  The exception is the body of a `LastArriving`,
 which is left out where the CTA is not the last; what follows has to be the same with it and
 without.
 """
@@ -78,7 +78,7 @@ class _Unroller(SyncUnroller):
                     if self.agent.lanes == 1:
                         self.body(body)
                     self.elected = outer_elected
-            case kir.ElectLast():
+            case kir.LastArriving():
                 self.last(stmt)
             case kir.Copy() | kir.GridSum() | kir.GridShare():
                 raise NotModelled(f"{self.where}: only before the sync passes")
@@ -99,7 +99,7 @@ class _Unroller(SyncUnroller):
             case _:
                 self.sync(stmt)
 
-    def last(self, stmt: kir.ElectLast) -> None:
+    def last(self, stmt: kir.LastArriving) -> None:
         """Append a body that may be skipped, and go on as after both."""
         plan, skip = self.plan, self.come(stmt)
         groups = {kind: self.groups[kind].copy() for kind in kir.AsyncKind}

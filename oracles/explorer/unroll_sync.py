@@ -235,7 +235,7 @@ class SyncUnroller:
 
     def integer(
         self,
-        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.ElectLast,
+        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving,
     ) -> int:
         """Return the index of an integer; one that elects CTAs does nothing else."""
         name, values = stmt.semaphore.name, self.values
@@ -243,7 +243,7 @@ class SyncUnroller:
         if not 0 <= index < count:
             says = f"{name}[{index}] of {count}"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
-        elects = isinstance(stmt, kir.ElectLast)
+        elects = isinstance(stmt, kir.LastArriving)
         if self.plan.integers.setdefault((name, index), elects) is not elects:
             says = f"{name}[{index}] elects the last CTA to come, and serves others too"
             raise Defect(Rule.TURNS, "semaphore", self.where, says)
@@ -274,7 +274,7 @@ class SyncUnroller:
         step.slot, step.number = index, ctas * 32 * self.warps
         step.flag = int(value(plan.kernel.together, values) >= ctas)
 
-    def come(self, stmt: kir.ElectLast) -> Step:
+    def come(self, stmt: kir.LastArriving) -> Step:
         """Append a coming as the hardware has it; return the step that skips the body.
 
         All threads of the role join, one of them counts, and tells the others as they join again.

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.coverage import outputs
@@ -41,13 +41,13 @@ REMEMBERED = Memory()
 
 
 def prove(
-    kernel: kir.Kernel | Program, *, policy: str = "default", rlimit: int = RLIMIT
+    kernel: kir.Kernel | LaunchSequence, *, policy: str = "default", rlimit: int = RLIMIT
 ) -> Verdict:
     """Judge a kernel for every trip count and all extents.
 
     Parameters
     ----------
-    kernel : Kernel or Program
+    kernel : Kernel or LaunchSequence
         A finished kernel: no `Copy`, no request for circular buffering; or several in a row.
     policy : str
         One of `POLICIES`.
@@ -63,7 +63,7 @@ def prove(
     """
     if policy not in POLICIES:
         raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
-    if isinstance(kernel, Program):
+    if isinstance(kernel, LaunchSequence):
         return _all([prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches])
     known = REMEMBERED.recall(kernel, policy, rlimit)
     if known is not None:

@@ -28,7 +28,7 @@ from oracles.prover.threads import Place
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
 INDEX = Var("number of the CTAs that come to one integer")
-AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.ElectLast
+AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 """Statements by which CTAs that share a semaphore take turns or meet."""
 
 _DATA = (
@@ -202,7 +202,7 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
             out["bar"] = slot
         case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
             out["turn"] = turn
-        case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
+        case kir.GridSync(_, _, ctas) | kir.LastArriving(_, _, ctas):
             out["ctas"] = ctas
         case _ if used and used[0].cta is not None:
             out["cta"] = used[0].cta
@@ -212,8 +212,8 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
 
 
 def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
-    """Return what is 1 in the CTA that comes last, for every `ElectLast`."""
-    many = sum(isinstance(stmt, kir.ElectLast) for stmt in kernel.walk())
+    """Return what is 1 in the CTA that comes last, for every `LastArriving`."""
+    many = sum(isinstance(stmt, kir.LastArriving) for stmt in kernel.walk())
     return tuple(Var(f"the last of election {n}") for n in range(many))
 
 
@@ -258,12 +258,12 @@ class _Reader:
                     self.body(inner, replace(at, place=Place(first, warps)), lets)
                 case kir.Elect(per, inner):
                     self.body(inner, replace(at, place=at.place.elect(per)), lets)
-                case kir.ElectLast():
+                case kir.LastArriving():
                     self._last(stmt, at, lets)
                 case _:
                     pass
 
-    def _last(self, stmt: kir.ElectLast, at: _Around, lets: Mapping[Var, Expr]) -> None:
+    def _last(self, stmt: kir.LastArriving, at: _Around, lets: Mapping[Var, Expr]) -> None:
         """Let one CTA of those that come to an integer stand for the last-arriving one.
 
         Where a box lies elsewhere for each of them, they are all taken to access it: nobody knows

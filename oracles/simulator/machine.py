@@ -59,7 +59,7 @@ def _named(stmt: kir.Stmt) -> tuple[int, ...]:
     match stmt:
         case kir.BlockSync(number) | kir.NamedArrive(number):
             return (number,)
-        case kir.BlockSerializeWait() | kir.GridSync() | kir.ElectLast():
+        case kir.BlockSerializeWait() | kir.GridSync() | kir.LastArriving():
             return (stmt.barrier,)
         case _:
             return ()

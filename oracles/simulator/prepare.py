@@ -129,7 +129,7 @@ class Prepared:
                                 kir.BlockSerializeWait(s)
                                 | kir.BlockSerializeRelease(s)
                                 | kir.GridSync(s)
-                                | kir.ElectLast(s)
+                                | kir.LastArriving(s)
                             ):
                                 places.add((s.name, event.slot))
                             case _:

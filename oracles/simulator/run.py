@@ -253,7 +253,7 @@ class Run:
             case kir.BlockSerializeRelease():
                 self.meetings.release(agent, stmt, event)
                 self._note(agent, event)
-            case kir.ElectLast(semaphore, barrier=number):
+            case kir.LastArriving(semaphore, barrier=number):
                 self._note(agent, event)
                 election = Election((semaphore.name, event.slot), event.parity, event.team)
                 threads = event.team.warps * kir.WARP

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.simulator.expr import BadExpression, Unsettled
 from oracles.simulator.launch import Launch as Launch
 from oracles.simulator.launch import Stage, chain, run_chain
@@ -36,7 +36,7 @@ Launches = Launch | Sequence[Launch]
 
 
 def simulate(
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     launch: Launches,
     tensors: Mapping[str, Array] | None = None,
     scalars: Mapping[str, float] | None = None,
@@ -49,7 +49,7 @@ def simulate(
 
     Parameters
     ----------
-    kernel : Kernel or Program
+    kernel : Kernel or LaunchSequence
         A finished kernel (no `Copy` left), or several in a row on the same memory.
     launch : Launch or sequence of Launch
         Grid and parameters; for a program one for each kernel.
@@ -83,7 +83,7 @@ def simulate(
 
 
 def search(
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     launch: Launches,
     tensors: Mapping[str, Array] | None = None,
     scalars: Mapping[str, float] | None = None,
@@ -113,7 +113,7 @@ def search(
 
 
 def shrunk(
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     launch: Launches,
     *,
     policy: str = "default",
@@ -200,7 +200,7 @@ def _check(policy: str) -> None:
 
 
 def _judge(
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     launch: Launches,
     tensors: Mapping[str, Array] | None,
     scalars: Mapping[str, float] | None,
@@ -209,7 +209,7 @@ def _judge(
     schedule: Sequence[int] | None,
 ) -> Verdict:
     _check(policy)
-    kernels = kernel.launches if isinstance(kernel, Program) else (kernel,)
+    kernels = kernel.launches if isinstance(kernel, LaunchSequence) else (kernel,)
     launches = (launch,) if isinstance(launch, Launch) else tuple(launch)
     if len(kernels) != len(launches):
         raise ValueError(f"simulate: {len(kernels)} kernels and {len(launches)} launches")

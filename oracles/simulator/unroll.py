@@ -1,8 +1,8 @@
 """A Kernel laid out in time: the exact statements each kind of thread executes in one CTA.
 
 Trip counts, guards, slots and parities depend on launch parameters and loop indices only, so
-the whole program of a thread is known before anything runs; of an `ElectLast`, how far a CTA that
-is not the last jumps.
+the whole program of a thread is known before anything runs; of a `LastArriving`, how far a CTA
+that is not the last jumps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Event:
     base : int
         Flat position of the box's origin, set with `below`.
     body : int
-        Of an `ElectLast`: how many events its body is, which CTAs that are not the last leave out.
+        Of a `LastArriving`: how many events its body is, which all other CTAs leave out.
     """
 
     line: int
@@ -120,7 +120,7 @@ def _node(stmt: kir.Stmt, lines: Mapping[int, int]) -> Node:
             | kir.BlockSerializeWait(_, slot, parity)
             | kir.BlockSerializeRelease(_, slot, parity)
             | kir.GridSync(_, slot, parity)
-            | kir.ElectLast(_, slot, parity)
+            | kir.LastArriving(_, slot, parity)
         ):
             node.slot, node.parity = compile_expr(slot), compile_expr(parity)
         case kir.TmaLoad(dst, src, _, slot, multicast):
@@ -274,7 +274,7 @@ class _Walk:
                 case kir.Elect(per):
                     if self._elected(per, role):
                         self.body(node.body, trip, team, role, elected=True)
-                case kir.ElectLast():
+                case kir.LastArriving():
                     event = _event(node, env, trip, team, elected=elected)
                     self.out.append(event)
                     begin = len(self.out)

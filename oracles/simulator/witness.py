@@ -135,7 +135,7 @@ def _names(step: Step) -> set[str]:
             kir.BlockSerializeWait(semaphore)
             | kir.BlockSerializeRelease(semaphore)
             | kir.GridSync(semaphore)
-            | kir.ElectLast(semaphore)
+            | kir.LastArriving(semaphore)
         ):
             return {f"{semaphore.name}[{event.slot}]"}
         case kir.BlockSync(number) | kir.NamedArrive(number):

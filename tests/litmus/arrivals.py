@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from litmus.meetings import FULL, SENT, WS, YS, among_roles
 from litmus.parts import (
     BULK,
@@ -38,9 +38,11 @@ PAIR = kir.Semaphore("turns", 2)
 PAIRS = tuple(Run(2 * count, (("s", count),)) for count in (1, 2))
 
 
-def last(*body: kir.Stmt, at: Expr = 0, ctas: Expr = s, of: kir.Semaphore = TURNS) -> kir.ElectLast:
+def last(
+    *body: kir.Stmt, at: Expr = 0, ctas: Expr = s, of: kir.Semaphore = TURNS
+) -> kir.LastArriving:
     """`body` by the last of so many CTAs."""
-    return kir.ElectLast(of, at, ctas, body)
+    return kir.LastArriving(of, at, ctas, body)
 
 
 def arriving(
@@ -180,7 +182,7 @@ LITMUS: tuple[Litmus, ...] = (
     legal(
         "the_last_cta_of_two_launches",
         "H80",
-        Program("two", (arriving(), arriving())),
+        LaunchSequence("two", (arriving(), arriving())),
         "The first launch leaves the integer at 0 for the second.",
         launches=SPLITS,
     ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fuser.expr import eq
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from litmus.parts import (
     Y1,
     Litmus,
@@ -67,10 +67,10 @@ def two_tiles(*, own: bool) -> kir.Kernel:
     )
 
 
-def launches(*, dirty: bool) -> Program:
+def launches(*, dirty: bool) -> LaunchSequence:
     """Launch the turnstile twice, with the semaphore left as it should be or not."""
     kernels = tuple(turnstile(to=kir.BLOCK + 1 if dirty else LAST) for _ in range(2))
-    return Program("litmus", kernels)
+    return LaunchSequence("litmus", kernels)
 
 
 def guarded(*, everywhere: bool) -> kir.Kernel:

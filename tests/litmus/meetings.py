@@ -114,7 +114,7 @@ def among_roles(made: kir.Kernel, beside: Body = (), number: int = 1) -> kir.Ker
         match stmt:
             case kir.GridSync() | kir.BlockSerializeWait():
                 return [replace(stmt, barrier=number)]
-            case kir.ElectLast():
+            case kir.LastArriving():
                 inner = kir.rewrite(stmt.body, numbered)
                 return [replace(stmt, body=inner, barrier=number)]
             case kir.BlockSync():

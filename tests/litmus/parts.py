@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fuser.dtype import DType
 from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.verdict import Status
 
 k, m, n, p, q, s, t = (Var(name) for name in "kmnpqst")
@@ -66,7 +66,7 @@ class Litmus:
         A fact.
     hazards : tuple of str
         Rows of the table of hazards, `H01` to `H84`.
-    kernel : Kernel or Program
+    kernel : Kernel or LaunchSequence
         What is judged.
     expect : Expect
         The truth.
@@ -82,7 +82,7 @@ class Litmus:
 
     name: str
     hazards: tuple[str, ...]
-    kernel: kir.Kernel | Program
+    kernel: kir.Kernel | LaunchSequence
     expect: Expect
     twin: str
     why: str
@@ -95,14 +95,14 @@ def trips(*counts: int) -> tuple[Run, ...]:
     return tuple(Run(1, (("n", count),)) for count in counts)
 
 
-def named(kernel: kir.Kernel | Program, name: str) -> kir.Kernel | Program:
+def named(kernel: kir.Kernel | LaunchSequence, name: str) -> kir.Kernel | LaunchSequence:
     """Give a kernel, or a program of several, the name of its litmus."""
     return replace(kernel, name=name)
 
 
-def default_launches(kernel: kir.Kernel | Program, *, failing: bool) -> tuple[Run, ...]:
+def default_launches(kernel: kir.Kernel | LaunchSequence, *, failing: bool) -> tuple[Run, ...]:
     """Return launches of a kernel of one CTA that has no parameter, or one trip count `n`."""
-    if isinstance(kernel, Program) or not kernel.params:
+    if isinstance(kernel, LaunchSequence) or not kernel.params:
         return (Run(),)
     assert kernel.params == (n,), f"{kernel.name}: say which launches"
     return trips(5) if failing else trips(0, 1, 2, 3, 5)
@@ -111,7 +111,7 @@ def default_launches(kernel: kir.Kernel | Program, *, failing: bool) -> tuple[Ru
 def legal(
     name: str,
     hazards: str,
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     why: str,
     *,
     warns: str = "",
@@ -133,7 +133,7 @@ def legal(
 def broken(
     name: str,
     hazards: str,
-    kernel: kir.Kernel | Program,
+    kernel: kir.Kernel | LaunchSequence,
     kinds: str,
     twin: str,
     why: str,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from litmus.aliases import OVERLAID, overlaid
 from litmus.cp_async import copies
 from litmus.distributed import shared
@@ -47,7 +47,7 @@ class Table:
     """
 
     name: str
-    build: Callable[[str], kir.Kernel | Program]
+    build: Callable[[str], kir.Kernel | LaunchSequence]
     sentence: str
     optional: tuple[str, ...]
     safe: Callable[[Kept], bool]
@@ -60,7 +60,7 @@ class Placement:
 
     table: str
     kept: Kept
-    kernel: kir.Kernel | Program
+    kernel: kir.Kernel | LaunchSequence
     safe: bool
     launches: tuple[Run, ...]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from litmus import (
     aliases,
     arrivals,
@@ -64,4 +64,4 @@ def by_name(name: str) -> Litmus:
 
 def kernels(one: Litmus) -> tuple[kir.Kernel, ...]:
     """Return the kernels of a litmus: several where it is a program."""
-    return one.kernel.launches if isinstance(one.kernel, Program) else (one.kernel,)
+    return one.kernel.launches if isinstance(one.kernel, LaunchSequence) else (one.kernel,)

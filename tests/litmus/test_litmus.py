@@ -16,7 +16,7 @@ from sample import ALL
 
 from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.validate.legal import validate
 from litmus.parts import Expect, Litmus, Run
 from litmus.placements import TABLES, Placement, tables
@@ -33,7 +33,7 @@ SCHEDULES = 24
 CALM_SCHEDULES = 24 if ALL else 6
 """Schedules of a right kernel; six are one of each strategy."""
 
-Subject = kir.Kernel | Program
+Subject = kir.Kernel | LaunchSequence
 Judge = Callable[[Subject, Run, str, int], Verdict]
 
 
@@ -45,14 +45,14 @@ def by_prover(subject: Subject, _: Run, policy: str, __: int) -> Verdict:
 def by_explorer(subject: Subject, run: Run, policy: str, _: int) -> Verdict:
     """Ask the explorer about one launch."""
     launch = explore.Launch(run.grid, dict(run.params))
-    each = (launch,) * len(subject.launches) if isinstance(subject, Program) else launch
+    each = (launch,) * len(subject.launches) if isinstance(subject, LaunchSequence) else launch
     return explore.explore(subject, each, policy=policy)
 
 
 def by_simulator(subject: Subject, run: Run, policy: str, schedules: int) -> Verdict:
     """Ask the simulator about one launch, under adversarial schedules."""
     launch = simulate.Launch(run.grid, dict(run.params))
-    each = (launch,) * len(subject.launches) if isinstance(subject, Program) else launch
+    each = (launch,) * len(subject.launches) if isinstance(subject, LaunchSequence) else launch
     return simulate.search(subject, each, schedules=schedules, policy=policy)
 
 

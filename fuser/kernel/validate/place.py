@@ -108,7 +108,7 @@ def _body(body: tuple[kir.Stmt, ...], place: Place) -> Iterator[tuple[kir.Stmt, 
             case kir.Elect(per, inner):
                 threads = _elected(place, per)
                 yield from _body(inner, replace(place, threads=threads, elected=True))
-            case kir.ElectLast():
+            case kir.LastArriving():
                 yield from _body(stmt.body, place)
             case _:
                 pass

@@ -37,7 +37,7 @@ def sync(stmt: kir.Stmt, place: Place) -> Iterable[str]:
         case (
             kir.BlockSerializeWait(barrier=number)
             | kir.GridSync(barrier=number)
-            | kir.ElectLast(barrier=number)
+            | kir.LastArriving(barrier=number)
         ):
             if not 0 <= number < NAMED:
                 yield f" joins at barrier {number}; a CTA has 0..{NAMED - 1}"
@@ -91,7 +91,7 @@ def _collective(stmt: kir.Stmt, place: Place) -> Iterable[str]:
             yield warpgroups(place)
         case kir.MBarrierInit() | kir.MBarrierInvalidate() | kir.BlockSerializeRelease():
             yield from alone(place)
-        case kir.BlockSerializeWait() | kir.GridSync() | kir.ElectLast() if place.elected:
+        case kir.BlockSerializeWait() | kir.GridSync() | kir.LastArriving() if place.elected:
             whose = f"role {place.role}" if place.role else "the CTA"
             yield (
                 f" stands inside an elect; all {place.warps * kir.WARP} threads of {whose} must "
@@ -164,7 +164,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             kir.BlockSerializeWait(semaphore, index, turn)
             | kir.BlockSerializeRelease(semaphore, index, turn)
             | kir.GridSync(semaphore, index, turn)
-            | kir.ElectLast(semaphore, index, turn)
+            | kir.LastArriving(semaphore, index, turn)
         ):
             if semaphore not in kernel.semaphores:
                 yield (
@@ -174,7 +174,7 @@ def _declared(stmt: kir.Stmt, kernel: kir.Kernel) -> Iterable[str]:
             count = semaphore.count
             if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
                 yield f": {semaphore.name} has {count} integers; use 0..{count - 1}"
-            least = 1 if isinstance(stmt, kir.GridSync | kir.ElectLast) else 0
+            least = 1 if isinstance(stmt, kir.GridSync | kir.LastArriving) else 0
             if isinstance(turn, int) and turn < least:
                 says = f"turn {turn} is negative; turns count from 0"
                 yield f": {f'{turn} CTAs sync; 1 or more do' if least else says}"

@@ -110,7 +110,7 @@ def _written(box: kir.Box, kernel: kir.Kernel) -> Iterable[str]:
 def _operands(
     kernel: kir.Kernel,
     dst: kir.Fragment,
-    args: tuple[kir.Fragment | kir.Scalar | kir.Literal, ...],
+    args: tuple[kir.Fragment | kir.ScalarParam | kir.Literal, ...],
 ) -> Iterable[str]:
     for arg in args:
         match arg:
@@ -119,7 +119,7 @@ def _operands(
                     f": {name} and {dst.name} have different layouts; take one through shared "
                     "memory, or give both one layout"
                 )
-            case kir.Scalar(name) if arg not in kernel.scalars:
+            case kir.ScalarParam(name) if arg not in kernel.scalars:
                 yield (
                     f" uses a scalar that the kernel does not declare; add {name} to Kernel.scalars"
                 )

@@ -371,7 +371,7 @@ class Execution(Scene):
             case kir.SetMaxNReg():
                 says += ": the registers it asks for are not given back"
                 rule = Rule.BUDGET
-            case kir.ElectLast(semaphore):
+            case kir.LastArriving(semaphore):
                 says = f"not all CTAs come to {semaphore.name}: none is the last"
                 rule = Rule.TURN_VALUES
             case kir.BlockSync(barrier):

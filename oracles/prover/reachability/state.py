@@ -400,8 +400,8 @@ class Semaphore:
 
     `end` is the event of the last release, `waiters` those of the waits that saw its value,
     `past` the values before with the events that ended them, `asking` the CTAs whose threads are
-    all at a wait for a value yet to come, `arrived` those that an `ElectLast` has counted.  `at` is
-    the iteration of the loop along which the index goes on, if it does.
+    all at a wait for a value yet to come, `arrived` those that a `LastArriving` has counted.  `at`
+    is the iteration of the loop along which the index goes on, if it does.
     """
 
     value: int = same(default=0)

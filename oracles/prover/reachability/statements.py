@@ -60,7 +60,7 @@ def execute(step: Step) -> bool:
         case kir.GridSync() as stmt:
             meet_ctas(step, stmt)
             return False
-        case kir.ElectLast() as stmt:
+        case kir.LastArriving() as stmt:
             elect_last(step, stmt)
             return False
         case _:

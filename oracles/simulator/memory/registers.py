@@ -49,7 +49,7 @@ def compute(agent: Agent, event: Event, stmt: kir.Compute, scalars: Mapping[str,
                 if arg.layout != dst.layout:
                     raise Violation("bounds", f"{arg.name} and {dst.name} differ in layout")
                 args.append(register(agent, arg))
-            case kir.Scalar(name):
+            case kir.ScalarParam(name):
                 args.append(scalars[name])
             case kir.Literal(value, dtype):
                 args.append(number(value, dtype))

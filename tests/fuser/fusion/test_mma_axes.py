@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fuser.fusion.definition import FusionDefinition, Symbol, TensorView
-from fuser.fusion.mma_axes import MmaAxis, Role, roles
+from fuser.fusion.mma_axes import AxisRole, MmaAxis, roles
 from fuser.fusion.ops import producer_axes
 
 
@@ -19,9 +19,9 @@ def test_a_matrix_product_has_one_axis_of_each_role() -> None:
     a, b = fd.define_tensor(["m", "k"], "bf16"), fd.define_tensor(["k", "n"], "bf16")
     m, n, k = Symbol("m"), Symbol("n"), Symbol("k")
     assert roles(fd.ops.matmul(a, b)) == (
-        MmaAxis(Role.M, 0, None, 0, m),
-        MmaAxis(Role.N, None, 1, 1, n),
-        MmaAxis(Role.K, 1, 0, None, k),
+        MmaAxis(AxisRole.M, 0, None, 0, m),
+        MmaAxis(AxisRole.N, None, 1, 1, n),
+        MmaAxis(AxisRole.K, 1, 0, None, k),
     )
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fuser.errors import FusionError
 from fuser.fusion.definition import Fusion, FusionDefinition, IterType, TensorView, call, to_python
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 
 SHAPES = [
     *((4,), (1,), (3, 4), (4, 5), (1, 4), (4, 1), (1, 1), (0, 4), (4, 0)),
@@ -48,7 +48,7 @@ def test_matmul_has_torchs_shapes(left: tuple[int, ...], right: tuple[int, ...])
         return
     product = fd.ops.matmul(a, b)
     assert product.shape == tuple(want)
-    assert [axis.role for axis in roles(product)].count(Role.K) == 1
+    assert [axis.role for axis in roles(product)].count(AxisRole.K) == 1
     assert product.dtype is a.dtype
 
 
@@ -126,14 +126,16 @@ def products(draw: st.DrawFn) -> tuple[Fusion, TensorView]:
     Shrinks towards a dot product of two vectors of extent 1.
     """
     fd = FusionDefinition()
-    names = draw(st.lists(st.sampled_from([Role.M, Role.N, Role.BATCH, Role.K]), max_size=5))
-    order = draw(st.permutations([Role.K, *names]))
+    names = draw(
+        st.lists(st.sampled_from([AxisRole.M, AxisRole.N, AxisRole.BATCH, AxisRole.K]), max_size=5)
+    )
+    order = draw(st.permutations([AxisRole.K, *names]))
     sizes = st.sampled_from([1, 2, 7, "e", "g"])
     shapes: tuple[list[Any], list[Any]] = ([], [])
     positions: tuple[list[int], list[int]] = ([], [])
     for role in order:
         extent = draw(sizes)
-        here = {Role.M: (True, False), Role.N: (False, True)}.get(role, (True, True))
+        here = {AxisRole.M: (True, False), AxisRole.N: (False, True)}.get(role, (True, True))
         for side in (0, 1):
             positions[side].append(len(shapes[side]) if here[side] else -1)
             shapes[side].extend([extent] * here[side])
@@ -153,7 +155,7 @@ def products(draw: st.DrawFn) -> tuple[Fusion, TensorView]:
     product = fd.ops.fused_multiply_sum(
         a,
         b,
-        axes=[n for n, role in enumerate(order) if role is Role.K],
+        axes=[n for n, role in enumerate(order) if role is AxisRole.K],
         axis_mapping=mapping,
         dtype=draw(st.sampled_from([None, kind])),
         precision="tf32" if kind == "f32" else None,
@@ -180,15 +182,17 @@ def test_every_axis_of_an_operand_has_one_place(drawn: tuple[Fusion, TensorView]
     """Only axes of extent 1 may stand nowhere, and every result axis is someone's."""
     product = drawn[0].outputs[0]
     axes = roles(product)
-    assert [axis.result for axis in axes if axis.role is not Role.K] == list(range(product.rank))
+    assert [axis.result for axis in axes if axis.role is not AxisRole.K] == list(
+        range(product.rank)
+    )
     for arg, places in zip(product.args, ([x.a for x in axes], [x.b for x in axes]), strict=True):
         assert isinstance(arg, TensorView)
         for n, extent in enumerate(arg.shape):
             assert places.count(n) == 1 or (places.count(n) == 0 and extent == 1)
     for axis in axes:
         assert (axis.a is None, axis.b is None) == {
-            Role.M: (False, True),
-            Role.N: (True, False),
+            AxisRole.M: (False, True),
+            AxisRole.N: (True, False),
         }.get(axis.role, (False, False))
         if axis.result is not None:
             assert product.shape[axis.result] == axis.extent

@@ -46,9 +46,9 @@ SUMS = {
 NAMES = [name for name in COMPILED if "last" in name]
 
 
-def elections(made: kir.Kernel) -> Iterator[kir.ElectLast]:
+def elections(made: kir.Kernel) -> Iterator[kir.LastArriving]:
     """Every election of a last CTA."""
-    return (stmt for stmt in made.walk() if isinstance(stmt, kir.ElectLast))
+    return (stmt for stmt in made.walk() if isinstance(stmt, kir.LastArriving))
 
 
 def test_a_product_that_the_last_cta_adds_up_reads_like_this(golden: Golden) -> None:
@@ -81,7 +81,7 @@ def test_the_election_is_of_the_role_that_has_the_sums() -> None:
 def test_one_election_does_for_two_products() -> None:
     """Behind all stores; all that is left stands in its body."""
     made = kernel(LAST, gated())
-    assert isinstance(made.body[-1], kir.ElectLast)
+    assert isinstance(made.body[-1], kir.LastArriving)
     stored = [s.dst for s in made.body if isinstance(s, kir.Store)]
     names = [box.tensor.name for box in stored if isinstance(box, kir.Box)]
     assert list(dict.fromkeys(names)) == ["W_acc", "W_acc1"]
@@ -111,7 +111,7 @@ def test_no_change_of_the_election_is_safe(name: str) -> None:
         mutant
         for operator in ("role", "count", "drop")
         for mutant in mutants(made, operator)
-        if isinstance(mutant.victim, kir.ElectLast)
+        if isinstance(mutant.victim, kir.LastArriving)
     ]
     assert len(tried) >= 4
     for mutant in tried:

@@ -21,7 +21,7 @@ from seed_products import (
 )
 
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
@@ -282,7 +282,7 @@ def test_a_product_takes_its_operands_as_they_lie_in_memory(make: Callable[[], F
     (product,) = [tv for tv in fusion.tensors if tv.op == "mma"]
     assert [arg.op for arg in product.args if isinstance(arg, TensorView)] == ["input", "input"]
     found = [(axis.role, axis.a, axis.b, axis.result) for axis in roles(product)]
-    assert found == [(Role.M, 0, None, 0), (Role.N, None, 1, 1), (Role.K, 1, 0, None)]
+    assert found == [(AxisRole.M, 0, None, 0), (AxisRole.N, None, 1, 1), (AxisRole.K, 1, 0, None)]
 
 
 @pytest.mark.parametrize("split", ["pipelined", "cooperative", "ping_pong"])

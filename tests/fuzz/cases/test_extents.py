@@ -9,7 +9,7 @@ from math import prod
 from hypothesis import Phase, given, seed, settings
 
 from fuser.fusion.definition import Fusion, FusionDefinition, Symbol
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.cases.case import Case, to_text
 from fuzz.cases.extents import MAX_ELEMENTS, bounded, matmul_extents
@@ -65,7 +65,7 @@ def test_exact_cases_sum_over_few_elements(case: Case) -> None:
     """More than `MAX_SUM` products of the largest factors would not stay exact in f32."""
     for tv in case.fusion.tensors:
         if tv.op == "mma":
-            sums = [axis.extent for axis in roles(tv) if axis.role is Role.K]
+            sums = [axis.extent for axis in roles(tv) if axis.role is AxisRole.K]
             length = prod(case.extents[n.name] if isinstance(n, Symbol) else n for n in sums)
             assert length <= MAX_SUM + 2, to_text(case)
 

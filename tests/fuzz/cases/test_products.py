@@ -9,7 +9,7 @@ from hypothesis import Phase, find, given, seed, settings
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, TensorView, to_python
-from fuser.fusion.mma_axes import Role, roles
+from fuser.fusion.mma_axes import AxisRole, roles
 from fuser.fusion.ops import accumulator
 from fuzz.cases.draft import INEXACT
 from fuzz.cases.products import product_fusions
@@ -60,12 +60,12 @@ def traits(fusion: Fusion) -> set[str]:
             f"result in {tv.dtype}",
             *["two types of operands"] * (a.dtype is not b.dtype),
             *["sums in f16"] * (accumulator(tv) is DType.F16),
-            *["batch"] * bool(count[Role.BATCH]),
-            *["vector"] * (count[Role.M] + count[Role.N] == 1),
-            *["dot"] * (count[Role.M] + count[Role.N] == 0),
-            *["several M or N"] * (max(count[Role.M], count[Role.N]) > 1),
-            *["several K"] * (count[Role.K] > 1),
-            *["result transposed"] * (kept == [Role.N, Role.M]),
+            *["batch"] * bool(count[AxisRole.BATCH]),
+            *["vector"] * (count[AxisRole.M] + count[AxisRole.N] == 1),
+            *["dot"] * (count[AxisRole.M] + count[AxisRole.N] == 0),
+            *["several M or N"] * (max(count[AxisRole.M], count[AxisRole.N]) > 1),
+            *["several K"] * (count[AxisRole.K] > 1),
+            *["result transposed"] * (kept == [AxisRole.N, AxisRole.M]),
             *["stretched"] * any(s.op == "expand" for s in (*operands, *sources(tv))),
             *["pointwise operand"] * any(s.op not in ("input", "permute") for s in operands),
             *["permuted operand"] * any(arg.op == "permute" for arg in operands),

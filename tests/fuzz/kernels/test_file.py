@@ -14,9 +14,9 @@ from oracles.cli.target import TargetError
 
 FILE = """
 from fuser.cookbook.recipes import split_k, tma_ring
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 
-RECIPES = {"ring": tma_ring(2), "sums": split_k(2), "both": Program("both", (tma_ring(2),))}
+RECIPES = {"ring": tma_ring(2), "sums": split_k(2), "both": LaunchSequence("both", (tma_ring(2),))}
 """
 
 

@@ -18,11 +18,11 @@ FILE = """
 import sys
 sys.path.append({tests!r})
 import kernels as ks
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 good = ks.specialized(3)
 spare = ks.staged(2)
 bad = ks.specialized(3, warp_sync=False)
-def pair() -> Program: return Program("pair", (ks.direct(), ks.staged(2)))
+def pair() -> LaunchSequence: return LaunchSequence("pair", (ks.direct(), ks.staged(2)))
 """
 
 

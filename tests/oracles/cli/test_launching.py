@@ -10,7 +10,7 @@ import pytest
 from fuser.cookbook.recipes import split_k, wgmma_ring
 from fuser.expr import eq
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.cli.launching import (
     SCHEDULES,
     Asked,
@@ -126,7 +126,7 @@ def test_a_launch_is_told_with_how_often_its_loops_run() -> None:
     assert told(Launch(1, {}, 0, {})) == "--grid 1"
 
 
-PAIR = Program("pair", (ks.direct(), ks.staged(2)))
+PAIR = LaunchSequence("pair", (ks.direct(), ks.staged(2)))
 
 
 def test_kernels_of_a_program_share_the_values_of_their_parameters() -> None:
@@ -144,7 +144,7 @@ def test_a_program_whose_launches_do_not_fit_together_asks_for_one() -> None:
     """Judging nothing is not passing."""
     large = replace(ks.staged(2), requires=(eq(ks.R, 10**6),))
     with pytest.raises(LaunchError, match="give one by --set C=N --set R=N --set pitch=N"):
-        plans("f.py", Target("pair", Program("pair", (ks.direct(), large))), Asked())
+        plans("f.py", Target("pair", LaunchSequence("pair", (ks.direct(), large))), Asked())
 
 
 def test_a_refutation_is_replayed_at_the_trip_counts_of_its_witness() -> None:

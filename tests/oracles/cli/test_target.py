@@ -9,13 +9,13 @@ import pytest
 
 from fuser.cookbook.recipes import RECIPES, tma_ring
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import TargetError, load
 
 HEAD = """
 from fuser.kernel import ir as kir
 from fuser.cookbook.recipes import tma_ring
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 """
 
 
@@ -44,7 +44,7 @@ def test_a_file_offers_its_kernels_programs_and_promising_functions(tmp_path: Pa
         tmp_path,
         """
 ring = tma_ring(2)
-pair = Program("pair", (tma_ring(2), tma_ring(3)))
+pair = LaunchSequence("pair", (tma_ring(2), tma_ring(3)))
 _hidden = tma_ring(4)
 def made() -> kir.Kernel: return tma_ring(5)
 def deep(stages: int) -> kir.Kernel: return tma_ring(stages)
@@ -54,7 +54,7 @@ def main(): raise SystemExit("must not be called")
     targets = load(spec)
     assert [t.name for t in targets] == ["ring", "pair", "made"]
     assert isinstance(targets[0].subject, kir.Kernel)
-    assert isinstance(targets[1].subject, Program)
+    assert isinstance(targets[1].subject, LaunchSequence)
     assert len(targets[1].kernels) == 2
 
 

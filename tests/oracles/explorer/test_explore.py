@@ -12,7 +12,7 @@ from fuser.cookbook.ring import ELECT, PER_WARP, emptied, filled, k, ring, start
 from fuser.dtype import DType
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from fuzz.mutation.operators import drop_each_sync
 from oracles.explorer.explore import Launch, Rule, explore
 from oracles.verdict import KINDS, Status, Verdict
@@ -294,7 +294,7 @@ def test_a_dirty_semaphore_is_an_error_even_in_a_program() -> None:
         return replace(plain(body), semaphores=(turns,), residency="ticket")
 
     assert kind(explore(kernel(0), at(0))) == "pass"
-    program = Program("twice", (kernel(0), kernel(1)))
+    program = LaunchSequence("twice", (kernel(0), kernel(1)))
     assert kind(explore(program, (at(0), at(0)))) == "semaphore"
 
 

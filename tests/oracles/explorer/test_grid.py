@@ -31,7 +31,7 @@ def kinds(kernel: kir.Kernel, ctas: int = 3, *, reduce: bool = True) -> set[str]
     return {f.kind for f in found.findings if f.severity == "error"}
 
 
-def forgets(who: Expr) -> kir.ElectLast:
+def forgets(who: Expr) -> kir.LastArriving:
     """The body leaves the output out where a condition holds of the last CTA."""
     return last(*SUM, kir.IfThenElse(who, (), (OUT,)), of=PAIR)
 
@@ -87,8 +87,8 @@ def test_a_second_coming_is_ordered_after_the_first() -> None:
 def test_the_last_of_groups_comes_again_for_all() -> None:
     """Only the last of each group comes to the third integer."""
     many = kir.Semaphore("turns", 3)
-    inner = kir.ElectLast(many, 2, 2, (*SUM, OUT))
-    nested = ctas_of(PUT, kir.ElectLast(many, kir.BLOCK // 2, 2, (inner,)), integers=3)
+    inner = kir.LastArriving(many, 2, 2, (*SUM, OUT))
+    nested = ctas_of(PUT, kir.LastArriving(many, kir.BLOCK // 2, 2, (inner,)), integers=3)
     assert not kinds(replace(nested, residency="any"), 4)
     three = nested.rewrite(lambda stmt: [replace(inner, ctas=3)] if stmt is inner else None)
     assert kinds(three, 4) == {"semaphore"}

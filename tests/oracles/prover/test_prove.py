@@ -17,7 +17,7 @@ from sample import some
 from fuser.cookbook.recipes import RECIPES, specialized_ring, wgmma_ring
 from fuser.expr import Expr, Kind, Var, fold
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.prove import prove, witness, witness_trips
 from oracles.prover.reachability import fixpoint
@@ -288,9 +288,9 @@ def test_recipes_are_proved(name: str) -> None:
 def test_a_program_is_proved_launch_by_launch() -> None:
     """One wrong launch makes a program wrong; none at all is no proof."""
     good, bad = ks.staged(2), ks.staged(2, fence=False)
-    assert prove(Program("two", (good, good))).status is Status.PASS
-    assert prove(Program("two", (good, bad))).status is Status.FAIL
-    assert prove(Program("none", ())).status is Status.UNKNOWN
+    assert prove(LaunchSequence("two", (good, good))).status is Status.PASS
+    assert prove(LaunchSequence("two", (good, bad))).status is Status.FAIL
+    assert prove(LaunchSequence("none", ())).status is Status.UNKNOWN
 
 
 def test_nothing_claimed_is_unknown() -> None:

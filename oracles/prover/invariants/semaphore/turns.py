@@ -76,7 +76,7 @@ def split(kernel: kir.Kernel, without: Without) -> Parts | None:
     UnsupportedError
         If CTAs meet in another way than described here.
     """
-    if any(isinstance(s, kir.GridSync | kir.ElectLast) for s in kernel.walk()):
+    if any(isinstance(s, kir.GridSync | kir.LastArriving) for s in kernel.walk()):
         raise UnsupportedError("CTAs that meet")
     waits = [s for s in kernel.walk() if isinstance(s, kir.BlockSerializeWait)]
     releases = [s for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)]

@@ -73,7 +73,7 @@ def group_of(kernel: kir.Kernel) -> CtaGroup:
     for stmt in kernel.walk():
         if isinstance(stmt, AMONG_CTAS):
             way = _way(kernel, whole(stmt.index, lets))
-            if isinstance(stmt, kir.GridSync | kir.ElectLast):
+            if isinstance(stmt, kir.GridSync | kir.LastArriving):
                 place = place_among(way.number, stmt.ctas)
             else:
                 place = stmt.turn
@@ -196,7 +196,7 @@ def _divides(kernel: kir.Kernel, count: Expr) -> bool:
 
 def badly_joined(sites: Sequence[Site]) -> dict[int, str]:
     """Return why a statement does not join the threads of one role alone; empty where it does."""
-    joins = kir.BlockSerializeWait | kir.GridSync | kir.ElectLast
+    joins = kir.BlockSerializeWait | kir.GridSync | kir.LastArriving
     return {
         site.index: _badly_joined(site, sites) for site in sites if isinstance(site.stmt, joins)
     }
@@ -216,10 +216,10 @@ def _badly_joined(site: Site, sites: Sequence[Site]) -> str:
                 | kir.NamedArrive(number)
                 | kir.BlockSerializeWait(barrier=number)
                 | kir.GridSync(barrier=number)
-                | kir.ElectLast(barrier=number)
+                | kir.LastArriving(barrier=number)
             ) if number == barrier:
                 says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
-            case kir.GridSync() | kir.ElectLast() if type(other.stmt) is type(site.stmt):
+            case kir.GridSync() | kir.LastArriving() if type(other.stmt) is type(site.stmt):
                 says = f"one role of each CTA meets, and {other.where} is another's"
             case _:
                 pass

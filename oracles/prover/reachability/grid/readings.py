@@ -61,7 +61,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         return
     if kernel.cluster > 1:
         raise UnsupportedError("turns of the CTAs of a cluster are not followed")
-    if any(isinstance(s, kir.ElectLast) for s in _in_loops(kernel)):
+    if any(isinstance(s, kir.LastArriving) for s in _in_loops(kernel)):
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
     group = group_of(kernel)
     equal: tuple[Expr, ...] = ()
@@ -145,7 +145,7 @@ def _numbers(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
                 tests = [whole(test, lets)]
             case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
                 tests = [whole(turn, lets)]
-            case kir.GridSync(_, _, ctas) | kir.ElectLast(_, _, ctas):
+            case kir.GridSync(_, _, ctas) | kir.LastArriving(_, _, ctas):
                 tests = [whole(ctas, lets)]
             case kir.ForLoop(_, stop):
                 tests = [whole(stop, lets)]

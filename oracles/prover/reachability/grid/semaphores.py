@@ -141,7 +141,7 @@ def _arrive(step: Step, now: Generation, waiting: str) -> None:
 
 
 def _role_arrives(
-    step: Step, stmt: kir.BlockSerializeWait | kir.ElectLast, waiting: str
+    step: Step, stmt: kir.BlockSerializeWait | kir.LastArriving, waiting: str
 ) -> tuple[Key, Semaphore] | None:
     """Wait for all threads of a role; return which integer they then mean, once all are here.
 
@@ -252,7 +252,7 @@ def release(step: Step, stmt: kir.BlockSerializeRelease) -> None:
 # --- the last-arriving CTA ------------------------------------------------------------------------
 
 
-def elect_last(step: Step, stmt: kir.ElectLast) -> None:
+def elect_last(step: Step, stmt: kir.LastArriving) -> None:
     """Arrive at an integer with all threads of a role; the last CTA stays until all have."""
     found = _role_arrives(step, stmt, "last")
     if found is None:
@@ -282,7 +282,7 @@ def elect_last(step: Step, stmt: kir.ElectLast) -> None:
         semaphore.asking = ()
 
 
-def _counted(step: Step, stmt: kir.ElectLast) -> tuple[int, int]:
+def _counted(step: Step, stmt: kir.LastArriving) -> tuple[int, int]:
     """Return how many CTAs are to arrive, and how many share the integer.
 
     Raises

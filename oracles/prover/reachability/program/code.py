@@ -402,7 +402,7 @@ class _Assembler:
                     self._branch(self._plain(test, here), (then, orelse), here, deep, site)
                 case kir.Role() | kir.Elect():
                     self.body(stmt.body, here, deep)
-                case kir.ElectLast():
+                case kir.LastArriving():
                     last = self._plain(next(self.outcomes), here)
                     if mine:
                         self._do(site, here, last=last)

@@ -181,7 +181,7 @@ class Log:
                 turn = self.state.barriers.get(meeting(self.world.kernel, semaphore))
                 count, threads = (turn.count, turn.threads) if turn else (0, 0)
                 return f"{threads - count} of {threads} threads are missing"
-            case kir.ElectLast():
+            case kir.LastArriving():
                 return "another CTA never arrives"
             case kir.BlockSerializeWait():
                 return "nobody gives this turn"
@@ -229,7 +229,7 @@ class Log:
             case kir.GridSync(semaphore):
                 many = event.values["ctas"] * threads
                 self._join(event, ("grid", semaphore.name), a.kind.count, many)
-            case kir.ElectLast(semaphore):
+            case kir.LastArriving(semaphore):
                 self._join(event, ("last", cta), a.kind.count, threads)
                 side = event.waits if event.values["last"] else event.arrives
                 side.add(Point(("semaphore", semaphore.name), 0))

@@ -42,7 +42,7 @@ _WORDS = {
     kir.BlockSerializeWait: _Words("", "{semaphore} wait for turn {turn}"),
     kir.BlockSerializeRelease: _Words("the release", "{semaphore} give turn {turn}"),
     kir.GridSync: _Words("", "{semaphore} meet {ctas} CTAs"),
-    kir.ElectLast: _Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
+    kir.LastArriving: _Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
 }
 _PLAIN = _Words("", "")
 

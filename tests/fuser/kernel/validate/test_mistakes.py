@@ -90,7 +90,7 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
     "two tensors": ("two tensors or scalars named X; rename one", kernel(tensors=(X, Y, X))),
     "tensor and scalar": (
         "two tensors or scalars named X",
-        kernel(scalars=(kir.Scalar("X", DType.F32),)),
+        kernel(scalars=(kir.ScalarParam("X", DType.F32),)),
     ),
     "two buffers": ("two shared buffers or mbarriers named SA", kernel(buffers=(SA, SA))),
     "buffer and mbarrier": (

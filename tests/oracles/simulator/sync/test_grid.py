@@ -14,7 +14,7 @@ from litmus.turnstiles import XS, grid
 
 from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.simulator.simulate import Launch, search, simulate, witness
 from oracles.verdict import Status, Verdict
 
@@ -99,8 +99,8 @@ def test_the_last_of_groups_comes_again_for_all() -> None:
     )
     assert not judged(made)
     many = kir.Semaphore("turns", 3)
-    inner = kir.ElectLast(many, 2, most, (*SUM, OUT))
-    nested = ctas_of(PUT, kir.ElectLast(many, first, 2, (inner,)), residency="any")
+    inner = kir.LastArriving(many, 2, most, (*SUM, OUT))
+    nested = ctas_of(PUT, kir.LastArriving(many, first, 2, (inner,)), residency="any")
     nested = replace(nested, semaphores=(many,))
     assert not judged(nested, ctas=4)
     direct = nested.rewrite(lambda stmt: [*SUM, OUT] if stmt is inner else None)
@@ -145,7 +145,7 @@ def test_one_more_comes_than_is_counted() -> None:
 def test_the_launch_that_leaves_an_integer_dirty_is_named() -> None:
     """The next one would begin at another number."""
     launch = Launch(2, {"s": 2})
-    two = Program("two", (arriving(), arriving(ctas=s + 1)))
+    two = LaunchSequence("two", (arriving(), arriving(ctas=s + 1)))
     (error,) = (f for f in simulate(two, (launch, launch)).findings if f.severity == "error")
     assert error.kind == "semaphore"
     assert error.where.startswith("launch 1 ")

@@ -14,7 +14,7 @@ from fuser.cookbook.recipes import cluster_multicast, split_k, split_k_tma
 from fuser.dtype import DType
 from fuser.expr import eq
 from fuser.kernel import ir as kir
-from fuser.kernel.program import Program
+from fuser.kernel.ir import LaunchSequence
 from oracles.simulator.simulate import Launch, search, simulate
 from oracles.verdict import Status, Verdict
 
@@ -210,11 +210,11 @@ def test_launches_in_a_row_share_memory() -> None:
     launch = Launch(1, {"R": 4, "C": 128, "pitch": 128})
     x = np.arange(512, dtype=np.float32).reshape(4, 128)
     tensors = {"T0": x, "T1": np.zeros_like(x), "T2": np.zeros_like(x)}
-    verdict = simulate(Program("two", (first, again)), (launch, launch), tensors)
+    verdict = simulate(LaunchSequence("two", (first, again)), (launch, launch), tensors)
     assert verdict.status is Status.PASS, verdict
     np.testing.assert_array_equal(tensors["T2"], 4 * x)
     with pytest.raises(ValueError, match="2 kernels and 1 launches"):
-        simulate(Program("two", (first, again)), launch)
+        simulate(LaunchSequence("two", (first, again)), launch)
 
 
 def test_a_defect_of_a_program_names_its_launch() -> None:
@@ -222,7 +222,7 @@ def test_a_defect_of_a_program_names_its_launch() -> None:
     right = kernels.staged(2)
     wrong = kernels.staged(2, ready_sync=False)
     launch = Launch(1, {"R": 8, "C": 128, "pitch": 128})
-    verdict = search(Program("two", (right, wrong)), (launch, launch), schedules=6)
+    verdict = search(LaunchSequence("two", (right, wrong)), (launch, launch), schedules=6)
     (error,) = [f for f in verdict.findings if f.severity == "error"]
     assert error.where.startswith(f"launch 1 ({wrong.name}), CTA 0, ")
 
