@@ -12,12 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from cuda.bindings import driver
 from product_kernels import GROUPS, compiled, linear, specs
 
 from fuser.codegen import cuda
+from fuser.errors import ScheduleError
 from fuser.runtime.binding import bind
 from fuser.runtime.executable import BoundLaunch
 from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.params import Residency
 
 LAUNCH = "fuser.runtime.launch.launcher.launchKernel"
 EXTENTS = {"i0": 200, "i1": 128, "i2": 96}
@@ -107,3 +110,20 @@ def test_a_launch_that_fails_gets_new_semaphores(monkeypatch: pytest.MonkeyPatch
             made.launch(tensors(), 0)
     made.launch(tensors(), 0)
     assert zeros(watch.seen[-1]["turns"], 12).tolist() == [0] * 12
+
+
+@pytest.mark.parametrize(("residency", "many"), [("ticket", 3), ("co-resident", 36)])
+def test_ctas_that_wait_for_each_other_fit_the_device(
+    residency: Residency, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a tile where they draw tickets, else all of the launch: or nothing is launched."""
+    room = SimpleNamespace(multi_processor_count=many - 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: room)
+    success = driver.CUresult.CUDA_SUCCESS
+    asked = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+    monkeypatch.setattr(driver, asked, lambda *given: (success, 1))
+    params = replace(GROUPS, splits=3, meet="scatter", residency=residency)
+    with pytest.raises(ScheduleError, match=f"{many} CTAs must run at once, the device takes"):
+        bound(params, monkeypatch)
+    room.multi_processor_count = many
+    bound(params, monkeypatch)
