@@ -33,4 +33,9 @@ def launch_registers(threads: int) -> int:
 
 SPARE_REGISTERS = 32
 """Registers of a thread that its fragments leave for the rest, at least: addresses, predicates, and
-what an operation needs within."""
+what an operation needs within.
+
+Measured (NVRTC 13.0) on 2473 kernels with wgmma, drawn, benchmarked or chosen by default, of which
+118 leave fewer.  Products of 82 of these are serialised (C7511, C7512), 29 spill, 7 are clean.  Of
+the others no product is serialised; 164 spill, 12 of them 1500 bytes or more.
+"""

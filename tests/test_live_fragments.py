@@ -148,20 +148,20 @@ def test_a_schedule_that_holds_too_much_is_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fusion", "params", "mended"),
-    [
-        (gated(), WIDE, {"registers": (32, 160)}),
-        (three(), NARROW, {"registers": (40, 232)}),
-    ],
+    ("fusion", "params", "registers"),
+    [(gated(), WIDE, (32, 160)), (three(), NARROW, (40, 232))],
     ids=["cooperative", "ping_pong"],
 )
 def test_the_assembler_draws_the_line_where_we_do(
-    monkeypatch: pytest.MonkeyPatch, fusion: Fusion, params: MatmulParams, mended: dict[str, object]
+    monkeypatch: pytest.MonkeyPatch,
+    fusion: Fusion,
+    params: MatmulParams,
+    registers: tuple[int, int],
 ) -> None:
     """With 24 registers to spare products are serialised, with 32 or more they are not."""
     with pytest.raises(ScheduleError, match="registers of fragments"):
         compiled(fusion, params)
-    (right,) = compiled(fusion, replace(params, **mended)).launches
+    (right,) = compiled(fusion, replace(params, registers=registers)).launches
     monkeypatch.setattr(pipeline, "SPARE_REGISTERS", SPARE_REGISTERS - 8)
     (wrong,) = compiled(fusion, params).launches
     serialized, *_ = judge_log(compile_cubin(wrong.source).log).findings
