@@ -107,7 +107,7 @@ class _Hopper(ProductLowering):
                     left,
                     slots[0],
                     accumulate=step >= 1,
-                    a_transposed=a.transposed and not a.leaves,
+                    a_transposed=a.transposed,
                     b_transposed=group[0][1][1].transposed,
                     beside=tuple(slot.buffer for slot in slots[1:]),
                 )

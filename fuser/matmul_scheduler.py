@@ -287,6 +287,8 @@ def _pair(
         if all(_walks(leaf, g) for g in (cols if turned else rows, summed) if g)
     )
     first = replace(_operand(product.a, rows_axis + turned, at, summed), leaves=own)
+    if product.leaves:  # in registers, by rows along K, whatever order a tensor of it would have
+        first = replace(first, transposed=False)
     second = _operand(product.b, rows_axis + (not turned), at, summed)
     return (second, first) if turned else (first, second)
 

@@ -217,3 +217,16 @@ def test_by_default_few_columns_are_worth_it(op: str, columns: int, kernels: int
     of = replace(case(unary(op)), extents={"m": 4096, "k": 512, "n": columns})
     program = build(of.fusion, None, classify(of.fusion, None, specs(of)))
     assert len(program.launches) == kernels
+
+
+@pytest.mark.parametrize("name", PARAMS)
+def test_what_is_computed_lies_in_no_memory(name: str) -> None:
+    """It was given the order of a tensor with K across its rows, which its leaf has not."""
+    fd = FusionDefinition()
+    x = fd.define_tensor(["k", "m"], "bf16", stride_order=[0, 1])
+    a = fd.ops.permute(fd.ops.relu(x), [1, 0])
+    fd.add_output(fd.ops.linear(a, fd.define_tensor(["n", "k"], "bf16")))
+    of = Case(fd.fusion(), PARAMS[name], {"m": 37, "k": 40, "n": 24}, "reals", 0)
+    of = replace(of, params=replace(PARAMS[name], prologue="registers"))
+    assert len(compiled(of).launches) == 1
+    assert not [r for r in judge(of) if r.status != "pass"]
