@@ -46,7 +46,7 @@ from oracles.verdict import Finding, Status, Verdict
 
 LAUNCHES = 3
 """Launches of a case, each with inputs of its own."""
-WALL_S = 2 * LIMIT_S
+WALL_S = LIMIT_S / 2
 """Wall limit of one case, with its compilation: a host that waits for a kernel may not compute."""
 MOST_ALONE = 6
 """Cases that are drawn for each one in which CTAs share tiles."""
