@@ -93,7 +93,7 @@ def test_the_control_is_right(name: str, delays: bool) -> None:
     assert found.kernel == found.base
     tried = judge(request(name, delays=delays, launches=80, seconds=10.0))
     assert tried.cell.status == "silent", tried
-    assert tried.cell.of == 80
+    assert tried.cell.of >= 80
 
 
 @pytest.mark.gpu
