@@ -60,7 +60,8 @@ def classify(
     """
     values = extents_of(fusion, specs, free)
     empty = _empty(fusion, values)
-    choices = Choices(empty=empty, parts=begun_by_products(fusion, empty))
+    choices = Choices(empty=empty)
+    choices = replace(choices, parts=begun_by_products(fusion, choices))
     choices = replace(choices, registers=_in_registers(fusion, params, choices, values))
     plain = values
     while True:
@@ -73,6 +74,7 @@ def classify(
         asked = choices
         for segment in cut:
             asked = _asked(segment, params, known, values, asked, sms)
+        asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
         if asked == choices:
             break
         choices = asked

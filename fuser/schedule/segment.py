@@ -114,6 +114,7 @@ class _Cutting:
                 given[product] = self._stored(product, held, "_sum", _place(product, 1))
         part = _extract(self.fusion, outputs, given, ended, self.choices.empty)
         (domain,) = domains(part)
+        assert domain.products or not any(tv.parts for tv in outputs), "tiles leave parts"
         self.done.append(Segment(part, domain))
 
     def _ended(self, reduction: TensorView) -> TensorView:
@@ -334,16 +335,19 @@ def apart(
     return sorted(found, key=lambda tv: tv.number), list(begun)
 
 
-def begun_by_products(fusion: Fusion, empty: frozenset[str]) -> frozenset[str]:
+def begun_by_products(fusion: Fusion, choices: Choices) -> frozenset[str]:
     """Return the reductions that kernels with products may begin: one axis of what they make.
 
-    Not those of which CTAs are asked to put their parts together in turns.
+    Not those of which CTAs are asked to put their parts together in turns, nor those of a product
+    that gets a kernel of its own: only sums are left of that, no tiles.
     """
     found = set()
     for tv in fusion.tensors:
-        if len(reduced_axes(tv)) == 1 and tv.name not in empty and tv.meet is None:
-            found_under = under(tv, empty)
-            if found_under and all(one.op == "mma" for one in found_under):
+        if len(reduced_axes(tv)) == 1 and tv.name not in choices.empty and tv.meet is None:
+            found_under = under(tv, choices.empty)
+            if found_under and all(
+                one.op == "mma" and one.name not in choices.apart for one in found_under
+            ):
                 found.add(tv.name)
     return frozenset(found)
 
