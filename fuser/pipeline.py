@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fuser.arch import SM_90A, SPARE_REGISTERS, Arch
@@ -133,7 +134,7 @@ def build(
     CompileError
         If a pass made an invalid kernel, which no params may ask for.
     """
-    _dump("fusion", str(fusion))
+    _dump("fusion", partial(str, fusion))
     launches = []
     cut = segments(fusion, shapes.choices)
     for n, (segment, shape_class, schedule) in enumerate(
@@ -157,7 +158,7 @@ def build(
         kernel = run(lowered.kernel)
         _check_fits(kernel, schedule, arch)
         source = cuda.source(kernel)
-        _dump("cuda", source)
+        _dump("cuda", partial(str, source))
         accesses = (*domain.reads, *domain.writes)
         arguments = {access.name: access.tv.name for access in accesses}
         launches.append(Launch(kernel, tiles, schedule, lowered.numbers, arguments, source))
@@ -198,13 +199,15 @@ def tiled(domain: Domain, params: Params) -> Loops:
 
 
 def run(kernel: kir.Kernel) -> kir.Kernel:
-    """Apply PASSES in order; maybe print, and validate, after each."""
-    _dump("lower", text(kernel))
+    """Apply PASSES in order; maybe print, and validate what changed, after each."""
+    _dump("lower", partial(text, kernel))
     validate(kernel, after="lower")
     for run_pass in PASSES:
-        kernel = run_pass(kernel)
-        _dump(run_pass.__name__, text(kernel))
-        validate(kernel, after=run_pass.__name__, final=run_pass is PASSES[-1])
+        before, kernel = kernel, run_pass(kernel)
+        _dump(run_pass.__name__, partial(text, kernel))
+        final = run_pass is PASSES[-1]
+        if final or kernel != before:
+            validate(kernel, after=run_pass.__name__, final=final)
     return kernel
 
 
@@ -244,8 +247,8 @@ def _check_registers(held: Held, kernel: kir.Kernel, params: Params) -> None:
     )
 
 
-def _dump(name: str, content: str) -> None:
+def _dump(name: str, content: Callable[[], str]) -> None:
     """Print a stage that `FUSER_DUMP` names (a comma list, or `all`) to stderr."""
     wanted = os.environ.get("FUSER_DUMP", "")
     if wanted and (wanted == "all" or name in wanted.split(",")):
-        print(f"=== {name} ===\n{content}", file=sys.stderr)
+        print(f"=== {name} ===\n{content()}", file=sys.stderr)
