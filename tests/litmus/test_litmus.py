@@ -1,6 +1,6 @@
 """Every judge against every litmus, and the suite against what it promises.
 
-`LITMUS_ALL=1` asks about every row of the truth tables and every launch; without it a sample.
+`TESTS_ALL=1` asks about every row of the truth tables and every launch; without it a sample.
 """
 
 from __future__ import annotations

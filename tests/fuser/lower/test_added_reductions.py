@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import Golden
 from reductions import DIMS, complaints, kernel, program, reduced, without
+from sample import covering
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -52,9 +53,7 @@ def test_a_reduction_that_tma_adds_up_reads_like_this(golden: Golden, dims: str)
     golden.check(text(kernel(DIRECT, reduced(dims=DIMS[dims]))))
 
 
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("dims", DIMS)
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "dims", "op"), covering(2, SCHEDULES, DIMS, OPS))
 def test_all_judges_pass_every_schedule(name: str, dims: str, op: str) -> None:
     """Sums of integers, so that the values are those of one CTA, bit by bit; means of reals."""
     kind: Kind = "integers" if op == "sum" else "reals"
@@ -64,9 +63,10 @@ def test_all_judges_pass_every_schedule(name: str, dims: str, op: str) -> None:
     assert not complaints(case)
 
 
-@pytest.mark.parametrize("params", [DIRECT, RING], ids=["direct", "pipelined"])
-@pytest.mark.parametrize("splits", [1, 2, 5, 16])
-@pytest.mark.parametrize("extents", [(1, 8), (6, 136), (5, 1160)])
+@pytest.mark.parametrize(
+    ("params", "splits", "extents"),
+    covering(2, [DIRECT, RING], [1, 2, 5, 16], [(1, 8), (6, 136), (5, 1160)]),
+)
 def test_all_judges_pass_every_count_of_ctas(
     params: ReductionParams, splits: int, extents: tuple[int, int]
 ) -> None:

@@ -11,6 +11,7 @@ from conftest import Golden
 from product_kernels import compiled, gated, kernel, linear, specs
 from reductions import DIMS, DIRECT, OPS, TMA, reduced
 from reductions import kernel as reduction
+from sample import covering
 from split_products import AMPERE_SCATTER, ROLES, SCATTER, WIDE_SCATTER, integers
 
 from fuser.fusion.definition import FusionDefinition
@@ -118,10 +119,12 @@ def test_no_change_of_the_election_is_safe(name: str) -> None:
         assert prove.prove(mutant.kernel).status is not Status.PASS, mutant.change
 
 
-@pytest.mark.parametrize("params", PRODUCTS.values(), ids=PRODUCTS)
-@pytest.mark.parametrize(("splits", "k"), [(1, 200), (2, 200), (3, 40), (5, 8)])
-def test_all_judges_pass_products(params: MatmulParams | AmpereParams, splits: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "share"), covering(1, PRODUCTS, [(1, 200), (2, 200), (3, 40), (5, 8)])
+)
+def test_all_judges_pass_products(name: str, share: tuple[int, int]) -> None:
     """Of every count of CTAs; K may have fewer steps."""
+    params, (splits, k) = PRODUCTS[name], share
     if splits == 1:
         params = replace(params, partial="f32")
     extents = {"i0": 72, "i1": k, "i2": 24}
@@ -129,9 +132,7 @@ def test_all_judges_pass_products(params: MatmulParams | AmpereParams, splits: i
     assert not [r for r in judge(case) if r.status != "pass"]
 
 
-@pytest.mark.parametrize("op", ["sum", "max", "mean"])
-@pytest.mark.parametrize("dims", DIMS)
-@pytest.mark.parametrize("name", SUMS)
+@pytest.mark.parametrize(("name", "dims", "op"), covering(2, SUMS, DIMS, ["sum", "max", "mean"]))
 def test_all_judges_pass_reductions(name: str, dims: str, op: str) -> None:
     """Along rows, columns and both, by more CTAs than there may be steps."""
     case = Case(reduced(op, DIMS[dims]), SUMS[name], {"m": 9, "n": 520}, "integers", 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from sample import covering
 
 from fuser.fusion.definition import FusionDefinition, TensorView
 from fuser.kernel import ir as kir
@@ -83,11 +84,10 @@ def compiled(of: Case) -> Program:
     return build(of.fusion, of.params, classify(of.fusion, of.params, specs(of)))
 
 
-@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
-@pytest.mark.parametrize("name", DEFINES)
-def test_one_kernel_computes_and_multiplies(name: str, params: MatmulParams | AmpereParams) -> None:
+@pytest.mark.parametrize(("name", "schedule"), covering(1, DEFINES, PARAMS))
+def test_one_kernel_computes_and_multiplies(name: str, schedule: str) -> None:
     """Every judge agrees, at a tail of K too, where 1 / x would be infinite."""
-    of = case(DEFINES[name], params)
+    of = case(DEFINES[name], PARAMS[schedule])
     assert len(compiled(of).launches) == 1
     records = judge(of)
     assert {"prover", "simulator", "differential", "assembler"} <= {r.oracle for r in records}

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import Golden
 from reductions import OPS, reduced
+from sample import covering
 
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
@@ -46,9 +47,7 @@ def complaints(of: Case) -> list[str]:
     return [f"{r.oracle}: {r.reason}" for r in judge(of) if r.status != "pass"]
 
 
-@pytest.mark.parametrize("dims", [(1,), (0,), (0, 1)], ids=["rows", "columns", "all"])
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "op", "dims"), covering(2, SCHEDULES, OPS, [(1,), (0,), (0, 1)]))
 def test_every_schedule_reduces_whatever_is_asked(
     name: str, op: str, dims: tuple[int, ...]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import Golden
 from reductions import DIMS, DIRECT, OPS, TMA, complaints, kernel, program, reduced, without
+from sample import covering
 
 from fuser.dtype import DType
 from fuser.errors import ScheduleError
@@ -53,18 +54,17 @@ def test_one_cta_a_tile_is_the_kernel_that_pointwise_params_make(name: str, dims
     assert (first.kernel.semaphores, first.kernel.residency) == ((), "any")
 
 
-@pytest.mark.parametrize("op", ["sum", "max"])
-@pytest.mark.parametrize("dims", DIMS)
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "dims", "op"), covering(2, SCHEDULES, DIMS, ["sum", "max"]))
 def test_all_judges_pass_every_schedule(name: str, dims: str, op: str) -> None:
     """On integers, so that the values are those of one CTA, bit by bit."""
     case = Case(reduced(op, DIMS[dims]), SCHEDULES[name], {"m": 9, "n": 520}, "integers", 0)
     assert not complaints(case)
 
 
-@pytest.mark.parametrize("params", [DIRECT, TMA], ids=["direct", "pipelined"])
-@pytest.mark.parametrize("splits", [1, 2, 5, 16])
-@pytest.mark.parametrize("extents", [(1, 8), (3, 128), (6, 136), (5, 1160)])
+@pytest.mark.parametrize(
+    ("params", "splits", "extents"),
+    covering(2, [DIRECT, TMA], [1, 2, 5, 16], [(1, 8), (3, 128), (6, 136), (5, 1160)]),
+)
 def test_all_judges_pass_every_count_of_ctas(
     params: ReductionParams, splits: int, extents: tuple[int, int]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import Golden
 from product_kernels import COOPERATIVE, GROUPS, PIPELINED, compiled, gated, kernel, linear, specs
+from sample import covering
 from split_products import (
     AMPERE_SCATTER,
     BY_TMA,
@@ -161,14 +162,14 @@ def test_a_cta_has_one_part_of_k_for_all_its_tiles(params: MatmulParams | Ampere
     assert {str(index) for index in found} == {"tile"}
 
 
-@pytest.mark.parametrize("params", WALKS.values(), ids=WALKS)
-@pytest.mark.parametrize(("splits", "rows", "k"), [(2, 200, 40), (3, 72, 200), (5, 130, 8)])
-def test_all_judges_pass_groups_that_walk(
-    params: MatmulParams | AmpereParams, splits: int, rows: int, k: int
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape"), covering(1, WALKS, [(2, 200, 40), (3, 72, 200), (5, 130, 8)])
+)
+def test_all_judges_pass_groups_that_walk(name: str, shape: tuple[int, int, int]) -> None:
     """With several tiles for each group on a small device, and with fewer tiles than groups."""
+    splits, rows, k = shape
     extents = {"i0": rows, "i1": k, "i2": 24}
-    case = Case(linear(), replace(params, splits=splits), extents, "integers", 0)
+    case = Case(linear(), replace(WALKS[name], splits=splits), extents, "integers", 0)
     assert not [r for r in judge(case) if r.status != "pass"]
 
 
@@ -210,15 +211,11 @@ def drop(one: kir.Stmt) -> Callable[[kir.Stmt], list[kir.Stmt] | None]:
     return lambda stmt: [] if stmt is one else None
 
 
-@pytest.mark.parametrize("params", ALL.values(), ids=ALL)
-@pytest.mark.parametrize("splits", [1, 2, 5])
-@pytest.mark.parametrize("k", [8, 200])
-def test_all_judges_pass_every_count_of_ctas(
-    params: MatmulParams | AmpereParams, splits: int, k: int
-) -> None:
+@pytest.mark.parametrize(("name", "splits", "k"), covering(2, ALL, [1, 2, 5], [8, 200]))
+def test_all_judges_pass_every_count_of_ctas(name: str, splits: int, k: int) -> None:
     """On integers the sums are exact, so all counts give equal bits; K may have fewer steps."""
     extents = {"i0": 72, "i1": k, "i2": 24}
-    case = Case(linear(), replace(params, splits=splits), extents, "integers", 0)
+    case = Case(linear(), replace(ALL[name], splits=splits), extents, "integers", 0)
     assert not [r for r in judge(case) if r.status != "pass"]
 
 
