@@ -61,9 +61,10 @@ class Registers:
 def plan(kernel: kir.Kernel) -> Registers:
     """Return the plan of a kernel's fragments."""
     every = list(dict.fromkeys(f for stmt in kernel.walk() for f in _touched(stmt)))
+    places = _Places(kernel)
     declared: dict[Path, tuple[kir.Fragment, ...]] = {}
     for frag in every:
-        for path in _declarations(kernel.body, (), frag):
+        for path in places.declarations(kernel.body, (), frag):
             declared[path] = (*declared.get(path, ()), frag)
     names: dict[kir.Fragment, str] = {}
     for frag in every:
@@ -113,22 +114,6 @@ def _touched(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
     return (*used(stmt), *made(stmt))
 
 
-def _touches(stmt: kir.Stmt, frag: kir.Fragment) -> bool:
-    return any(frag in _touched(inner) for inner in kir.walk((stmt,)))
-
-
-def _declarations(body: tuple[kir.Stmt, ...], at: Path, frag: kir.Fragment) -> Iterator[Path]:
-    """Before which statements of a body, or inside them, a fragment is declared."""
-    mine = [(n, stmt) for n, stmt in enumerate(body) if _touches(stmt, frag)]
-    if len(mine) == 1 or _are_apart([stmt for _, stmt in mine]):
-        inner = list(_inside(mine, at, frag))
-        if inner:
-            yield from inner
-            return
-    if mine:
-        yield (*at, mine[0][0])
-
-
 def _are_apart(stmts: list[kir.Stmt]) -> bool:
     """Tell whether all are roles without a common warp, whose registers are different ones."""
     warps: set[int] = set()
@@ -142,28 +127,56 @@ def _are_apart(stmts: list[kir.Stmt]) -> bool:
     return True
 
 
-def _inside(mine: list[tuple[int, kir.Stmt]], at: Path, frag: kir.Fragment) -> Iterator[Path]:
-    for n, stmt in mine:
-        bodies = kir.bodies(stmt)
-        using = [b for b, inner in enumerate(bodies) if any(_touches(s, frag) for s in inner)]
-        if len(using) != 1:
-            continue
-        (branch,) = using
-        if isinstance(stmt, kir.ForLoop) and not _defines_first(stmt.body, frag):
-            continue
-        yield from _declarations(bodies[branch], (*at, n, branch), frag)
+class _Places:
+    """Where the fragments of a kernel are declared."""
 
+    def __init__(self, kernel: kir.Kernel) -> None:
+        self._touched: dict[int, frozenset[kir.Fragment]] = {}
+        for stmt in reversed([*kernel.walk()]):  # children first
+            inner = (self._touched[id(s)] for body in kir.bodies(stmt) for s in body)
+            self._touched[id(stmt)] = frozenset(_touched(stmt)).union(*inner)
 
-def _defines_first(body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
-    """Tell whether each run of a body gives a fragment a value before it uses it."""
-    mine = [stmt for stmt in body if _touches(stmt, frag)]
-    first = mine[0]
-    bodies = kir.bodies(first)
-    if not bodies:
-        return frag in made(first) and frag not in used(first)
-    using = [inner for inner in bodies if any(_touches(s, frag) for s in inner)]
-    whole = isinstance(first, kir.IfThenElse) and len(using) == 2
-    return (whole or len(mine) == 1) and all(_defines_first(inner, frag) for inner in using)
+    def declarations(
+        self, body: tuple[kir.Stmt, ...], at: Path, frag: kir.Fragment
+    ) -> Iterator[Path]:
+        """Before which statements of a body, or inside them, a fragment is declared."""
+        mine = [(n, stmt) for n, stmt in enumerate(body) if self._touches(stmt, frag)]
+        if len(mine) == 1 or _are_apart([stmt for _, stmt in mine]):
+            inner = list(self._inside(mine, at, frag))
+            if inner:
+                yield from inner
+                return
+        if mine:
+            yield (*at, mine[0][0])
+
+    def _touches(self, stmt: kir.Stmt, frag: kir.Fragment) -> bool:
+        return frag in self._touched[id(stmt)]
+
+    def _inside(
+        self, mine: list[tuple[int, kir.Stmt]], at: Path, frag: kir.Fragment
+    ) -> Iterator[Path]:
+        for n, stmt in mine:
+            bodies = kir.bodies(stmt)
+            using = [
+                b for b, body in enumerate(bodies) if any(self._touches(s, frag) for s in body)
+            ]
+            if len(using) != 1:
+                continue
+            (branch,) = using
+            if isinstance(stmt, kir.ForLoop) and not self._defines_first(stmt.body, frag):
+                continue
+            yield from self.declarations(bodies[branch], (*at, n, branch), frag)
+
+    def _defines_first(self, body: tuple[kir.Stmt, ...], frag: kir.Fragment) -> bool:
+        """Tell whether each run of a body gives a fragment a value before it uses it."""
+        mine = [stmt for stmt in body if self._touches(stmt, frag)]
+        first = mine[0]
+        bodies = kir.bodies(first)
+        if not bodies:
+            return frag in made(first) and frag not in used(first)
+        using = [inner for inner in bodies if any(self._touches(s, frag) for s in inner)]
+        whole = isinstance(first, kir.IfThenElse) and len(using) == 2
+        return (whole or len(mine) == 1) and all(self._defines_first(b, frag) for b in using)
 
 
 def _half_sums(statements: list[kir.Stmt]) -> frozenset[kir.Fragment]:

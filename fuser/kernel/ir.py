@@ -309,10 +309,12 @@ def bodies(stmt: Stmt) -> tuple[tuple[Stmt, ...], ...]:
 
 def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement of a body, parents before children, in program order."""
-    for stmt in body:
+    left = [*reversed(body)]
+    while left:
+        stmt = left.pop()
         yield stmt
-        for inner in bodies(stmt):
-            yield from walk(inner)
+        for inner in reversed(bodies(stmt)):
+            left += reversed(inner)
 
 
 def inside(stmt: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -35,7 +35,7 @@ class Place:
         Threads of the CTA that execute it.
     elected : bool
         Whether it stands in an `Elect`.
-    known : mapping of Var to Origin, as pairs
+    known : mapping of Var to Origin
         Variables that have a value here.
     """
 
@@ -45,7 +45,7 @@ class Place:
     warps: int
     threads: frozenset[int]
     elected: bool
-    known: tuple[tuple[Var, Origin], ...]
+    known: Mapping[Var, Origin]
 
     @property
     def who(self) -> str:
@@ -61,17 +61,17 @@ class Place:
 
     def origin(self, var: Var) -> Origin | None:
         """Say what gave a variable its value here."""
-        return dict(self.known).get(var)
+        return self.known.get(var)
 
     def knowing(self, var: Var, origin: Origin) -> Place:
         """Add a variable."""
-        return replace(self, known=(*self.known, (var, origin)))
+        return replace(self, known={**self.known, var: origin})
 
 
 def outermost(kernel: kir.Kernel) -> Place:
     """Return the place of the statements of `Kernel.body`."""
     launched = (kir.BLOCK, kir.GRID, kir.RANK, *kernel.params)
-    known = tuple((var, Origin.LAUNCH) for var in launched)
+    known = dict.fromkeys(launched, Origin.LAUNCH)
     warps = kernel.threads // kir.WARP
     everyone = frozenset(range(kernel.threads))
     return Place(kernel, "", 0, warps, everyone, elected=False, known=known)
@@ -217,17 +217,17 @@ def boxes(stmt: kir.Stmt) -> Iterator[kir.Box]:
 def undefined(stmt: kir.Stmt, place: Place) -> Iterable[str]:
     """Say which variables a statement uses that have no value there."""
     for expr in expressions(stmt):
-        for var in sorted(variables(expr), key=str):
-            if place.origin(var) is None:
-                yield (
-                    f" uses {var}, which nothing defines before it; make it a parameter, or put a "
-                    "Let above"
-                )
-            if var == kir.RANK and place.kernel.cluster == 1:
-                yield (
-                    f" uses {var}, but the kernel has no clusters; set Kernel.cluster to the CTAs "
-                    "of one"
-                )
+        used = variables(expr)
+        for var in sorted(used - place.known.keys(), key=str):
+            yield (
+                f" uses {var}, which nothing defines before it; make it a parameter, or put a "
+                "Let above"
+            )
+        if kir.RANK in used and place.kernel.cluster == 1:
+            yield (
+                f" uses {kir.RANK}, but the kernel has no clusters; set Kernel.cluster to the CTAs "
+                "of one"
+            )
 
 
 def registers(kernel: kir.Kernel) -> Iterable[str]:
