@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fuser.arch import SPARE_REGISTERS, launch_registers
-from fuser.errors import ScheduleError
 from fuser.schedule.params import (
     MECHANISM,
     Mechanism,
@@ -209,28 +208,24 @@ class MatmulParams(TensorCoreParams):
         if self.registers is None:
             return
         if self.split == "pipelined":
-            raise ScheduleError(
-                f'MatmulParams(split="pipelined", registers={self.registers}): only roles differ '
-                "in registers; use registers=None"
-            )
+            why = "only roles differ in registers; use registers=None"
+            self.refuse("split registers", why)
         if not isinstance(self.registers, tuple) or len(self.registers) != 2:
-            raise ScheduleError(
-                f"MatmulParams(registers={self.registers!r}): need two ints, of the load role and "
-                "of each computing one; use registers=None"
-            )
+            why = "need two ints, of the load role and of each computing one; use registers=None"
+            self.refuse("registers", why)
         load, compute = self.registers
-        for n in self.registers:
-            if n % 8 or not 24 <= n <= 240:
-                raise ScheduleError(
-                    f"MatmulParams(registers={self.registers}): need multiples of 8 in 24..240; "
-                    "use registers=(40, 232) for two computing warpgroups"
-                )
+        if any(n % 8 or not 24 <= n <= 240 for n in self.registers):
+            self.refuse(
+                "registers",
+                "need multiples of 8 in 24..240; use registers=(40, 232) for two computing "
+                "warpgroups",
+            )
         have = launch_registers(self.threads)
         if have > 240:
-            raise ScheduleError(
-                f"MatmulParams(warpgroups={self.warpgroups}, registers={self.registers}): "
+            self.refuse(
+                "warpgroups registers",
                 f"{self.threads} threads get {have} each, as many as they can use; "
-                "use registers=None"
+                "use registers=None",
             )
         # Source: measured; where no role asks for more than its share, ptxas gives all the least.
         if (
@@ -238,28 +233,27 @@ class MatmulParams(TensorCoreParams):
             or compute <= have
             or load + compute * self.warpgroups > have * (1 + self.warpgroups)
         ):
-            raise ScheduleError(
-                f"MatmulParams(registers={self.registers}, warpgroups={self.warpgroups}): "
+            self.refuse(
+                "registers warpgroups",
                 f"{self.threads} threads get {have} each; the load role gives some back and the "
-                f"others share them: use registers={nearest_registers(self.warpgroups)}"
+                f"others share them: use registers={nearest_registers(self.warpgroups)}",
             )
 
     def _check_accumulators(self) -> None:
         m, n, _ = self.tile
         most = self.widest
         if n > most:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}): in "
-                f"{self.threads} threads the assembler gives a wgmma room for {most} columns, "
-                f"whatever registers says; use {most} columns, or fewer warpgroups"
+            self.refuse(
+                "tile warpgroups",
+                f"in {self.threads} threads the assembler gives a wgmma room for {most} columns, "
+                f"whatever registers says; use {most} columns, or fewer warpgroups",
             )
         accumulators = m * n // self.sharing
         if accumulators > self.room:
-            raise ScheduleError(
-                f"MatmulParams(tile={self.tile}, warpgroups={self.warpgroups}, registers="
-                f"{self.registers}): {accumulators} accumulators per thread, of its "
-                f"{self.room + SPARE_REGISTERS} registers at most {self.room} may be; use a "
-                "smaller tile or more warpgroups"
+            self.refuse(
+                "tile warpgroups registers",
+                f"{accumulators} accumulators per thread, of its {self.room + SPARE_REGISTERS} "
+                f"registers at most {self.room} may be; use a smaller tile or more warpgroups",
             )
 
     @property
