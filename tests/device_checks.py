@@ -14,6 +14,7 @@ import torch
 
 from fuser.codegen import cuda
 from fuser.kernel import ir as kir
+from fuser.runtime.executable import Executable
 
 SECONDS = 20
 """A kernel that takes longer hangs; the session ends then, for the device is lost to it."""
@@ -44,6 +45,26 @@ def integers(rows: int, cols: int, dtype: torch.dtype, seed: int) -> torch.Tenso
     """Return integers in -2..2."""
     made = torch.Generator().manual_seed(seed)
     return torch.randint(-2, 3, (rows, cols), generator=made).to(dtype).cuda()
+
+
+def repeated(run: Executable, *given: torch.Tensor) -> list[torch.Tensor]:
+    """First outputs of nine launches: three on a stream of its own, three more, three of a graph.
+
+    All use the same semaphores, so that one which is not left at 0 shows.
+    """
+    torch.cuda.synchronize()  # the other stream does not wait for what this one computes
+    with torch.cuda.stream(torch.cuda.Stream()):
+        got = [run(*given)[0] for _ in range(3)]
+        torch.cuda.synchronize()
+    got += [run(*given)[0] for _ in range(3)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run(*given)[0]
+    for _ in range(3):
+        captured.zero_()
+        graph.replay()
+        got.append(captured.clone())
+    return got
 
 
 def finish(kernel: kir.Kernel, what: str) -> None:

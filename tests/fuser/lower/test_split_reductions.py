@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 import torch
 from conftest import Golden
+from device_checks import repeated
 from reductions import DIMS, DIRECT, OPS, TMA, complaints, kernel, program, reduced, without
 from sample import covering
 
@@ -247,19 +248,7 @@ def test_the_gpu_computes_the_same_for_every_count(
         want = getattr(torch, OPS[op])(x.double(), DIMS[dims]).bfloat16()
         first = run(x)[0]
         assert torch.allclose(first, want, rtol=0 if op != "mean" else 1e-2, atol=0)
-        with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(3):
-                assert torch.equal(run(x)[0], first)
-            torch.cuda.synchronize()
-        got = [run(x)[0] for _ in range(3)]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = run(x)[0]
-        for _ in range(3):
-            captured.zero_()
-            graph.replay()
-            got.append(captured.clone())
-        assert all(torch.equal(one, first) for one in got)
+        assert all(torch.equal(one, first) for one in repeated(run, x))
 
 
 @pytest.mark.gpu

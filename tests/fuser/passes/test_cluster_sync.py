@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import Golden
+from device_checks import repeated
 from product_kernels import CLUSTER, PIPELINED, compiled, gated, kernel, linear, specs
 
 from fuser.dtype import DType
@@ -220,15 +221,7 @@ def test_the_gpu_computes_the_same_for_every_size(params: MatmulParams, splits: 
         given = [torch.randint(-3, 4, shape, device="cuda").bfloat16() for shape in shapes]
         x, w, bias = (tensor.double() for tensor in given)
         want = (x @ w.T + bias).relu().bfloat16()
-        got = [run(*given)[0] for _ in range(3)]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = run(*given)[0]
-        for _ in range(3):
-            captured.zero_()
-            graph.replay()
-            got.append(captured.clone())
-        assert all(torch.equal(one, want) for one in got)
+        assert all(torch.equal(one, want) for one in repeated(run, *given))
 
 
 @pytest.mark.gpu

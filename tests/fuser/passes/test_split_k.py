@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import Golden
+from device_checks import repeated
 from product_kernels import COOPERATIVE, GROUPS, PIPELINED, compiled, gated, kernel, linear, specs
 from sample import covering
 from split_products import (
@@ -352,20 +353,7 @@ def test_the_gpu_computes_the_same_for_every_count(
         given = integers(m, k, n)
         x, w, bias = (tensor.double() for tensor in given)
         want = (x @ w.T + bias).relu().bfloat16()
-        torch.cuda.synchronize()  # the other stream does not wait for what this one computes
-        with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(3):
-                assert torch.equal(run(*given)[0], want)
-            torch.cuda.synchronize()
-        got = [run(*given)[0] for _ in range(3)]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = run(*given)[0]
-        for _ in range(3):
-            captured.zero_()
-            graph.replay()
-            got.append(captured.clone())
-        assert all(torch.equal(one, want) for one in got)
+        assert all(torch.equal(one, want) for one in repeated(run, *given))
 
 
 @pytest.mark.gpu
