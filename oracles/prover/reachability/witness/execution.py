@@ -19,13 +19,13 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.execution import ChoiceError, ForkError
-from oracles.prover.reachability.grid.readings import readings, single
-from oracles.prover.reachability.grid.semaphores import meeting
-from oracles.prover.reachability.program.code import Do, Enter
-from oracles.prover.reachability.registers import ContestError
+from oracles.prover.reachability.code import Do, Enter
+from oracles.prover.reachability.ctas import readings, single
+from oracles.prover.reachability.fixpoint import ChoiceError, ForkError
 from oracles.prover.reachability.rules import Findings
 from oracles.prover.reachability.state import Agent, State, Where
+from oracles.prover.reachability.statements import ContestError
+from oracles.prover.reachability.sync import meeting
 from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.program.code import Do
+from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.rules import Rule, Violation
 from oracles.prover.reachability.state import knows
 from oracles.prover.reachability.witness.execution import Event, Log

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.state import Entry, Where
+from oracles.prover.reachability.state import Where
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 
@@ -84,29 +84,6 @@ def spot(world: World, where: Where) -> str:
     if cta < 0:
         return name
     return f"{name}[{slot}]" + (f" of CTA {cta}" if world.ctas > 1 else "")
-
-
-def pair(
-    world: World, entry: Entry, when: int, of: Where, later: Site, agent: int, k: int, at: Where
-) -> tuple[str, str]:
-    """Name an earlier access and a later one; of those by threads also who.
-
-    Of an operation in flight it is the end that matters.
-    """
-    before, after = said(world, world.code.sites[entry.site], when), said(world, later, k)
-    same = entry.site == later.index and entry.agent != agent
-    if entry.agent < 0:
-        before = "what the CTA of the turn before did"
-    elif entry.engine:
-        before = f"the end of {before}"
-    if entry.agent >= 0 and (same or not entry.proxy):
-        before += f" by {world.kinds[entry.agent]}"
-    after += f" of {spot(world, at)}"
-    if of != at and of[0] >= 0:
-        after += f", on bytes of {spot(world, of)},"
-    if same or isinstance(later.stmt, kir.CpAsync) or not engine(later.stmt):
-        after += f" by {world.kinds[agent]}"
-    return before, after
 
 
 def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:

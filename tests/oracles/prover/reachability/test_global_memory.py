@@ -12,8 +12,8 @@ from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.fixpoint import Closed, judge
-from oracles.prover.reachability.program.boxes import Region, Share, share, strides
 from oracles.prover.reachability.rules import Rule
+from oracles.prover.reachability.world import Region, Share, share, strides
 from oracles.prover.sites import shared_tensors
 
 XS, WS, YS = (tensor(name, n) for name in ("X", "W", "Y"))

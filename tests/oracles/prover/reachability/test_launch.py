@@ -12,8 +12,7 @@ from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from oracles.prover import prove
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.fixpoint import judge
-from oracles.prover.reachability.launch import showing
+from oracles.prover.reachability.fixpoint import judge, showing
 from oracles.verdict import Status
 
 BAR = kir.MBarrier("bar", 1, 1)

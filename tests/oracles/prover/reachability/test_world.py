@@ -13,7 +13,7 @@ from fuser.expr import Var, ceildiv
 from fuser.kernel import ir as kir
 from fuzz.mutation.operators import drop_each_sync
 from oracles.prover.reachability import fixpoint, world
-from oracles.prover.reachability.grid.readings import readings
+from oracles.prover.reachability.ctas import readings
 from oracles.prover.reachability.world import few, least
 
 

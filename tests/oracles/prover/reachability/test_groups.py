@@ -12,7 +12,7 @@ from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.grid.groups import group_of
+from oracles.prover.reachability.ctas import group_of
 from oracles.prover.reachability.rules import Rule
 
 n = Var("n")

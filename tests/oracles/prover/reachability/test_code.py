@@ -7,8 +7,8 @@ import time
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.grid.readings import readings
-from oracles.prover.reachability.program.code import last_reads, used_barriers
+from oracles.prover.reachability.code import last_reads, used_barriers
+from oracles.prover.reachability.ctas import readings
 
 KERNEL = compiled(linear(), hopper("ping_pong", 3, 1, direct=True, cluster=(2, 1)))
 

@@ -13,16 +13,16 @@ from fuser.dtype import DType
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuzz.mutation import operators
-from oracles.prover.reachability import fixpoint, world
-from oracles.prover.reachability.canonical.rotation import NONE, Rotation
-from oracles.prover.reachability.grid.readings import readings
+from oracles.prover.reachability import canonical, fixpoint
+from oracles.prover.reachability.canonical import NONE, Rotation
+from oracles.prover.reachability.ctas import readings
 
 TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")
 
 
 def _rotation(kernel: kir.Kernel) -> Rotation:
     reading = next(iter(readings(kernel)))
-    return fixpoint.opened(kernel, reading, policy="default").world.rotation
+    return fixpoint.opened(kernel, reading, policy="default").abstraction.rotation
 
 
 def _said(kernel: kir.Kernel) -> Iterator[tuple[str, str]]:
@@ -36,7 +36,7 @@ def test_no_verdict_depends_on_turning(name: str, monkeypatch: pytest.MonkeyPatc
     """Whatever is wrong with a kernel is wrong in the state that was not looked at again."""
     kernels = [m.kernel for m in operators.drop_each_sync(recipes.RECIPES[name]())]
     turned = [list(_said(kernel)) for kernel in kernels]
-    monkeypatch.setattr(world, "rotation_of", lambda *_: NONE)
+    monkeypatch.setattr(canonical, "rotation_of", lambda *_: NONE)
     assert turned == [list(_said(kernel)) for kernel in kernels]
 
 

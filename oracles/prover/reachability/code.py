@@ -294,8 +294,8 @@ class Code:
 
 
 CLUSTER = Var("number of the cluster")
-FAMILY = Var("number of the CTAs that share a semaphore")
-UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, FAMILY)
+GROUP = Var("number of the CTAs that share a semaphore")
+UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
 
 
 def assemble(
@@ -396,8 +396,8 @@ class _Assembler:
                 case kir.Assign(var, value):
                     if mine:
                         self._set(var, self._plain(value, here))
-                case kir.ForLoop(index, stop, inner):
-                    self._loop(index, self._plain(stop, here), inner, here, deep, site)
+                case kir.ForLoop():
+                    self._loop(stmt, here, deep, site)
                 case kir.IfThenElse(test, then, orelse):
                     self._branch(self._plain(test, here), (then, orelse), here, deep, site)
                 case kir.Role() | kir.Elect():
@@ -446,14 +446,9 @@ class _Assembler:
         return function(expr)
 
     def _loop(
-        self,
-        index: Var,
-        stop: Expr,
-        inner: tuple[kir.Stmt, ...],
-        here: Mapping[Var, Expr],
-        deep: tuple[int, ...],
-        site: Site,
+        self, loop: kir.ForLoop, here: Mapping[Var, Expr], deep: tuple[int, ...], site: Site
     ) -> None:
+        index, stop = loop.index, self._plain(loop.stop, here)
         _, parts = self.code.atoms.split(stop)
         test = self.code.atoms.condition(fold(Kind.LT, index, stop))
         asked = compared(test)
@@ -467,7 +462,7 @@ class _Assembler:
         mine = {v: e for v, e in here.items() if v != index}
         outside = set(self.given)
         self.given.add(index.name)
-        self.body(inner, mine, (*deep, site.index) if parts else deep)
+        self.body(loop.body, mine, (*deep, site.index) if parts else deep)
         self.given = outside
         if len(self.out) == at + 1:
             self.out.pop()
