@@ -226,15 +226,8 @@ def _divides(kernel: kir.Kernel, count: Expr) -> bool:
     return any(True for _ in _times(kernel, count)) or eq(kir.GRID % count, 0) in kernel.requires
 
 
-def badly_joined(sites: Sequence[Site]) -> dict[int, str]:
+def badly_joined(site: Site, sites: Sequence[Site]) -> str:
     """Return why a statement does not join the threads of one role alone; empty where it does."""
-    joins = kir.BlockSerializeWait | kir.GridSync | kir.LastArriving
-    return {
-        site.index: _badly_joined(site, sites) for site in sites if isinstance(site.stmt, joins)
-    }
-
-
-def _badly_joined(site: Site, sites: Sequence[Site]) -> str:
     says = ""
     if site.elected:
         says = f"`{line(site.stmt)}` is executed by all threads of a role only"

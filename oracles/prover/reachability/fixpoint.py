@@ -75,7 +75,8 @@ from oracles.prover.reachability.state import (
 from oracles.prover.reachability.statements import ContestError, budget, contended, execute
 from oracles.prover.reachability.step import EVERY, Scene, Step
 from oracles.prover.reachability.sync import CLUSTER_DONE, all_left
-from oracles.prover.reachability.world import World, least
+from oracles.prover.reachability.witness.words import said
+from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 from oracles.prover.threads import kinds
 
@@ -330,7 +331,7 @@ class Execution(Scene):
             self.findings.ask()
             if not knows(state.known_in(cta), event):
                 k = state.when.get(event, (-1, 0))[0]
-                says = f"{self.said(sites[site], k)} is still in flight when the CTA exits"
+                says = f"{said(sites[site], k)} is still in flight when the CTA exits"
                 found = self.violation(Rule.EXIT, sites[site], says, k)
                 self.findings.record(replace(found, event=event))
         self._reached()
@@ -512,12 +513,12 @@ def opened(
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
     are followed together go round as few times as there is.
     """
-    code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
+    world = World(assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed), policy)
     given: dict[int, int] = {}
     if reading.together:
-        low = least(code)
-        given = {atom: low.get(atom, 0) for atom in private(code)}
-    return Exploration(World(code, policy, reading.together, given | dict(pinned or {})), without)
+        given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
+    pinned = given | dict(pinned or {})
+    return Exploration(replace(world, together=reading.together, pinned=pinned), without)
 
 
 class Exploration:

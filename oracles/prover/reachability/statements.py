@@ -52,6 +52,7 @@ from oracles.prover.reachability.sync import (
     wait_for_turn,
     warp_sync,
 )
+from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
 
 AGES = 4
@@ -86,7 +87,7 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
         if fragment not in a.clean:
             says = (
                 f"no wgmma_fence stands between the last other use of {fragment.name} and "
-                f"{step.said(step.site, step.k)}"
+                f"{said(step.site, step.k)}"
             )
             step.wrong(Rule.WGMMA_FENCE, says)
     a.uses_registers({f.name for f in fragments}, fragments)
@@ -146,7 +147,7 @@ def registers(step: Step) -> None:
             elif source and source in written:
                 kind, used = "WAR", source
             if kind:
-                after = step.said(step.site, step.k)
+                after = said(step.site, step.k)
                 says = f"nothing awaits the wgmma that uses {used} before {after}"
                 step.wrong(Rule.REGISTERS_BUSY, says, kind=kind)
                 return

@@ -103,10 +103,6 @@ class Scene:
             known = ranges.get(Unknown(unknown.atom, (), EVERY))
         return known or Range(world.least.get(unknown.atom, 0))
 
-    def said(self, site: Site, k: int) -> str:
-        """Name an operation with its iteration and its line."""
-        return said(self.world, site, k)
-
 
 class Step(Scene):
     """A statement that threads of one kind execute now, in iteration `k`."""
@@ -215,7 +211,7 @@ class Access:
         if box and (not writes or adds(site.stmt)) and not outside(step.do, a):
             self._unfilled()
         now = layout.now(step.do, a) if box and layout.rolling else ()
-        rolls = box and layout.rolls(where)
+        rolls = box and any(layout.regions[where[2]].rolls)
         if rolls and self._behind(now):
             says = "some of what was done here before is not known any more"
             step.findings.doubts(f"{site.where}: {says}")
@@ -275,7 +271,7 @@ class Access:
     def _unwritten(self) -> None:
         """Object to a read of what nobody has written as this buffer's."""
         step, name = self.step, spot(self.step.world, self.where)
-        reads = f"{step.said(step.site, step.k)} by {step.a.kind}"
+        reads = f"{said(step.site, step.k)} by {step.a.kind}"
         says = f"nothing orders a write of {name} before {reads}"
         if self.where in step.state.valid:
             says = f"the bytes of {name} are written as another buffer's before {reads}"
@@ -298,7 +294,7 @@ class Access:
         if not written:
             says = f"nothing has written this box of {where[1]}, a workspace"
             step.wrong(Rule.WRITTEN, says)
-        elif not layout.filled(where, written):
+        elif not layout.regions[where[2]].filled([layout.regions[other[2]] for other in written]):
             says = f"nothing tells that all of this box of {where[1]} is written"
             step.findings.doubts(f"{step.site.where}: {says}")
 
@@ -363,7 +359,7 @@ class Access:
         statement did.
         """
         step, site = self.step, self.step.site
-        if step.world.accesses.spread(site) is None:
+        if step.world.accesses.spreads[site.index] is None:
             return tuple(e for e in entries if not (start <= e.start and e.end <= end))
         out = []
         everybody = step.world.accesses.writers(site, step.cta)
@@ -388,8 +384,8 @@ class Access:
         """
         step, world = self.step, self.step.world
         when, _ = step.state.when.get(entry.event, (-1, 0))
-        before = step.said(world.code.sites[entry.site], when)
-        after = f"{step.said(step.site, step.k)} of {spot(world, self.where)}"
+        before = said(world.code.sites[entry.site], when)
+        after = f"{said(step.site, step.k)} of {spot(world, self.where)}"
         same = entry.site == step.site.index and entry.agent != step.agent
         if entry.engine:
             before = f"the end of {before}"

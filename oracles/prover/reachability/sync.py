@@ -48,6 +48,7 @@ from oracles.prover.reachability.state import (
     knows,
 )
 from oracles.prover.reachability.step import NOBODY, Scene, Step
+from oracles.prover.reachability.witness.words import said
 from oracles.prover.sites import Site
 
 # --- barriers of threads --------------------------------------------------------------------------
@@ -218,7 +219,7 @@ class Visit:
             return
         says = (
             f"nothing orders the completion of phase {phase.count - 1} of {self.name} before "
-            f"{what}{step.said(step.site, step.k)} in phase {phase.count}"
+            f"{what}{said(step.site, step.k)} in phase {phase.count}"
         )
         step.wrong(Rule.PHASE_EARLY, says, event=phase.end)
 
@@ -351,7 +352,7 @@ class Visit:
             )
             step.wrong(Rule.PHASE_BEHIND, says)
         if phase.was_remote and stmt.scope is kir.Scope.CTA:
-            says = f"{step.said(step.site, step.k)} is at cta scope, and another CTA arrives"
+            says = f"{said(step.site, step.k)} is at cta scope, and another CTA arrives"
             step.wrong(Rule.SCOPE, says)
         if step.holds(Rule.WAIT_ACQUIRES):
             step.a.learns(phase.last)

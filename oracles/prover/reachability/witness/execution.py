@@ -146,7 +146,7 @@ class Log:
 
     def _event(self, a: Agent, do: Do, k: int) -> Event:
         values = {name: value(a.env) for name, value in do.values.items()}
-        when, agent = iteration(self.world, do.site, k), a.kind.index
+        when, agent = iteration(do.site, k), a.kind.index
         previous = next((e.number for e in reversed(self.events) if e.agent == agent), -1)
         return Event(len(self.events), previous, agent, do.site, k, when, values)
 

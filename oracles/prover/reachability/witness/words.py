@@ -65,16 +65,15 @@ def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
     return _words(stmt).group
 
 
-def iteration(world: World, site: Site, k: int) -> str:
+def iteration(site: Site, k: int) -> str:
     """Return which iteration of the innermost loop is meant, as `k=3`; empty outside of loops."""
-    name = world.loop_names.get(site.index, "")
-    return f"{name}={k}" if name and k >= 0 else ""
+    return f"{site.loops[-1].name}={k}" if site.loops and k >= 0 else ""
 
 
-def said(world: World, site: Site, k: int) -> str:
+def said(site: Site, k: int) -> str:
     """Name an operation with its iteration and its line."""
     called = _words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
-    parts = called, iteration(world, site, k), f"(line {site.line})"
+    parts = called, iteration(site, k), f"(line {site.line})"
     return " ".join(filter(None, parts))
 
 

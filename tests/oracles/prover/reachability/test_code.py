@@ -1,43 +1,67 @@
-"""What can be read off programs: where variables are read last, which barriers are used."""
+"""Conditions on what no thread knows: a difference may be negative, a count is not."""
 
 from __future__ import annotations
 
-import time
+import pytest
+from litmus.parts import X1, Y1, box, fragment, kernel, load, m, n, slots, store
 
-from fuzz.kernels.fusions import linear
-from fuzz.kernels.matmul import compiled, hopper
-from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.code import last_reads, used_barriers
-from oracles.prover.reachability.ctas import readings
+from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.kernel import ir as kir
+from oracles.prover import prove
+from oracles.prover.reachability.code import Asked, AtLeast, Atoms, Several
+from oracles.verdict import Status
 
-KERNEL = compiled(linear(), hopper("ping_pong", 3, 1, direct=True, cluster=(2, 1)))
-
-
-def test_barriers_of_cta_0_alone_are_unused_in_the_others() -> None:
-    """Every CTA initialises `shared`; only CTA 0 waits there, and the other arrives there."""
-    code = fixpoint.opened(KERNEL, next(iter(readings(KERNEL))), policy="default").world.code
-    used = used_barriers(code)
-    assert {(0, "shared"), (0, "full"), (1, "full"), (1, "empty")} <= used
-    assert (1, "shared") not in used
+i = Var("i")
+NAMES = frozenset({"n", "m"})
 
 
-def test_a_position_is_read_until_its_loops_are_over() -> None:
-    """By threads that run them; by no others at all, though they set it to 0."""
-    code = fixpoint.opened(KERNEL, next(iter(readings(KERNEL))), policy="default").world.code
-    for program in code.programs:
-        runs = any(type(i).__name__ == "Enter" for i in program)
-        assert ("p" in last_reads(program)) == runs
-        assert last_reads(program).get("p", -1) < len(program)
+@pytest.mark.parametrize(
+    "test",
+    [n >= 1, n < 5, eq(n, 0), n + m >= 2, n < m, n + 1 < m, eq(n + 1, m), eq(m, n + 1)],
+    ids=str,
+)
+def test_bounds_of_one_or_more_are_compared_with(test: Expr) -> None:
+    """What is less than 0 counts as 0, and is no more than that either."""
+    assert isinstance(Atoms(NAMES, {}).condition(test), AtLeast | Several)
 
 
-def test_states_of_a_cluster_do_not_multiply_with_its_slots() -> None:
-    """Idle threads, unused barriers and single arrivals do not keep rings from turning."""
-    states = []
-    for stages in (2, 3, 4):
-        made = compiled(linear(), hopper("ping_pong", stages, 0, direct=True, cluster=(2, 1)))
-        begun = time.perf_counter()
-        closed = fixpoint.judge(made)
-        assert not closed.violations
-        assert time.perf_counter() - begun < 20
-        states.append(closed.states)
-    assert states[2] < 2 * states[0], states
+@pytest.mark.parametrize(
+    ("test", "more"),
+    [(n <= m, 1), (n <= m + 2, 3), (n < m + 1, 1), (eq(n, m), 1), (eq((n - m) // 2, 0), 1)],
+    ids=str,
+)
+def test_what_may_be_negative_is_compared_further_up(test: Expr, more: int) -> None:
+    """Taken for 0, a difference would always be at least that."""
+    atoms = Atoms(NAMES, {})
+    assert not isinstance(atoms.condition(test), Asked)
+    ((atom, _),) = atoms.found.items()
+    assert str(atom).endswith(f" + {more}")
+
+
+def test_a_bound_that_falls_along_a_loop_is_asked_as_a_whole() -> None:
+    """Nothing that is added keeps it from falling below what counts."""
+    assert isinstance(Atoms(NAMES, {}).condition(n <= m + i), Asked)
+
+
+@pytest.mark.parametrize("test", [n <= m, eq(n, m), eq(n + 1, m), n <= m + 2, m + 3 > n], ids=str)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_barrier_behind_a_condition_is_no_barrier(test: Expr, *, swapped: bool) -> None:
+    """Launches in which it does not hold are launches, too."""
+    buffer, wide, thin = slots("S"), fragment("x", 64), fragment("x", 64, 1)
+    join = (kir.BlockSync(0, 64),)
+    body = (
+        load(wide, box(X1)),
+        store(kir.Slot(buffer, 0), wide),
+        kir.IfThenElse(test, () if swapped else join, join if swapped else ()),
+        load(thin, kir.Slot(buffer, 0)),
+        store(box(Y1), thin),
+    )
+    made = kernel(body, threads=64, buffers=(buffer,), tensors=(X1, Y1), params=(n, m))
+    assert prove.prove(made).status in (Status.FAIL, Status.UNKNOWN)
+
+
+def test_loops_are_counted_whatever_their_length_is_made_of() -> None:
+    """A loop of less than no turns has none: bounds are one more than its index."""
+    for stop in (n - m, ceildiv(n - m, 3), n + m, n - m + 2, ceildiv(n - m, 3) + 1):
+        found = Atoms(NAMES, {}).condition(i < stop)
+        assert isinstance(found, AtLeast)
