@@ -58,6 +58,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from math import lcm, prod
 
@@ -73,8 +74,8 @@ from oracles.prover.reachability.code import (
     Enter,
     Instruction,
     Set,
-    Several,
     compared,
+    comparisons_of,
     reaches,
 )
 from oracles.prover.reachability.state import (
@@ -420,7 +421,6 @@ class Abstraction:
         self.parted: set[int] = set()
         self.rotation = rotation_of(world)
         self._world = world
-        self._against: dict[int, tuple[Against, ...]] = {}
         self._last_uses: dict[tuple[int, int], int] = {}
         self._entrances: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {}
 
@@ -437,12 +437,8 @@ class Abstraction:
 
     def _asks(self, a: Agent, unknown: Unknown) -> bool:
         """Whether threads may still compare with a count."""
-        if a.done or a.at > self._last_use(a.kind.index, unknown.atom):
-            return False
-        rounds = a.rounds
-        if not unknown.outer or not rounds:
-            return True
-        return rounds[: len(unknown.outer)] <= unknown.outer
+        last = self._last_use(a.kind.index, unknown.atom)
+        return not a.done and a.at <= _until(a, unknown, last, last)
 
     def _last_use(self, index: int, atom: int) -> int:
         """Return the last place in a program from which a count may still be asked for."""
@@ -461,11 +457,11 @@ class Abstraction:
 
     # --- thresholds and distances ---------------------------------------------------------------
 
-    def against(self, index: int) -> tuple[Against, ...]:
-        """Return what a program compares counts with."""
-        if index not in self._against:
-            self._against[index] = tuple(comparisons(self._world.code, index))
-        return self._against[index]
+    @cached_property
+    def against(self) -> tuple[tuple[Against, ...], ...]:
+        """What each program compares counts with."""
+        code = self._world.code
+        return tuple(tuple(comparisons(code, index)) for index in range(len(code.programs)))
 
     def margins(self, scene: Scene, a: Agent) -> tuple[int, ...]:
         """Return how far counts are known beyond the variables that threads compare them with.
@@ -475,7 +471,7 @@ class Abstraction:
         if a.done:
             return ()
         out = []
-        for one in self.against(a.kind.index):
+        for one in self.against[a.kind.index]:
             if not one.names or a.at > one.last:
                 continue
             unknown = scene.unknown_of(a, one.test.atom)
@@ -487,15 +483,16 @@ class Abstraction:
 
     def limit(self, state: State, unknown: Unknown) -> int:
         """Return the largest number that somebody may still compare a count with in this use."""
-        most = 0
-        for a in state.agents:
-            if a.done:
-                continue
-            for one in self.against(a.kind.index):
-                more = one.test.atom == unknown.atom and not one.names and one.most > most
-                if more and _may_ask(a, one, unknown):
-                    most = one.most
-        return most
+        numbers = (
+            one.most
+            for a in state.agents
+            if not a.done
+            for one in self.against[a.kind.index]
+            if one.test.atom == unknown.atom
+            and not one.names
+            and a.at <= min(one.last, _until(a, unknown, one.last, one.inner))
+        )
+        return max(numbers, default=0)
 
     # --- leads ----------------------------------------------------------------------------------
 
@@ -532,22 +529,16 @@ class Abstraction:
 
     def _awaited(self, state: State, unknown: Unknown) -> bool:
         """Whether some threads may still begin a loop of this length."""
+        many = len(unknown.outer)
         return any(
-            not a.done
-            and all(loop.unknown != unknown for loop in a.loops)
-            and self._may_enter(a, unknown)
+            a.at <= _until(a, unknown, last, inner)
             for a in state.agents
-        )
-
-    def _may_enter(self, a: Agent, unknown: Unknown) -> bool:
-        many, rounds = len(unknown.outer), a.rounds
-        met = rounds[:many] == unknown.outer
-        if rounds[:many] > unknown.outer:
-            return False
-        if met and a.passed.count((many, unknown.atom)) > unknown.use:
-            return False
-        return any(
-            a.at <= (inner if met and many else last)
+            if not a.done
+            and all(loop.unknown != unknown for loop in a.loops)
+            and not (
+                a.rounds[:many] == unknown.outer
+                and a.passed.count((many, unknown.atom)) > unknown.use
+            )
             for last, inner in self._entered(a.kind.index, unknown.atom)
         )
 
@@ -565,25 +556,19 @@ class Abstraction:
 
     def _added(self, state: State, atom: int) -> bool:
         """Whether somebody may still add the count to a variable, and so must know it."""
-        return any(
-            not a.done
-            and any(
-                isinstance(i, Set) and any(atom == number for number, _ in i.terms)
-                for i in self._world.code.programs[a.kind.index]
-            )
-            for a in state.agents
-        )
+        programs = (self._world.code.programs[a.kind.index] for a in state.agents if not a.done)
+        return any(isinstance(i, Set) and atom in dict(i.terms) for p in programs for i in p)
 
 
-def _may_ask(a: Agent, one: Against, unknown: Unknown) -> bool:
-    if a.at > one.last:
-        return False
-    rounds, many = a.rounds, len(unknown.outer)
-    if not many or not rounds:
-        return True
-    if rounds[:many] == unknown.outer:
-        return a.at <= one.inner
-    return rounds[:many] < unknown.outer
+def _until(a: Agent, unknown: Unknown, last: int, inner: int) -> int:
+    """Return the last place from which threads may come to an instruction about a use of a count.
+
+    It is `last` at all and `inner` in the same round of the loops around it; -1 if they are past.
+    """
+    rounds = a.rounds[: len(unknown.outer)]
+    if rounds > unknown.outer:
+        return -1
+    return inner if rounds and rounds == unknown.outer else last
 
 
 def _depends(expr: Expr, atom: Expr) -> bool:
@@ -608,7 +593,7 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
             continue
         values = _values(names, numbered) if branch else None
         rises = isinstance(i, Branch) and _rises(i.expr, code.moving & counters)
-        for test in _parts(i.test):
+        for test in comparisons_of(i.test):
             _, inner = within(program, at, test.atom)
             inner = max(inner, last) if isinstance(i, Enter) else inner
             if values is None:
@@ -653,17 +638,6 @@ def _rises(expr: Expr, counters: frozenset[str]) -> bool:
     mine = {e for e in parts if isinstance(e, Var) and e.name in counters}
     signs = {parts[e] > 0 for e in mine}, {n < 0 for e, n in parts.items() if e not in mine}
     return len(parts) == len(mine) + 1 and signs == ({True}, {True})
-
-
-def _parts(test: Condition) -> Iterator[AtLeast]:
-    match test:
-        case AtLeast():
-            yield test
-        case Several(first, second):
-            yield from _parts(first)
-            yield from _parts(second)
-        case _:
-            pass
 
 
 # --- the rotation symmetry ------------------------------------------------------------------------

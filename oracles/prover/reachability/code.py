@@ -193,15 +193,21 @@ def _never_negative(expr: Expr) -> bool:
             return True
 
 
+def comparisons_of(test: Condition) -> Iterator[AtLeast]:
+    """Yield the comparisons with unknowns that a condition is made of."""
+    match test:
+        case AtLeast():
+            yield test
+        case Several(first, second):
+            yield from comparisons_of(first)
+            yield from comparisons_of(second)
+        case _:
+            pass
+
+
 def compared(test: Condition) -> frozenset[int]:
     """Return the unknowns that a condition compares with, by number."""
-    match test:
-        case AtLeast(atom):
-            return frozenset({atom})
-        case Several(first, second):
-            return compared(first) | compared(second)
-        case _:
-            return frozenset()
+    return frozenset(one.atom for one in comparisons_of(test))
 
 
 def joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:

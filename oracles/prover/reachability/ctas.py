@@ -185,9 +185,8 @@ def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:
     for part in parts_of(turn):
         match part:
             case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == number:
-                if _divides(kernel, count) and (
-                    walk is None or way.stride in _deals(kernel, count)
-                ):
+                deals = _deals(kernel, count)
+                if way.stride in deals if walk is not None else deals:
                     return CtaGroup(number, part, count, True, index=way.index, walk=walk)
             case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == number:
                 for count in _times(kernel, others):
@@ -220,10 +219,6 @@ def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
                 yield b if factor == a else a
             case _:
                 pass
-
-
-def _divides(kernel: kir.Kernel, count: Expr) -> bool:
-    return any(True for _ in _times(kernel, count)) or eq(kir.GRID % count, 0) in kernel.requires
 
 
 def badly_joined(site: Site, sites: Sequence[Site]) -> str:
@@ -284,7 +279,10 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         return
     if kernel.cluster > 1:
         raise UnsupportedError("turns of the CTAs of a cluster are not followed")
-    if any(isinstance(s, kir.LastArriving) for s in _in_loops(kernel)):
+    repeated = (
+        s for one in kernel.walk() if isinstance(one, kir.ForLoop) for s in kir.walk(one.body)
+    )
+    if any(isinstance(s, kir.LastArriving) for s in repeated):
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
     group = group_of(kernel)
     equal: tuple[Expr, ...] = ()
@@ -297,30 +295,22 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         sizes, most = [group.count], GIVEN
     if sizes[-1] > most:
         raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
-    together = [
-        Reading(
-            tuple(
-                {**group.fixed(n, many, equal), **_elected(kernel, elected, n)} for n in range(many)
-            ),
-            many,
-            together=True,
-        )
-        for many in sizes
-        for elected in product(_lasts(kernel, group, many), repeat=len(outcomes(kernel)))
-    ]
+    elections = outcomes(kernel)
+    together = []
+    for many in sizes:
+        for lasts in product(_lasts(kernel, group, many), repeat=len(elections)):
+            chosen = tuple(zip(elections, lasts, strict=True))
+            known = (
+                {**group.fixed(n, many, equal), **{var: int(last == n) for var, last in chosen}}
+                for n in range(many)
+            )
+            together.append(Reading(tuple(known), many, together=True))
     yield from together
     if any(isinstance(s, kir.GridSync) for s in kernel.walk()):
         # What CTAs do that meet depends on their place throughout: unknown, it shows nothing.
         yield from _each_place(together)
     else:
         yield Reading(({},))
-
-
-def _in_loops(kernel: kir.Kernel) -> Iterator[kir.Stmt]:
-    """Yield all that may be executed several times."""
-    for stmt in kernel.walk():
-        if isinstance(stmt, kir.ForLoop):
-            yield from kir.walk(stmt.body)
 
 
 def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
@@ -332,11 +322,6 @@ def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
     another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
     """
     return sorted({*range(min(max(_numbers(kernel, group)) + 1, many)), many - 1})
-
-
-def _elected(kernel: kir.Kernel, elected: tuple[int, ...], place: int) -> Mapping[Expr, Expr]:
-    """Say whether a CTA is the last one, in each election."""
-    return {var: int(last == place) for var, last in zip(outcomes(kernel), elected, strict=True)}
 
 
 def single(kernel: kir.Kernel) -> Iterator[Reading]:
@@ -366,10 +351,6 @@ def _numbers(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
         match stmt:
             case kir.IfThenElse(test):
                 tests = [whole(test, lets)]
-            case kir.BlockSerializeWait(_, _, turn) | kir.BlockSerializeRelease(_, _, turn):
-                tests = [whole(turn, lets)]
-            case kir.GridSync(_, _, ctas) | kir.LastArriving(_, _, ctas):
-                tests = [whole(ctas, lets)]
             case kir.ForLoop(_, stop):
                 tests = [whole(stop, lets)]
                 numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []

@@ -33,9 +33,8 @@ together (`showing`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
@@ -74,7 +73,7 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.statements import ContestError, budget, contended, execute
 from oracles.prover.reachability.step import EVERY, Scene, Step
-from oracles.prover.reachability.sync import CLUSTER_DONE, all_left
+from oracles.prover.reachability.sync import CLUSTER_DONE, left
 from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
@@ -104,17 +103,11 @@ class ChoiceError(Exception):
         self.test = test
 
 
-class Log(Protocol):
-    """Who notes every statement that is executed."""
-
-    def add(self, state: State, a: Agent, do: Do, k: int) -> None:
-        """Take note of a statement, which has been executed."""
-
-
 class Execution(Scene):
     """A state on its way, until its threads are done or wait for ever."""
 
-    log: Log | None = None
+    log: Callable[[State, Agent, Do, int], None] | None = None
+    """Who is told of every statement by some threads that has been executed, and its iteration."""
 
     # --- going on -------------------------------------------------------------------------------
 
@@ -198,7 +191,7 @@ class Execution(Scene):
         before, step = a.at, Step(self, a, do)
         moved = execute(step) or bool(a.waiting) or a.at != before
         if moved and self.log is not None:
-            self.log.add(self.state, a, do, step.k)
+            self.log(self.state, a, do, step.k)
         return moved
 
     def _enter(self, a: Agent, i: Enter) -> bool:
@@ -343,7 +336,8 @@ class Execution(Scene):
         for where, phase in state.phases.items():
             self.findings.ask()
             self._short(where, phase)
-        all_left(self)
+        for semaphore in state.semaphores.values():
+            left(self, semaphore)
 
     def _short(self, where: Where, phase: Phase) -> bool:
         """Check that a phase got the bytes that it expects; return whether it did not."""
@@ -486,18 +480,13 @@ def judge(
         refuted = any(v.severity == "error" for v in found)
         if refuted and not (reading.together and reading.many == 1):
             break
-    violations = tuple(_once(v for v in found if v.severity == "error"))
-    warnings = tuple(_once(v for v in found if v.severity != "error"))
-    return Closed(violations, warnings, checked, states, "" if violations else reason)
-
-
-def _once(found: Iterable[Violation]) -> Iterator[Violation]:
-    seen: set[tuple[str, int, int]] = set()
+    first: dict[tuple[object, ...], Violation] = {}
     for v in found:
-        key = v.kind, v.later.line, v.earlier.line if v.earlier else 0
-        if key not in seen:
-            seen.add(key)
-            yield v
+        line = v.earlier.line if v.earlier else 0
+        first.setdefault((v.severity, v.kind, v.later.line, line), v)
+    violations = tuple(v for v in first.values() if v.severity == "error")
+    warnings = tuple(v for v in first.values() if v.severity != "error")
+    return Closed(violations, warnings, checked, states, "" if violations else reason)
 
 
 def opened(
@@ -540,11 +529,9 @@ class Exploration:
         """Return the state in which all threads are about to begin."""
         return State([Agent(kind, 0) for kind in self.world.kinds])
 
-    def execution(self, state: State, log: Log | None = None) -> Execution:
-        """Return a state on its way; `log` notes every statement."""
-        one = Execution(self.world, state, self._events, self.findings, self.single_arrivals)
-        one.log = log
-        return one
+    def execution(self, state: State) -> Execution:
+        """Return a state on its way."""
+        return Execution(self.world, state, self._events, self.findings, self.single_arrivals)
 
     def stands(self) -> None:
         """Judge what no order of events in a CTA decides: register budgets, what CTAs share."""

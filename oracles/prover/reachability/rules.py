@@ -158,4 +158,4 @@ class Findings:
     @property
     def failed(self) -> bool:
         """Whether an error has been found."""
-        return any(v.severity == "error" for v in self._found.values())
+        return bool(self.errors)

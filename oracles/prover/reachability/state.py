@@ -15,8 +15,8 @@ precedes this for each of them.
 
 Two states are compared by their keys alone, so a field that is missing there would be a false
 proof.  Hence each field says what it is: the `same` in the key, `mapped` by the canonical form,
-`derived` by it from the whole object, or `left_out`, and why.  Copies and keys are compiled from
-that, once for each class; a field that says nothing is refused when its class is made.
+`derived` by it from the whole object, or `left_out`, and why.  Copies, keys and what is forgotten
+with an event follow from that; a field that says nothing is refused when its class is made.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from oracles.prover.threads import Kind
 Part = TypeVar("Part")
 _COPIES: dict[type, Callable[[Any], Any]] = {}
 _KEYS: dict[type, Callable[[Any, object], tuple[object, ...]]] = {}
+_OF_FACTS = "form.facts", "form.fenced", "form.before"
+"""How sets of facts are mapped."""
+_KEEPS: dict[type, Callable[[Any, int], None]] = {}
 
 
 def same(*, default: Any = MISSING) -> Any:
@@ -72,7 +75,7 @@ def _field(
         copy = "[copied(one) for one in it.{0}]"
     elif parts is dict:
         copy = "{{key: copied(one) for key, one in it.{0}.items()}}"
-    role = {"key": key, "copy": copy}
+    role = {"key": key, "copy": copy, "facts": key.startswith(_OF_FACTS)}
     return field(default=default, default_factory=factory, metadata=role)
 
 
@@ -95,6 +98,10 @@ def declared(cls: type[Part]) -> type[Part]:
     keys = "".join(f"{k.format(one.name)}, " for one in every if (k := one.metadata["key"]))
     _COPIES[made] = eval(f"lambda it: new({copies})", {"new": made, "copied": copied})
     _KEYS[made] = eval(f"lambda it, form: ({keys})")
+    held = "; ".join(f"it.{one.name} &= keep" for one in every if one.metadata["facts"])
+    space: dict[str, Any] = {}
+    exec(f"def keep_only(it, keep): {held or 'pass'}", space)
+    _KEEPS[made] = space["keep_only"]
     result: type[Part] = made
     return result
 
@@ -103,6 +110,11 @@ def copied(it: Part) -> Part:
     """Return a copy that goes its own way."""
     copy: Part = _COPIES[type(it)](it)
     return copy
+
+
+def keep_only(it: object, keep: int) -> None:
+    """Forget all facts but some, such as those of an event that is to be taken again."""
+    _KEEPS[type(it)](it, keep)
 
 
 def key_of(it: object, form: object) -> tuple[object, ...]:
@@ -255,15 +267,6 @@ class Agent:
         if self.kind.alone:
             self.learns(inits)
         self.fenced |= inits | inits >> SHARED
-
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.mine &= keep
-        self.warp &= keep
-        self.all &= keep
-        self.own &= keep
-        self.fenced &= keep
-        self.cumulative &= keep
 
     # --- where they are -------------------------------------------------------------------------
 
@@ -447,11 +450,6 @@ class Phase:
         self.was_remote, self.remote = self.remote, False
         self.came, self.coming = self.coming, ()
 
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.before &= keep
-        self.last &= keep
-
 
 @declared
 class Generation:
@@ -480,10 +478,6 @@ class Generation:
         self.last = end if end >= 0 else self.last
         self.count, self.before, self.waiting = 0, 0, ()
 
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.before &= keep
-
 
 @declared
 class Semaphore:
@@ -511,10 +505,6 @@ class Semaphore:
         self.past = (*self.past, (self.value, end))
         self.value, self.owner, self.before = value, owner, covered
         self.end, self.site, self.waiters = end, site, ()
-
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.before &= keep
 
 
 @declared
@@ -576,11 +566,7 @@ class State:
 
     def known_in(self, cta: int) -> int:
         """Return what some thread of a CTA knows."""
-        known = 0
-        for a in self.agents:
-            if a.kind.cta == cta:
-                known |= a.mine
-        return known
+        return self.known_together(a.kind.index for a in self.agents if a.kind.cta == cta)
 
     def known_together(self, agents: Iterable[int]) -> int:
         """Return what several kinds of threads know together."""
@@ -638,11 +624,11 @@ class State:
         facts = 0b1111 << FACTS * event
         if self.used & facts:
             keep = ~facts
-            for a in self.agents:
-                a.forgets(keep)
             for held in (self.phases, self.barriers, self.semaphores):
                 for one in held.values():
-                    one.forgets(keep)
+                    keep_only(one, keep)
+            for a in self.agents:
+                keep_only(a, keep)
             for key in self.products:
                 self.products[key] &= keep
             self.lacking &= keep

@@ -46,8 +46,8 @@ from oracles.prover.reachability.sync import (
     elect_last,
     initialise,
     invalidate,
+    mbarrier_wait,
     meet_ctas,
-    must_wait,
     release,
     wait_for_turn,
     warp_sync,
@@ -91,20 +91,14 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
             )
             step.wrong(Rule.WGMMA_FENCE, says)
     a.uses_registers({f.name for f in fragments}, fragments)
-    ends: list[int] = []
+    slots: list[tuple[kir.Slot, int]] = []
     if a.kind.leads:
         step.state.mate(a).restricts_fences_of(a)
-        slots = [(slot, step.value("slot")) for slot in stmt.columns]
-        if isinstance(stmt.a, kir.Slot):
-            slots.append((stmt.a, step.value("a")))
-        for slot, index in slots:
-            at = step.slot(slot.buffer, index, step.cta)
-            if at is not None:
-                end = Access(step, at, writes=False, proxy=True, engine=True).judge()
-                step.state.fly(end, step.cta, step.site.index)
-                ends.append(end)
+        slots += [(slot, step.value("slot")) for slot in stmt.columns]
+        slots += [(stmt.a, step.value("a"))] if isinstance(stmt.a, kir.Slot) else []
+    ends = (_launched(step, slot, index, step.cta, writes=False) for slot, index in slots)
     source = stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
-    a.starts(kir.AsyncKind.WGMMA, tuple(ends), stmt.acc.name, source)
+    a.starts(kir.AsyncKind.WGMMA, tuple(e for e in ends if e >= 0), stmt.acc.name, source)
 
 
 def registers(step: Step) -> None:
@@ -309,20 +303,17 @@ def budget(scene: Scene) -> None:
 
 def execute(step: Step) -> bool:
     """Execute a statement; False if the threads have to wait (they may have moved on since)."""
+    a = step.a
     match step.site.stmt:
-        case kir.BlockSync() as stmt:
+        case kir.BlockSync() | kir.NamedArrive() as stmt:
             if not block_sync(step, stmt):
                 return False
-        case kir.NamedArrive() as stmt:
-            block_sync(step, stmt)
         case kir.WarpSync():
             warp_sync(step)
             return False
         case kir.MBarrierWaitParity(barrier) as stmt:
-            where, parity = _at(step, barrier), step.value("parity")
-            if must_wait(step, stmt, where, parity):
+            if not mbarrier_wait(step, stmt, _at(step, barrier)):
                 return False
-            Visit(step, barrier, where).wait(stmt, parity)
         case kir.ClusterWait():
             if not cluster_wait(step):
                 return False
@@ -340,63 +331,6 @@ def execute(step: Step) -> bool:
         case kir.LastArriving() as stmt:
             elect_last(step, stmt)
             return False
-        case _:
-            _go(step)
-    step.a.goes_on()
-    return True
-
-
-def _at(step: Step, barrier: kir.MBarrier, cta: int = -1) -> Where:
-    """Return the slot of a barrier that a statement means, in its own CTA unless it says so."""
-    return (step.cta if cta < 0 else cta), barrier.name, step.value("bar")
-
-
-def _converge(step: Step) -> None:
-    """Execute a statement that all lanes of a warp execute at once.
-
-    They are there together, so each has returned from its waits; that says nothing about memory.
-
-    Source: PTX ISA, "wgmma.mma_async", `.sync.aligned`.
-    """
-    a, site = step.a, step.site
-    mate, stmt = step.state.mate(a), site.stmt
-    group = warpgroup(step) if isinstance(stmt, kir.Wgmma) else ()
-    if site.elected:
-        step.wrong(Rule.COLLECTIVE, "is executed by all lanes of a warp only")
-        members: tuple[Agent, ...] = (a,)
-    elif any(b.waiting != f"lanes {site.index}" for b in (mate, *group) if b is not a):
-        a.stops(f"lanes {site.index}")
-        return
-    elif isinstance(stmt, kir.SetMaxNReg) and not granted(step, stmt):
-        return
-    else:
-        members = group or tuple(sorted((a, mate), key=lambda one: one.kind.index))
-        for lead, rest in zip(members[::2], members[1::2], strict=True):
-            met = (lead.mine | rest.mine) & ~step.events.accesses
-            lead.learns_with_warp(met)
-            rest.learns_with_warp(met)
-    for one in members:
-        mine = step.by(one)
-        match stmt:
-            case kir.SetMaxNReg():
-                take_registers(mine, stmt)
-            case kir.AsyncAwait(kind, keep):
-                await_groups(mine, kind, keep, read_only=False)
-                if one.kind.warps[0] // 4 == one.kind.warps[-1] // 4:
-                    learn_of_product(mine)
-            case kir.Wgmma():
-                wgmma(mine, stmt)
-            case _:
-                raise AssertionError("only what lanes do together")
-        one.goes_on()
-    if group:
-        note_product(step, group)
-
-
-def _go(step: Step) -> None:
-    """Execute a statement that never waits."""
-    a = step.a
-    match step.site.stmt:
         case kir.Load(_, place):
             _ordinary(step, place, writes=False)
         case kir.Store(place) | kir.AtomicAdd(place):
@@ -449,6 +383,55 @@ def _go(step: Step) -> None:
             release(step, stmt)
         case stmt:
             raise UnsupportedError(f"{step.site.where}: {type(stmt).__name__}")
+    a.goes_on()
+    return True
+
+
+def _at(step: Step, barrier: kir.MBarrier, cta: int = -1) -> Where:
+    """Return the slot of a barrier that a statement means, in its own CTA unless it says so."""
+    return (step.cta if cta < 0 else cta), barrier.name, step.value("bar")
+
+
+def _converge(step: Step) -> None:
+    """Execute a statement that all lanes of a warp execute at once.
+
+    They are there together, so each has returned from its waits; that says nothing about memory.
+
+    Source: PTX ISA, "wgmma.mma_async", `.sync.aligned`.
+    """
+    a, site = step.a, step.site
+    mate, stmt = step.state.mate(a), site.stmt
+    group = warpgroup(step) if isinstance(stmt, kir.Wgmma) else ()
+    if site.elected:
+        step.wrong(Rule.COLLECTIVE, "is executed by all lanes of a warp only")
+        members: tuple[Agent, ...] = (a,)
+    elif any(b.waiting != f"lanes {site.index}" for b in (mate, *group) if b is not a):
+        a.stops(f"lanes {site.index}")
+        return
+    elif isinstance(stmt, kir.SetMaxNReg) and not granted(step, stmt):
+        return
+    else:
+        members = group or tuple(sorted((a, mate), key=lambda one: one.kind.index))
+        for lead, rest in zip(members[::2], members[1::2], strict=True):
+            met = (lead.mine | rest.mine) & ~step.events.accesses
+            lead.learns_with_warp(met)
+            rest.learns_with_warp(met)
+    for one in members:
+        mine = step.by(one)
+        match stmt:
+            case kir.SetMaxNReg():
+                take_registers(mine, stmt)
+            case kir.AsyncAwait(kind, keep):
+                await_groups(mine, kind, keep, read_only=False)
+                if one.kind.warps[0] // 4 == one.kind.warps[-1] // 4:
+                    learn_of_product(mine)
+            case kir.Wgmma():
+                wgmma(mine, stmt)
+            case _:
+                raise AssertionError("only what lanes do together")
+        one.goes_on()
+    if group:
+        note_product(step, group)
 
 
 def _box(step: Step, tensor: kir.Tensor) -> Where | None:
@@ -474,6 +457,16 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
         step.state.fly(event, cta, step.site.index)
     if writes and step.world.accesses.collide(step.site, step.agent):
         step.wrong(Rule.WAW, "threads of one store share bytes", earlier=step.site)
+
+
+def _launched(step: Step, slot: kir.Slot, index: int, cta: int, *, writes: bool) -> int:
+    """Let an engine access a slot through the async proxy; return the end, -1 without a slot."""
+    at = step.slot(slot.buffer, index, cta)
+    if at is None:
+        return -1
+    end = Access(step, at, writes, proxy=True, engine=True).judge()
+    step.state.fly(end, cta, step.site.index)
+    return end
 
 
 def _cp_async(step: Step, dst: kir.Slot, src: kir.Box) -> None:
@@ -502,11 +495,9 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         mask = step.value("cast")
         ctas = [cta for cta in range(step.world.kernel.cluster) if mask >> cta & 1]
     for cta in ctas:
-        at = step.slot(stmt.dst.buffer, index, cta)
-        if at is None:
+        end = _launched(step, stmt.dst, index, cta, writes=True)
+        if end < 0:
             return
-        end = Access(step, at, writes=True, proxy=True, engine=True).judge()
-        step.state.fly(end, cta, step.site.index)
         # After a mere issue nothing is ordered: the copy does not release what its thread did
         # before; that it came before in time is all.
         facts = step.not_of_memory | bit(end) | read
@@ -514,11 +505,9 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
 
 
 def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:
-    at = step.slot(src.buffer, step.value("slot"), step.cta)
-    if at is None:
+    read = _launched(step, src, step.value("slot"), step.cta, writes=False)
+    if read < 0:
         return
-    read = Access(step, at, writes=False, proxy=True, engine=True).judge()
-    step.state.fly(read, step.cta, step.site.index)
     write = -1
     if (there := _box(step, dst.tensor)) is not None:
         write = Access(step, there, writes=True, proxy=True, engine=True).judge()

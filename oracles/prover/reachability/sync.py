@@ -337,45 +337,40 @@ class Visit:
         end = step.events.number(("phase", self.where, phase.parity))
         phase.completes(state.take(end, step.k, phase.site))
 
-    def wait(self, stmt: kir.MBarrierWaitParity, parity: int) -> None:
-        """Go on where a phase of this parity is complete."""
-        step, phase = self.step, self.phase
-        if phase is None or not stmt.retry:
-            return
-        if parity not in (0, 1):
-            step.wrong(Rule.PHASE_BEHIND, f"{parity} is no parity")
-        step.findings.ask()
-        if phase.previous >= 0 and not step.knows(phase.previous):
-            says = (
-                f"may pass on a phase older than {phase.count - 1} of {self.name}: "
-                f"nothing orders phase {phase.count - 2} before it"
-            )
-            step.wrong(Rule.PHASE_BEHIND, says)
-        if phase.was_remote and stmt.scope is kir.Scope.CTA:
-            says = f"{said(step.site, step.k)} is at cta scope, and another CTA arrives"
-            step.wrong(Rule.SCOPE, says)
-        if step.holds(Rule.WAIT_ACQUIRES):
-            step.a.learns(phase.last)
-        event = step.own_event("wait", self.where, step.site.index, step.agent)
-        phase.waiters = tuple(sorted({*phase.waiters, event}))
+
+def mbarrier_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where) -> bool:
+    """Go on where a phase of the parity is complete; False while it still runs."""
+    parity, running = step.value("parity"), step.state.phases.get(where)
+    if stmt.retry and running is not None and running.alive and running.parity == parity:
+        return False
+    visit = Visit(step, stmt.barrier, where)
+    phase = visit.phase
+    if phase is None or not stmt.retry:
+        return True
+    if parity not in (0, 1):
+        step.wrong(Rule.PHASE_BEHIND, f"{parity} is no parity")
+    step.findings.ask()
+    if phase.previous >= 0 and not step.knows(phase.previous):
+        says = (
+            f"may pass on a phase older than {phase.count - 1} of {visit.name}: "
+            f"nothing orders phase {phase.count - 2} before it"
+        )
+        step.wrong(Rule.PHASE_BEHIND, says)
+    if phase.was_remote and stmt.scope is kir.Scope.CTA:
+        says = f"{said(step.site, step.k)} is at cta scope, and another CTA arrives"
+        step.wrong(Rule.SCOPE, says)
+    if step.holds(Rule.WAIT_ACQUIRES):
+        step.a.learns(phase.last)
+    event = step.own_event("wait", where, step.site.index, step.agent)
+    phase.waiters = tuple(sorted({*phase.waiters, event}))
+    return True
 
 
-def must_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where, parity: int) -> bool:
-    """Whether the phase of a parity that threads wait for is still running."""
-    found = step.state.phases.get(where)
-    running = found is not None and found.alive and found.parity == parity
-    return running and stmt.retry
-
-
-# --- semaphores -----------------------------------------------------------------------------------
-
+# --- semaphores: which integer --------------------------------------------------------------------
 
 SLOTS = 2
 """Iterations whose semaphores are distinguished at a time."""
 Key = tuple[str, Expr]
-
-
-# --- which integer --------------------------------------------------------------------------------
 
 
 def index_of(do: Do, a: Agent) -> Expr:
@@ -432,17 +427,12 @@ def forget(scene: Scene) -> None:
     least = scene.floor(scene.world.walk)
     for key, one in list(scene.state.semaphores.items()):
         if one.at is not None and (least == NOBODY or one.at < least):
-            _left(scene, one)
+            left(scene, one)
             del scene.state.semaphores[key]
 
 
-def all_left(scene: Scene) -> None:
-    """Check that all semaphores are left at 0, as the next launch expects them."""
-    for semaphore in scene.state.semaphores.values():
-        _left(scene, semaphore)
-
-
-def _left(scene: Scene, semaphore: Semaphore) -> None:
+def left(scene: Scene, semaphore: Semaphore) -> None:
+    """Check that a semaphore is left at 0, as the next launch expects it."""
     scene.findings.ask()
     if semaphore.value:
         says = f"leaves {semaphore.value}, which is not the 0 that the next launch expects"
@@ -652,12 +642,19 @@ def meet_ctas(step: Step, stmt: kir.GridSync) -> None:
     world, state = step.world, step.state
     _whole_role(step)
     _bounds(step, stmt.semaphore, index_of(step.do, step.a))
-    ctas = world.ctas if world.together else 1
-    where = meeting(world.kernel, stmt.semaphore, 0 if ctas > 1 else step.cta)
-    now = state.generation(where, step.site.place.warps * kir.WARP * ctas)
+    many = world.ctas if world.together else 1
+    where = meeting(world.kernel, stmt.semaphore, 0 if many > 1 else step.cta)
+    now = state.generation(where, step.site.place.warps * kir.WARP * many)
     _arrive(step, now, "grid")
     if world.together:
-        _enough(step, stmt, step.value("ctas"))
+        ctas = step.value("ctas")
+        if ctas != world.ctas:
+            says = f"waits for {ctas} CTAs, and {world.ctas} share {stmt.semaphore.name}"
+            step.wrong(Rule.COLLECTIVE, says)
+        granted = world.kernel.together == stmt.ctas and group_of(world.kernel).consecutive
+        if not (ctas == 1 or world.kernel.residency == "co-resident" or granted):
+            says = "waits for CTAs that may never run: nothing is known about so many at once"
+            step.wrong(Rule.RESIDENCY, says)
     if now.count < now.threads:
         return
     everyone = 0
@@ -667,15 +664,3 @@ def meet_ctas(step: Step, stmt: kir.GridSync) -> None:
         mine = [index for index in now.waiting if state.agents[index].kind.cta == cta]
         state.let_go(mine, everyone | state.known_together(mine))
     now.completes()
-
-
-def _enough(step: Step, stmt: kir.GridSync, ctas: int) -> None:
-    """Judge how many CTAs are said to meet, and that they are sure to run at once."""
-    world, kernel = step.world, step.world.kernel
-    if ctas != world.ctas:
-        says = f"waits for {ctas} CTAs, and {world.ctas} share {stmt.semaphore.name}"
-        step.wrong(Rule.COLLECTIVE, says)
-    granted = kernel.together == stmt.ctas and group_of(kernel).consecutive
-    if not (ctas == 1 or kernel.residency == "co-resident" or granted):
-        says = "waits for CTAs that may never run: nothing is known about so many at once"
-        step.wrong(Rule.RESIDENCY, says)

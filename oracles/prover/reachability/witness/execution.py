@@ -345,7 +345,8 @@ def _followed(one: fixpoint.Exploration) -> Log | None:
     todo = [Log(one.world, one.findings, one.start())]
     while todo:
         log = todo.pop()
-        execution = one.execution(log.state, log)
+        execution = one.execution(log.state)
+        execution.log = log.add
         ways: list[State] = []
         try:
             while not one.findings.failed:
