@@ -73,7 +73,7 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.statements import ContestError, budget, contended, execute
 from oracles.prover.reachability.step import EVERY, Scene, Step
-from oracles.prover.reachability.sync import CLUSTER_DONE, left
+from oracles.prover.reachability.sync import left
 from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
@@ -81,9 +81,6 @@ from oracles.prover.threads import kinds
 
 SHORT = 64
 """Rounds of a loop of decided length that are gone through without comparing states."""
-
-Watched = tuple[object, int]
-"""What threads stand still for, and a number that is another one when they need not any more."""
 
 
 class ForkError(Exception):
@@ -112,48 +109,13 @@ class Execution(Scene):
     # --- going on -------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let all threads go on until each waits, for another or at a gate.
-
-        Who stands still is not asked again until what it waits for has changed; in the end all are.
-        """
-        asleep: dict[int, Watched] = {}
-        while True:
-            moved = skipped = False
+        """Let all threads go on until each waits, for another or at a gate."""
+        moved = True
+        while moved:
+            moved = False
             for a in self.state.agents:
-                if a.done or a.waiting or a.gate:
-                    continue
-                index = a.kind.index
-                if index in asleep and self._sleeps(asleep[index], a):
-                    skipped = True
-                elif self._advance(a):
-                    moved = True
-                    asleep.pop(index, None)
-                elif (watched := self._watched(a)) is not None:
-                    asleep[index] = watched
-            if not moved and not skipped:
-                return
-            if not moved:
-                asleep.clear()
-
-    def _sleeps(self, was: Watched, a: Agent) -> bool:
-        """Whether what threads stand still for is as it was."""
-        now = self._watched(a)
-        return now is not None and now[0] is was[0] and now[1] == was[1]
-
-    def _watched(self, a: Agent) -> Watched | None:
-        """Return what threads stand still for: a count to be decided, a phase, the cluster."""
-        i = self.world.code.programs[a.kind.index][a.at]
-        match i:
-            case Set():
-                return i, 0
-            case Do(site) if isinstance(site.stmt, kir.MBarrierWaitParity):
-                where = a.kind.cta, site.stmt.barrier.name, i.values["bar"](a.env)
-                phase = self.state.phases.get(where)
-                return phase, phase.count if phase is not None else 0
-            case Do(site) if isinstance(site.stmt, kir.ClusterWait):
-                return self.state.barriers.get(CLUSTER_DONE), 0
-            case _:
-                return None
+                if not (a.done or a.waiting or a.gate):
+                    moved |= self._advance(a)
 
     def _advance(self, a: Agent) -> bool:
         """Let threads of one kind go on as far as they can; return whether they did."""
