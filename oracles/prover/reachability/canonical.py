@@ -798,16 +798,14 @@ def rotation_of(world: World) -> Rotation:
     running = code.moving - numbers(code).keys()
     positions: set[str] = set()
     rings: dict[tuple[str, str], int] = {}
-    for program in code.programs:
-        for i in program:
-            if isinstance(i, Do):
-                for _, key, slots, expr, parity in _named(i):
-                    found = _position(expr, slots, running)
-                    if slots == 1 and parity is not None:
-                        found = _phase(parity, slots, running)
-                    if found is not None and key not in shared:
-                        positions.add(found.name)
-                        rings[key] = slots
+    for i in code.instructions:
+        for _, key, slots, expr, parity in _named(i) if isinstance(i, Do) else ():
+            found = _position(expr, slots, running)
+            if slots == 1 and parity is not None:
+                found = _phase(parity, slots, running)
+            if found is not None and key not in shared:
+                positions.add(found.name)
+                rings[key] = slots
     names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
     if not names:
         return NONE
@@ -818,7 +816,7 @@ def numbers(code: Code) -> dict[str, int]:
     """Return the counters that only ever count to a number, with the largest one."""
     out: dict[str, int] = {}
     others: set[str] = set()
-    for i in (i for program in code.programs for i in program):
+    for i in code.instructions:
         match i:
             case Enter(_, name, int() as stop):
                 out[name] = max(out.get(name, 0), stop)

@@ -10,8 +10,9 @@ count that no thread knows stands alone, and is compared with such a function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -26,6 +27,7 @@ from oracles.prover.sites import (
     touches,
 )
 from oracles.prover.threads import Kind as Threads
+from oracles.prover.threads import kinds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,7 +273,6 @@ class Branch:
 
     expr: Expr
     test: Condition
-    site: Site
     orelse: int = 0
 
 
@@ -298,69 +299,57 @@ class Code:
     atoms: Atoms = field(default_factory=lambda: Atoms(frozenset(), {}))
     counts: frozenset[int] = frozenset()
 
+    @property
+    def instructions(self) -> Iterator[Instruction]:
+        """All instructions of all programs."""
+        return chain.from_iterable(self.programs)
+
 
 CLUSTER = Var("number of the cluster")
 GROUP = Var("number of the CTAs that share a semaphore")
 UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
 
 
-def assemble(
-    kernel: kir.Kernel,
-    kinds: tuple[Threads, ...],
-    fixed: Mapping[Expr, Expr] | tuple[Mapping[Expr, Expr], ...],
-) -> Code:
+def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     """Compile a kernel for every kind of threads.
 
     Parameters
     ----------
-    fixed : mapping of Expr to Expr, or a tuple of them
-        Expressions over parameters and `BLOCK` that are known in this reading, such as the turn;
-        several for several CTAs that share a semaphore.
+    fixed : sequence of mappings of Expr to Expr
+        Of each CTA that is followed, the expressions over parameters and `BLOCK` that are known in
+        this reading, such as the turn.
     """
-    code = Code(kernel, kinds)
+    code = Code(kernel, kinds(kernel, len(fixed)))
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     code.atoms = Atoms(frozenset(v.name for v in unknown), {})
     code.sites = every(kernel)
-    for kind in kinds:
-        own = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
-        maker = _Assembler(code, kind, own, shared)
+    for kind in code.kinds:
+        maker = _Assembler(code, kind, fixed[kind.cta], shared)
         maker.body(kernel.body, {}, ())
         code.programs.append(maker.out)
-    code.moving = frozenset(i.name for p in code.programs for i in p if isinstance(i, Set | Enter))
-    loops = (i for p in code.programs for i in p if isinstance(i, Enter))
+    loops = [i for i in code.instructions if isinstance(i, Enter)]
+    sets = [i for i in code.instructions if isinstance(i, Set)]
+    code.moving = frozenset(i.name for i in loops) | frozenset(i.name for i in sets)
+    code.counts = frozenset(i.atom for i in loops if i.atom >= 0)
+    uses: list[Expr] = []
+    for i in code.instructions:
+        match i:
+            case Do():
+                uses += i.exprs
+            case Set(name, expr):
+                uses.append(substitute(expr, {Var(name): 0}))  # what it takes of the others
+            case Enter():
+                uses.append(Op(Kind.LT, Var(i.name), i.stop))
+            case Branch():
+                uses.append(i.expr)
+            case _:
+                pass
     ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
-    for use in _uses(code):
+    for use in dict.fromkeys(uses):
         learn(code.cycles, code.moving, use, ends)
-    sets = [(i.name, i.expr) for p in code.programs for i in p if isinstance(i, Set)]
-    carry(code.cycles, code.moving, list(dict.fromkeys(sets)))
-    code.counts = frozenset(
-        i.atom for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0
-    )
+    carry(code.cycles, code.moving, list(dict.fromkeys((i.name, i.expr) for i in sets)))
     return code
-
-
-def _uses(code: Code) -> list[Expr]:
-    out: list[Expr] = []
-    for program in code.programs:
-        for i in program:
-            match i:
-                case Do():
-                    out += i.exprs
-                case Set(name, expr):
-                    out.append(_own_step(name, expr))
-                case Enter():
-                    out.append(Op(Kind.LT, Var(i.name), i.stop))
-                case Branch():
-                    out.append(i.expr)
-                case _:
-                    pass
-    return list(dict.fromkeys(out))
-
-
-def _own_step(name: str, expr: Expr) -> Expr:
-    """Return what a variable's next value takes of the others."""
-    return substitute(expr, {Var(name): 0})
 
 
 class _Assembler:
@@ -405,14 +394,14 @@ class _Assembler:
                 case kir.ForLoop():
                     self._loop(stmt, here, deep, site)
                 case kir.IfThenElse(test, then, orelse):
-                    self._branch(self._plain(test, here), (then, orelse), here, deep, site)
+                    self._branch(self._plain(test, here), (then, orelse), here, deep)
                 case kir.Role() | kir.Elect():
                     self.body(stmt.body, here, deep)
                 case kir.LastArriving():
                     last = self._plain(next(self.outcomes), here)
                     if mine:
                         self._do(site, here, last=last)
-                    self._branch(last, (stmt.body, ()), here, deep, site)
+                    self._branch(last, (stmt.body, ()), here, deep)
                 case _:
                     if mine:
                         self._do(site, here)
@@ -482,9 +471,8 @@ class _Assembler:
         ways: tuple[tuple[kir.Stmt, ...], tuple[kir.Stmt, ...]],
         here: Mapping[Var, Expr],
         deep: tuple[int, ...],
-        site: Site,
     ) -> None:
-        branch = Branch(test, self.code.atoms.condition(test), site)
+        branch = Branch(test, self.code.atoms.condition(test))
         at = len(self.out)
         self.out.append(branch)
         self.body(ways[0], here, deep)

@@ -77,7 +77,6 @@ from oracles.prover.reachability.sync import left
 from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
-from oracles.prover.threads import kinds
 
 SHORT = 64
 """Rounds of a loop of decided length that are gone through without comparing states."""
@@ -101,7 +100,7 @@ class ChoiceError(Exception):
 
 
 class Execution(Scene):
-    """A state on its way, until its threads are done or wait for ever."""
+    """A state on its way, until its threads are done or wait forever."""
 
     log: Callable[[State, Agent, Do, int], None] | None = None
     """Who is told of every statement by some threads that has been executed, and its iteration."""
@@ -261,7 +260,7 @@ class Execution(Scene):
     # --- the end --------------------------------------------------------------------------------
 
     def over(self) -> bool:
-        """Whether no thread can go on: all are done, and that is judged, or they wait for ever.
+        """Whether no thread can go on: all are done, and that is judged, or they wait forever.
 
         Raises
         ------
@@ -333,7 +332,7 @@ class Execution(Scene):
             return
         a = next(a for a in self.state.agents if not a.done)
         i = self.world.code.programs[a.kind.index][a.at]
-        says, rule = f"{a.kind} waits for ever", Rule.LIVENESS
+        says, rule = f"{a.kind} waits forever", Rule.LIVENESS
         if not isinstance(i, Do):
             self._wrong(rule, self.world.code.sites[0], says, a.k)
             return
@@ -464,7 +463,7 @@ def opened(
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
     are followed together go round as few times as there is.
     """
-    world = World(assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed), policy)
+    world = World(assemble(kernel, reading.fixed), policy)
     given: dict[int, int] = {}
     if reading.together:
         given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
@@ -574,7 +573,7 @@ class Exploration:
         """Whether one length for each loop, the same in every round, shows a violation too."""
         world, code = self.world, self.world.code
         shown = max(v.trips for v in self.findings.errors)
-        enters = [i for p in code.programs for i in p if isinstance(i, Enter)]
+        enters = [i for i in code.instructions if isinstance(i, Enter)]
         nests = any(i.depth for i in enters)
         inner = {i.atom for i in enters if i.atom >= 0 and (i.depth or not nests)}
         # what shows late is asked late first: the short lengths before it have shown nothing
@@ -595,7 +594,7 @@ class Exploration:
 def _loose(code: Code) -> bool:
     """Whether some loop may be given other lengths than a launch can."""
     atoms = [[i.atom for i in p if isinstance(i, Enter) and i.atom >= 0] for p in code.programs]
-    nests = any(isinstance(i, Enter) and i.atom >= 0 and i.depth for p in code.programs for i in p)
+    nests = any(isinstance(i, Enter) and i.atom >= 0 and i.depth for i in code.instructions)
     return nests or any(len(set(found)) < len(found) for found in atoms)
 
 
@@ -650,7 +649,7 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
         fixed[kir.GRID] = launch.grid
         fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
         try:
-            code = assemble(kernel, kinds(kernel), fixed)
+            code = assemble(kernel, (fixed,) * kernel.cluster)
         except UnsupportedError:
             return False
         one = Exploration(World(code, policy))

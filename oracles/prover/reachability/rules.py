@@ -34,7 +34,7 @@ class Rule(Enum):
     FENCE_ORDERS = "axiom: a proxy fence carries earlier ordinary accesses to the async proxy"
     TURN_ACQUIRES = "axiom: what earlier turns released precedes what follows a semaphore's wait"
     GRID_JOINS = "axiom: CTAs that meet know what each of them knew"
-    LAST_KNOWS = "axiom: the last CTA to come knows what each of the others knew"
+    LAST_KNOWS = "axiom: the last-arriving CTA knows what each of the others knew"
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
     WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
@@ -70,7 +70,7 @@ class Rule(Enum):
         "collective",
     )
     COLLECTIVE = "obligation: warpgroup statements are executed by whole warpgroups", "collective"
-    LIVENESS = "obligation: no thread waits for ever", "deadlock"
+    LIVENESS = "obligation: no thread waits forever", "deadlock"
     REGISTERS_BUSY = "obligation: registers of a wgmma are left alone until it is awaited", "RAW"
     WGMMA_FENCE = "obligation: a fence stands between register accesses and the next wgmma", "fence"
     BUDGET = "obligation: setmaxnreg asks for what the register file has", "registers"

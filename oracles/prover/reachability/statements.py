@@ -296,7 +296,7 @@ def budget(scene: Scene) -> None:
     used = sum(held.values()) * kir.WARPGROUP
     findings.ask()
     if used > room:
-        says = f"waits for ever: {used} registers are asked for, the CTA has {room}"
+        says = f"waits forever: {used} registers are asked for, the CTA has {room}"
         grows = next((s for s in changes if getattr(s.stmt, "increase", False)), changes[0])
         findings.record(scene.violation(Rule.BUDGET, grows, says))
 

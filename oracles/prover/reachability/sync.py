@@ -74,7 +74,7 @@ def block_sync(step: Step, stmt: kir.BlockSync | kir.NamedArrive) -> bool:
     step.findings.ask()
     if now.last >= 0 and not step.knows(now.last):
         earlier = step.world.code.sites[step.state.when[now.last][1]]
-        says = f"nothing keeps it apart from the last turn of {name}"
+        says = f"nothing keeps it apart from the last generation of {name}"
         step.wrong(Rule.SYNC_APART, says, earlier=earlier)
     now.comes(step.a, step.a.mine, stays=stays)
     if stays:
@@ -589,7 +589,7 @@ def elect_last(step: Step, stmt: kir.LastArriving) -> None:
     step.findings.ask(2)
     ctas, share = _counted(step, stmt)
     if ctas != share:
-        says = f"{ctas} CTAs are to come to {stmt.semaphore.name}, and {share} share it"
+        says = f"{ctas} CTAs are to arrive at {stmt.semaphore.name}, and {share} share it"
         step.wrong(Rule.COLLECTIVE, says)
     if cta in semaphore.arrived:
         says = f"comes to {name} a second time, and may be counted for another CTA"

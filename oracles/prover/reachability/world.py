@@ -361,7 +361,7 @@ class Region:
 
 def rolling(code: Code) -> frozenset[str]:
     """Return the variables whose values follow a loop of unknown length, or an assignment."""
-    names = {i.name for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0}
+    names = {i.name for i in code.instructions if isinstance(i, Enter) and i.atom >= 0}
     sets = [[i for i in program if isinstance(i, Set)] for program in code.programs]
     for one in sets:
         given = [i.name for i in one]

@@ -60,7 +60,7 @@ class Event:
 
     `values` are its control expressions as numbers, `previous` is the number of the last event of
     these threads.  It lets others go on by what it `arrives` at; what it `waits` for let it go on.
-    `state` is that of its barrier afterwards, or what it lacks, if it waits for ever.
+    `state` is that of its barrier afterwards, or what it lacks, if it waits forever.
     """
 
     number: int
@@ -96,7 +96,7 @@ class FoundError(Exception):
 
 
 class Log:
-    """All events so far, and the `stuck` ones: those at which threads wait for ever.
+    """All events so far, and the `stuck` ones: those at which threads wait forever.
 
     `made` has the last two events by the number that the engine has for them, `state` is that in
     which the execution ends.
@@ -151,7 +151,7 @@ class Log:
         return Event(len(self.events), previous, agent, do.site, k, when, values)
 
     def block(self) -> None:
-        """Note at what each kind of threads waits for ever, and what that lacks."""
+        """Note at what each kind of threads waits forever, and what that lacks."""
         for a in self.state.agents:
             program = self.world.code.programs[a.kind.index]
             do = None if a.done or a.at >= len(program) else program[a.at]

@@ -98,7 +98,7 @@ class Conflict:
 
     @property
     def stuck(self) -> list[Event]:
-        """Where threads wait for ever: at an mbarrier, else at a barrier of threads, else anywhere.
+        """Where threads wait forever: at an mbarrier, else at a barrier of threads, else anywhere.
 
         Who waits at a barrier of threads waits for those who wait at an mbarrier.
         """
@@ -137,7 +137,7 @@ class Conflict:
 
 
 def lacking(c: Conflict) -> str:
-    """Return where those arrive that threads wait for ever for; best, that nobody does."""
+    """Return where those arrive that threads wait forever for; best, that nobody does."""
     found = []
     for event in c.stuck:
         there, barrier = c.sources(event), _barrier(event.stmt)

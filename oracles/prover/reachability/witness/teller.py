@@ -95,7 +95,7 @@ class _Rows:
             rows.append(Row(self._engine(one), one.site.line, f"... still {says}"))
         for event in self.c.stuck:
             mark = Mark.SECOND if event is self.c.stuck[0] else Mark.NONE
-            text = f"{event.text}, for ever"
+            text = f"{event.text}, forever"
             rows.append(Row(self.c.lane(event.agent), event.site.line, text, event.state, mark))
         return rows
 
@@ -112,7 +112,7 @@ class _Rows:
         both = self.first is not None or self.kind not in _AT_BARRIER
         if both and self.second is not None and not self.c.way:
             keep.update(self._nearby(self.second))
-        # Who waits for ever at a barrier of threads has arrived there: that is one row.
+        # Who waits forever at a barrier of threads has arrived there: that is one row.
         for event in self.log.stuck:
             last = self.log.events[event.previous] if event.previous >= 0 else event
             if (last.site.index, last.k) == (event.site.index, event.k):

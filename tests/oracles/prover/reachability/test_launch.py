@@ -21,7 +21,7 @@ COPY = (load(TILE, box(X1)), store(box(Y1), TILE))
 
 
 def stuck_if(condition: Expr, *requires: Expr) -> kir.Kernel:
-    """Wait for ever where a condition holds."""
+    """Wait forever where a condition holds."""
     body: Body = (
         kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
         kir.BlockSync(0, 32),

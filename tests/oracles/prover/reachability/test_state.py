@@ -12,7 +12,7 @@ ROOT = Path(reachability.__path__[0])
 OWNERS = {
     "canonical": {"ranges", "most", "lead"},
     "code": {"atoms", "counts", "end", "moving", "orelse", "sites", "to"},
-    "fixpoint": {"at", "chosen", "ranges", "log"},
+    "fixpoint": {"at", "chosen", "ranges"},
     "rules": {"_value_", "kind"},
     "state": {"all", "first", "gate", "loops", "mine", "unmet", "warp"},
     "statements": {"clean", "cumulative", "fenced", "products"},
