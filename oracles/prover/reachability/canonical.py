@@ -61,9 +61,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import lcm, prod
+from typing import NamedTuple
 
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
+from oracles.prover import sites
 from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import (
     AtLeast,
@@ -79,6 +81,7 @@ from oracles.prover.reachability.code import (
     reaches,
 )
 from oracles.prover.reachability.state import (
+    ACCESSES,
     FACTS,
     Agent,
     Entry,
@@ -643,12 +646,6 @@ def _rises(expr: Expr, counters: frozenset[str]) -> bool:
 # --- the rotation symmetry ------------------------------------------------------------------------
 
 
-_MEMORY = ("access", "engine")
-_BARRIER = ("phase", "wait", "announced", "arrive")
-_PARITY = {"phase": 2, "arrive": 4}
-"""Where the place of an event has the parity of its phase."""
-
-
 class Rotation:
     """The rotation symmetry of a kernel: what moves with positions, and where nothing minds.
 
@@ -694,38 +691,26 @@ class Rotation:
     def siblings(self, place: Place) -> Iterator[Place]:
         """Yield the places of an event in all slots of its ring."""
         slots = self._slots(place)
-        if not slots:
+        if not slots or place.where is None:
             yield place
             return
-        where, at = place[1], _PARITY.get(str(place[0]), 0)
-        parity = place[at] if at else 0
-        assert isinstance(where, tuple), "places of rings are of a slot"
-        assert isinstance(parity, int), "phases have a parity"
-        first = self.moved(place, where[2] + slots * parity)
-        for r in range(2 * slots if at else slots):
+        first = place._replace(where=(*place.where[:2], 0), parity=min(place.parity, 0))
+        for r in range(slots if place.parity < 0 else 2 * slots):
             yield self.moved(first, -r)
 
     def moved(self, place: Place, r: int) -> Place:
         """Return the place that takes the part of another."""
-        slots = self._slots(place)
-        if not slots:
+        slots, parity = self._slots(place), place.parity
+        if not slots or place.where is None:
             return place
-        where = place[1]
-        assert isinstance(where, tuple), "places of rings are of a slot"
-        rest = place[2:]
-        if at := _PARITY.get(str(place[0]), 0):
-            parity = place[at]
-            assert isinstance(parity, int), "phases have a parity"
-            rest = (*place[2:at], (parity + (where[2] - r) // slots) % 2)
-        return (place[0], (*where[:2], (where[2] - r) % slots), *rest)
+        cta, name, slot = place.where
+        if parity >= 0:
+            parity = (parity + (slot - r) // slots) % 2
+        return place._replace(where=(cta, name, (slot - r) % slots), parity=parity)
 
     def _slots(self, place: Place) -> int:
-        sort = place[0]
-        if sort in _MEMORY or sort in _BARRIER:
-            where = place[1]
-            assert isinstance(where, tuple), "these are of a piece of memory"
-            return self.rings.get(("access" if sort in _MEMORY else "phase", where[1]), 0)
-        return 0
+        sort = "access" if place.sort in ACCESSES else "phase"
+        return self.rings.get((sort, place.where[1]), 0) if place.where is not None else 0
 
     def rotated(self, numbers: Mapping[Place, int], r: int) -> Rotated:
         """Return how all events that have a number move with positions that go back by `r`."""
@@ -799,13 +784,13 @@ def rotation_of(world: World) -> Rotation:
     positions: set[str] = set()
     rings: dict[tuple[str, str], int] = {}
     for i in code.instructions:
-        for _, key, slots, expr, parity in _named(i) if isinstance(i, Do) else ():
-            found = _position(expr, slots, running)
-            if slots == 1 and parity is not None:
-                found = _phase(parity, slots, running)
-            if found is not None and key not in shared:
+        for one in _named(i) if isinstance(i, Do) else ():
+            found = _position(one.slot, one.slots, running)
+            if one.slots == 1 and one.parity is not None:
+                found = _phase(one.parity, 1, running)
+            if found is not None and one.ring not in shared:
                 positions.add(found.name)
-                rings[key] = slots
+                rings[one.ring] = one.slots
     names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
     if not names:
         return NONE
@@ -827,31 +812,26 @@ def numbers(code: Code) -> dict[str, int]:
     return {name: stop for name, stop in out.items() if name not in others}
 
 
-def _named(
-    i: Do,
-) -> Iterator[tuple[tuple[str, ...], tuple[str, str], int, Expr, Expr | None]]:
-    """Yield the slots that a statement names.
+class _Named(NamedTuple):
+    """A slot that a statement names: by which of its values, in which ring, and where there."""
 
-    That is: which of its values, ring, slots, expression of the slot, and of the parity if any.
-    """
-    known = dict(zip(i.values, i.exprs, strict=True))
-    stmt = i.site.stmt
-    barrier = getattr(stmt, "barrier", None)
-    if isinstance(barrier, kir.MBarrier) and "bar" in known:
-        parity = known.get("parity")
-        yield ("bar", "parity"), ("phase", barrier.name), barrier.slots, known["bar"], parity
-    places = [getattr(stmt, name, None) for name in ("b", "dst", "src")]
-    slots = {
-        "a": getattr(stmt, "a", None),
-        "slot": next((s for s in places if isinstance(s, kir.Slot)), None),
-    }
-    for name, slot in slots.items():
-        if isinstance(slot, kir.Slot) and name in known:
-            buffer = slot.buffer
-            yield (name,), ("access", buffer.name), buffer.slots, known[name], None
-    if isinstance(stmt, kir.Wgmma):
-        for buffer in stmt.beside:
-            yield ("slot",), ("access", buffer.name), buffer.slots, known["slot"], None
+    values: tuple[str, ...]
+    ring: tuple[str, str]
+    slots: int
+    slot: Expr
+    parity: Expr | None = None
+
+
+def _named(i: Do) -> Iterator[_Named]:
+    """Yield the slots that a statement names."""
+    known, stmt = dict(zip(i.values, i.exprs, strict=True)), i.site.stmt
+    barrier = sites.mbarrier(stmt)
+    if barrier is not None and "bar" in known:
+        ring, parity = ("phase", barrier.name), known.get("parity")
+        yield _Named(("bar", "parity"), ring, barrier.slots, known["bar"], parity)
+    for slot in sites.slots(stmt):
+        name = "a" if slot is getattr(stmt, "a", None) else "slot"
+        yield _Named((name,), ("access", slot.buffer.name), slot.buffer.slots, known[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -903,17 +883,16 @@ def _minds(
     program: list[Instruction], names: frozenset[str], rings: dict[tuple[str, str], int]
 ) -> int:
     """Return the last place of a program from which something that minds may still be reached."""
-    loops = [(at, i.end, i) for at, i in enumerate(program) if isinstance(i, Enter)]
+    loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
     last = -1
-    for at, i in enumerate(program):
-        around = [(end - 1) for start, end, _ in loops if start <= at < end]
-        counted = {e.name: e.atom for start, end, e in loops if start <= at < end}
+    for at, (i, reach) in enumerate(reaches(program)):
+        counted = {e.name: e.atom for start, e in loops if start <= at < e.end}
         if isinstance(i, Enter) and i.name in names:
             # entered, it begins at 0: from outside of it, or once more in a loop around it
-            outer = [end - 1 for start, end, e in loops if start < at < end]
+            outer = [e.end - 1 for start, e in loops if start < at < e.end]
             last = max(last, at - 1, *outer)
         if not _conforms(i, names, rings, counted):
-            last = max(last, at, *around)
+            last = max(last, reach)
     return last
 
 
@@ -933,9 +912,7 @@ def _conforms(
         case Set(name, expr):
             if name not in names:
                 return not _mentions(expr, names)
-            _, parts = linear(expr)
-            mine = [(e, times) for e, times in parts.items() if _mentions(e, names)]
-            return len(mine) == 1 and isinstance(mine[0][0], Var) and mine[0][1] == 1
+            return _sum(expr, names) is not None
         case Enter():
             if _mentions(i.stop, names):
                 return False
@@ -949,40 +926,32 @@ def _conforms(
 
 def _compares(expr: Expr, test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
     """Whether one position is compared with the unknown length of the loop that it counts."""
-    match expr:
-        case Op(Kind.LT | Kind.LE, left, right):
-            _, parts = linear(left - right)
-            mine = [(e, times) for e, times in parts.items() if _mentions(e, names)]
-            if len(parts) != 2 or len(mine) != 1:
-                return False
-            position, times = mine[0]
-            if not isinstance(position, Var) or abs(times) != 1:
-                return False
-            return compared(test) == {counted.get(position.name, -1)}
+    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
+        return False
+    _, parts = linear(expr.a - expr.b)
+    match [(e, times) for e, times in parts.items() if _mentions(e, names)]:
+        case [(Var(name), 1 | -1)] if len(parts) == 2:
+            return compared(test) == {counted.get(name, -1)}
         case _:
             return False
 
 
 def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bool:
-    named: set[str] = set()
-    for said, key, slots, expr, parity in _named(i):
-        if key not in rings:
+    used: set[str] = set()
+    for one in _named(i):
+        if one.ring not in rings:
             continue
-        named.update(said)
-        found = _position(expr, slots, names)
-        phase = None if parity is None else _phase(parity, slots, names)
-        if found is None and not (slots == 1 and expr == 0):
+        used.update(one.values)
+        slot = _position(one.slot, one.slots, names)
+        if slot is None and not (one.slots == 1 and one.slot == 0):
             return False
-        if parity is not None and phase is None:
-            return False
-        if found is not None and phase is not None and not _same(found, phase, slots):
-            return False
-    others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in named]
+        if one.parity is not None:
+            phase = _phase(one.parity, one.slots, names)
+            if phase is None:
+                return False
+            alike = slot is None or (slot.name, slot.rest) == (phase.name, phase.rest)
+            if not alike or (slot is not None and (slot.plus - phase.plus) % one.slots):
+                return False
+    others = [e for name, e in zip(i.values, i.exprs, strict=True) if name not in used]
     others += [*i.origin, *((i.index,) if i.index is not None else ())]
     return not any(_mentions(e, names) for e in others)
-
-
-def _same(slot: _At, phase: _At, slots: int) -> bool:
-    return (slot.name, slot.rest) == (phase.name, phase.rest) and not (
-        (slot.plus - phase.plus) % slots
-    )

@@ -102,8 +102,7 @@ class Atoms:
                 if len(unknown) > 1 and linear(left - right)[0] > 0:
                     return self.condition(Op(Kind.EQ, right, left))
                 _, times = joined(unknown)
-                bound = linear(-times * (left - right))
-                found = self._counted(unknown, bound) if times in (1, -1) else None
+                found = self._counted(unknown, -times * (left - right))
                 if found is not None:
                     number, more = found
                     low = AtLeast(number, lambda env: more - times * value(env), less=False)
@@ -117,24 +116,20 @@ class Atoms:
 
     def _less(self, left: Expr, right: Expr, slack: int) -> Condition:
         """Return whether `left < right + slack`."""
-        if isinstance(left, Op) and left.kind in (Kind.MIN, Kind.MAX):
-            return Several(
-                self._less(left.a, right, slack),
-                self._less(left.b, right, slack),
-                every=left.kind is Kind.MAX,
-            )
-        if isinstance(right, Op) and right.kind in (Kind.MIN, Kind.MAX):
-            return Several(
-                self._less(left, right.a, slack),
-                self._less(left, right.b, slack),
-                every=right.kind is Kind.MIN,
-            )
+        match left, right:
+            case Op(Kind.MIN | Kind.MAX as kind, a, b), _:
+                both = self._less(a, right, slack), self._less(b, right, slack)
+                return Several(*both, every=kind is Kind.MAX)
+            case _, Op(Kind.MIN | Kind.MAX as kind, a, b):
+                both = self._less(left, a, slack), self._less(left, b, slack)
+                return Several(*both, every=kind is Kind.MIN)
+            case _:
+                pass
         value, unknown = self.split(right - left)
         if not unknown:
             return Known(lambda env: int(value(env) + slack > 0))
         _, times = joined(unknown)
-        bound = linear(-times * (right - left + slack) + (times == 1))
-        found = self._counted(unknown, bound) if times in (1, -1) else None
+        found = self._counted(unknown, -times * (right - left + slack) + (times == 1))
         if found is not None:
             number, more = found
             if times == 1:
@@ -142,29 +137,24 @@ class Atoms:
             return AtLeast(number, lambda env: more + value(env) + slack, less=True)
         return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
 
-    def _counted(
-        self, unknown: Mapping[Expr, int], bound: tuple[int, Mapping[Expr, int]]
-    ) -> tuple[int, int] | None:
+    def _counted(self, unknown: Mapping[Expr, int], bound: Expr) -> tuple[int, int] | None:
         """Return the number of what unknowns are joined to, and what was added to it.
 
         What is followed counts from 0, so that a sum that may be negative is 0 there, too: only
         bounds of 1 or more say the same of it.  For others so much is added to both; None if there
-        is a bound that may be less, whatever is added.
+        is a bound that may be less, whatever is added, or if a multiple of them is meant.
         """
-        atom, _ = joined(unknown)
-        least, parts = bound
-        if _counts(unknown):
+        atom, times = joined(unknown)
+        least, parts = linear(bound)
+        if times not in (1, -1):
+            return None
+        alone = len(unknown) == 1
+        if all(_never_negative(part) and (n > 0 or alone) for part, n in unknown.items()):
             return self.number(atom), 0
         if not _natural({part: n for part, n in parts.items() if part not in unknown}):
             return None
         more = max(1 - least, 0)
         return self.number(Var(f"{atom} + {more}") if more else atom), more
-
-
-def _counts(unknown: Mapping[Expr, int]) -> bool:
-    """Whether unknowns, joined to one, are never negative."""
-    alone = len(unknown) == 1
-    return all(_never_negative(atom) and (times > 0 or alone) for atom, times in unknown.items())
 
 
 def _natural(parts: Mapping[Expr, int], constant: int = 0) -> bool:

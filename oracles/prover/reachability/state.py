@@ -133,8 +133,6 @@ ONES = sum(1 << FACTS * i for i in range(4096))
 
 Where = tuple[int, str, int]
 """A piece of memory: CTA, buffer and slot; or -1, tensor and region."""
-Place = tuple[object, ...]
-"""What an event is: its sort, and where it happens."""
 Group = tuple[tuple[tuple[int, ...], str, str], ...]
 """Operations in flight: their ends, and the registers of a wgmma, those of its result first."""
 
@@ -155,6 +153,18 @@ def bits(events: Iterable[int]) -> int:
 def knows(facts: int, event: int) -> bool:
     """Whether an event happened, by a set of facts."""
     return bool(facts >> FACTS * event & 1)
+
+
+class Place(NamedTuple):
+    """What an event is: its sort, the slot and the parity of the phase that it is of, and the rest.
+
+    A parity of -1 is none.
+    """
+
+    sort: str
+    rest: tuple[object, ...] = ()
+    where: Where | None = None
+    parity: int = -1
 
 
 class Entry(NamedTuple):
@@ -706,6 +716,8 @@ class State:
 # --- the numbers of events ------------------------------------------------------------------------
 
 
+ACCESSES = ("access", "engine")
+"""Sorts of events that are accesses of memory."""
 COPIES = 64
 """Operations of one place that may be distinguished at a time; more is not followed."""
 
@@ -729,9 +741,9 @@ class Events:
             return number
         for one in self._siblings(place):
             number = self.numbers[one] = len(self.numbers)
-            if place[0] in ("access", "engine"):
+            if place.sort in ACCESSES:
                 self.accesses |= 0b1111 << FACTS * number
-            elif place[0] == "init":
+            elif place.sort == "init":
                 self.inits |= bit(number)
         return self.numbers[place]
 
@@ -739,7 +751,7 @@ class Events:
         """Return the number of an operation in flight, the first that is not in use."""
         busy = {entry.event for entry in state.memory.get(where, ())} | {*a.in_flight()}
         for copy in range(COPIES):
-            number = self.number(("engine", where, site, a.kind.index, copy))
+            number = self.number(Place("engine", (site, a.kind.index, copy), where))
             if number in busy:
                 continue
             cta, _ = state.flying.get(number, (-1, 0))

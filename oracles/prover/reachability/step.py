@@ -20,13 +20,14 @@ from oracles.prover.reachability.state import (
     Agent,
     Entry,
     Events,
+    Place,
     Range,
     State,
     Unknown,
     Where,
     knows,
 )
-from oracles.prover.reachability.witness.words import engine, said, spot
+from oracles.prover.reachability.witness.words import said, spot, words
 from oracles.prover.reachability.world import Share, World, outside
 from oracles.prover.sites import Site, adds
 from oracles.prover.tiles import Meet
@@ -137,13 +138,14 @@ class Step(Scene):
         """What the threads know of anything but memory accesses."""
         return self.a.mine & ~self.events.accesses
 
-    def event(self, *place: object) -> int:
+    def event(self, sort: str, *rest: object, where: Where | None = None, parity: int = -1) -> int:
         """Return the one event of a place, made new."""
-        return self.state.take(self.events.number(place), self.k, self.site.index)
+        number = self.events.number(Place(sort, rest, where, parity))
+        return self.state.take(number, self.k, self.site.index)
 
-    def own_event(self, *place: object) -> int:
-        """Return the one event of a place, made new, which precedes what the threads do next."""
-        event = self.event(*place)
+    def own_event(self, sort: str, where: Where) -> int:
+        """Return the threads' event at a slot, made new, which precedes what they do next."""
+        event = self.event(sort, self.site.index, self.agent, where=where)
         self.a.owns(event)
         return event
 
@@ -310,7 +312,7 @@ class Access:
         """Put the access down, and drop those that it stands for; return its event."""
         step, where, state, site = self.step, self.where, self.step.state, self.step.site
         start, end = step.world.layout.spans[where]
-        same = -1 if self.engine else step.event("access", where, site.index, step.agent)
+        same = -1 if self.engine else step.event("access", site.index, step.agent, where=where)
         old = state.memory.get(where, ())
         if self.writes:
             for other in step.world.layout.overlaps[where]:
@@ -393,7 +395,7 @@ class Access:
             before += f" by {world.kinds[entry.agent]}"
         if of != self.where and of[0] >= 0:
             after += f", on bytes of {spot(world, of)},"
-        if same or isinstance(step.site.stmt, kir.CpAsync) or not engine(step.site.stmt):
+        if same or isinstance(step.site.stmt, kir.CpAsync) or not words(step.site.stmt).engine:
             after += f" by {step.a.kind}"
         return before, after
 

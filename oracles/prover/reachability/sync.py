@@ -41,6 +41,7 @@ from oracles.prover.reachability.state import (
     Agent,
     Generation,
     Phase,
+    Place,
     Semaphore,
     Where,
     bit,
@@ -133,7 +134,7 @@ def cluster_wait(step: Step) -> bool:
 
 
 def initialise(step: Step, barrier: kir.MBarrier) -> None:
-    """Begin the life of a barrier."""
+    """Begin the life of a barrier, on bytes of buffers that are out of use."""
     state, name = step.state, barrier.name
     step.alone(Rule.INIT, f"{name} is initialised")
     event = step.event("init", step.cta, name)
@@ -141,21 +142,16 @@ def initialise(step: Step, barrier: kir.MBarrier) -> None:
         old = state.phases.get((step.cta, name, slot))
         if old is not None and (old.alive or not step.all_know(old.end)):
             step.wrong(Rule.INIT, f"{name} is initialised more than once")
-        _take_bytes(step, barrier, slot)
+        for other, number in step.world.layout.buffers_under[name, slot]:
+            where = step.cta, other, number
+            step.findings.ask()
+            for entry in state.memory.get(where, ()):
+                if not step.all_know(entry.event):
+                    says = f"{name} lies on bytes of {other} that are still in use"
+                    step.wrong(Rule.INIT, says, earlier=step.world.code.sites[entry.site])
+            state.valid[where] = False
         state.phases[step.cta, name, slot] = Phase(barrier.arrivals, event, barrier.arrivals)
     step.a.owns(event)
-
-
-def _take_bytes(step: Step, barrier: kir.MBarrier, slot: int) -> None:
-    """Check that buffers on the barrier's bytes are out of use, and end what they hold."""
-    for name, number in step.world.layout.buffers_under[barrier.name, slot]:
-        where = step.cta, name, number
-        step.findings.ask()
-        for entry in step.state.memory.get(where, ()):
-            if not step.all_know(entry.event):
-                says = f"{barrier.name} lies on bytes of {name} that are still in use"
-                step.wrong(Rule.INIT, says, earlier=step.world.code.sites[entry.site])
-        step.state.valid[where] = False
 
 
 def invalidate(step: Step, barrier: kir.MBarrier) -> None:
@@ -242,7 +238,9 @@ class Visit:
         self._in_phase(phase)
         remote = self.where[0] != step.cta
         if step.single_arrivals:
-            event = step.event("arrive", self.where, step.site.index, step.agent, phase.parity)
+            event = step.event(
+                "arrive", step.site.index, step.agent, where=self.where, parity=phase.parity
+            )
             if releases < 0:
                 a.owns(event)
             phase.comes(event)
@@ -290,7 +288,7 @@ class Visit:
     def _announce(self, phase: Phase) -> None:
         """Note that a phase has more to wait for, which an arrival of it has to come after."""
         step = self.step
-        event = step.own_event("announced", self.where, step.site.index, step.agent)
+        event = step.own_event("announced", self.where)
         phase.announced = tuple(sorted({*phase.announced, event}))
 
     def deliver(self, nbytes: int, facts: int, end: int) -> None:
@@ -334,7 +332,7 @@ class Visit:
                 found = step.violation(Rule.PHASE_LAPPED, sites[number], says, k)
                 step.findings.record(replace(found, earlier=sites[phase.site], event=wait))
                 break
-        end = step.events.number(("phase", self.where, phase.parity))
+        end = step.events.number(Place("phase", (), self.where, phase.parity))
         phase.completes(state.take(end, step.k, phase.site))
 
 
@@ -361,7 +359,7 @@ def mbarrier_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where) -> boo
         step.wrong(Rule.SCOPE, says)
     if step.holds(Rule.WAIT_ACQUIRES):
         step.a.learns(phase.last)
-    event = step.own_event("wait", where, step.site.index, step.agent)
+    event = step.own_event("wait", where)
     phase.waiters = tuple(sorted({*phase.waiters, event}))
     return True
 
@@ -517,7 +515,7 @@ def _serve(step: Step, key: Key, semaphore: Semaphore) -> None:
         cta, turn, number, k = asked
         if turn == semaphore.value:
             facts = _seen(step, semaphore, asked)
-            place = "took", _name(key, semaphore), cta, number, len(semaphore.past)
+            place = Place("took", (_name(key, semaphore), cta, number, len(semaphore.past)))
             took = step.state.take(step.events.number(place), k, number)
             semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
             semaphore.waiters = (*semaphore.waiters, took)

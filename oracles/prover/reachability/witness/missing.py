@@ -13,7 +13,7 @@ from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.rules import Rule, Violation
 from oracles.prover.reachability.state import knows
 from oracles.prover.reachability.witness.execution import Event, Log
-from oracles.prover.reachability.witness.words import concrete, group
+from oracles.prover.reachability.witness.words import concrete, words
 from oracles.prover.sites import Site
 
 _REACH = {kir.Scope.CTA: "its own CTA", kir.Scope.CLUSTER: "its own cluster"}
@@ -279,7 +279,7 @@ def _unjoined(c: Conflict, sync: Event, agent: int, where: str) -> str:
 
 def _unfinished(c: Conflict, one: Event, two: Event | None) -> str:
     """Say which wait for the end of an operation is missing, or does too little."""
-    kind = group(one.stmt)
+    kind = words(one.stmt).group
     if two is None and "cta" in one.values:
         return "none; missing is a cluster_arrive and a cluster_wait before the end"
     if kind is None:

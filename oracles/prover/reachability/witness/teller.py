@@ -10,7 +10,7 @@ from fuser.kernel import ir as kir
 from oracles.prover.reachability.state import Where
 from oracles.prover.reachability.witness.execution import Event, Log, refuting
 from oracles.prover.reachability.witness.missing import Conflict, lacking, nearest
-from oracles.prover.reachability.witness.words import engine, group, spot
+from oracles.prover.reachability.witness.words import spot, words
 from oracles.witness import Mark, Row, Witness
 
 BESIDE = 10
@@ -46,9 +46,6 @@ def tell(log: Log) -> Witness:
     wrong = log.findings.errors[0]
     conflict = Conflict(log, wrong)
     rows, says = _Rows(conflict).rows(), wrong.says
-    if wrong.event >= 0 and conflict.first is None:
-        line = wrong.earlier.line if wrong.earlier is not None else 0
-        rows.insert(0, Row("CTA of the turn before", line, "uses the tensor", "", Mark.FIRST))
     if conflict.stuck:
         says = "; ".join(conflict.waiting())
     elif wrong.kind == "exit":
@@ -80,7 +77,7 @@ class _Rows:
             mark = Mark.SECOND if event is self.second else Mark.NONE
             mark = Mark.FIRST if event is self.first else mark
             lane, line = self.c.lane(event.agent), event.site.line
-            races = engine(event.stmt) and mark is not Mark.NONE and self.kind in _RACES
+            races = words(event.stmt).engine and mark is not Mark.NONE and self.kind in _RACES
             done, note = self._busy(event) if races else "", ""
             asked = mark is not Mark.NONE or event.arrives & waits or event.syncs & self.waited
             if isinstance(event.stmt, kir.TmaLoad) and not done and asked:
@@ -154,7 +151,7 @@ class _Rows:
                 case kir.FenceAsyncProxy():
                     weak = self.kind == "proxy" and event.agent in (one.agent, two.agent)
                 case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
-                    weak = event.agent == one.agent and kind is group(one.stmt)
+                    weak = event.agent == one.agent and kind is words(one.stmt).group
                 case _:
                     weak = False
             if weak:
@@ -183,7 +180,7 @@ class _Rows:
 
     def _engine(self, event: Event) -> str:
         many = self.world.ctas > 1
-        return engine(event.stmt) + (f" of CTA {self.c.cta(event)}" if many else "")
+        return words(event.stmt).engine + (f" of CTA {self.c.cta(event)}" if many else "")
 
     def _busy(self, event: Event) -> str:
         """Say what an engine is doing to memory; of the two events, to what they share."""

@@ -11,8 +11,12 @@ from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 
 
-class _Words(NamedTuple):
-    """What a kind of statement is called, how it is shown, and what it leaves to an engine."""
+class Words(NamedTuple):
+    """What a kind of statement is called, how it is shown, and what it leaves to an engine.
+
+    `engine` names what goes on when the statement has returned, empty if it is done then; `group`
+    is the kind of group that it joins.
+    """
 
     called: str
     short: str
@@ -22,47 +26,38 @@ class _Words(NamedTuple):
 
 _BULK = "store engine", kir.AsyncKind.BULK
 _WORDS = {
-    kir.TmaLoad: _Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
-    kir.TmaStore: _Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
-    kir.TmaReduce: _Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
-    kir.CpAsync: _Words(
+    kir.TmaLoad: Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
+    kir.TmaStore: Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
+    kir.TmaReduce: Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
+    kir.CpAsync: Words(
         "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
     ),
-    kir.Wgmma: _Words(
+    kir.Wgmma: Words(
         "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
     ),
-    kir.Load: _Words("the load", "{dst} = load({src})"),
-    kir.Store: _Words("the store", "{dst} = store({src})"),
-    kir.AtomicAdd: _Words("the atomic addition", ""),
-    kir.MBarrierArrive: _Words("the arrival", "{barrier}{peer} arrive"),
-    kir.MBarrierArriveExpectTx: _Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
-    kir.MBarrierExpectTx: _Words("", "{barrier} expect {nbytes} bytes"),
-    kir.CpAsyncMBarrierArrive: _Words("the arrival", "{barrier} arrive once the copies are done"),
-    kir.MBarrierWaitParity: _Words("the wait", "{barrier} wait parity {parity}{once}"),
-    kir.BlockSerializeWait: _Words("", "{semaphore} wait for turn {turn}"),
-    kir.BlockSerializeRelease: _Words("the release", "{semaphore} give turn {turn}"),
-    kir.GridSync: _Words("", "{semaphore} meet {ctas} CTAs"),
-    kir.LastArriving: _Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
+    kir.Load: Words("the load", "{dst} = load({src})"),
+    kir.Store: Words("the store", "{dst} = store({src})"),
+    kir.AtomicAdd: Words("the atomic addition", ""),
+    kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive"),
+    kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
+    kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
+    kir.CpAsyncMBarrierArrive: Words("the arrival", "{barrier} arrive once the copies are done"),
+    kir.MBarrierWaitParity: Words("the wait", "{barrier} wait parity {parity}{once}"),
+    kir.BlockSerializeWait: Words("", "{semaphore} wait for turn {turn}"),
+    kir.BlockSerializeRelease: Words("the release", "{semaphore} give turn {turn}"),
+    kir.GridSync: Words("", "{semaphore} meet {ctas} CTAs"),
+    kir.LastArriving: Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
 }
-_PLAIN = _Words("", "")
+_PLAIN = Words("", "")
 
 
-def _words(stmt: kir.Stmt) -> _Words:
+def words(stmt: kir.Stmt) -> Words:
+    """Return what a statement is called, and what it leaves to an engine."""
     found = _WORDS.get(type(stmt), _PLAIN)
     if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
         matrix = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
-        return _Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
+        return Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
     return found
-
-
-def engine(stmt: kir.Stmt) -> str:
-    """Name what goes on with a statement when it has returned; empty if it is done then."""
-    return _words(stmt).engine
-
-
-def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
-    """Return the kind of group that an operation joins."""
-    return _words(stmt).group
 
 
 def iteration(site: Site, k: int) -> str:
@@ -72,7 +67,7 @@ def iteration(site: Site, k: int) -> str:
 
 def said(site: Site, k: int) -> str:
     """Name an operation with its iteration and its line."""
-    called = _words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
+    called = words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
     parts = called, iteration(site, k), f"(line {site.line})"
     return " ".join(filter(None, parts))
 
@@ -99,7 +94,7 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
 
     ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
     parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
-    words = parts | values | {
+    known = parts | values | {
         "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
         "peer": peer,
         "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
@@ -109,4 +104,4 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
         "once": "" if getattr(stmt, "retry", True) else ", once",
         "which": "the last" if values.get("last") else "one",
     }  # fmt: skip
-    return _words(stmt).short.format(**words) or line(stmt)
+    return words(stmt).short.format(**known) or line(stmt)

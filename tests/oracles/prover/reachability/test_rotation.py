@@ -16,6 +16,7 @@ from fuzz.mutation import operators
 from oracles.prover.reachability import canonical, fixpoint
 from oracles.prover.reachability.canonical import NONE, Rotation
 from oracles.prover.reachability.ctas import readings
+from oracles.prover.reachability.state import Place
 
 TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")
 
@@ -49,16 +50,16 @@ def test_a_ring_turns(name: str) -> None:
 def test_turning_on_is_turning_by_the_sum() -> None:
     """A slot that passes the end of its ring has the other parity, and after two ends its own."""
     rotation = _rotation(recipes.specialized_ring(3))
-    place = ("phase", (0, "full", 1), 0)
+    place = Place("phase", (), (0, "full", 1), 0)
     assert rotation.moved(rotation.moved(place, 1), 1) == rotation.moved(place, 2)
-    assert rotation.moved(place, 2) == ("phase", (0, "full", 2), 1)
+    assert rotation.moved(place, 2) == Place("phase", (), (0, "full", 2), 1)
     assert rotation.moved(place, rotation.period) == place
 
 
 def test_a_turning_moves_bits_as_events() -> None:
     """Sets of events and single events name the same things after it."""
     rotation = _rotation(recipes.specialized_ring(3))
-    places = list(rotation.siblings(("phase", (0, "full", 0), 0)))
+    places = list(rotation.siblings(Place("phase", (), (0, "full", 0), 0)))
     events = {place: number for number, place in enumerate(places)}
     by = rotation.rotated(events, 1)
     for number in events.values():
