@@ -135,7 +135,8 @@ class Form:
         by = 0 if still else abstraction.rotation.by(world.code, state.agents, self._ahead)
         self._to = abstraction.rotation.rotated(scene.events.numbers, by)
         forget(scene)
-        names = {name for where in state.farthest for name in self._moved_by(where)}
+        layout = self._layout = world.layout
+        names = {name for where in state.farthest for name in layout.moved_by(where)}
         names |= {world.walk} if world.walk is not None and state.semaphores else set()
         self._floors = {name: scene.floor(name) for name in sorted(names)}
         self._where: Where = (0, "", 0)
@@ -299,7 +300,7 @@ class Form:
         left = (e for e in entries if where[0] < 0 or not e.proxy or knows(self._asked, e.event))
         if not self._to.r:
             return tuple(left)
-        spans = self._world.layout.spans
+        spans = self._layout.spans
         by = spans[self._to.where(where, "access")][0] - spans[where][0]
         return tuple(
             sorted(
@@ -330,7 +331,7 @@ class Form:
         return tuple(
             (where, self._beyond(at.get(where), name))
             for where in sorted(state.farthest)
-            for name in self._moved_by(where)
+            for name in self._layout.moved_by(where)
         )
 
     def places(self, state: State) -> tuple[object, ...]:
@@ -339,7 +340,7 @@ class Form:
             (entry.event, self._beyond(state.places.get(entry.event), name))
             for where, entries in sorted(state.memory.items())
             if where in state.farthest
-            for name in self._moved_by(where)
+            for name in self._layout.moved_by(where)
             for entry in entries
         )
 
@@ -347,11 +348,6 @@ class Form:
         """Return how far a place is beyond the floor of a loop; all those below it are one."""
         least = self._floors[name]
         return NOBODY if at is None or least == NOBODY else max(at[0] - least, NOBODY)
-
-    def _moved_by(self, where: Where) -> frozenset[str]:
-        """Return the index of the loop along which a box rolls, if it is one alone."""
-        names = self._world.layout.moved_by(where)
-        return names if len(names) == 1 else frozenset()
 
     # --- semaphores, and what has been decided --------------------------------------------------
 

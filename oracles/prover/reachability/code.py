@@ -303,11 +303,8 @@ UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
 def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     """Compile a kernel for every kind of threads.
 
-    Parameters
-    ----------
-    fixed : sequence of mappings of Expr to Expr
-        Of each CTA that is followed, the expressions over parameters and `BLOCK` that are known in
-        this reading, such as the turn.
+    `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that are
+    known in this reading, such as the turn.
     """
     code = Code(kernel, kinds(kernel, len(fixed)))
     shared = shared_tensors(kernel)

@@ -397,16 +397,9 @@ class Closed:
 def judge(
     kernel: kir.Kernel, *, policy: str = "default", without: frozenset[Rule] = frozenset()
 ) -> Closed:
-    """Judge the order of events in a kernel, for every trip count.
+    """Judge the order of events in a finished kernel, for every trip count.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A finished kernel.
-    policy : str
-        `default` or `strict`.
-    without : frozenset of Rule
-        Axioms and obligations to leave out, to see whether anybody notices.
+    `without` are axioms and obligations to leave out, to see whether anybody notices.
 
     Raises
     ------
@@ -488,7 +481,7 @@ class Exploration:
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""
-        return State([Agent(kind, 0) for kind in self.world.kinds])
+        return State([Agent(kind, 0) for kind in self.world.code.kinds])
 
     def execution(self, state: State) -> Execution:
         """Return a state on its way."""
@@ -606,17 +599,10 @@ CTAS = 4
 
 
 def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
-    """Return a launch in which a kernel goes wrong, None if a bounded search finds none.
+    """Return a launch in which a refuted kernel goes wrong, None if a bounded search finds none.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A refuted kernel.
-    trips : int
-        The trip count that shows it; launches with that many are tried first, then those in which
-        a loop that goes round a few times more or less than a count has the count itself.
-    policy : str
-        `default` or `strict`.
+    Launches with the `trips` that show it are tried first, then those in which a loop that goes
+    round a few times more or less than a count has the count itself.
     """
     tried: set[tuple[object, ...]] = set()
     for count in _counts(kernel, trips):

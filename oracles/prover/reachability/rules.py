@@ -33,7 +33,7 @@ class Rule(Enum):
     AWAIT_ORDERS = "axiom: finished groups precede what follows their await in that thread"
     FENCE_ORDERS = "axiom: a proxy fence carries earlier ordinary accesses to the async proxy"
     TURN_ACQUIRES = "axiom: what earlier turns released precedes what follows a semaphore's wait"
-    GRID_JOINS = "axiom: CTAs that meet know what each of them knew"
+    GRID_JOINS = "axiom: CTAs at a grid barrier know what each of them knew"
     LAST_KNOWS = "axiom: the last-arriving CTA knows what each of the others knew"
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"

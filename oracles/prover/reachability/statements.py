@@ -44,10 +44,10 @@ from oracles.prover.reachability.sync import (
     cluster_arrive,
     cluster_wait,
     elect_last,
+    grid_sync,
     initialise,
     invalidate,
     mbarrier_wait,
-    meet_ctas,
     release,
     wait_for_turn,
     warp_sync,
@@ -326,7 +326,7 @@ def execute(step: Step) -> bool:
             wait_for_turn(step, stmt)
             return False
         case kir.GridSync() as stmt:
-            meet_ctas(step, stmt)
+            grid_sync(step, stmt)
             return False
         case kir.LastArriving() as stmt:
             elect_last(step, stmt)

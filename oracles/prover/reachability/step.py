@@ -247,7 +247,7 @@ class Access:
     def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
         """Ask that an earlier access, of which the threads know some facts, precedes this one."""
         step, proxy = self.step, self.proxy
-        foreign = self.where[0] < 0 and step.world.kinds[entry.agent].cta != step.cta
+        foreign = self.where[0] < 0 and step.world.code.kinds[entry.agent].cta != step.cta
         fenced = past >> GLOBAL & 1 or not (self.writes or entry.writes)
         if not sure and (not past & 1 or (proxy and not fenced)):
             says = f"nothing tells which elements of {self.where[1]} it shares"
@@ -392,7 +392,7 @@ class Access:
         if entry.engine:
             before = f"the end of {before}"
         if same or not entry.proxy:
-            before += f" by {world.kinds[entry.agent]}"
+            before += f" by {world.code.kinds[entry.agent]}"
         if of != self.where and of[0] >= 0:
             after += f", on bytes of {spot(world, of)},"
         if same or isinstance(step.site.stmt, kir.CpAsync) or not words(step.site.stmt).engine:
@@ -409,7 +409,7 @@ class Access:
                 return
             rule = Rule.DETERMINISM
             more = ": both add, in either order, and the kernel promises the same bits"
-        elif world.kinds[entry.agent].cta != self.step.cta and world.kernel.cluster == 1:
+        elif world.code.kinds[entry.agent].cta != self.step.cta and world.kernel.cluster == 1:
             if knows(self.step.state.lacking, entry.event):
                 rule = Rule.SCOPE
                 more = (

@@ -630,18 +630,18 @@ def _counted(step: Step, stmt: kir.LastArriving) -> tuple[int, int]:
 # --- all CTAs of a grid ---------------------------------------------------------------------------
 
 
-def meeting(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple[int, int]:
+def grid_barrier(kernel: kir.Kernel, semaphore: kir.Semaphore, cta: int = 0) -> tuple[int, int]:
     """Return where CTAs meet by a semaphore."""
     return -2 - kernel.semaphores.index(semaphore), cta
 
 
-def meet_ctas(step: Step, stmt: kir.GridSync) -> None:
+def grid_sync(step: Step, stmt: kir.GridSync) -> None:
     """Reach a barrier of CTAs; the last thread of the group to arrive lets all go on."""
     world, state = step.world, step.state
     _whole_role(step)
     _bounds(step, stmt.semaphore, index_of(step.do, step.a))
     many = world.ctas if world.together else 1
-    where = meeting(world.kernel, stmt.semaphore, 0 if many > 1 else step.cta)
+    where = grid_barrier(world.kernel, stmt.semaphore, 0 if many > 1 else step.cta)
     now = state.generation(where, step.site.place.warps * kir.WARP * many)
     _arrive(step, now, "grid")
     if world.together:

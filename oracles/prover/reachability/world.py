@@ -23,7 +23,6 @@ from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reach
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import Agent, Where
 from oracles.prover.sites import AMONG_CTAS, Site, positive, shared_tensors, touches
-from oracles.prover.threads import Kind as Threads
 from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
 
 
@@ -44,11 +43,6 @@ class World:
     def kernel(self) -> kir.Kernel:
         """The kernel."""
         return self.code.kernel
-
-    @cached_property
-    def kinds(self) -> tuple[Threads, ...]:
-        """The kinds of threads of all its CTAs."""
-        return self.code.kinds
 
     @cached_property
     def ctas(self) -> int:
@@ -119,7 +113,7 @@ class World:
     def used_barriers(self) -> frozenset[tuple[int, str]]:
         """The barriers, by CTA and name, that somebody uses once they are initialised."""
         out: set[tuple[int, str]] = set()
-        for kind, program in zip(self.kinds, self.code.programs, strict=True):
+        for kind, program in zip(self.code.kinds, self.code.programs, strict=True):
             skipped = -1
             for at, i in enumerate(program):
                 if isinstance(i, Branch) and i.expr == 0:
@@ -143,7 +137,7 @@ class World:
     def waiters(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
         """The kinds of threads that ever wait for a barrier of their CTA, by CTA and name."""
         found: dict[tuple[int, str], tuple[int, ...]] = {}
-        for kind, program in zip(self.kinds, self.code.programs, strict=True):
+        for kind, program in zip(self.code.kinds, self.code.programs, strict=True):
             stmts = [i.site.stmt for i in program if isinstance(i, Do)]
             for name in {s.barrier.name for s in stmts if isinstance(s, kir.MBarrierWaitParity)}:
                 found[kind.cta, name] = (*found.get((kind.cta, name), ()), kind.index)
@@ -500,10 +494,10 @@ class Layout:
         return here
 
     def moved_by(self, where: Where) -> frozenset[str]:
-        """Return the indices along which a box moves."""
+        """Return the index of the loop along which a box rolls, if it is one alone."""
         on = self.regions[where[2]].rolls
-        found = frozenset(v.name for by in on for atom, _ in by for v in variables(atom))
-        return found & self.rolling
+        found = {v.name for by in on for atom, _ in by for v in variables(atom)} & self.rolling
+        return frozenset(found) if len(found) == 1 else frozenset()
 
     def alike(self, one: Where, other: Where) -> bool:
         """Whether two boxes move along one loop, in the same steps."""

@@ -25,7 +25,7 @@ from oracles.prover.reachability.fixpoint import ChoiceError, ForkError
 from oracles.prover.reachability.rules import Findings
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.statements import ContestError
-from oracles.prover.reachability.sync import meeting
+from oracles.prover.reachability.sync import grid_barrier
 from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
@@ -178,7 +178,7 @@ class Log:
                 turn = self.state.barriers.get((a.kind.cta, number))
                 return f"{threads - (turn.count if turn else 0)} of {threads} threads are missing"
             case kir.GridSync(semaphore):
-                turn = self.state.barriers.get(meeting(self.world.kernel, semaphore))
+                turn = self.state.barriers.get(grid_barrier(self.world.kernel, semaphore))
                 count, threads = (turn.count, turn.threads) if turn else (0, 0)
                 return f"{threads - count} of {threads} threads are missing"
             case kir.LastArriving():

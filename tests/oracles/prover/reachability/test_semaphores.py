@@ -73,7 +73,7 @@ def test_right_turns_are_proved(kernel: kir.Kernel) -> None:
 
 
 def test_neighbouring_tiles_still_need_their_turns() -> None:
-    """The family of `BLOCK % t` is judged as strictly as that of `BLOCK // s`."""
+    """The group of `BLOCK % t` is judged as strictly as that of `BLOCK // s`."""
     made = across(turnstile("add join release"))
     assert kinds(judge(made)) & {"RAW", "WAW", "semaphore"}
 
