@@ -74,17 +74,16 @@ class CtaGroup:
     index: Expr = 0
     walk: Var | None = None
 
-    def fixed(self, place: int, many: int, equal: tuple[Expr, ...]) -> Mapping[Expr, Expr]:
-        """Return what is known of one CTA; `equal` is what is as much as `count`."""
+    def fixed(self, place: int, many: int) -> Mapping[Expr, Expr]:
+        """Return what is known of one CTA of `many`."""
         known: dict[Expr, Expr] = {self.place: place}
         if self.number == 0:
-            known[kir.BLOCK] = place
+            known |= {kir.BLOCK: place, kir.GRID: many}
         elif self.consecutive:
             known |= {self.number: GROUP, kir.BLOCK: GROUP * many + place}
         else:
             known |= {self.number: GROUP, kir.BLOCK: GROUP + place * self.others}
-        known |= {e: many for e in (self.count, *equal) if not isinstance(e, int)}
-        return known
+        return known if isinstance(self.count, int) else {**known, self.count: many}
 
 
 def group_of(kernel: kir.Kernel) -> CtaGroup:
@@ -285,10 +284,6 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     if any(isinstance(s, kir.LastArriving) for s in repeated):
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
     group = group_of(kernel)
-    equal: tuple[Expr, ...] = ()
-    if group.number == 0:
-        grid = fixed_grid(kernel)
-        equal = (kir.GRID,) if grid is None or isinstance(grid, int) else (kir.GRID, grid)
     sizes: list[int] = list(range(1, largest(kernel, group) + 1))
     most = MANY
     if isinstance(group.count, int):
@@ -301,7 +296,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         for lasts in product(_lasts(kernel, group, many), repeat=len(elections)):
             chosen = tuple(zip(elections, lasts, strict=True))
             known = (
-                {**group.fixed(n, many, equal), **{var: int(last == n) for var, last in chosen}}
+                {**group.fixed(n, many), **{var: int(last == n) for var, last in chosen}}
                 for n in range(many)
             )
             together.append(Reading(tuple(known), many, together=True))
@@ -462,7 +457,15 @@ def apart(code: Code, findings: Findings, trips: int) -> None:
     if not tracked or fixed_grid(kernel) == kernel.cluster:
         return
     found = sites.read(kernel)
-    group, tile = _followed(kernel)
+    try:
+        ctas: CtaGroup | None = group_of(kernel)
+    except UnsupportedError:
+        ctas = None
+    # What tells CTAs apart that are not followed together, and what only those have in common at
+    # any time, also where they go from one tile to the next.
+    group = tile = kir.BLOCK // kernel.cluster
+    if ctas is not None and any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
+        group, tile = ctas.number, ctas.index
     if group == 0:
         return
     open_ones = []
@@ -472,8 +475,8 @@ def apart(code: Code, findings: Findings, trips: int) -> None:
         if not (
             _adding(kernel, mine)
             or _spaced(mine, tile)
-            or _packed(kernel, mine)
-            or _as_outputs(kernel, found, mine)
+            or _packed(kernel, ctas, mine)
+            or _as_outputs(kernel, ctas, found, mine)
         ):
             says = f"nothing shows that other CTAs touch other elements of {name}"
             open_ones.append(f"{mine[0].where}: {says}")
@@ -487,17 +490,6 @@ def apart(code: Code, findings: Findings, trips: int) -> None:
             if wrong.rule not in findings.off:
                 return
     findings.doubts(open_ones[0])
-
-
-def _followed(kernel: kir.Kernel) -> tuple[Expr, Expr]:
-    """Return what tells CTAs apart that are not followed together; 0 if all are.
-
-    And what only those have in common at any time, also where they go from one tile to the next.
-    """
-    if any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
-        ctas = group_of(kernel)
-        return ctas.number, ctas.index
-    return kir.BLOCK // kernel.cluster, kir.BLOCK // kernel.cluster
 
 
 def _overlapping(
@@ -574,18 +566,14 @@ def _spaced(mine: list[Site], tile: Expr) -> bool:
     return False
 
 
-def _packed(kernel: kir.Kernel, mine: list[Site]) -> bool:
+def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool:
     """Whether, along some axis, each group's boxes lie in a stretch of its own.
 
     Origins are `group * P + rest` with one P, and z3 shows `0 <= rest` and `rest + size <= P`.
     Where groups walk from tile to tile, they are `tile * P + rest`.
     """
-    try:
-        ctas = group_of(kernel)
-    except UnsupportedError:
-        return False
     placed = [_origin(site) for site in mine]
-    if ctas.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
+    if ctas is None or ctas.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
         return False
     known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, ctas.count)], RLIMIT)
 
@@ -621,7 +609,9 @@ def _divided(form: Poly) -> tuple[Poly, Poly]:
     return (factor if once else frozenset()), form - {*times}
 
 
-def _as_outputs(kernel: kir.Kernel, found: tuple[Site, ...], mine: list[Site]) -> bool:
+def _as_outputs(
+    kernel: kir.Kernel, ctas: CtaGroup | None, found: tuple[Site, ...], mine: list[Site]
+) -> bool:
     """Whether the boxes lie as those of an output, of which every element is written once.
 
     Each group of CTAs writes the output's box, or none of them does: no guard tells groups apart.
@@ -631,15 +621,9 @@ def _as_outputs(kernel: kir.Kernel, found: tuple[Site, ...], mine: list[Site]) -
         if box is None or box.tensor.name not in kernel.outputs or site.loops:
             continue
         same = all(not one.loops and _origin(one) == _origin(site) for one in mine)
-        if same and not any(_tells(kernel, guard) for guard in site.guards):
+        guards = site.guards
+        if ctas is not None:
+            guards = tuple(replace_tree(guard, ctas.place, _PLACE) for guard in guards)
+        if same and not any(kir.BLOCK in variables(guard) for guard in guards):
             return True
     return False
-
-
-def _tells(kernel: kir.Kernel, guard: Expr) -> bool:
-    """Whether a guard may hold in one group of CTAs and not in another."""
-    try:
-        ctas = group_of(kernel)
-    except UnsupportedError:
-        return kir.BLOCK in variables(guard)
-    return kir.BLOCK in variables(replace_tree(guard, ctas.place, _PLACE))

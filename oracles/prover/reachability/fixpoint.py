@@ -321,8 +321,12 @@ class Execution(Scene):
             if now.count:
                 name = f"barrier {number}" if cta >= 0 else "the cluster's barrier"
                 says = f"{now.count} of {now.threads} threads have arrived at {name} at the end"
-                arrives = (s for s in self.world.code.sites if _is_of(s.stmt, cta, number))
-                self._wrong(Rule.SYNC_COUNT, next(arrives), says)
+                kinds = kir.ClusterArrive if cta < 0 else kir.BlockSync | kir.NamedArrive
+                arrive = next(
+                    s for s in self.world.code.sites
+                    if isinstance(s.stmt, kinds) and getattr(s.stmt, "barrier", number) == number
+                )  # fmt: skip
+                self._wrong(Rule.SYNC_COUNT, arrive, says)
 
     def _stuck(self) -> None:
         """Explain why nobody can go on."""
@@ -355,17 +359,6 @@ class Execution(Scene):
             case _:
                 pass
         self._wrong(rule if self.holds(rule) else Rule.LIVENESS, i.site, says, a.k)
-
-
-def _is_of(stmt: kir.Stmt, cta: int, number: int) -> bool:
-    """Whether a statement arrives at a barrier of threads."""
-    match stmt:
-        case kir.BlockSync(barrier) | kir.NamedArrive(barrier):
-            return cta >= 0 and barrier == number
-        case kir.ClusterArrive():
-            return cta < 0
-        case _:
-            return False
 
 
 # --- all states, until they repeat ----------------------------------------------------------------
