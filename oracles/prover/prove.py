@@ -25,7 +25,7 @@ from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
 from oracles.prover.invariants.trace import read
 from oracles.prover.memo import Memory
-from oracles.prover.reachability import fixpoint, launch
+from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
 from oracles.verdict import Finding, Status, Verdict
@@ -130,7 +130,7 @@ def _refuted(
 ) -> Verdict:
     """Answer FAIL, unless no launch is found that shows it."""
     trips = min(v.trips for v in closed.violations)
-    if launch.showing(kernel, trips, policy=policy) is None:
+    if fixpoint.showing(kernel, trips, policy=policy) is None:
         warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)

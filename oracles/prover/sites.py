@@ -8,7 +8,7 @@ have changed is the variable `MOVING`: what depends on it is not known.
 Notes
 -----
 The engines need two things of it that no single form serves.  Reachability keeps loops, branches
-and the variables of a thread as code (`reachability.program.code`), for it executes them; it takes
+and the variables of a thread as code (`reachability.code`), for it executes them; it takes
 number, line and executors of a statement from here.  The invariants want every statement once for
 each way to come to it (`invariants.trace`): loops of constant length written out, the one of
 unknown length by its iteration.

@@ -2,10 +2,16 @@
 
 All threads of a cluster go through their code together, iteration by iteration.  Of every event it
 is known which others precede it in *every* execution (`state`); what one execution might
-have decided by chance is asked as an obligation (`mbarriers`).  Before each iteration the whole
+have decided by chance is asked as an obligation (`sync`).  Before each iteration the whole
 state is compared with those seen before, with events named by their places, positions of rings
 modulo their use and counts relative to the iteration: when it repeats, so does all that follows.
 At each step the loops may end or go on, so all trip counts share their beginnings.
+
+No thread knows the trip counts.  Where one matters and is open, the state forks: `ForkError` asks
+for a state in which it is decided.  A count that several loops use, or one loop several times, is
+decided for all uses at once while it is small (`World.few`), and for each use beyond.  Every loop
+of unknown length has a gate in front of each iteration, so that the threads that run it go through
+its rounds together as far as they can.
 
 Notes
 -----
@@ -20,29 +26,343 @@ there is no such first event.
 
 A loop inside another may have another length each time it is entered, which is more than a launch
 can show; so is a count that a second loop uses again.  What is refuted only that way is asked
-again with one length for all (`pinned`), and stays open if that does not show it.
+again with one length for all (`pinned`), and stays open if that does not show it.  Then it is asked
+again of whole launches, in which every number is known, and trip counts, conditions and CTAs come
+together (`showing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
+from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover import launches
+from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.launches import Launch
 from oracles.prover.memo import nameless_key as nameless_key
-from oracles.prover.reachability.canonical.counts import Counts
-from oracles.prover.reachability.canonical.form import canonical
-from oracles.prover.reachability.events import Events
-from oracles.prover.reachability.execution import ChoiceError, Execution, ForkError, Log
-from oracles.prover.reachability.grid.apart import apart
-from oracles.prover.reachability.grid.readings import Reading, private, readings, single
-from oracles.prover.reachability.program.code import Code, Enter, assemble
-from oracles.prover.reachability.registers import ContestError, budget
+from oracles.prover.reachability.canonical import Abstraction, canonical
+from oracles.prover.reachability.code import (
+    CLUSTER,
+    Asked,
+    AtLeast,
+    Branch,
+    Code,
+    Condition,
+    Do,
+    Enter,
+    Jump,
+    Known,
+    Next,
+    Set,
+    Several,
+    assemble,
+)
+from oracles.prover.reachability.ctas import Reading, apart, private, readings, single
 from oracles.prover.reachability.rules import Findings, Rule, Violation
-from oracles.prover.reachability.state import Agent, State
-from oracles.prover.reachability.world import World, least
-from oracles.prover.threads import kinds
+from oracles.prover.reachability.state import (
+    Agent,
+    Events,
+    Phase,
+    Range,
+    State,
+    Unknown,
+    Where,
+    knows,
+)
+from oracles.prover.reachability.statements import ContestError, budget, contended, execute
+from oracles.prover.reachability.step import EVERY, Scene, Step
+from oracles.prover.reachability.sync import left
+from oracles.prover.reachability.witness.words import said
+from oracles.prover.reachability.world import World
+from oracles.prover.sites import Site
+
+SHORT = 64
+"""Rounds of a loop of decided length that are gone through without comparing states."""
+
+
+class ForkError(Exception):
+    """A number that no thread knows must be compared with `value` before anyone goes on."""
+
+    def __init__(self, unknown: Unknown, value: int) -> None:
+        super().__init__(f"{unknown.atom} >= {value}?")
+        self.unknown = unknown
+        self.value = value
+
+
+class ChoiceError(Exception):
+    """A condition on parameters must be decided before anyone goes on."""
+
+    def __init__(self, test: Expr) -> None:
+        super().__init__(f"{test}?")
+        self.test = test
+
+
+class Execution(Scene):
+    """A state on its way, until its threads are done or wait forever."""
+
+    log: Callable[[State, Agent, Do, int], None] | None = None
+    """Who is told of every statement by some threads that has been executed, and its iteration."""
+
+    # --- going on -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Let all threads go on until each waits, for another or at a gate."""
+        moved = True
+        while moved:
+            moved = False
+            for a in self.state.agents:
+                if not (a.done or a.waiting or a.gate):
+                    moved |= self._advance(a)
+
+    def _advance(self, a: Agent) -> bool:
+        """Let threads of one kind go on as far as they can; return whether they did."""
+        program = self.world.code.programs[a.kind.index]
+        last = self.world.last_statements[a.kind.index]
+        moved = False
+        while True:
+            if a.at > last:
+                a.ends()
+                return True
+            if a.waiting:
+                return moved
+            i = program[a.at]
+            match i:
+                case Do():
+                    return self._execute(a, i) or moved
+                case Set(name):
+                    value = self._exact(a, i)
+                    if value is None:
+                        return moved
+                    a.sets(name, value)
+                case Enter():
+                    if not self._enter(a, i):
+                        return moved
+                case Next(enter):
+                    a.next_round(enter)
+                case Branch():
+                    a.at = a.at + 1 if self._decide(a, i.test) else i.orelse
+                case Jump(to):
+                    a.at = to
+            moved = True
+
+    def _execute(self, a: Agent, do: Do) -> bool:
+        """Execute a statement; return whether that has changed anything."""
+        before, step = a.at, Step(self, a, do)
+        moved = execute(step) or bool(a.waiting) or a.at != before
+        if moved and self.log is not None:
+            self.log(self.state, a, do, step.k)
+        return moved
+
+    def _enter(self, a: Agent, i: Enter) -> bool:
+        """Begin a loop, or its next iteration, or leave it; False in front of a closed gate."""
+        if not a.loops or a.loops[-1].number != i.number:
+            a.enters(i.number, i.atom, i.name)
+        if a.waits_at_gate():
+            return False
+        if self._decide(a, i.test):
+            a.begins_round()
+        else:
+            a.leaves(i.end)
+        return True
+
+    # --- deciding -------------------------------------------------------------------------------
+
+    def _exact(self, a: Agent, i: Set) -> int | None:
+        """Return the next value of a variable, None while somebody else has to decide it."""
+        value = i.value(a.env)
+        for atom, times in i.terms:
+            known = self.known_of(self.unknown_of(a, atom))
+            if not known.exact:
+                return None
+            value += times * known.low
+        return value
+
+    def _decide(self, a: Agent, test: Condition) -> bool:
+        """Decide a condition.
+
+        Raises
+        ------
+        ForkError
+            If a trip count has to be decided first.
+        ChoiceError
+            If the condition itself has to be.
+        """
+        match test:
+            case Known(value):
+                return value(a.env) != 0
+            case AtLeast(atom, bound, less):
+                return self._at_least(self.unknown_of(a, atom), bound(a.env)) != less
+            case Several(first, second, every):
+                if self._decide(a, first) != every:
+                    return not every
+                return self._decide(a, second)
+            case Asked(expr):
+                return self._chosen(a, expr)
+
+    def _chosen(self, a: Agent, test: Expr) -> bool:
+        """Decide a condition on parameters once for all threads."""
+        plain = substitute(test, {Var(name): value for name, value in a.env.items()})
+        if isinstance(plain, int):
+            return plain != 0
+        moving = {loop.name for loop in a.loops if loop.unknown is not None}
+        if plain != test and moving:
+            fixed = substitute(test, {Var(n): v for n, v in a.env.items() if n not in moving})
+            if fixed != plain:
+                raise UnsupportedError(f"the condition `{test}` need not repeat along the loop")
+        if plain not in self.state.chosen:
+            raise ChoiceError(plain)
+        return self.state.chosen[plain]
+
+    def _at_least(self, unknown: Unknown, value: int) -> bool:
+        known = self.known_of(unknown)
+        if known.low >= value:
+            return True
+        if known.exact:
+            return False
+        few = self.world.few.get(unknown.atom, 0)
+        if known.low < few:
+            raise ForkError(Unknown(unknown.atom, (), EVERY), min(value, few))
+        raise ForkError(unknown, value)
+
+    def ways_on(self, error: ForkError | ChoiceError) -> list[State]:
+        """Return the states in which a test has either answer, or a count is decided.
+
+        The one to follow first, yes or the smallest count, is last.
+        """
+        if isinstance(error, ChoiceError):
+            answers = [(self.state.copy(), answer) for answer in (False, True)]
+            for other, answer in answers:
+                other.chosen[error.test] = answer
+            return [other for other, _ in answers]
+        least = self.known_of(error.unknown).low
+        exact = (Range(value, exact=True) for value in range(error.value - 1, least - 1, -1))
+        ranges = [(self.state.copy(), known) for known in (Range(error.value), *exact)]
+        for other, known in ranges:
+            other.ranges[error.unknown] = known
+        return [other for other, _ in ranges]
+
+    def counting(self) -> bool:
+        """Whether the threads that go on next are in a loop with a decided number of rounds to go.
+
+        Such a state need not be compared with others: none before it on its way is the same, and
+        after few rounds the loop is over, or may be.
+        """
+        for a in self.state.at_gate():
+            unknown, k = a.loops[-1].unknown, a.k
+            assert unknown is not None, "gates are of loops of unknown length"
+            known, most = self.known_of(unknown), self.world.few.get(unknown.atom, 0)
+            if not (known.low <= SHORT if known.exact else 0 < k < min(known.low, most)):
+                return False
+        return True
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def over(self) -> bool:
+        """Whether no thread can go on: all are done, and that is judged, or they wait forever.
+
+        Raises
+        ------
+        ContestError
+            If it has to be decided who gets registers first.
+        """
+        if self.state.over:
+            self._ended()
+        elif not any(a.gate for a in self.state.agents):
+            self._stuck()
+        else:
+            return False
+        return True
+
+    def _wrong(self, rule: Rule, site: Site, says: str, k: int = -1) -> None:
+        self.findings.record(self.violation(rule, site, says, k))
+
+    def _ended(self) -> None:
+        """Check that nothing is in flight when the threads of a CTA are gone."""
+        state, sites = self.state, self.world.code.sites
+        for event, (cta, site) in state.flying.items():
+            self.findings.ask()
+            if not knows(state.known_in(cta), event):
+                k = state.when.get(event, (-1, 0))[0]
+                says = f"{said(sites[site], k)} is still in flight when the CTA exits"
+                found = self.violation(Rule.EXIT, sites[site], says, k)
+                self.findings.record(replace(found, event=event))
+        self._reached()
+        for a in state.agents:
+            if a.arrived:
+                at = next(s for s in sites if isinstance(s.stmt, kir.ClusterArrive))
+                says = f"{a.kind} has arrived at the cluster's barrier and never waits"
+                self._wrong(Rule.SYNC_COUNT, at, says)
+        for where, phase in state.phases.items():
+            self.findings.ask()
+            self._short(where, phase)
+        for semaphore in state.semaphores.values():
+            left(self, semaphore)
+
+    def _short(self, where: Where, phase: Phase) -> bool:
+        """Check that a phase got the bytes that it expects; return whether it did not."""
+        if not (phase.alive and phase.nbytes and phase.site >= 0):
+            return False
+        total = "short of" if phase.nbytes > 0 else "beyond"
+        says = (
+            f"phase {phase.count} of {where[1]}[{where[2]}] is {abs(phase.nbytes)} bytes "
+            f"{total} what it expects, and never completes"
+        )
+        self._wrong(Rule.BYTES, self.world.code.sites[phase.site], says)
+        return True
+
+    def _reached(self) -> None:
+        """Check that no barrier of threads is left half reached."""
+        for (cta, number), now in self.state.barriers.items():
+            if number < 0 or cta < -1 or not now.threads:
+                continue
+            self.findings.ask()
+            if now.count:
+                name = f"barrier {number}" if cta >= 0 else "the cluster's barrier"
+                says = f"{now.count} of {now.threads} threads have arrived at {name} at the end"
+                kinds = kir.ClusterArrive if cta < 0 else kir.BlockSync | kir.NamedArrive
+                arrive = next(
+                    s for s in self.world.code.sites
+                    if isinstance(s.stmt, kinds) and getattr(s.stmt, "barrier", number) == number
+                )  # fmt: skip
+                self._wrong(Rule.SYNC_COUNT, arrive, says)
+
+    def _stuck(self) -> None:
+        """Explain why nobody can go on."""
+        contended(self)
+        ready = [(where, phase) for where, phase in self.state.phases.items() if not phase.pending]
+        if any(self._short(where, phase) for where, phase in ready):
+            return
+        a = next(a for a in self.state.agents if not a.done)
+        i = self.world.code.programs[a.kind.index][a.at]
+        says, rule = f"{a.kind} waits forever", Rule.LIVENESS
+        if not isinstance(i, Do):
+            self._wrong(rule, self.world.code.sites[0], says, a.k)
+            return
+        match i.site.stmt:
+            case kir.MBarrierWaitParity(barrier):
+                phase = self.state.phases.get((a.kind.cta, barrier.name, i.values["bar"](a.env)))
+                if phase is not None:
+                    left, of = phase.pending, phase.arrivals
+                    says += f": {left} of {of} arrivals of phase {phase.count} are missing"
+                    rule = Rule.ARRIVALS if 0 < left < of else rule
+            case kir.SetMaxNReg():
+                says += ": the registers it asks for are not given back"
+                rule = Rule.BUDGET
+            case kir.LastArriving(semaphore):
+                says = f"not all CTAs come to {semaphore.name}: none is the last"
+                rule = Rule.TURN_VALUES
+            case kir.BlockSync(barrier):
+                now = self.state.barriers[a.kind.cta, barrier]
+                says += f": {now.count} of {now.threads} threads arrive at the barrier"
+            case _:
+                pass
+        self._wrong(rule if self.holds(rule) else Rule.LIVENESS, i.site, says, a.k)
+
+
+# --- all states, until they repeat ----------------------------------------------------------------
+
 
 STATES = 10_000
 """States that are looked at before giving up."""
@@ -70,16 +390,9 @@ class Closed:
 def judge(
     kernel: kir.Kernel, *, policy: str = "default", without: frozenset[Rule] = frozenset()
 ) -> Closed:
-    """Judge the order of events in a kernel, for every trip count.
+    """Judge the order of events in a finished kernel, for every trip count.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A finished kernel.
-    policy : str
-        `default` or `strict`.
-    without : frozenset of Rule
-        Axioms and obligations to leave out, to see whether anybody notices.
+    `without` are axioms and obligations to leave out, to see whether anybody notices.
 
     Raises
     ------
@@ -114,18 +427,13 @@ def judge(
         refuted = any(v.severity == "error" for v in found)
         if refuted and not (reading.together and reading.many == 1):
             break
-    violations = tuple(_once(v for v in found if v.severity == "error"))
-    warnings = tuple(_once(v for v in found if v.severity != "error"))
-    return Closed(violations, warnings, checked, states, "" if violations else reason)
-
-
-def _once(found: Iterable[Violation]) -> Iterator[Violation]:
-    seen: set[tuple[str, int, int]] = set()
+    first: dict[tuple[object, ...], Violation] = {}
     for v in found:
-        key = v.kind, v.later.line, v.earlier.line if v.earlier else 0
-        if key not in seen:
-            seen.add(key)
-            yield v
+        line = v.earlier.line if v.earlier else 0
+        first.setdefault((v.severity, v.kind, v.later.line, line), v)
+    violations = tuple(v for v in first.values() if v.severity == "error")
+    warnings = tuple(v for v in first.values() if v.severity != "error")
+    return Closed(violations, warnings, checked, states, "" if violations else reason)
 
 
 def opened(
@@ -141,12 +449,12 @@ def opened(
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
     are followed together go round as few times as there is.
     """
-    code = assemble(kernel, kinds(kernel, len(reading.fixed)), reading.fixed)
+    world = World(assemble(kernel, reading.fixed), policy)
     given: dict[int, int] = {}
     if reading.together:
-        low = least(code)
-        given = {atom: low.get(atom, 0) for atom in private(code)}
-    return Exploration(World(code, policy, reading.together, given | dict(pinned or {})), without)
+        given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
+    pinned = given | dict(pinned or {})
+    return Exploration(replace(world, together=reading.together, pinned=pinned), without)
 
 
 class Exploration:
@@ -161,22 +469,21 @@ class Exploration:
     ) -> None:
         self.world, self.findings = world, Findings(without)
         self.single_arrivals = single_arrivals or world.kernel.cluster > 1
-        self._events, self._counts = Events(world.rotation), Counts(world)
+        self.abstraction = Abstraction(world)
+        self._events = Events(self.abstraction.rotation.siblings)
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""
-        return State([Agent(kind, 0) for kind in self.world.kinds])
+        return State([Agent(kind, 0) for kind in self.world.code.kinds])
 
-    def execution(self, state: State, log: Log | None = None) -> Execution:
-        """Return a state on its way; `log` notes every statement."""
-        one = Execution(self.world, state, self._events, self.findings, self.single_arrivals)
-        one.log = log
-        return one
+    def execution(self, state: State) -> Execution:
+        """Return a state on its way."""
+        return Execution(self.world, state, self._events, self.findings, self.single_arrivals)
 
     def stands(self) -> None:
         """Judge what no order of events in a CTA decides: register budgets, what CTAs share."""
         scene = self.execution(State([]))
-        apart(scene)
+        apart(self.world.code, self.findings, scene.trips)
         budget(scene)
 
     def explore(self) -> tuple[int, str]:
@@ -211,7 +518,7 @@ class Exploration:
                     todo += contest.states
                     break
                 if not execution.counting():
-                    key = canonical(execution, self._counts)
+                    key = canonical(execution, self.abstraction)
                     if key in seen:
                         break
                     seen.add(key)
@@ -241,7 +548,7 @@ class Exploration:
                 raise
             states, why = 0, ""
         guessed = any(v not in sure.violations for v in self.findings.errors)
-        loose = guessed and (bool(self._counts.parted) or _loose(self.world.code))
+        loose = guessed and (bool(self.abstraction.parted) or _loose(self.world.code))
         if loose and not self._shown_by_one_length(reading):
             says = self.findings.errors[0]
             why = f"{says.later.where}: {says.says}; not confirmed with one length for all loops"
@@ -252,13 +559,13 @@ class Exploration:
         """Whether one length for each loop, the same in every round, shows a violation too."""
         world, code = self.world, self.world.code
         shown = max(v.trips for v in self.findings.errors)
-        enters = [i for p in code.programs for i in p if isinstance(i, Enter)]
+        enters = [i for i in code.instructions if isinstance(i, Enter)]
         nests = any(i.depth for i in enters)
         inner = {i.atom for i in enters if i.atom >= 0 and (i.depth or not nests)}
         # what shows late is asked late first: the short lengths before it have shown nothing
         late = (shown, shown + 1) if shown >= PINNED else ()
         for trips in (*late, *range(PINNED)):
-            pinned = dict.fromkeys(inner | self._counts.parted, trips)
+            pinned = dict.fromkeys(inner | self.abstraction.parted, trips)
             again = opened(
                 world.kernel, reading,
                 policy=world.policy, without=self.findings.off, pinned=pinned,
@@ -273,5 +580,60 @@ class Exploration:
 def _loose(code: Code) -> bool:
     """Whether some loop may be given other lengths than a launch can."""
     atoms = [[i.atom for i in p if isinstance(i, Enter) and i.atom >= 0] for p in code.programs]
-    nests = any(isinstance(i, Enter) and i.atom >= 0 and i.depth for p in code.programs for i in p)
+    nests = any(isinstance(i, Enter) and i.atom >= 0 and i.depth for i in code.instructions)
     return nests or any(len(set(found)) < len(found) for found in atoms)
+
+
+# --- launches that show what is refuted -----------------------------------------------------------
+
+
+CTAS = 4
+"""Clusters of a launch that are followed."""
+
+
+def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
+    """Return a launch in which a refuted kernel goes wrong, None if a bounded search finds none.
+
+    Launches with the `trips` that show it are tried first, then those in which a loop that goes
+    round a few times more or less than a count has the count itself.
+    """
+    tried: set[tuple[object, ...]] = set()
+    for count in _counts(kernel, trips):
+        for launch in launches.reaching(kernel, count):
+            key = launch.grid, *sorted(launch.params.items())
+            if key in tried:
+                continue
+            tried.add(key)
+            if kernel.semaphores or _fails(kernel, launch, policy):
+                return launch
+    return None
+
+
+def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
+    """Return how many rounds a loop may have whose end follows from a count with that value."""
+    stops = [stmt.stop for stmt in kernel.walk() if isinstance(stmt, kir.ForLoop)]
+    ends = [linear(stop) for stop in stops]
+    more = [constant for constant, parts in ends if list(parts.values()) == [1]]
+    return list(dict.fromkeys((trips, *(trips + rounds for rounds in more))))
+
+
+def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
+    """Whether one of the first clusters of a launch goes wrong.
+
+    A launch that cannot be followed, such as one without tiles that divides by their number, shows
+    nothing.
+    """
+    for number in range(min(CTAS, launch.grid // kernel.cluster)):
+        fixed: dict[Expr, int] = {var: launch.params[var.name] for var in kernel.params}
+        fixed[kir.GRID] = launch.grid
+        fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
+        try:
+            code = assemble(kernel, (fixed,) * kernel.cluster)
+        except UnsupportedError:
+            return False
+        one = Exploration(World(code, policy))
+        one.stands()
+        one.explore()
+        if one.findings.failed:
+            return True
+    return False

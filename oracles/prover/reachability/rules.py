@@ -33,8 +33,8 @@ class Rule(Enum):
     AWAIT_ORDERS = "axiom: finished groups precede what follows their await in that thread"
     FENCE_ORDERS = "axiom: a proxy fence carries earlier ordinary accesses to the async proxy"
     TURN_ACQUIRES = "axiom: what earlier turns released precedes what follows a semaphore's wait"
-    GRID_JOINS = "axiom: CTAs that meet know what each of them knew"
-    LAST_KNOWS = "axiom: the last CTA to come knows what each of the others knew"
+    GRID_JOINS = "axiom: CTAs at a grid barrier know what each of them knew"
+    LAST_KNOWS = "axiom: the last-arriving CTA knows what each of the others knew"
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
     WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
@@ -70,7 +70,7 @@ class Rule(Enum):
         "collective",
     )
     COLLECTIVE = "obligation: warpgroup statements are executed by whole warpgroups", "collective"
-    LIVENESS = "obligation: no thread waits for ever", "deadlock"
+    LIVENESS = "obligation: no thread waits forever", "deadlock"
     REGISTERS_BUSY = "obligation: registers of a wgmma are left alone until it is awaited", "RAW"
     WGMMA_FENCE = "obligation: a fence stands between register accesses and the next wgmma", "fence"
     BUDGET = "obligation: setmaxnreg asks for what the register file has", "registers"
@@ -158,4 +158,4 @@ class Findings:
     @property
     def failed(self) -> bool:
         """Whether an error has been found."""
-        return any(v.severity == "error" for v in self._found.values())
+        return bool(self.errors)

@@ -12,17 +12,118 @@ What threads of one kind know of each other needs three sets.  `mine` is what pr
 step of a thread in its own past; `warp` the part of it that holds for all threads of the warp;
 `all` the part that holds for all threads: an event of threads of a kind is in `all` only if it
 precedes this for each of them.
+
+Two states are compared by their keys alone, so a field that is missing there would be a false
+proof.  Hence each field says what it is: the `same` in the key, `mapped` by the canonical form,
+`derived` by it from the whole object, or `left_out`, and why.  Copies, keys and what is forgotten
+with an event follow from that; a field that says nothing is refused when its class is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.fields import copied, declared, derived, left_out, mapped, same
+from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.threads import Kind
+
+# --- how fields are copied and compared -----------------------------------------------------------
+
+
+Part = TypeVar("Part")
+_COPIES: dict[type, Callable[[Any], Any]] = {}
+_KEYS: dict[type, Callable[[Any, object], tuple[object, ...]]] = {}
+_OF_FACTS = "form.facts", "form.fenced", "form.before"
+"""How sets of facts are mapped."""
+_KEEPS: dict[type, Callable[[Any, int], None]] = {}
+
+
+def same(*, default: Any = MISSING) -> Any:
+    """Declare a field whose value stands for itself."""
+    return _field("it.{0}", default=default)
+
+
+def mapped(how: str, *, default: Any = MISSING, factory: Any = MISSING) -> Any:
+    """Declare a field whose value a method of the canonical form maps."""
+    return _field(f"form.{how}(it.{{0}})", default=default, factory=factory)
+
+
+def derived(
+    how: str, *, default: Any = MISSING, factory: Any = MISSING, parts: type | None = None
+) -> Any:
+    """Declare a field that a method of the canonical form works out from the whole object.
+
+    `parts` says that it is a list or a dict of declared objects, which are copied, too.
+    """
+    return _field(f"form.{how}(it)", default=default, factory=factory, parts=parts)
+
+
+def left_out(why: str, *, default: Any = MISSING, factory: Any = MISSING) -> Any:
+    """Declare a field that is not in the key, for a reason."""
+    assert why, "a field is left out for a reason"
+    return _field("", default=default, factory=factory)
+
+
+def _field(
+    key: str, *, default: Any = MISSING, factory: Any = MISSING, parts: type | None = None
+) -> Any:
+    copy = "it.{0}" if factory is MISSING else "dict(it.{0})"
+    if parts is list:
+        copy = "[copied(one) for one in it.{0}]"
+    elif parts is dict:
+        copy = "{{key: copied(one) for key, one in it.{0}.items()}}"
+    role = {"key": key, "copy": copy, "facts": key.startswith(_OF_FACTS)}
+    return field(default=default, default_factory=factory, metadata=role)
+
+
+@dataclass_transform(field_specifiers=(same, mapped, derived, left_out))
+def declared(cls: type[Part]) -> type[Part]:
+    """Make a dataclass of a class, and copies and keys from what its fields declare.
+
+    Raises
+    ------
+    TypeError
+        If a field declares nothing.
+    """
+    made: Any = dataclass(slots=True, eq=False)(cls)
+    every = fields(made)
+    for one in every:
+        if "key" not in one.metadata:
+            says = f"{cls.__name__}.{one.name} does not say what stands for it in a key"
+            raise TypeError(f"{says}: declare it same(), mapped(), derived() or left_out(why)")
+    copies = ", ".join(one.metadata["copy"].format(one.name) for one in every)
+    keys = "".join(f"{k.format(one.name)}, " for one in every if (k := one.metadata["key"]))
+    _COPIES[made] = eval(f"lambda it: new({copies})", {"new": made, "copied": copied})
+    _KEYS[made] = eval(f"lambda it, form: ({keys})")
+    held = "; ".join(f"it.{one.name} &= keep" for one in every if one.metadata["facts"])
+    space: dict[str, Any] = {}
+    exec(f"def keep_only(it, keep): {held or 'pass'}", space)
+    _KEEPS[made] = space["keep_only"]
+    result: type[Part] = made
+    return result
+
+
+def copied(it: Part) -> Part:
+    """Return a copy that goes its own way."""
+    copy: Part = _COPIES[type(it)](it)
+    return copy
+
+
+def keep_only(it: object, keep: int) -> None:
+    """Forget all facts but some, such as those of an event that is to be taken again."""
+    _KEEPS[type(it)](it, keep)
+
+
+def key_of(it: object, form: object) -> tuple[object, ...]:
+    """Return what stands for an object in the key of its state, as a canonical form maps it."""
+    return _KEYS[type(it)](it, form)
+
+
+# --- facts ----------------------------------------------------------------------------------------
+
 
 FACTS = 4
 SHARED, GLOBAL, OWN = 1, 2, 3
@@ -52,6 +153,18 @@ def bits(events: Iterable[int]) -> int:
 def knows(facts: int, event: int) -> bool:
     """Whether an event happened, by a set of facts."""
     return bool(facts >> FACTS * event & 1)
+
+
+class Place(NamedTuple):
+    """What an event is: its sort, the slot and the parity of the phase that it is of, and the rest.
+
+    A parity of -1 is none.
+    """
+
+    sort: str
+    rest: tuple[object, ...] = ()
+    where: Where | None = None
+    parity: int = -1
 
 
 class Entry(NamedTuple):
@@ -164,15 +277,6 @@ class Agent:
         if self.kind.alone:
             self.learns(inits)
         self.fenced |= inits | inits >> SHARED
-
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.mine &= keep
-        self.warp &= keep
-        self.all &= keep
-        self.own &= keep
-        self.fenced &= keep
-        self.cumulative &= keep
 
     # --- where they are -------------------------------------------------------------------------
 
@@ -356,11 +460,6 @@ class Phase:
         self.was_remote, self.remote = self.remote, False
         self.came, self.coming = self.coming, ()
 
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.before &= keep
-        self.last &= keep
-
 
 @declared
 class Generation:
@@ -389,10 +488,6 @@ class Generation:
         self.last = end if end >= 0 else self.last
         self.count, self.before, self.waiting = 0, 0, ()
 
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.before &= keep
-
 
 @declared
 class Semaphore:
@@ -420,10 +515,6 @@ class Semaphore:
         self.past = (*self.past, (self.value, end))
         self.value, self.owner, self.before = value, owner, covered
         self.end, self.site, self.waiters = end, site, ()
-
-    def forgets(self, keep: int) -> None:
-        """Forget an event that is to be taken again."""
-        self.before &= keep
 
 
 @declared
@@ -485,11 +576,7 @@ class State:
 
     def known_in(self, cta: int) -> int:
         """Return what some thread of a CTA knows."""
-        known = 0
-        for a in self.agents:
-            if a.kind.cta == cta:
-                known |= a.mine
-        return known
+        return self.known_together(a.kind.index for a in self.agents if a.kind.cta == cta)
 
     def known_together(self, agents: Iterable[int]) -> int:
         """Return what several kinds of threads know together."""
@@ -547,11 +634,11 @@ class State:
         facts = 0b1111 << FACTS * event
         if self.used & facts:
             keep = ~facts
-            for a in self.agents:
-                a.forgets(keep)
             for held in (self.phases, self.barriers, self.semaphores):
                 for one in held.values():
-                    one.forgets(keep)
+                    keep_only(one, keep)
+            for a in self.agents:
+                keep_only(a, keep)
             for key in self.products:
                 self.products[key] &= keep
             self.lacking &= keep
@@ -624,3 +711,50 @@ class State:
                     for loop in a.loops
                 )
         self.ranges[use] = Range(depth)
+
+
+# --- the numbers of events ------------------------------------------------------------------------
+
+
+ACCESSES = ("access", "engine")
+"""Sorts of events that are accesses of memory."""
+COPIES = 64
+"""Operations of one place that may be distinguished at a time; more is not followed."""
+
+
+class Events:
+    """The numbers of events by their places; those of all slots of a ring come together.
+
+    `accesses` and `inits` are the facts about memory accesses, and that barriers began to live.
+    """
+
+    def __init__(self, siblings: Callable[[Place], Iterable[Place]]) -> None:
+        self.accesses = 0
+        self.inits = 0
+        self.numbers: dict[Place, int] = {}
+        self._siblings = siblings
+
+    def number(self, place: Place) -> int:
+        """Return the number of the event of a place."""
+        number = self.numbers.get(place)
+        if number is not None:
+            return number
+        for one in self._siblings(place):
+            number = self.numbers[one] = len(self.numbers)
+            if place.sort in ACCESSES:
+                self.accesses |= 0b1111 << FACTS * number
+            elif place.sort == "init":
+                self.inits |= bit(number)
+        return self.numbers[place]
+
+    def engine(self, state: State, a: Agent, where: Where, site: int) -> int:
+        """Return the number of an operation in flight, the first that is not in use."""
+        busy = {entry.event for entry in state.memory.get(where, ())} | {*a.in_flight()}
+        for copy in range(COPIES):
+            number = self.number(Place("engine", (site, a.kind.index, copy), where))
+            if number in busy:
+                continue
+            cta, _ = state.flying.get(number, (-1, 0))
+            if cta < 0 or knows(state.known_in(cta), number):
+                return number
+        raise UnsupportedError(f"more than {COPIES} copies in flight of one statement")

@@ -1,4 +1,22 @@
-"""What each statement does: which of the prover's rules it uses."""
+"""What each statement does: which of the prover's rules it uses.
+
+A warp's registers are its own, so what happens to them follows from its program alone; slots are
+memory like any other, read through the async proxy until the group is awaited.
+
+A product runs when all four warps have started their part, so whoever has seen the end of it knows
+that the others have returned from their waits before it.  That says nothing of memory: each warp
+reads its rows of `a`, and `b`, for itself.  That one warp has seen the end of its part is noted all
+the same, at the fact `OWN` of the others' reads, for its arrivals to release, cumulatively: one
+arrival for four warps is worth a warning.  For what it does itself it has to wait like any other.
+
+Which of two warpgroups that ask for more registers comes first is open.  So none of several is
+given any until there is enough for all that will still ask; then the order does not matter.  If
+nobody can go on without, each of those for whom there is enough comes first in a state of its own:
+by then all others are as far as they come, and what a warpgroup takes early it might as well take
+late.
+
+Source: PTX ISA, "wgmma.mma_async", "wgmma.wait_group", "setmaxnreg".
+"""
 
 from __future__ import annotations
 
@@ -6,46 +24,296 @@ from math import prod
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.barriers import block_sync, cluster_arrive, cluster_wait, warp_sync
-from oracles.prover.reachability.grid.semaphores import (
+from oracles.prover.reachability.code import Do
+from oracles.prover.reachability.rules import Rule
+from oracles.prover.reachability.state import (
+    GLOBAL,
+    ONES,
+    OWN,
+    SHARED,
+    Agent,
+    State,
+    Where,
+    bit,
+    bits,
+)
+from oracles.prover.reachability.step import Access, Scene, Step
+from oracles.prover.reachability.sync import (
+    Visit,
+    block_sync,
+    cluster_arrive,
+    cluster_wait,
     elect_last,
-    meet_ctas,
+    grid_sync,
+    initialise,
+    invalidate,
+    mbarrier_wait,
     release,
     wait_for_turn,
+    warp_sync,
 )
-from oracles.prover.reachability.mbarriers import Visit, initialise, invalidate, must_wait
-from oracles.prover.reachability.memory import Access
-from oracles.prover.reachability.registers import (
-    await_groups,
-    granted,
-    learn_of_product,
-    note_product,
-    registers,
-    take_registers,
-    warpgroup,
-    wgmma,
-)
-from oracles.prover.reachability.rules import Rule
-from oracles.prover.reachability.state import GLOBAL, ONES, OWN, SHARED, Agent, Where, bit, bits
-from oracles.prover.reachability.step import Step
+from oracles.prover.reachability.witness.words import said
+from oracles.prover.reachability.world import World
+
+AGES = 4
+"""Products of a warpgroup that are followed, from the latest; older ones are not."""
+
+
+# --- groups and products --------------------------------------------------------------------------
+
+
+def await_groups(step: Step, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> None:
+    """Wait for all but the latest `keep` groups of these threads."""
+    ends = step.a.awaits(kind, keep, read_only=read_only)
+    if not step.holds(Rule.AWAIT_ORDERS):
+        return
+    if kind is kir.AsyncKind.WGMMA:
+        # All lanes of a warp know that its group is done.
+        for one in (step.a, step.state.mate(step.a)):
+            one.learns_with_warp(bits(ends))
+    else:
+        for end in ends:
+            step.a.owns(end)
+
+
+def wgmma(step: Step, stmt: kir.Wgmma) -> None:
+    """Start a product: its operands are read, and its registers used, until it is awaited."""
+    a, place = step.a, step.site.place
+    step.findings.ask()
+    if place.first % 4 or place.warps % 4 or step.site.elected:
+        step.wrong(Rule.COLLECTIVE, "wgmma is executed by whole warpgroups only")
+    fragments = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
+    for fragment in fragments:
+        if fragment not in a.clean:
+            says = (
+                f"no wgmma_fence stands between the last other use of {fragment.name} and "
+                f"{said(step.site, step.k)}"
+            )
+            step.wrong(Rule.WGMMA_FENCE, says)
+    a.uses_registers({f.name for f in fragments}, fragments)
+    slots: list[tuple[kir.Slot, int]] = []
+    if a.kind.leads:
+        step.state.mate(a).restricts_fences_of(a)
+        slots += [(slot, step.value("slot")) for slot in stmt.columns]
+        slots += [(stmt.a, step.value("a"))] if isinstance(stmt.a, kir.Slot) else []
+    ends = (_launched(step, slot, index, step.cta, writes=False) for slot, index in slots)
+    source = stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
+    a.starts(kir.AsyncKind.WGMMA, tuple(e for e in ends if e >= 0), stmt.acc.name, source)
+
+
+def registers(step: Step) -> None:
+    """Judge ordinary accesses of registers; note what a wgmma would need a fence after."""
+    a, stmt = step.a, step.site.stmt
+    reads: tuple[kir.Fragment, ...] = ()
+    writes: tuple[kir.Fragment, ...] = ()
+    match stmt:
+        case kir.WgmmaFence():
+            place = step.site.place
+            if step.site.elected or place.warps % 4 or place.first % 4:
+                step.wrong(Rule.COLLECTIVE, "wgmma_fence is executed by whole warpgroups only")
+            a.clean = step.world.fragments
+            return
+        case kir.Compute(dst, _, args):
+            writes = (dst,)
+            reads = tuple(arg for arg in args if isinstance(arg, kir.Fragment))
+        case kir.Coordinate(dst) | kir.Load(dst):
+            writes = (dst,)
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+            writes, reads = (dst,), (src,)
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            reads = (src,)
+        case kir.Mma(acc, left, right):
+            writes, reads = (acc,), (left, right)
+        case _:
+            pass
+    if not step.world.fragments:
+        return
+    read, written = {f.name for f in reads}, {f.name for f in writes}
+    a.uses_registers(read | written)
+    for group in a.groups(kir.AsyncKind.WGMMA):
+        for _, result, source in group:
+            step.findings.ask()
+            kind, used = "", result
+            if result in read:
+                kind = "RAW"
+            elif result in written:
+                kind = "WAW"
+            elif source and source in written:
+                kind, used = "WAR", source
+            if kind:
+                after = said(step.site, step.k)
+                says = f"nothing awaits the wgmma that uses {used} before {after}"
+                step.wrong(Rule.REGISTERS_BUSY, says, kind=kind)
+                return
+
+
+# --- a warpgroup ----------------------------------------------------------------------------------
+
+
+def warpgroup(step: Step) -> tuple[Agent, ...]:
+    """Return the threads that execute a statement as one warpgroup, if they are one."""
+    place = step.site.place
+    if step.site.elected or place.warps != 4 or place.first % 4:
+        return ()
+    return tuple(b for b in step.state.agents if b.kind.cta == step.cta and place.has(b.kind))
+
+
+def group_of_warps(a: Agent) -> tuple[int, int]:
+    """Return the CTA and the number of the warpgroup of threads."""
+    return a.kind.cta, a.kind.warps[0] // 4
+
+
+def note_product(step: Step, group: tuple[Agent, ...]) -> None:
+    """Put down what has preceded the product that a warpgroup starts, if that can matter."""
+    if not step.world.cumulative:
+        return
+    facts = 0
+    for a in group:
+        facts |= a.mine & ~step.events.accesses
+        for end in a.groups(kir.AsyncKind.WGMMA)[-1][-1][0]:
+            facts |= bit(end, OWN)
+    products, which = step.state.products, group_of_warps(group[0])
+    for age in range(AGES - 1, 0, -1):
+        if (which, age - 1) in products:
+            products[which, age] = products[which, age - 1]
+    products[which, 0] = products.get((which, 1), 0) | facts
+
+
+def learn_of_product(step: Step) -> None:
+    """Let threads that have awaited products know what preceded these in their warpgroup.
+
+    What all of them know by then is forgotten, so that it tells no states apart.
+    """
+    a, state = step.a, step.state
+    age = sum(map(len, a.groups(kir.AsyncKind.WGMMA)))
+    group = group_of_warps(a)
+    record = state.products.get((group, age))
+    if record is None or not step.holds(Rule.AWAIT_ORDERS):
+        return
+    others = record & ONES << OWN
+    a.learns(record & ~others)
+    a.cumulative |= others
+    known = -1
+    for b in state.agents:
+        if group_of_warps(b) == group:
+            known &= b.all | b.cumulative
+    for older in range(age, AGES):
+        if (group, older) in state.products:
+            state.products[group, older] &= ~known
+
+
+# --- the register file of a CTA -------------------------------------------------------------------
+
+
+class ContestError(Exception):
+    """Several warpgroups wait for registers that suffice for some: `states` are the ways on."""
+
+    def __init__(self, states: list[State]) -> None:
+        super().__init__(f"{len(states)} warpgroups could be given registers first")
+        self.states = states
+
+
+def granted(step: Step, stmt: kir.SetMaxNReg) -> bool:
+    """Whether these threads get their registers now; other kinds are asked for themselves."""
+    if not stmt.increase or step.a.first or not step.holds(Rule.BUDGET):
+        return True
+    most = step.world.most_registers
+    takers = [b for b in step.state.agents if b.kind.cta == step.cta and most[b.kind.index]]
+    alone = len({warp // 4 for b in takers for warp in b.kind.warps}) == 1
+    wanted = sum(
+        max(0, (stmt.registers if alone else most[b.kind.index]) - _held(step.world, b))
+        * b.kind.count
+        for b in takers
+    )
+    return wanted <= _free(step, step.cta)
+
+
+def take_registers(step: Step, stmt: kir.SetMaxNReg) -> None:
+    """Give these threads their new number of registers."""
+    step.findings.ask()
+    if step.a.unmet:
+        says = "the warps of its warpgroup have not met at a block_sync since the last one"
+        step.wrong(Rule.COLLECTIVE, says, kind="registers")
+    step.a.takes_registers(stmt.registers)
+
+
+def contended(scene: Scene) -> None:
+    """Ask who comes first, if nobody can go on and some of those who wait could have registers.
+
+    Raises
+    ------
+    ContestError
+        With the states in which one of them does.
+    """
+    groups: set[tuple[int, int]] = set()
+    for a in scene.state.agents:
+        i = None if a.done else scene.world.code.programs[a.kind.index][a.at]
+        if isinstance(i, Do) and isinstance(i.site.stmt, kir.SetMaxNReg):
+            need = (i.site.stmt.registers - _held(scene.world, a)) * kir.WARPGROUP
+            if i.site.stmt.increase and need <= _free(scene, a.kind.cta):
+                groups |= {(a.kind.cta, warp // 4) for warp in a.kind.warps}
+    if groups:
+        raise ContestError([scene.state.serving(group) for group in sorted(groups)])
+
+
+def _held(world: World, a: Agent) -> int:
+    return a.registers or world.kernel.registers
+
+
+def _free(scene: Scene, cta: int) -> int:
+    """Return the registers of a CTA that nobody holds."""
+    world = scene.world
+    held = sum(_held(world, a) * a.kind.count for a in scene.state.agents if a.kind.cta == cta)
+    return world.kernel.registers * world.kernel.threads - held
+
+
+def budget(scene: Scene) -> None:
+    """Check that the registers that are asked for are there, whatever the order."""
+    kernel, findings = scene.world.kernel, scene.findings
+    changes = [s for s in scene.world.code.sites if isinstance(s.stmt, kir.SetMaxNReg)]
+    if not changes:
+        return
+    held = dict.fromkeys(range(-(-kernel.threads // kir.WARPGROUP)), kernel.registers)
+    for site in changes:
+        stmt, place = site.stmt, site.place
+        assert isinstance(stmt, kir.SetMaxNReg), "these only"
+        findings.ask()
+        says, rule = "", Rule.BUDGET
+        if site.elected or place.first % 4 or place.warps % 4:
+            says, rule = "setmaxnreg is executed by whole warpgroups only", Rule.COLLECTIVE
+        elif not 24 <= stmt.registers <= 256 or stmt.registers % 8:
+            says = f"{stmt.registers} registers: pick a multiple of 8 from 24 to 256"
+        elif kernel.registers == 0:
+            says = "the kernel does not say how many registers its threads have at launch"
+        for group in range(place.first // 4, (place.first + place.warps) // 4):
+            now = held[group]
+            if not says and (stmt.registers < now if stmt.increase else stmt.registers > now):
+                says = f"goes from {now} to {stmt.registers} registers, the other way"
+            held[group] = stmt.registers
+        if says:
+            findings.record(scene.violation(rule, site, says))
+    room = max(kernel.registers, 0) * kernel.threads
+    used = sum(held.values()) * kir.WARPGROUP
+    findings.ask()
+    if used > room:
+        says = f"waits forever: {used} registers are asked for, the CTA has {room}"
+        grows = next((s for s in changes if getattr(s.stmt, "increase", False)), changes[0])
+        findings.record(scene.violation(Rule.BUDGET, grows, says))
 
 
 def execute(step: Step) -> bool:
     """Execute a statement; False if the threads have to wait (they may have moved on since)."""
+    a = step.a
     match step.site.stmt:
-        case kir.BlockSync() as stmt:
+        case kir.BlockSync() | kir.NamedArrive() as stmt:
             if not block_sync(step, stmt):
                 return False
-        case kir.NamedArrive() as stmt:
-            block_sync(step, stmt)
         case kir.WarpSync():
             warp_sync(step)
             return False
         case kir.MBarrierWaitParity(barrier) as stmt:
-            where, parity = _at(step, barrier), step.value("parity")
-            if must_wait(step, stmt, where, parity):
+            if not mbarrier_wait(step, stmt, _at(step, barrier)):
                 return False
-            Visit(step, barrier, where).wait(stmt, parity)
         case kir.ClusterWait():
             if not cluster_wait(step):
                 return False
@@ -58,68 +326,11 @@ def execute(step: Step) -> bool:
             wait_for_turn(step, stmt)
             return False
         case kir.GridSync() as stmt:
-            meet_ctas(step, stmt)
+            grid_sync(step, stmt)
             return False
         case kir.LastArriving() as stmt:
             elect_last(step, stmt)
             return False
-        case _:
-            _go(step)
-    step.a.goes_on()
-    return True
-
-
-def _at(step: Step, barrier: kir.MBarrier, cta: int = -1) -> Where:
-    """Return the slot of a barrier that a statement means, in its own CTA unless it says so."""
-    return (step.cta if cta < 0 else cta), barrier.name, step.value("bar")
-
-
-def _converge(step: Step) -> None:
-    """Execute a statement that all lanes of a warp execute at once.
-
-    They are there together, so each has returned from its waits; that says nothing about memory.
-
-    Source: PTX ISA, "wgmma.mma_async", `.sync.aligned`.
-    """
-    a, site = step.a, step.site
-    mate, stmt = step.state.mate(a), site.stmt
-    group = warpgroup(step) if isinstance(stmt, kir.Wgmma) else ()
-    if site.elected:
-        step.wrong(Rule.COLLECTIVE, "is executed by all lanes of a warp only")
-        members: tuple[Agent, ...] = (a,)
-    elif any(b.waiting != f"lanes {site.index}" for b in (mate, *group) if b is not a):
-        a.stops(f"lanes {site.index}")
-        return
-    elif isinstance(stmt, kir.SetMaxNReg) and not granted(step, stmt):
-        return
-    else:
-        members = group or tuple(sorted((a, mate), key=lambda one: one.kind.index))
-        for lead, rest in zip(members[::2], members[1::2], strict=True):
-            met = (lead.mine | rest.mine) & ~step.events.accesses
-            lead.learns_with_warp(met)
-            rest.learns_with_warp(met)
-    for one in members:
-        mine = step.by(one)
-        match stmt:
-            case kir.SetMaxNReg():
-                take_registers(mine, stmt)
-            case kir.AsyncAwait(kind, keep):
-                await_groups(mine, kind, keep, read_only=False)
-                if one.kind.warps[0] // 4 == one.kind.warps[-1] // 4:
-                    learn_of_product(mine)
-            case kir.Wgmma():
-                wgmma(mine, stmt)
-            case _:
-                raise AssertionError("only what lanes do together")
-        one.goes_on()
-    if group:
-        note_product(step, group)
-
-
-def _go(step: Step) -> None:
-    """Execute a statement that never waits."""
-    a = step.a
-    match step.site.stmt:
         case kir.Load(_, place):
             _ordinary(step, place, writes=False)
         case kir.Store(place) | kir.AtomicAdd(place):
@@ -172,6 +383,55 @@ def _go(step: Step) -> None:
             release(step, stmt)
         case stmt:
             raise UnsupportedError(f"{step.site.where}: {type(stmt).__name__}")
+    a.goes_on()
+    return True
+
+
+def _at(step: Step, barrier: kir.MBarrier, cta: int = -1) -> Where:
+    """Return the slot of a barrier that a statement means, in its own CTA unless it says so."""
+    return (step.cta if cta < 0 else cta), barrier.name, step.value("bar")
+
+
+def _converge(step: Step) -> None:
+    """Execute a statement that all lanes of a warp execute at once.
+
+    They are there together, so each has returned from its waits; that says nothing about memory.
+
+    Source: PTX ISA, "wgmma.mma_async", `.sync.aligned`.
+    """
+    a, site = step.a, step.site
+    mate, stmt = step.state.mate(a), site.stmt
+    group = warpgroup(step) if isinstance(stmt, kir.Wgmma) else ()
+    if site.elected:
+        step.wrong(Rule.COLLECTIVE, "is executed by all lanes of a warp only")
+        members: tuple[Agent, ...] = (a,)
+    elif any(b.waiting != f"lanes {site.index}" for b in (mate, *group) if b is not a):
+        a.stops(f"lanes {site.index}")
+        return
+    elif isinstance(stmt, kir.SetMaxNReg) and not granted(step, stmt):
+        return
+    else:
+        members = group or tuple(sorted((a, mate), key=lambda one: one.kind.index))
+        for lead, rest in zip(members[::2], members[1::2], strict=True):
+            met = (lead.mine | rest.mine) & ~step.events.accesses
+            lead.learns_with_warp(met)
+            rest.learns_with_warp(met)
+    for one in members:
+        mine = step.by(one)
+        match stmt:
+            case kir.SetMaxNReg():
+                take_registers(mine, stmt)
+            case kir.AsyncAwait(kind, keep):
+                await_groups(mine, kind, keep, read_only=False)
+                if one.kind.warps[0] // 4 == one.kind.warps[-1] // 4:
+                    learn_of_product(mine)
+            case kir.Wgmma():
+                wgmma(mine, stmt)
+            case _:
+                raise AssertionError("only what lanes do together")
+        one.goes_on()
+    if group:
+        note_product(step, group)
 
 
 def _box(step: Step, tensor: kir.Tensor) -> Where | None:
@@ -197,6 +457,16 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
         step.state.fly(event, cta, step.site.index)
     if writes and step.world.accesses.collide(step.site, step.agent):
         step.wrong(Rule.WAW, "threads of one store share bytes", earlier=step.site)
+
+
+def _launched(step: Step, slot: kir.Slot, index: int, cta: int, *, writes: bool) -> int:
+    """Let an engine access a slot through the async proxy; return the end, -1 without a slot."""
+    at = step.slot(slot.buffer, index, cta)
+    if at is None:
+        return -1
+    end = Access(step, at, writes, proxy=True, engine=True).judge()
+    step.state.fly(end, cta, step.site.index)
+    return end
 
 
 def _cp_async(step: Step, dst: kir.Slot, src: kir.Box) -> None:
@@ -225,11 +495,9 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         mask = step.value("cast")
         ctas = [cta for cta in range(step.world.kernel.cluster) if mask >> cta & 1]
     for cta in ctas:
-        at = step.slot(stmt.dst.buffer, index, cta)
-        if at is None:
+        end = _launched(step, stmt.dst, index, cta, writes=True)
+        if end < 0:
             return
-        end = Access(step, at, writes=True, proxy=True, engine=True).judge()
-        step.state.fly(end, cta, step.site.index)
         # After a mere issue nothing is ordered: the copy does not release what its thread did
         # before; that it came before in time is all.
         facts = step.not_of_memory | bit(end) | read
@@ -237,11 +505,9 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
 
 
 def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:
-    at = step.slot(src.buffer, step.value("slot"), step.cta)
-    if at is None:
+    read = _launched(step, src, step.value("slot"), step.cta, writes=False)
+    if read < 0:
         return
-    read = Access(step, at, writes=False, proxy=True, engine=True).judge()
-    step.state.fly(read, step.cta, step.site.index)
     write = -1
     if (there := _box(step, dst.tensor)) is not None:
         write = Access(step, there, writes=True, proxy=True, engine=True).judge()

@@ -1,18 +1,39 @@
-"""One statement by threads of one kind in a state: what it may ask, note and find wrong."""
+"""One statement by threads of one kind in a state: what it may ask, note and find wrong.
+
+What it asks of memory is that every two accesses that conflict are ordered.  Of each slot (and each
+tensor that is written and read) the accesses are kept that a later one may have to be ordered
+after.  A write, once it is ordered after all of them, stands for them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.events import Events
-from oracles.prover.reachability.program.code import Do
+from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.rules import Findings, Rule, Violation
-from oracles.prover.reachability.state import Agent, State, Where, knows
-from oracles.prover.reachability.witness.words import said
-from oracles.prover.reachability.world import World
-from oracles.prover.sites import Site
+from oracles.prover.reachability.state import (
+    FACTS,
+    GLOBAL,
+    OWN,
+    SHARED,
+    Agent,
+    Entry,
+    Events,
+    Place,
+    Range,
+    State,
+    Unknown,
+    Where,
+    knows,
+)
+from oracles.prover.reachability.witness.words import said, spot, words
+from oracles.prover.reachability.world import Share, World, outside
+from oracles.prover.sites import Site, adds
+from oracles.prover.tiles import Meet
 
+EVERY = -1
+"""The use of an unknown that stands for all its uses."""
 NOBODY = -1
 """The floor of a loop that all threads are through with."""
 
@@ -36,8 +57,12 @@ class Scene:
 
     def violation(self, rule: Rule, site: Site, says: str, k: int = -1) -> Violation:
         """Return that a statement breaks a rule, in an iteration."""
-        trips = max(self.state.shown, *self.world.pinned.values(), 0)
-        return Violation(rule, site, says, rule.kind, k, trips)
+        return Violation(rule, site, says, rule.kind, k, self.trips)
+
+    @property
+    def trips(self) -> int:
+        """The smallest trip count that shows what the state shows."""
+        return max(self.state.shown, *self.world.pinned.values(), 0)
 
     def floor(self, name: str) -> int:
         """Return the first iteration of a loop that any thread may still come to.
@@ -58,9 +83,26 @@ class Scene:
             least = now if least == NOBODY else min(least, now)
         return least
 
-    def said(self, site: Site, k: int) -> str:
-        """Name an operation with its iteration and its line."""
-        return said(self.world, site, k)
+    def unknown_of(self, a: Agent, atom: int) -> Unknown:
+        """Return which use of an unknown these threads mean."""
+        for loop in a.loops:
+            if loop.unknown is not None and loop.unknown.atom == atom:
+                return loop.unknown
+        if atom not in self.world.code.counts:
+            return Unknown(atom, (), 0)
+        outer = a.rounds
+        return Unknown(atom, outer, max(0, a.passed.count((len(outer), atom)) - 1))
+
+    def known_of(self, unknown: Unknown) -> Range:
+        """Return what is known of a count in one of its uses."""
+        world, ranges = self.world, self.state.ranges
+        pinned = world.pinned.get(unknown.atom)
+        if pinned is not None:
+            return Range(pinned, exact=True)
+        known = ranges.get(unknown)
+        if known is None and unknown.use != EVERY and unknown.atom in world.few:
+            known = ranges.get(Unknown(unknown.atom, (), EVERY))
+        return known or Range(world.least.get(unknown.atom, 0))
 
 
 class Step(Scene):
@@ -96,13 +138,14 @@ class Step(Scene):
         """What the threads know of anything but memory accesses."""
         return self.a.mine & ~self.events.accesses
 
-    def event(self, *place: object) -> int:
+    def event(self, sort: str, *rest: object, where: Where | None = None, parity: int = -1) -> int:
         """Return the one event of a place, made new."""
-        return self.state.take(self.events.number(place), self.k, self.site.index)
+        number = self.events.number(Place(sort, rest, where, parity))
+        return self.state.take(number, self.k, self.site.index)
 
-    def own_event(self, *place: object) -> int:
-        """Return the one event of a place, made new, which precedes what the threads do next."""
-        event = self.event(*place)
+    def own_event(self, sort: str, where: Where) -> int:
+        """Return the threads' event at a slot, made new, which precedes what they do next."""
+        event = self.event(sort, self.site.index, self.agent, where=where)
         self.a.owns(event)
         return event
 
@@ -137,3 +180,266 @@ class Step(Scene):
                 says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which may still be alive"
                 self.wrong(Rule.INIT, says)
         return where
+
+
+# --- accesses of memory ---------------------------------------------------------------------------
+
+
+_HAZARD = {(True, False): Rule.RAW, (False, True): Rule.WAR, (True, True): Rule.WAW}
+"""The rule that a hazard breaks by (earlier writes, later writes)."""
+
+
+@dataclass(slots=True, eq=False)
+class Access:
+    """An access of a piece of memory by a statement.
+
+    It may go through the async `proxy`, and be an `engine`'s, so that it ends later than it begins.
+    """
+
+    step: Step
+    where: Where
+    writes: bool
+    proxy: bool = False
+    engine: bool = False
+
+    def judge(self) -> int:
+        """Compare it with all earlier ones, and keep it; return its event."""
+        step, where, writes = self.step, self.where, self.writes
+        a, site, layout, world = step.a, step.site, step.world.layout, step.world
+        box = where[0] < 0
+        known = a.mine, a.warp, a.all
+        if not writes and not box and not step.state.valid.get(where):
+            self._unwritten()
+        if box and (not writes or adds(site.stmt)) and not outside(step.do, a):
+            self._unfilled()
+        now = layout.now(step.do, a) if box and layout.rolling else ()
+        rolls = box and any(layout.regions[where[2]].rolls)
+        if rolls and self._behind(now):
+            says = "some of what was done here before is not known any more"
+            step.findings.doubts(f"{site.where}: {says}")
+        mine = site.index, step.agent, where[1]
+        asked = 0
+        for other in layout.overlaps[where]:
+            for entry in step.state.memory.get(other, ()):
+                if not writes and not entry.writes:
+                    continue
+                asked += 1
+                level, sure = world.accesses.meet((entry.site, entry.agent, other[1]), mine), True
+                if box:
+                    then = step.state.places.get(entry.event)
+                    how = layout.shared(where, now, other, then)
+                    if how is None:
+                        continue
+                    level, sure = level if how is Share.SAME else Meet.ANY, how is not Share.MAYBE
+                if level is not Meet.NEVER:
+                    self._order(entry, other, known[level] >> FACTS * entry.event, sure=sure)
+        step.findings.ask(asked)
+        event = self._keep()
+        if box and layout.rolling:
+            step.state.places[event] = now
+        if rolls:
+            farthest = step.state.farthest
+            farthest[where] = max(farthest.get(where, now), now)
+            if writes:
+                step.state.put[where] = now
+        return event
+
+    def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
+        """Ask that an earlier access, of which the threads know some facts, precedes this one."""
+        step, proxy = self.step, self.proxy
+        foreign = self.where[0] < 0 and step.world.code.kinds[entry.agent].cta != step.cta
+        fenced = past >> GLOBAL & 1 or not (self.writes or entry.writes)
+        if not sure and (not past & 1 or (proxy and not fenced)):
+            says = f"nothing tells which elements of {self.where[1]} it shares"
+            step.findings.doubts(f"{step.site.where}: {says}")
+        elif not past & 1 and entry.proxy and not entry.writes and past >> OWN & 1:
+            says = "only one warp of the warpgroup has seen its part of the product end"
+            self._report(Rule.WAR, says, entry, weak=True, event=-1)
+        elif not past & 1:
+            self._race(entry, of)
+        elif proxy and (not entry.proxy or (foreign and entry.writes)):
+            self._fenced(entry, of, past, foreign=foreign)
+
+    def _report(
+        self, rule: Rule, says: str, entry: Entry, *, weak: bool = False, event: int
+    ) -> None:
+        """Record a violation; a weak one is a warning unless policy is strict."""
+        step = self.step
+        warns = rule is Rule.PROXY_WRITER or (weak and step.world.policy != "strict")
+        found = step.violation(rule, step.site, says, step.k)
+        earlier, severity = step.world.code.sites[entry.site], "warning" if warns else "error"
+        step.findings.record(replace(found, earlier=earlier, severity=severity, event=event))
+
+    def _unwritten(self) -> None:
+        """Object to a read of what nobody has written as this buffer's."""
+        step, name = self.step, spot(self.step.world, self.where)
+        reads = f"{said(step.site, step.k)} by {step.a.kind}"
+        says = f"nothing orders a write of {name} before {reads}"
+        if self.where in step.state.valid:
+            says = f"the bytes of {name} are written as another buffer's before {reads}"
+        step.wrong(Rule.WRITTEN, says)
+
+    def _unfilled(self) -> None:
+        """Check that a box of a workspace has been written, if whoever may do so is followed."""
+        step, where, world = self.step, self.where, self.step.world
+        scratch = where[1] in world.kernel.workspaces and (world.together or not world.among_ctas)
+        if not scratch:
+            return
+        layout, state = world.layout, step.state
+        now = layout.now(step.do, step.a)
+        written = [
+            other
+            for other in layout.overlaps[where]
+            if other in state.valid
+            and (not layout.alike(other, where) or state.put.get(other) == now)
+        ]
+        if not written:
+            says = f"nothing has written this box of {where[1]}, a workspace"
+            step.wrong(Rule.WRITTEN, says)
+        elif not layout.regions[where[2]].filled([layout.regions[other[2]] for other in written]):
+            says = f"nothing tells that all of this box of {where[1]} is written"
+            step.findings.doubts(f"{step.site.where}: {says}")
+
+    def _behind(self, now: tuple[int, ...]) -> bool:
+        """Whether a rolling box has been at a later place already, by an access of anybody."""
+        layout, farthest = self.step.world.layout, self.step.state.farthest
+        return any(
+            other in farthest and farthest[other] > now and layout.alike(self.where, other)
+            for other in (self.where, *layout.overlaps[self.where])
+        )
+
+    def _keep(self) -> int:
+        """Put the access down, and drop those that it stands for; return its event."""
+        step, where, state, site = self.step, self.where, self.step.state, self.step.site
+        start, end = step.world.layout.spans[where]
+        same = -1 if self.engine else step.event("access", site.index, step.agent, where=where)
+        old = state.memory.get(where, ())
+        if self.writes:
+            for other in step.world.layout.overlaps[where]:
+                if other != where and (there := state.memory.get(other)):
+                    state.memory[other] = self._uncovered(there, start, end)
+                state.valid[other] = other == where
+            beside = [e for e in old if adds(site.stmt) and not self._stands_for(e)]
+            old = tuple(e for e in {*self._uncovered(old, start, end), *beside} if e.event != same)
+        else:
+            past = step.a.mine
+            old = tuple(
+                e
+                for e in old
+                if e.event != same
+                and not (
+                    e.site == site.index and e.agent == step.agent and past >> FACTS * e.event & 1
+                )
+            )
+        state.memory[where] = old
+        if self.engine:
+            number = step.events.engine(state, step.a, where, site.index)
+            same = state.take(number, step.k, site.index)
+        entry = Entry(
+            same, site.index, step.agent, self.writes, self.proxy, self.engine, start, end
+        )
+        state.memory[where] = tuple(sorted((*old, entry)))
+        if not self.engine:
+            step.a.owns(same)
+        return same
+
+    def _stands_for(self, entry: Entry) -> bool:
+        """Whether whoever follows a sum follows this access too.
+
+        Where sums may come in any order, another one need not follow this one.
+        """
+        world = self.step.world
+        free = world.kernel.determinism != "bitwise"
+        if free and not adds(world.code.sites[entry.site].stmt):
+            return False
+        return self.step.knows(entry.event)
+
+    def _uncovered(self, entries: tuple[Entry, ...], start: int, end: int) -> tuple[Entry, ...]:
+        """Return the entries that a write of `start ... end` does not yet stand for.
+
+        Ordinary threads write a part of a tile each; only all parts together stand for what another
+        statement did.
+        """
+        step, site = self.step, self.step.site
+        if step.world.accesses.spreads[site.index] is None:
+            return tuple(e for e in entries if not (start <= e.start and e.end <= end))
+        out = []
+        everybody = step.world.accesses.writers(site, step.cta)
+        for e in entries:
+            if not (start <= e.start and e.end <= end):
+                out.append(e)
+                continue
+            if e.site == site.index:
+                if e.agent != step.agent:
+                    out.append(e)
+                continue
+            by, parts = e.cover
+            parts = (parts if by == site.index else 0) | 1 << step.agent
+            if parts & everybody != everybody:
+                out.append(e._replace(cover=(site.index, parts)))
+        return tuple(out)
+
+    def _pair(self, entry: Entry, of: Where) -> tuple[str, str]:
+        """Name an earlier access and this one; of those by threads also who.
+
+        Of an operation in flight it is the end that matters.
+        """
+        step, world = self.step, self.step.world
+        when, _ = step.state.when.get(entry.event, (-1, 0))
+        before = said(world.code.sites[entry.site], when)
+        after = f"{said(step.site, step.k)} of {spot(world, self.where)}"
+        same = entry.site == step.site.index and entry.agent != step.agent
+        if entry.engine:
+            before = f"the end of {before}"
+        if same or not entry.proxy:
+            before += f" by {world.code.kinds[entry.agent]}"
+        if of != self.where and of[0] >= 0:
+            after += f", on bytes of {spot(world, of)},"
+        if same or isinstance(step.site.stmt, kir.CpAsync) or not words(step.site.stmt).engine:
+            after += f" by {step.a.kind}"
+        return before, after
+
+    def _race(self, entry: Entry, of: Where) -> None:
+        """Record that nothing orders an earlier access before this one, if that is wrong."""
+        world = self.step.world
+        rule, earlier = _HAZARD[entry.writes, self.writes], world.code.sites[entry.site].stmt
+        more = ""
+        if adds(earlier) and type(earlier) is type(self.step.site.stmt):
+            if world.kernel.determinism != "bitwise":
+                return
+            rule = Rule.DETERMINISM
+            more = ": both add, in either order, and the kernel promises the same bits"
+        elif world.code.kinds[entry.agent].cta != self.step.cta and world.kernel.cluster == 1:
+            if knows(self.step.state.lacking, entry.event):
+                rule = Rule.SCOPE
+                more = (
+                    ": a release that is relaxed or too narrow orders only what is fenced before it"
+                )
+            elif entry.engine and entry.writes:
+                rule = Rule.DRAIN
+                more = ": its turn was given away with the bulk writes in flight"
+        before, after = self._pair(entry, of)
+        says = f"nothing orders {before} before {after}{more}"
+        self._report(rule, says, entry, event=entry.event)
+
+    def _fenced(self, entry: Entry, of: Where, past: int, *, foreign: bool) -> None:
+        """Check that an access of the other proxy, or CTA, reaches this one through a fence."""
+        fact = GLOBAL if self.where[0] < 0 else SHARED
+        rule = Rule.PROXY
+        if entry.writes and not past >> fact & 1:
+            says = "no fence_async_proxy orders the generic write before the copy"
+            if entry.proxy:
+                says = "no fence_async_proxy stands between the acquire and the copy"
+        elif entry.writes:
+            if past >> OWN & 1 or entry.engine or foreign:
+                return
+            says = "the fence_async_proxy stands with the reader, not with the writer"
+            rule = Rule.PROXY_WRITER
+        elif self.writes and not past >> fact & 1:
+            says = "no fence_async_proxy orders the generic read before the refill"
+            rule = Rule.PROXY_READ
+        else:
+            return
+        before, after = self._pair(entry, of)
+        says = f"{says}: {before}, then {after}"
+        self._report(rule, says, entry, weak=rule is Rule.PROXY_READ, event=entry.event)

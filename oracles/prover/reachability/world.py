@@ -1,27 +1,29 @@
-"""What is the same in every state of a kernel in one reading, worked out once."""
+"""What is the same in every state of a kernel in one reading, worked out once: loops and memory.
+
+Shared memory is laid out once.  Boxes of global memory become known as statements come to them.  A
+box is known by the place of its origin: on each axis a constant and multiples of what no thread
+knows.  Two that differ by a constant only are compared; of others it is not known.  A box that
+moves along a loop of unknown length is one *rolling* region, whose last place is kept: what the
+same threads did at earlier places precedes it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
+from itertools import permutations
+from math import prod
 
-from fuser.expr import Expr, Kind, Op, variables
+from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.reachability.canonical.rotation import Rotation, rotation_of
-from oracles.prover.reachability.grid.groups import badly_joined, group_of
-from oracles.prover.reachability.layout import Accesses, Layout
-from oracles.prover.reachability.program.code import (
-    Code,
-    Do,
-    Enter,
-    last_deed,
-    last_reads,
-    most_registers,
-    used_barriers,
-)
-from oracles.prover.sites import AMONG_CTAS
-from oracles.prover.threads import Kind as Threads
+from oracles.prover.arithmetic import linear
+from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
+from oracles.prover.reachability.ctas import badly_joined, group_of
+from oracles.prover.reachability.state import Agent, Where
+from oracles.prover.sites import AMONG_CTAS, Site, positive, shared_tensors, touches
+from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +45,6 @@ class World:
         return self.code.kernel
 
     @cached_property
-    def kinds(self) -> tuple[Threads, ...]:
-        """The kinds of threads of all its CTAs."""
-        return self.code.kinds
-
-    @cached_property
     def ctas(self) -> int:
         """How many CTAs are followed."""
         return self.code.kinds[-1].cta + 1
@@ -62,10 +59,7 @@ class World:
         """How accesses by threads meet."""
         return Accesses(self.code, self.layout)
 
-    @cached_property
-    def rotation(self) -> Rotation:
-        """The symmetry of its rings."""
-        return rotation_of(self.code, self.layout.sharing)
+    # --- statements -----------------------------------------------------------------------------
 
     @cached_property
     def among_ctas(self) -> bool:
@@ -77,6 +71,13 @@ class World:
         """The loop along which CTAs go from one integer of a semaphore to the next."""
         walk = group_of(self.kernel).walk if self.among_ctas else None
         return walk.name if walk is not None else None
+
+    @cached_property
+    def badly_joined(self) -> Mapping[int, str]:
+        """Why a statement does not join the threads of one role alone; empty where it does."""
+        joins = kir.BlockSerializeWait | kir.GridSync | kir.LastArriving
+        sites = self.code.sites
+        return {s.index: badly_joined(s, sites) for s in sites if isinstance(s.stmt, joins)}
 
     @cached_property
     def cumulative(self) -> bool:
@@ -102,49 +103,75 @@ class World:
         return frozenset(f for m in mmas for f in (m.acc, m.a) if isinstance(f, kir.Fragment))
 
     @cached_property
-    def last_statements(self) -> tuple[int, ...]:
-        """The last place of each program from which a statement may still be reached."""
-        return tuple(map(last_deed, self.code.programs))
-
-    @cached_property
-    def last_reads(self) -> tuple[Mapping[str, int], ...]:
-        """The last place of each program from which a variable may still be read."""
-        return tuple(map(last_reads, self.code.programs))
-
-    @cached_property
     def most_registers(self) -> tuple[int, ...]:
-        """The most registers that each program ever asks for."""
-        return tuple(map(most_registers, self.code.programs))
+        """The largest number of registers that each program ever asks for more to have."""
+        asked = [[i.site.stmt for i in p if isinstance(i, Do)] for p in self.code.programs]
+        more = ([s for s in stmts if isinstance(s, kir.SetMaxNReg)] for stmts in asked)
+        return tuple(max((s.registers for s in one if s.increase), default=0) for one in more)
 
     @cached_property
     def used_barriers(self) -> frozenset[tuple[int, str]]:
-        """The barriers that somebody uses, by CTA and name."""
-        return used_barriers(self.code)
+        """The barriers, by CTA and name, that somebody uses once they are initialised."""
+        out: set[tuple[int, str]] = set()
+        for kind, program in zip(self.code.kinds, self.code.programs, strict=True):
+            skipped = -1
+            for at, i in enumerate(program):
+                if isinstance(i, Branch) and i.expr == 0:
+                    skipped = max(skipped, i.orelse - 1)
+                stmt = i.site.stmt if isinstance(i, Do) and at > skipped else None
+                barrier = getattr(stmt, "barrier", None)
+                if not isinstance(barrier, kir.MBarrier) or isinstance(stmt, kir.MBarrierInit):
+                    continue
+                there: set[int] = {kind.cta}
+                match stmt:
+                    case kir.MBarrierArrive(cta=int(cta)):
+                        there = {cta}
+                    case kir.MBarrierArrive(cta=to) | kir.TmaLoad(multicast=to) if to is not None:
+                        there = {*range(self.ctas)}
+                    case _:
+                        pass
+                out |= {(cta, barrier.name) for cta in there}
+        return frozenset(out)
 
     @cached_property
     def waiters(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
         """The kinds of threads that ever wait for a barrier of their CTA, by CTA and name."""
         found: dict[tuple[int, str], tuple[int, ...]] = {}
-        for kind, program in zip(self.kinds, self.code.programs, strict=True):
+        for kind, program in zip(self.code.kinds, self.code.programs, strict=True):
             stmts = [i.site.stmt for i in program if isinstance(i, Do)]
             for name in {s.barrier.name for s in stmts if isinstance(s, kir.MBarrierWaitParity)}:
                 found[kind.cta, name] = (*found.get((kind.cta, name), ()), kind.index)
         return found
 
+    # --- where programs are ---------------------------------------------------------------------
+
     @cached_property
-    def loop_names(self) -> Mapping[int, str]:
-        """The index of the innermost loop around each statement, as numbered in the text."""
-        found: dict[int, str] = {}
+    def last_statements(self) -> tuple[int, ...]:
+        """The last place of each program from which a statement may still be reached."""
+        return tuple(
+            max((last for i, last in reaches(program) if isinstance(i, Do)), default=-1)
+            for program in self.code.programs
+        )
 
-        def name(body: tuple[kir.Stmt, ...], loop: str) -> None:
-            for stmt in body:
-                found[len(found)] = loop
-                inside = stmt.index.name if isinstance(stmt, kir.ForLoop) else loop
-                for inner in kir.bodies(stmt):
-                    name(inner, inside)
-
-        name(self.kernel.body, "")
-        return found
+    @cached_property
+    def last_reads(self) -> tuple[Mapping[str, int], ...]:
+        """The last place of each program from which a variable may still be read."""
+        found: list[dict[str, int]] = []
+        for program in self.code.programs:
+            out: dict[str, int] = {}
+            for i, last in reaches(program):
+                match i:
+                    case Do(exprs=exprs, index=index, origin=origin):
+                        read = (*exprs, *origin, *(() if index is None else (index,)))
+                    case Set(expr=expr) | Branch(expr=expr):
+                        read = (expr,)
+                    case Enter(name=name, stop=stop):
+                        read = (Var(name), stop)
+                    case _:
+                        read = ()
+                out |= {v.name: max(out.get(v.name, -1), last) for e in read for v in variables(e)}
+            found.append(out)
+        return tuple(found)
 
     @cached_property
     def spans(self) -> Mapping[tuple[int, str], tuple[tuple[int, int], ...]]:
@@ -157,72 +184,50 @@ class World:
                 out[index, name] = (*out.get((index, name), ()), (at, end), *again)
         return out
 
-    @cached_property
-    def badly_joined(self) -> Mapping[int, str]:
-        """Why a statement does not join the threads of one role alone; empty where it does."""
-        return badly_joined(self.code.sites)
+    # --- counts that no thread knows ------------------------------------------------------------
 
     @cached_property
     def least(self) -> Mapping[int, int]:
-        """The least value of each unknown."""
-        return least(self.code)
+        """The least value that the kernel requires of each unknown."""
+        lows: dict[Expr, int] = {}
+        for condition in self.kernel.requires:
+            match condition:
+                case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
+                    lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
+                case _:
+                    pass
+        for atom in lows:
+            self.code.atoms.number(atom)
+        found = {number: _lowest(atom, lows) for atom, number in self.code.atoms.found.items()}
+        return {number: max(low, 0) for number, low in found.items() if low is not None}
 
     @cached_property
     def few(self) -> Mapping[int, int]:
-        """Up to which value an unknown is decided for all its uses at once."""
-        return few(self.code)
+        """Up to which value an unknown is decided for all its uses at once.
+
+        A count that several loops share, or that a loop inside another uses each time it is
+        entered, is one number: a launch has it the same everywhere.  While it is small it is one
+        here too; beyond, every use has a length of its own, which is more than launches can show.
+        Where one round of the longest ring fits into a loop, what loops before it have left is gone
+        when it ends, so that states do not multiply by the lengths of earlier loops.
+        """
+        meant = {number: atom for atom, number in self.code.atoms.found.items()}
+        out: dict[int, int] = {}
+        for program in self.code.programs:
+            entered: set[int] = set()
+            for i in program:
+                if isinstance(i, Enter) and i.atom >= 0:
+                    given = {v.name for v in variables(meant[i.atom])} <= self.code.atoms.names
+                    if given and (i.depth or i.atom in entered):
+                        out[i.atom] = self.depth
+                    entered.add(i.atom)
+        return out
 
     @cached_property
     def depth(self) -> int:
         """More rounds than the longest ring has slots."""
-        return rounds_of_a_ring(self.code)
-
-
-# --- counts that no thread knows ------------------------------------------------------------------
-
-
-def few(code: Code) -> dict[int, int]:
-    """Return up to which number a count is decided for all its uses at once, by unknown.
-
-    A count that several loops share, or that a loop inside another uses each time it is entered, is
-    one number: a launch has it the same everywhere.  While it is small it is one here too; beyond,
-    every use has a length of its own, which is more than launches can show.  Where one round of the
-    longest ring fits into a loop, what loops before it have left is gone when it ends, so that
-    states do not multiply by the lengths of earlier loops.
-    """
-    most = rounds_of_a_ring(code)
-    meant = {number: atom for atom, number in code.atoms.found.items()}
-    out: dict[int, int] = {}
-    for program in code.programs:
-        entered: set[int] = set()
-        for i in program:
-            if isinstance(i, Enter) and i.atom >= 0:
-                given = {v.name for v in variables(meant[i.atom])} <= code.atoms.names
-                if given and (i.depth or i.atom in entered):
-                    out[i.atom] = most
-                entered.add(i.atom)
-    return out
-
-
-def rounds_of_a_ring(code: Code) -> int:
-    """Return more rounds than the longest ring has slots."""
-    rings = [b.slots for b in code.kernel.buffers] + [m.slots for m in code.kernel.barriers]
-    return max(rings, default=1) + 1
-
-
-def least(code: Code) -> dict[int, int]:
-    """Return the least values that the kernel requires of what no thread knows."""
-    lows: dict[Expr, int] = {}
-    for condition in code.kernel.requires:
-        match condition:
-            case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
-                lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
-            case _:
-                pass
-    for atom in lows:
-        code.atoms.number(atom)
-    found = {number: _lowest(atom, lows) for atom, number in code.atoms.found.items()}
-    return {number: max(low, 0) for number, low in found.items() if low is not None}
+        rings = [b.slots for b in self.kernel.buffers] + [m.slots for m in self.kernel.barriers]
+        return max(rings, default=1) + 1
 
 
 def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
@@ -240,3 +245,354 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
             return None if left is None else left // by
         case _:
             return None
+
+
+# --- boxes of global memory -----------------------------------------------------------------------
+
+Form = tuple[int, frozenset[tuple[Expr, int]]]
+"""A constant, and multiples of what is not known."""
+
+
+class Share(Enum):
+    """Whether two accesses touch the same elements."""
+
+    SAME = "the same box"
+    SOME = "boxes that overlap"
+    MAYBE = "boxes that may overlap"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box of a tensor; `rolls` is what moves it on each axis.
+
+    `loop` is the loop along which it rolls, -1 if it stands: the one whose index moves it, or the
+    innermost one where something else does.
+    """
+
+    tensor: str
+    origin: tuple[Form, ...]
+    shape: tuple[int, ...]
+    rolls: tuple[frozenset[tuple[Expr, int]], ...]
+    loop: int = -1
+
+    def alike(self, other: Region) -> bool:
+        """Whether two regions roll along one loop, in the same steps."""
+        return any(self.rolls) and self.loop == other.loop and self.rolls == other.rolls
+
+    def share(self, other: Region, *, still: bool = False) -> Share | None:
+        """Return how two regions share elements, None if they do not.
+
+        `still` says that both are where the same values of what moves them have brought them.
+        """
+        if self == other:
+            return Share.MAYBE if any(self.rolls) and not still else Share.SAME
+        how = Share.SOME
+        for axis, ((low, parts), (start, others)) in enumerate(
+            zip(self.origin, other.origin, strict=True)
+        ):
+            moves = (self.rolls[axis] or other.rolls[axis]) and not still
+            if parts != others or moves:
+                how = Share.MAYBE
+            elif low >= start + other.shape[axis] or start >= low + self.shape[axis]:
+                return None
+            elif low != start and parts:
+                how = Share.MAYBE
+        return how
+
+    def strides(self, other: Region, positive: frozenset[Expr]) -> bool:
+        """Whether regions that roll alike share nothing while they are at different places.
+
+        Along one axis they lie within less than the length of a step, which is a multiple of what
+        one variable is multiplied with: a number, or one times something `positive`.
+        """
+        moving = [axis for axis, on in enumerate(self.rolls) if on]
+        if len(moving) != 1 or len(self.rolls[moving[0]]) != 1:
+            return False
+        (axis,) = moving
+        ((atom, times),) = self.rolls[axis]
+        match atom:
+            case Var():
+                pass
+            case Op(Kind.MUL, Var(), stride) if stride in positive:
+                pass
+            case _:
+                return False
+        (low, parts), (start, others) = self.origin[axis], other.origin[axis]
+        ends = max(low + self.shape[axis], start + other.shape[axis])
+        return parts == others and ends - min(low, start) <= abs(times)
+
+    def filled(self, written: list[Region]) -> bool:
+        """Whether boxes hold all elements of this one: one does, or several side by side.
+
+        Those that roll along one loop are given where they are at the same time; others that roll
+        are taken to.
+        """
+        rolling = [r for r in written if any((*r.rolls, *self.rolls)) and not r.alike(self)]
+        if any(r.share(self) is not None for r in rolling):
+            return True
+        axes = range(len(self.shape))
+        for axis in axes:
+            start, parts = self.origin[axis]
+            end = start + self.shape[axis]
+            row = (
+                (r.origin[axis][0], r.origin[axis][0] + r.shape[axis])
+                for r in written
+                if r.origin[axis][1] == parts and all(r._spans(self, n) for n in axes if n != axis)
+            )
+            for low, high in sorted(row):
+                if low <= start < high:
+                    start = high
+            if start >= end:
+                return True
+        return False
+
+    def _spans(self, inner: Region, axis: int) -> bool:
+        """Whether the range of another box on an axis lies in that of this one."""
+        (low, parts), (start, others) = self.origin[axis], inner.origin[axis]
+        inside = low <= start and start + inner.shape[axis] <= low + self.shape[axis]
+        return parts == others and inside
+
+
+def rolling(code: Code) -> frozenset[str]:
+    """Return the variables whose values follow a loop of unknown length, or an assignment."""
+    names = {i.name for i in code.instructions if isinstance(i, Enter) and i.atom >= 0}
+    sets = [[i for i in program if isinstance(i, Set)] for program in code.programs]
+    for one in sets:
+        given = [i.name for i in one]
+        names |= {name for name in given if given.count(name) > 1}
+    while True:
+        found = {
+            i.name for one in sets for i in one if any(v.name in names for v in variables(i.expr))
+        }
+        if found <= names:
+            return frozenset(names)
+        names |= found
+
+
+def outside(do: Do, a: Agent) -> bool:
+    """Whether a box begins at its limit or behind it, for sure: then it has no element."""
+    known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items()}
+    for start, end in zip(do.origin, do.limit, strict=True):
+        over, parts = linear(substitute(start, known) - substitute(end, known))
+        if over >= 0 and not parts:
+            return True
+    return False
+
+
+# --- which pieces of memory lie where -------------------------------------------------------------
+
+User = tuple[int, int, str]
+"""Who touches a buffer: a statement, a kind of threads, and the buffer's name."""
+
+
+class Layout:
+    """Which pieces of memory lie where.
+
+    `spans` and `overlaps` say of each piece where it begins and ends, and with which it shares
+    bytes; `barriers_on` and `buffers_under` which slots of mbarriers and buffers lie on each other;
+    `storage` the one name by which buffers of one shape in one place go; `tracked` which tensors
+    CTAs share, `rolling` what moves their boxes, and `regions` which boxes have been come to.
+    """
+
+    def __init__(self, code: Code) -> None:
+        kernel = self.kernel = code.kernel
+        self.spans: dict[Where, tuple[int, int]] = {}
+        self.overlaps: dict[Where, tuple[Where, ...]] = {}
+        self.barriers_on: dict[tuple[str, int], list[tuple[kir.MBarrier, int]]] = {}
+        self.buffers_under: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        self.storage = storage(kernel.buffers)
+        self.tracked = shared_tensors(kernel)
+        self.rolling = rolling(code) if self.tracked else frozenset()
+        self.regions: list[Region] = []
+        self._positive = positive(kernel)
+        self._shares: dict[tuple[int, int], Share] = {}
+        self._named: dict[Do, list[str]] = {}
+        self._boxes: dict[tuple[object, ...], Where] = {}
+        spans: dict[tuple[str, int], tuple[int, int]] = {}
+        for b in kernel.buffers:
+            for slot in range(b.slots):
+                spans[b.name, slot] = b.start(slot), b.start(slot) + b.slot_nbytes
+        for cta in range(code.kinds[-1].cta + 1):
+            for (name, slot), (start, end) in spans.items():
+                self.spans[cta, name, slot] = start, end
+                self.overlaps[cta, name, slot] = tuple(
+                    (cta, *other)
+                    for other, (low, high) in spans.items()
+                    if low < end and start < high
+                )
+        for m in kernel.barriers:
+            for slot in range(m.slots):
+                at = kernel.barrier_at(m) + 8 * slot
+                on = [b for b, (start, end) in spans.items() if start < at + 8 and at < end]
+                self.buffers_under[m.name, slot] = on
+                for other in on:
+                    self.barriers_on.setdefault(other, []).append((m, slot))
+
+    @property
+    def sharing(self) -> set[tuple[str, str]]:
+        """The buffers ("access") and barriers ("phase") that share bytes with anything else."""
+        found = {("access", name) for name, _ in self.barriers_on}
+        found |= {("phase", name) for (name, _), on in self.buffers_under.items() if on}
+        for (cta, name, _), others in self.overlaps.items():
+            if cta >= 0 and any(other[1] != name for other in others):
+                found.add(("access", name))
+        begins = {m.name: self.kernel.barrier_at(m) for m in self.kernel.barriers}
+        for one, other in permutations(self.kernel.barriers, 2):
+            if begins[one.name] <= begins[other.name] < begins[one.name] + 8 * one.slots:
+                found |= {("phase", one.name), ("phase", other.name)}
+        return found
+
+    def box(self, do: Do, a: Agent) -> Where:
+        """Return the piece of global memory that a statement accesses now."""
+        loop = a.loops[-1].number if a.loops else -1
+        names = self._names(do)
+        key = do, loop, *(a.env[n] for n in names if n in a.env and n not in self.rolling)
+        if key not in self._boxes:
+            self._boxes[key] = self._placed(self._region(do, a))
+        return self._boxes[key]
+
+    def _names(self, do: Do) -> list[str]:
+        """Return the variables that place a statement's box."""
+        if do not in self._named:
+            self._named[do] = sorted({v.name for e in do.origin for v in variables(e)})
+        return self._named[do]
+
+    def _region(self, do: Do, a: Agent) -> Region:
+        """Return the region of a statement's box, as these threads execute it now."""
+        box = touches(do.site.stmt)
+        assert box is not None, "asked of accesses of global memory only"
+        known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items() if n not in self.rolling}
+        sums = [linear(substitute(expr, known)) for expr in do.origin]
+        origin = tuple((constant, frozenset(parts.items())) for constant, parts in sums)
+        rolls = tuple(
+            frozenset((e, n) for e, n in parts if any(v.name in self.rolling for v in variables(e)))
+            for _, parts in origin
+        )
+        by = {v.name for on in rolls for atom, _ in on for v in variables(atom)} & self.rolling
+        loop = a.loops[-1].number if any(rolls) and a.loops else -1
+        if len(by) == 1:
+            loop = next((one.number for one in a.loops if one.name in by), loop)
+        return Region(box.tensor.name, origin, box.shape, rolls, loop)
+
+    def _placed(self, found: Region) -> Where:
+        """Return the piece of memory that a region is, which may be a new one."""
+        if found in self.regions:
+            return -1, found.tensor, self.regions.index(found)
+        number = len(self.regions)
+        self.regions.append(found)
+        here = -1, found.tensor, number
+        self.spans[here] = 2 * number, 2 * number + 1
+        self.overlaps[here] = ()
+        for at, other in enumerate(self.regions):
+            how = found.share(other) if found.tensor == other.tensor else None
+            if how is not None:
+                there = -1, other.tensor, at
+                self._shares[number, at] = self._shares[at, number] = how
+                self.overlaps[here] = (*self.overlaps[here], there)
+                if at != number:
+                    self.overlaps[there] = (*self.overlaps[there], here)
+        return here
+
+    def moved_by(self, where: Where) -> frozenset[str]:
+        """Return the index of the loop along which a box rolls, if it is one alone."""
+        on = self.regions[where[2]].rolls
+        found = {v.name for by in on for atom, _ in by for v in variables(atom)} & self.rolling
+        return frozenset(found) if len(found) == 1 else frozenset()
+
+    def alike(self, one: Where, other: Where) -> bool:
+        """Whether two boxes move along one loop, in the same steps."""
+        return self.regions[one[2]].alike(self.regions[other[2]])
+
+    def now(self, do: Do, a: Agent) -> tuple[int, ...]:
+        """Return where a rolling box is now."""
+        return tuple(a.env.get(name, -1) for name in self._names(do) if name in self.rolling)
+
+    def shared(
+        self, here: Where, now: tuple[int, ...], there: Where, then: tuple[int, ...] | None
+    ) -> Share | None:
+        """Return how a box shares elements with one accessed earlier, None if it does not."""
+        how = self._shares[here[2], there[2]]
+        one, other = self.regions[here[2]], self.regions[there[2]]
+        if how is Share.MAYBE and (here == there or one.alike(other)):
+            if then == now:
+                return one.share(other, still=True)
+            if one.strides(other, self._positive):
+                return None
+        return how
+
+
+class Accesses:
+    """How the ordinary accesses of a kernel spread over threads, and how they meet.
+
+    `spreads` has by statement how it spreads its tile over threads, None if it is no such access.
+    """
+
+    def __init__(self, code: Code, layout: Layout) -> None:
+        self._code, self._layout = code, layout
+        self._meetings = Meetings(code.kinds, code.kernel.threads)
+        self._kinds = len(code.kinds) // (code.kinds[-1].cta + 1)
+        self.spreads = {site.index: ordinary(site, layout.storage) for site in code.sites}
+        self._operands: dict[tuple[int, str], Spread] = {}
+        self._met: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Meet]] = {}
+        self._holders: dict[int, frozenset[int]] = {}
+        self._colliding: dict[tuple[int, int], bool] = {}
+        for site in code.sites:
+            if (found := operand(site, layout.storage)) is not None:
+                self._operands[site.index, found[0]] = found[1]
+
+    def meet(self, first: User, second: User) -> Meet:
+        """Return how the accesses of two statements by two kinds of threads meet."""
+        (one, agent, name), (two, other, called) = first, second
+        left, right = self._operands.get((one, name)), self._operands.get((two, called))
+        key = one, two, left is not None, right is not None
+        found = self._met.get(key)
+        if found is None:
+            a, b = left or self.spreads[one], right or self.spreads[two]
+            if a is None or b is None:
+                return Meet.ANY
+            found = self._meetings.between(a, b)
+            if one == two and a.matrix:
+                found = each_by_one(found)
+            self._met[key] = found
+        many = self._kinds
+        if agent // many != other // many:
+            return Meet.ANY
+        return found.get((agent % many, other % many), Meet.NEVER)
+
+    def collide(self, site: Site, agent: int) -> bool:
+        """Whether threads of a kind touch one element together in one ordinary access."""
+        key = site.index, agent
+        if key not in self._colliding:
+            spread, user = self.spreads[site.index], (site.index, agent, "")
+            if spread is None or not spread.matrix:
+                self._colliding[key] = self.meet(user, user) > Meet.THREAD
+            else:
+                self._colliding[key] = self._meetings.collide(spread, agent % self._kinds)
+        return self._colliding[key]
+
+    def touch(self, site: Site, agent: int) -> bool:
+        """Whether threads of a kind hold a part of an ordinary access's tile."""
+        found = self._holders.get(site.index)
+        if found is None:
+            spread = self.spreads[site.index]
+            assert spread is not None, "asked of ordinary accesses only"
+            found = self._holders[site.index] = self._meetings.touching(spread)
+        return agent % self._kinds in found
+
+    def writers(self, site: Site, cta: int) -> int:
+        """Return the kinds of threads that hold a part of an ordinary access's tile, as a set."""
+        mine = self._code.kinds[cta * self._kinds : (cta + 1) * self._kinds]
+        held = (k.index for k in mine if site.place.has(k) and self.touch(site, k.index))
+        return sum(1 << index for index in held)
+
+    def cover(self, site: Site, agent: int, where: Where, at: tuple[kir.MBarrier, int]) -> bool:
+        """Whether threads of a kind access the bytes of a slot of a barrier that a buffer has."""
+        spread = self.spreads[site.index]
+        kernel, (barrier, slot) = self._code.kernel, at
+        buffer = next(b for b in kernel.buffers if b.name == where[1])
+        start = kernel.barrier_at(barrier) + 8 * slot - self._layout.spans[where][0]
+        size = buffer.dtype.nbytes
+        rows = range(max(start, 0) // size, -(-(start + 8) // size))
+        if buffer.swizzle:  # any element of the slot may lie there
+            rows = range(prod(buffer.shape))
+        return spread is None or agent % self._kinds in self._meetings.holding(spread, rows)

@@ -19,13 +19,13 @@ from fuser.expr import Var
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.execution import ChoiceError, ForkError
-from oracles.prover.reachability.grid.readings import readings, single
-from oracles.prover.reachability.grid.semaphores import meeting
-from oracles.prover.reachability.program.code import Do, Enter
-from oracles.prover.reachability.registers import ContestError
+from oracles.prover.reachability.code import Do, Enter
+from oracles.prover.reachability.ctas import readings, single
+from oracles.prover.reachability.fixpoint import ChoiceError, ForkError
 from oracles.prover.reachability.rules import Findings
 from oracles.prover.reachability.state import Agent, State, Where
+from oracles.prover.reachability.statements import ContestError
+from oracles.prover.reachability.sync import grid_barrier
 from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
@@ -60,7 +60,7 @@ class Event:
 
     `values` are its control expressions as numbers, `previous` is the number of the last event of
     these threads.  It lets others go on by what it `arrives` at; what it `waits` for let it go on.
-    `state` is that of its barrier afterwards, or what it lacks, if it waits for ever.
+    `state` is that of its barrier afterwards, or what it lacks, if it waits forever.
     """
 
     number: int
@@ -96,7 +96,7 @@ class FoundError(Exception):
 
 
 class Log:
-    """All events so far, and the `stuck` ones: those at which threads wait for ever.
+    """All events so far, and the `stuck` ones: those at which threads wait forever.
 
     `made` has the last two events by the number that the engine has for them, `state` is that in
     which the execution ends.
@@ -146,12 +146,12 @@ class Log:
 
     def _event(self, a: Agent, do: Do, k: int) -> Event:
         values = {name: value(a.env) for name, value in do.values.items()}
-        when, agent = iteration(self.world, do.site, k), a.kind.index
+        when, agent = iteration(do.site, k), a.kind.index
         previous = next((e.number for e in reversed(self.events) if e.agent == agent), -1)
         return Event(len(self.events), previous, agent, do.site, k, when, values)
 
     def block(self) -> None:
-        """Note at what each kind of threads waits for ever, and what that lacks."""
+        """Note at what each kind of threads waits forever, and what that lacks."""
         for a in self.state.agents:
             program = self.world.code.programs[a.kind.index]
             do = None if a.done or a.at >= len(program) else program[a.at]
@@ -178,7 +178,7 @@ class Log:
                 turn = self.state.barriers.get((a.kind.cta, number))
                 return f"{threads - (turn.count if turn else 0)} of {threads} threads are missing"
             case kir.GridSync(semaphore):
-                turn = self.state.barriers.get(meeting(self.world.kernel, semaphore))
+                turn = self.state.barriers.get(grid_barrier(self.world.kernel, semaphore))
                 count, threads = (turn.count, turn.threads) if turn else (0, 0)
                 return f"{threads - count} of {threads} threads are missing"
             case kir.LastArriving():
@@ -345,7 +345,8 @@ def _followed(one: fixpoint.Exploration) -> Log | None:
     todo = [Log(one.world, one.findings, one.start())]
     while todo:
         log = todo.pop()
-        execution = one.execution(log.state, log)
+        execution = one.execution(log.state)
+        execution.log = log.add
         ways: list[State] = []
         try:
             while not one.findings.failed:

@@ -6,13 +6,17 @@ from typing import NamedTuple
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.prover.reachability.state import Entry, Where
+from oracles.prover.reachability.state import Where
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 
 
-class _Words(NamedTuple):
-    """What a kind of statement is called, how it is shown, and what it leaves to an engine."""
+class Words(NamedTuple):
+    """What a kind of statement is called, how it is shown, and what it leaves to an engine.
+
+    `engine` names what goes on when the statement has returned, empty if it is done then; `group`
+    is the kind of group that it joins.
+    """
 
     called: str
     short: str
@@ -22,59 +26,49 @@ class _Words(NamedTuple):
 
 _BULK = "store engine", kir.AsyncKind.BULK
 _WORDS = {
-    kir.TmaLoad: _Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
-    kir.TmaStore: _Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
-    kir.TmaReduce: _Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
-    kir.CpAsync: _Words(
+    kir.TmaLoad: Words("the TMA load", "{dst} <~ tma_load{cast}", "TMA engine"),
+    kir.TmaStore: Words("the TMA store", "{dst} <~ tma_store({src})", *_BULK),
+    kir.TmaReduce: Words("the TMA reduction", "{dst} <~ tma_reduce({src})", *_BULK),
+    kir.CpAsync: Words(
         "the cp.async", "{dst} <~ cp_async({src})", "cp.async engine", kir.AsyncKind.CP_ASYNC
     ),
-    kir.Wgmma: _Words(
+    kir.Wgmma: Words(
         "`wgmma`", "{acc} <~ wgmma({left}, {right})", "tensor core", kir.AsyncKind.WGMMA
     ),
-    kir.Load: _Words("the load", "{dst} = load({src})"),
-    kir.Store: _Words("the store", "{dst} = store({src})"),
-    kir.AtomicAdd: _Words("the atomic addition", ""),
-    kir.MBarrierArrive: _Words("the arrival", "{barrier}{peer} arrive"),
-    kir.MBarrierArriveExpectTx: _Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
-    kir.MBarrierExpectTx: _Words("", "{barrier} expect {nbytes} bytes"),
-    kir.CpAsyncMBarrierArrive: _Words("the arrival", "{barrier} arrive once the copies are done"),
-    kir.MBarrierWaitParity: _Words("the wait", "{barrier} wait parity {parity}{once}"),
-    kir.BlockSerializeWait: _Words("", "{semaphore} wait for turn {turn}"),
-    kir.BlockSerializeRelease: _Words("the release", "{semaphore} give turn {turn}"),
-    kir.GridSync: _Words("", "{semaphore} meet {ctas} CTAs"),
-    kir.LastArriving: _Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
+    kir.Load: Words("the load", "{dst} = load({src})"),
+    kir.Store: Words("the store", "{dst} = store({src})"),
+    kir.AtomicAdd: Words("the atomic addition", ""),
+    kir.MBarrierArrive: Words("the arrival", "{barrier}{peer} arrive"),
+    kir.MBarrierArriveExpectTx: Words("the arrival", "{barrier} arrive, expect {nbytes} bytes"),
+    kir.MBarrierExpectTx: Words("", "{barrier} expect {nbytes} bytes"),
+    kir.CpAsyncMBarrierArrive: Words("the arrival", "{barrier} arrive once the copies are done"),
+    kir.MBarrierWaitParity: Words("the wait", "{barrier} wait parity {parity}{once}"),
+    kir.BlockSerializeWait: Words("", "{semaphore} wait for turn {turn}"),
+    kir.BlockSerializeRelease: Words("the release", "{semaphore} give turn {turn}"),
+    kir.GridSync: Words("", "{semaphore} meet {ctas} CTAs"),
+    kir.LastArriving: Words("", "{semaphore} arrive as {which} of {ctas} CTAs"),
 }
-_PLAIN = _Words("", "")
+_PLAIN = Words("", "")
 
 
-def _words(stmt: kir.Stmt) -> _Words:
+def words(stmt: kir.Stmt) -> Words:
+    """Return what a statement is called, and what it leaves to an engine."""
     found = _WORDS.get(type(stmt), _PLAIN)
     if isinstance(stmt, kir.Load | kir.Store) and stmt.matrix:
         matrix = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
-        return _Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
+        return Words(f"the {matrix}", "{dst} = " + matrix + "({src})")
     return found
 
 
-def engine(stmt: kir.Stmt) -> str:
-    """Name what goes on with a statement when it has returned; empty if it is done then."""
-    return _words(stmt).engine
-
-
-def group(stmt: kir.Stmt) -> kir.AsyncKind | None:
-    """Return the kind of group that an operation joins."""
-    return _words(stmt).group
-
-
-def iteration(world: World, site: Site, k: int) -> str:
+def iteration(site: Site, k: int) -> str:
     """Return which iteration of the innermost loop is meant, as `k=3`; empty outside of loops."""
-    name = world.loop_names.get(site.index, "")
-    return f"{name}={k}" if name and k >= 0 else ""
+    return f"{site.loops[-1].name}={k}" if site.loops and k >= 0 else ""
 
 
-def said(world: World, site: Site, k: int) -> str:
+def said(site: Site, k: int) -> str:
     """Name an operation with its iteration and its line."""
-    called = _words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
-    parts = called, iteration(world, site, k), f"(line {site.line})"
+    called = words(site.stmt).called or f"`{line(site.stmt).partition('(')[0]}`"
+    parts = called, iteration(site, k), f"(line {site.line})"
     return " ".join(filter(None, parts))
 
 
@@ -84,29 +78,6 @@ def spot(world: World, where: Where) -> str:
     if cta < 0:
         return name
     return f"{name}[{slot}]" + (f" of CTA {cta}" if world.ctas > 1 else "")
-
-
-def pair(
-    world: World, entry: Entry, when: int, of: Where, later: Site, agent: int, k: int, at: Where
-) -> tuple[str, str]:
-    """Name an earlier access and a later one; of those by threads also who.
-
-    Of an operation in flight it is the end that matters.
-    """
-    before, after = said(world, world.code.sites[entry.site], when), said(world, later, k)
-    same = entry.site == later.index and entry.agent != agent
-    if entry.agent < 0:
-        before = "what the CTA of the turn before did"
-    elif entry.engine:
-        before = f"the end of {before}"
-    if entry.agent >= 0 and (same or not entry.proxy):
-        before += f" by {world.kinds[entry.agent]}"
-    after += f" of {spot(world, at)}"
-    if of != at and of[0] >= 0:
-        after += f", on bytes of {spot(world, of)},"
-    if same or isinstance(later.stmt, kir.CpAsync) or not engine(later.stmt):
-        after += f" by {world.kinds[agent]}"
-    return before, after
 
 
 def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
@@ -123,7 +94,7 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
 
     ranks = [rank for rank in range(16) if values.get("cast", 0) >> rank & 1]
     parts = {name: tile(getattr(stmt, name, None)) for name in ("dst", "src", "acc", "semaphore")}
-    words = parts | values | {
+    known = parts | values | {
         "barrier": at(tile(getattr(stmt, "barrier", None)), "bar"),
         "peer": peer,
         "cast": f" to CTAs {', '.join(map(str, ranks))}" if ranks else "",
@@ -133,4 +104,4 @@ def concrete(stmt: kir.Stmt, values: dict[str, int]) -> str:
         "once": "" if getattr(stmt, "retry", True) else ", once",
         "which": "the last" if values.get("last") else "one",
     }  # fmt: skip
-    return _words(stmt).short.format(**words) or line(stmt)
+    return words(stmt).short.format(**known) or line(stmt)

@@ -10,12 +10,21 @@ import pytest
 
 from fuser.cookbook import recipes
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.canonical.counts import Counts
-from oracles.prover.reachability.canonical.form import canonical
-from oracles.prover.reachability.execution import ForkError
-from oracles.prover.reachability.fields import copied, declared, key_of, left_out, same
-from oracles.prover.reachability.grid.readings import readings
-from oracles.prover.reachability.state import Agent, Generation, Phase, Semaphore, State
+from oracles.prover.reachability.canonical import Abstraction, canonical
+from oracles.prover.reachability.ctas import readings
+from oracles.prover.reachability.fixpoint import ForkError
+from oracles.prover.reachability.state import (
+    Agent,
+    Generation,
+    Phase,
+    Semaphore,
+    State,
+    copied,
+    declared,
+    key_of,
+    left_out,
+    same,
+)
 
 PARTS = (Agent, Phase, Generation, Semaphore, State)
 KEYED = [(part, one.name) for part in PARTS for one in fields(part) if one.metadata["key"]]
@@ -81,7 +90,7 @@ def _at_gates(name: str) -> Iterator[tuple[State, Callable[[State], object]]]:
             continue
         if not execution.over():
             seen += 1
-            yield execution.state, lambda s: canonical(one.execution(s), Counts(one.world))
+            yield execution.state, lambda s: canonical(one.execution(s), Abstraction(one.world))
             execution.state.pass_gate()
             todo.append(execution.state)
 

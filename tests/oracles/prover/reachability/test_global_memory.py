@@ -12,8 +12,8 @@ from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.fixpoint import Closed, judge
-from oracles.prover.reachability.program.boxes import Region, Share, share, strides
 from oracles.prover.reachability.rules import Rule
+from oracles.prover.reachability.world import Region, Share
 from oracles.prover.sites import shared_tensors
 
 XS, WS, YS = (tensor(name, n) for name in ("X", "W", "Y"))
@@ -251,8 +251,8 @@ def _region(*origin: tuple[int, Expr], rolls: bool = False) -> Region:
 )
 def test_what_two_boxes_share(one: Region, two: Region, how: Share | None) -> None:
     """Apart on one axis is apart; a difference that is not known may be anything."""
-    assert share(one, two) is how
-    assert share(two, one) is how
+    assert one.share(two) is how
+    assert two.share(one) is how
 
 
 def test_a_region_strides_where_its_steps_are_as_long_as_itself() -> None:
@@ -263,20 +263,20 @@ def test_a_region_strides_where_its_steps_are_as_long_as_itself() -> None:
         return Region("W", ((low, parts | {(n, 3)}),), (size,), (parts,), 1)
 
     one, known = region(k, 0, 4), frozenset({Var("m")})
-    assert strides(one, one, known)
-    assert not strides(region(k, 0, 5), region(k, 0, 5), known)
-    assert strides(region(k, 0, 2), region(k, 2, 2), known)
-    assert not strides(region(k, 0, 2), region(k, 3, 2), known)
-    assert strides(region(k * Var("m"), 0, 4), region(k * Var("m"), 0, 4), known)
-    assert not strides(region(k * Var("m"), 0, 4), region(k * Var("m"), 0, 4), frozenset())
+    assert one.strides(one, known)
+    assert not region(k, 0, 5).strides(region(k, 0, 5), known)
+    assert region(k, 0, 2).strides(region(k, 2, 2), known)
+    assert not region(k, 0, 2).strides(region(k, 3, 2), known)
+    assert region(k * Var("m"), 0, 4).strides(region(k * Var("m"), 0, 4), known)
+    assert not region(k * Var("m"), 0, 4).strides(region(k * Var("m"), 0, 4), frozenset())
 
 
 def test_regions_that_roll_alike_are_compared_where_they_are() -> None:
     """At one place as if they stood; otherwise nothing is known of them but their steps."""
     one, other = _region((0, k), rolls=True), _region((4, k), rolls=True)
-    assert share(one, one, still=True) is Share.SAME
-    assert share(one, other, still=True) is None
-    assert share(one, _region((2, k), rolls=True), still=True) is Share.MAYBE
+    assert one.share(one, still=True) is Share.SAME
+    assert one.share(other, still=True) is None
+    assert one.share(_region((2, k), rolls=True), still=True) is Share.MAYBE
 
 
 def test_outputs_that_are_only_written_are_left_to_coverage() -> None:

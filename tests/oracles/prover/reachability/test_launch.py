@@ -12,8 +12,7 @@ from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from oracles.prover import prove
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.fixpoint import judge
-from oracles.prover.reachability.launch import showing
+from oracles.prover.reachability.fixpoint import judge, showing
 from oracles.verdict import Status
 
 BAR = kir.MBarrier("bar", 1, 1)
@@ -22,7 +21,7 @@ COPY = (load(TILE, box(X1)), store(box(Y1), TILE))
 
 
 def stuck_if(condition: Expr, *requires: Expr) -> kir.Kernel:
-    """Wait for ever where a condition holds."""
+    """Wait forever where a condition holds."""
     body: Body = (
         kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
         kir.BlockSync(0, 32),

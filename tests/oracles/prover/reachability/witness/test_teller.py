@@ -170,7 +170,7 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
         "from load; load waits at line 31, empty[0] wait parity 0 k=3: 4 of 4 arrivals of phase 0 "
         "are missing, and nobody else arrives there"
     )
-    assert [row.lane for row in found.rows if row.text.endswith("for ever")] == ["mma0", "load"]
+    assert [row.lane for row in found.rows if row.text.endswith("forever")] == ["mma0", "load"]
 
 
 def test_a_cycle_of_barriers_says_who_waits_for_whom() -> None:
@@ -272,7 +272,7 @@ def test_matmul_statements_are_called_by_their_names(name: str, first: str, seco
 
 
 def test_a_fault_of_many_trips_is_followed_among_many_counts() -> None:
-    """Trying all combinations of five counts up to the first wrong one takes for ever."""
+    """Trying all combinations of five counts up to the first wrong one takes forever."""
     late = changed(recipes.split_k_tma(stages=2), at("empty"), 0)
     assert dict(told(late).trips) == {"trips": 3}
 
@@ -313,11 +313,11 @@ KIND = {
         "line 22",
     ),
     "arrivals": (
-        "copies_published_on_a_larger_count", "", "21 full[0] wait parity 0 k=0, for ever",
+        "copies_published_on_a_larger_count", "", "21 full[0] wait parity 0 k=0, forever",
         "1 of 33 arrivals of phase 0 are missing, from give; line 18: the arrivals on full",
     ),
     "bytes": (
-        "ring_expects_twice", "", "15 full[0] wait parity 0 k=0, for ever",
+        "ring_expects_twice", "", "15 full[0] wait parity 0 k=0, forever",
         "512 bytes of phase 0 are missing, from load; line 24: the bytes that full expects",
     ),
     "init": (
@@ -325,12 +325,12 @@ KIND = {
         "missing is a block_sync of all threads after line 10",
     ),
     "deadlock": (
-        "ring_waits_on_the_next_slot", "", "15 full[1] wait parity 0 k=0, for ever",
+        "ring_waits_on_the_next_slot", "", "15 full[1] wait parity 0 k=0, forever",
         "1 of 1 arrivals of phase 0 are missing, from load; line 23: the arrivals on full",
     ),
     "collective": (
         "teams_count_too_few", "", "10 block_sync(1, 32)",
-        "nothing keeps it apart from the last turn of barrier 1",
+        "nothing keeps it apart from the last generation of barrier 1",
     ),
     "registers": (
         "registers_changed_twice_at_once", "", "7 set_max_nreg(40, decrease)",

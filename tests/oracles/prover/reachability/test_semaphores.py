@@ -13,9 +13,8 @@ from fuser.cookbook import recipes
 from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.reachability.ctas import MANY, group_of, largest, readings
 from oracles.prover.reachability.fixpoint import Closed, judge
-from oracles.prover.reachability.grid.groups import MANY, group_of
-from oracles.prover.reachability.grid.readings import largest, readings
 from oracles.prover.reachability.rules import Rule
 
 s, t = Var("s"), Var("t")
@@ -74,7 +73,7 @@ def test_right_turns_are_proved(kernel: kir.Kernel) -> None:
 
 
 def test_neighbouring_tiles_still_need_their_turns() -> None:
-    """The family of `BLOCK % t` is judged as strictly as that of `BLOCK // s`."""
+    """The group of `BLOCK % t` is judged as strictly as that of `BLOCK // s`."""
     made = across(turnstile("add join release"))
     assert kinds(judge(made)) & {"RAW", "WAW", "semaphore"}
 

@@ -8,7 +8,7 @@ from litmus.parts import X1, Y1, box, fragment, kernel, load, m, n, slots, store
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover import prove
-from oracles.prover.reachability.program.code import Asked, AtLeast, Atoms, Several
+from oracles.prover.reachability.code import Asked, AtLeast, Atoms, Several
 from oracles.verdict import Status
 
 i = Var("i")

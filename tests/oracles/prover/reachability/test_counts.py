@@ -13,10 +13,9 @@ from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
 from oracles.prover import prove
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.canonical.counts import Against, Counts, comparisons
-from oracles.prover.reachability.canonical.rotation import numbers
-from oracles.prover.reachability.grid.readings import readings
-from oracles.prover.reachability.program.code import Code
+from oracles.prover.reachability.canonical import Abstraction, Against, comparisons, numbers
+from oracles.prover.reachability.code import Code
+from oracles.prover.reachability.ctas import readings
 from oracles.prover.reachability.state import Unknown
 from oracles.verdict import Status
 
@@ -162,7 +161,7 @@ def test_a_count_compared_with_a_prologs_counter_is_followed_as_far_as_that_goes
     sync = kir.IfThenElse(j < trips, (ROUND,))
     kernel = _after(1, kir.ForLoop(j, 5, (sync,)))
     one = fixpoint.opened(kernel, next(iter(readings(kernel))), policy="default")
-    state, code, counts = one.start(), one.world.code, Counts(one.world)
+    state, code, counts = one.start(), one.world.code, Abstraction(one.world)
     (atom,) = code.counts
     assert counts.limit(state, Unknown(atom, (), 0)) == 6
     with pytest.raises(Exception, match=">="):
@@ -193,5 +192,5 @@ def test_a_prolog_in_each_tile_ends_in_states_that_repeat() -> None:
 
 
 def test_a_false_proof_is_none_for_the_prover_either() -> None:
-    """No second engine may hide it: this kernel is one that only `closure` follows."""
+    """No second engine may hide it: this kernel is one that only `reachability` follows."""
     assert prove.prove(_after(trips < 12)).status is not Status.PASS

@@ -12,7 +12,7 @@ from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability import fixpoint
-from oracles.prover.reachability.grid.groups import group_of
+from oracles.prover.reachability.ctas import group_of
 from oracles.prover.reachability.rules import Rule
 
 n = Var("n")
@@ -24,12 +24,12 @@ def kinds(closed: fixpoint.Closed) -> set[str]:
 
 
 @pytest.mark.parametrize("made", [turnstiles(), meetings()], ids=["turns", "meetings"])
-def test_a_family_walks_over_every_nth_tile(made: kir.Kernel) -> None:
+def test_a_group_walks_over_every_nth_tile(made: kir.Kernel) -> None:
     """Its number is where it begins; its index says how it goes on."""
-    family = group_of(made)
-    assert (family.number, family.place, family.count) == (NUMBER, TURN, s)
-    assert family.index == NUMBER + t * groups
-    assert family.walk == t
+    group = group_of(made)
+    assert (group.number, group.place, group.count) == (NUMBER, TURN, s)
+    assert group.index == NUMBER + t * groups
+    assert group.walk == t
     closed = fixpoint.judge(made)
     assert not closed.violations
     assert not closed.reason

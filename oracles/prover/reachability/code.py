@@ -10,8 +10,9 @@ count that no thread knows stands alone, and is compared with such a function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -26,6 +27,7 @@ from oracles.prover.sites import (
     touches,
 )
 from oracles.prover.threads import Kind as Threads
+from oracles.prover.threads import kinds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +102,7 @@ class Atoms:
                 if len(unknown) > 1 and linear(left - right)[0] > 0:
                     return self.condition(Op(Kind.EQ, right, left))
                 _, times = joined(unknown)
-                bound = linear(-times * (left - right))
-                found = self._counted(unknown, bound) if times in (1, -1) else None
+                found = self._counted(unknown, -times * (left - right))
                 if found is not None:
                     number, more = found
                     low = AtLeast(number, lambda env: more - times * value(env), less=False)
@@ -115,24 +116,20 @@ class Atoms:
 
     def _less(self, left: Expr, right: Expr, slack: int) -> Condition:
         """Return whether `left < right + slack`."""
-        if isinstance(left, Op) and left.kind in (Kind.MIN, Kind.MAX):
-            return Several(
-                self._less(left.a, right, slack),
-                self._less(left.b, right, slack),
-                every=left.kind is Kind.MAX,
-            )
-        if isinstance(right, Op) and right.kind in (Kind.MIN, Kind.MAX):
-            return Several(
-                self._less(left, right.a, slack),
-                self._less(left, right.b, slack),
-                every=right.kind is Kind.MIN,
-            )
+        match left, right:
+            case Op(Kind.MIN | Kind.MAX as kind, a, b), _:
+                both = self._less(a, right, slack), self._less(b, right, slack)
+                return Several(*both, every=kind is Kind.MAX)
+            case _, Op(Kind.MIN | Kind.MAX as kind, a, b):
+                both = self._less(left, a, slack), self._less(left, b, slack)
+                return Several(*both, every=kind is Kind.MIN)
+            case _:
+                pass
         value, unknown = self.split(right - left)
         if not unknown:
             return Known(lambda env: int(value(env) + slack > 0))
         _, times = joined(unknown)
-        bound = linear(-times * (right - left + slack) + (times == 1))
-        found = self._counted(unknown, bound) if times in (1, -1) else None
+        found = self._counted(unknown, -times * (right - left + slack) + (times == 1))
         if found is not None:
             number, more = found
             if times == 1:
@@ -140,29 +137,24 @@ class Atoms:
             return AtLeast(number, lambda env: more + value(env) + slack, less=True)
         return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
 
-    def _counted(
-        self, unknown: Mapping[Expr, int], bound: tuple[int, Mapping[Expr, int]]
-    ) -> tuple[int, int] | None:
+    def _counted(self, unknown: Mapping[Expr, int], bound: Expr) -> tuple[int, int] | None:
         """Return the number of what unknowns are joined to, and what was added to it.
 
         What is followed counts from 0, so that a sum that may be negative is 0 there, too: only
         bounds of 1 or more say the same of it.  For others so much is added to both; None if there
-        is a bound that may be less, whatever is added.
+        is a bound that may be less, whatever is added, or if a multiple of them is meant.
         """
-        atom, _ = joined(unknown)
-        least, parts = bound
-        if _counts(unknown):
+        atom, times = joined(unknown)
+        least, parts = linear(bound)
+        if times not in (1, -1):
+            return None
+        alone = len(unknown) == 1
+        if all(_never_negative(part) and (n > 0 or alone) for part, n in unknown.items()):
             return self.number(atom), 0
         if not _natural({part: n for part, n in parts.items() if part not in unknown}):
             return None
         more = max(1 - least, 0)
         return self.number(Var(f"{atom} + {more}") if more else atom), more
-
-
-def _counts(unknown: Mapping[Expr, int]) -> bool:
-    """Whether unknowns, joined to one, are never negative."""
-    alone = len(unknown) == 1
-    return all(_never_negative(atom) and (times > 0 or alone) for atom, times in unknown.items())
 
 
 def _natural(parts: Mapping[Expr, int], constant: int = 0) -> bool:
@@ -193,15 +185,21 @@ def _never_negative(expr: Expr) -> bool:
             return True
 
 
+def comparisons_of(test: Condition) -> Iterator[AtLeast]:
+    """Yield the comparisons with unknowns that a condition is made of."""
+    match test:
+        case AtLeast():
+            yield test
+        case Several(first, second):
+            yield from comparisons_of(first)
+            yield from comparisons_of(second)
+        case _:
+            pass
+
+
 def compared(test: Condition) -> frozenset[int]:
     """Return the unknowns that a condition compares with, by number."""
-    match test:
-        case AtLeast(atom):
-            return frozenset({atom})
-        case Several(first, second):
-            return compared(first) | compared(second)
-        case _:
-            return frozenset()
+    return frozenset(one.atom for one in comparisons_of(test))
 
 
 def joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:
@@ -265,7 +263,6 @@ class Branch:
 
     expr: Expr
     test: Condition
-    site: Site
     orelse: int = 0
 
 
@@ -292,69 +289,54 @@ class Code:
     atoms: Atoms = field(default_factory=lambda: Atoms(frozenset(), {}))
     counts: frozenset[int] = frozenset()
 
+    @property
+    def instructions(self) -> Iterator[Instruction]:
+        """All instructions of all programs."""
+        return chain.from_iterable(self.programs)
+
 
 CLUSTER = Var("number of the cluster")
-FAMILY = Var("number of the CTAs that share a semaphore")
-UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, FAMILY)
+GROUP = Var("number of the CTAs that share a semaphore")
+UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
 
 
-def assemble(
-    kernel: kir.Kernel,
-    kinds: tuple[Threads, ...],
-    fixed: Mapping[Expr, Expr] | tuple[Mapping[Expr, Expr], ...],
-) -> Code:
+def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     """Compile a kernel for every kind of threads.
 
-    Parameters
-    ----------
-    fixed : mapping of Expr to Expr, or a tuple of them
-        Expressions over parameters and `BLOCK` that are known in this reading, such as the turn;
-        several for several CTAs that share a semaphore.
+    `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that are
+    known in this reading, such as the turn.
     """
-    code = Code(kernel, kinds)
+    code = Code(kernel, kinds(kernel, len(fixed)))
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     code.atoms = Atoms(frozenset(v.name for v in unknown), {})
     code.sites = every(kernel)
-    for kind in kinds:
-        own = fixed[kind.cta] if isinstance(fixed, tuple) else fixed
-        maker = _Assembler(code, kind, own, shared)
+    for kind in code.kinds:
+        maker = _Assembler(code, kind, fixed[kind.cta], shared)
         maker.body(kernel.body, {}, ())
         code.programs.append(maker.out)
-    code.moving = frozenset(i.name for p in code.programs for i in p if isinstance(i, Set | Enter))
-    loops = (i for p in code.programs for i in p if isinstance(i, Enter))
+    loops = [i for i in code.instructions if isinstance(i, Enter)]
+    sets = [i for i in code.instructions if isinstance(i, Set)]
+    code.moving = frozenset(i.name for i in loops) | frozenset(i.name for i in sets)
+    code.counts = frozenset(i.atom for i in loops if i.atom >= 0)
+    uses: list[Expr] = []
+    for i in code.instructions:
+        match i:
+            case Do():
+                uses += i.exprs
+            case Set(name, expr):
+                uses.append(substitute(expr, {Var(name): 0}))  # what it takes of the others
+            case Enter():
+                uses.append(Op(Kind.LT, Var(i.name), i.stop))
+            case Branch():
+                uses.append(i.expr)
+            case _:
+                pass
     ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
-    for use in _uses(code):
+    for use in dict.fromkeys(uses):
         learn(code.cycles, code.moving, use, ends)
-    sets = [(i.name, i.expr) for p in code.programs for i in p if isinstance(i, Set)]
-    carry(code.cycles, code.moving, list(dict.fromkeys(sets)))
-    code.counts = frozenset(
-        i.atom for p in code.programs for i in p if isinstance(i, Enter) and i.atom >= 0
-    )
+    carry(code.cycles, code.moving, list(dict.fromkeys((i.name, i.expr) for i in sets)))
     return code
-
-
-def _uses(code: Code) -> list[Expr]:
-    out: list[Expr] = []
-    for program in code.programs:
-        for i in program:
-            match i:
-                case Do():
-                    out += i.exprs
-                case Set(name, expr):
-                    out.append(_own_step(name, expr))
-                case Enter():
-                    out.append(Op(Kind.LT, Var(i.name), i.stop))
-                case Branch():
-                    out.append(i.expr)
-                case _:
-                    pass
-    return list(dict.fromkeys(out))
-
-
-def _own_step(name: str, expr: Expr) -> Expr:
-    """Return what a variable's next value takes of the others."""
-    return substitute(expr, {Var(name): 0})
 
 
 class _Assembler:
@@ -396,17 +378,17 @@ class _Assembler:
                 case kir.Assign(var, value):
                     if mine:
                         self._set(var, self._plain(value, here))
-                case kir.ForLoop(index, stop, inner):
-                    self._loop(index, self._plain(stop, here), inner, here, deep, site)
+                case kir.ForLoop():
+                    self._loop(stmt, here, deep, site)
                 case kir.IfThenElse(test, then, orelse):
-                    self._branch(self._plain(test, here), (then, orelse), here, deep, site)
+                    self._branch(self._plain(test, here), (then, orelse), here, deep)
                 case kir.Role() | kir.Elect():
                     self.body(stmt.body, here, deep)
                 case kir.LastArriving():
                     last = self._plain(next(self.outcomes), here)
                     if mine:
                         self._do(site, here, last=last)
-                    self._branch(last, (stmt.body, ()), here, deep, site)
+                    self._branch(last, (stmt.body, ()), here, deep)
                 case _:
                     if mine:
                         self._do(site, here)
@@ -446,14 +428,9 @@ class _Assembler:
         return function(expr)
 
     def _loop(
-        self,
-        index: Var,
-        stop: Expr,
-        inner: tuple[kir.Stmt, ...],
-        here: Mapping[Var, Expr],
-        deep: tuple[int, ...],
-        site: Site,
+        self, loop: kir.ForLoop, here: Mapping[Var, Expr], deep: tuple[int, ...], site: Site
     ) -> None:
+        index, stop = loop.index, self._plain(loop.stop, here)
         _, parts = self.code.atoms.split(stop)
         test = self.code.atoms.condition(fold(Kind.LT, index, stop))
         asked = compared(test)
@@ -467,7 +444,7 @@ class _Assembler:
         mine = {v: e for v, e in here.items() if v != index}
         outside = set(self.given)
         self.given.add(index.name)
-        self.body(inner, mine, (*deep, site.index) if parts else deep)
+        self.body(loop.body, mine, (*deep, site.index) if parts else deep)
         self.given = outside
         if len(self.out) == at + 1:
             self.out.pop()
@@ -481,9 +458,8 @@ class _Assembler:
         ways: tuple[tuple[kir.Stmt, ...], tuple[kir.Stmt, ...]],
         here: Mapping[Var, Expr],
         deep: tuple[int, ...],
-        site: Site,
     ) -> None:
-        branch = Branch(test, self.code.atoms.condition(test), site)
+        branch = Branch(test, self.code.atoms.condition(test))
         at = len(self.out)
         self.out.append(branch)
         self.body(ways[0], here, deep)
@@ -537,61 +513,3 @@ def reaches(program: list[Instruction]) -> Iterator[tuple[Instruction, int]]:
     loops = [(at, i.end) for at, i in enumerate(program) if isinstance(i, Enter)]
     for at, i in enumerate(program):
         yield i, max((at, *(end - 1 for start, end in loops if start <= at < end)))
-
-
-def last_deed(program: list[Instruction]) -> int:
-    """Return the last place of a program from which a statement may still be reached."""
-    return max((reach for i, reach in reaches(program) if isinstance(i, Do)), default=-1)
-
-
-def last_reads(program: list[Instruction]) -> dict[str, int]:
-    """Return by variable the last place of a program from which it may still be read."""
-    out: dict[str, int] = {}
-    for i, reach in reaches(program):
-        match i:
-            case Do(exprs=exprs, index=index, origin=origin):
-                read = (*exprs, *origin, *(() if index is None else (index,)))
-            case Set(expr=expr) | Branch(expr=expr):
-                read = (expr,)
-            case Enter(name=name, stop=stop):
-                read = (Var(name), stop)
-            case _:
-                read = ()
-        for name in {v.name for expr in read for v in variables(expr)}:
-            out[name] = max(out.get(name, -1), reach)
-    return out
-
-
-def used_barriers(code: Code) -> frozenset[tuple[int, str]]:
-    """Return the barriers, by CTA, that somebody uses once they are initialised."""
-    ctas = {kind.cta for kind in code.kinds}
-    out: set[tuple[int, str]] = set()
-    for kind, program in zip(code.kinds, code.programs, strict=True):
-        skipped = -1
-        for at, i in enumerate(program):
-            if isinstance(i, Branch) and i.expr == 0:
-                skipped = max(skipped, i.orelse - 1)
-            stmt = i.site.stmt if isinstance(i, Do) and at > skipped else None
-            match stmt:
-                case kir.MBarrierInit() | None:
-                    continue
-                case kir.MBarrierArrive(cta=int(cta)):
-                    there = {cta}
-                case kir.MBarrierArrive(cta=cta) if cta is not None:
-                    there = ctas
-                case kir.TmaLoad(multicast=mask) if mask is not None:
-                    there = ctas
-                case _:
-                    there = {kind.cta}
-            barrier = getattr(stmt, "barrier", None)
-            if isinstance(barrier, kir.MBarrier):
-                out |= {(cta, barrier.name) for cta in there}
-    return frozenset(out)
-
-
-def most_registers(program: list[Instruction]) -> int:
-    """Return the largest number of registers that threads ever ask for more to have."""
-    asked = [i.site.stmt for i in program if isinstance(i, Do)]
-    return max(
-        (s.registers for s in asked if isinstance(s, kir.SetMaxNReg) and s.increase), default=0
-    )

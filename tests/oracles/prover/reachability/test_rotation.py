@@ -13,16 +13,17 @@ from fuser.dtype import DType
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuzz.mutation import operators
-from oracles.prover.reachability import fixpoint, world
-from oracles.prover.reachability.canonical.rotation import NONE, Rotation
-from oracles.prover.reachability.grid.readings import readings
+from oracles.prover.reachability import canonical, fixpoint
+from oracles.prover.reachability.canonical import NONE, Rotation
+from oracles.prover.reachability.ctas import readings
+from oracles.prover.reachability.state import Place
 
 TURNING = ("store_ring", "specialized_ring", "double_wgmma", "cluster_multicast")
 
 
 def _rotation(kernel: kir.Kernel) -> Rotation:
     reading = next(iter(readings(kernel)))
-    return fixpoint.opened(kernel, reading, policy="default").world.rotation
+    return fixpoint.opened(kernel, reading, policy="default").abstraction.rotation
 
 
 def _said(kernel: kir.Kernel) -> Iterator[tuple[str, str]]:
@@ -36,7 +37,7 @@ def test_no_verdict_depends_on_turning(name: str, monkeypatch: pytest.MonkeyPatc
     """Whatever is wrong with a kernel is wrong in the state that was not looked at again."""
     kernels = [m.kernel for m in operators.drop_each_sync(recipes.RECIPES[name]())]
     turned = [list(_said(kernel)) for kernel in kernels]
-    monkeypatch.setattr(world, "rotation_of", lambda *_: NONE)
+    monkeypatch.setattr(canonical, "rotation_of", lambda *_: NONE)
     assert turned == [list(_said(kernel)) for kernel in kernels]
 
 
@@ -49,16 +50,16 @@ def test_a_ring_turns(name: str) -> None:
 def test_turning_on_is_turning_by_the_sum() -> None:
     """A slot that passes the end of its ring has the other parity, and after two ends its own."""
     rotation = _rotation(recipes.specialized_ring(3))
-    place = ("phase", (0, "full", 1), 0)
+    place = Place("phase", (), (0, "full", 1), 0)
     assert rotation.moved(rotation.moved(place, 1), 1) == rotation.moved(place, 2)
-    assert rotation.moved(place, 2) == ("phase", (0, "full", 2), 1)
+    assert rotation.moved(place, 2) == Place("phase", (), (0, "full", 2), 1)
     assert rotation.moved(place, rotation.period) == place
 
 
 def test_a_turning_moves_bits_as_events() -> None:
     """Sets of events and single events name the same things after it."""
     rotation = _rotation(recipes.specialized_ring(3))
-    places = list(rotation.siblings(("phase", (0, "full", 0), 0)))
+    places = list(rotation.siblings(Place("phase", (), (0, "full", 0), 0)))
     events = {place: number for number, place in enumerate(places)}
     by = rotation.rotated(events, 1)
     for number in events.values():

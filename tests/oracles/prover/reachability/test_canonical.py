@@ -1,4 +1,4 @@
-"""What the normal form leaves out follows from what it keeps: no state stands for a worse one."""
+"""The canonical form leaves out only what follows from the rest: no state hides a worse one."""
 
 from __future__ import annotations
 

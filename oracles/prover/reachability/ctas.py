@@ -1,0 +1,629 @@
+"""Several CTAs: who shares a semaphore, in how many readings they are followed, and what is apart.
+
+A *CTA group* is the CTAs that share one semaphore.  A kernel is read once for each small size of a
+group, with all its CTAs at once, each going round loops in which CTAs do not meet as few times as
+there is.  And it is read with one CTA alone, for every trip count, with every turn at hand; what is
+wrong there for a place that is not known is asked again for each (`single`).  CTAs of different
+groups are ordered by nothing, so it is asked whether their boxes can overlap (`apart`): small
+launches are tried one by one, and a proof is sought for all of them.
+
+Notes
+-----
+Why one group stands for all where CTAs walk from tile to tile: the semaphore's index is then
+`number + t * groups`, with t the index of a loop and `0 <= number < groups`.  So it is another
+integer for every t and every number, and what one group does with its integers is its own business.
+In the reading of a group each iteration of t has a semaphore of its own, which is 0 until somebody
+releases it: that somebody passed the one before says nothing of it.
+
+Why a few sizes are enough: a CTA knows its place only by comparing it with numbers, so that beyond
+the largest of these (`largest`) those in the middle do the same.  What the CTA of one turn leaves
+to the next but one goes through the turn between them, in groups of every larger size as in the
+largest that is read.
+
+Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
+bulk groups that later ones count from; nothing that the loop does is any other CTA's business.
+That holds as well where the loop stands inside one in which they do, of which all trip counts are
+followed: there each of its rounds may be longer than the one that is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, combinations, islice, product
+
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from fuser.kernel import ir as kir
+from fuser.kernel.text import line
+from oracles.prover import launches, sites
+from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
+from oracles.prover.coverage import boxes
+from oracles.prover.polynomial import Poly, poly, tree
+from oracles.prover.reachability.code import GROUP, Code, Do, Enter
+from oracles.prover.reachability.rules import Findings, Rule, Violation
+from oracles.prover.sites import (
+    AMONG_CTAS,
+    Site,
+    adds,
+    controls,
+    fixed_grid,
+    outcomes,
+    place_among,
+    touches,
+)
+from oracles.prover.solver import Known
+
+MANY = 20
+"""CTAs of one group that are followed at once, where each smaller group is followed as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class CtaGroup:
+    """Which CTAs share a semaphore, by expressions over `BLOCK`.
+
+    `number` and `place` are the group's and the CTA's in it, `count` how many it has, `others`
+    what lies between two of it.  `index` is that of its semaphore: its number, or one further with
+    each iteration of the loop `walk`.
+    """
+
+    number: Expr
+    place: Expr
+    count: Expr
+    consecutive: bool
+    others: Expr = 1
+    index: Expr = 0
+    walk: Var | None = None
+
+    def fixed(self, place: int, many: int) -> Mapping[Expr, Expr]:
+        """Return what is known of one CTA of `many`."""
+        known: dict[Expr, Expr] = {self.place: place}
+        if self.number == 0:
+            known |= {kir.BLOCK: place, kir.GRID: many}
+        elif self.consecutive:
+            known |= {self.number: GROUP, kir.BLOCK: GROUP * many + place}
+        else:
+            known |= {self.number: GROUP, kir.BLOCK: GROUP + place * self.others}
+        return known if isinstance(self.count, int) else {**known, self.count: many}
+
+
+def group_of(kernel: kir.Kernel) -> CtaGroup:
+    """Return which CTAs share a semaphore.
+
+    Raises
+    ------
+    UnsupportedError
+        If that is not known.
+    """
+    grid = fixed_grid(kernel)
+    moved = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
+    indices = {whole(s.index, lets) for s in kernel.walk() if isinstance(s, AMONG_CTAS)}
+    if isinstance(grid, int) and grid <= MANY:
+        return CtaGroup(0, kir.BLOCK, grid, consecutive=True, walk=_common(kernel, indices))
+    found: list[CtaGroup | None] = []
+    for stmt in kernel.walk():
+        if isinstance(stmt, AMONG_CTAS):
+            way = _way(kernel, whole(stmt.index, lets))
+            if isinstance(stmt, kir.GridSync | kir.LastArriving):
+                place = place_among(way.number, stmt.ctas)
+            else:
+                place = stmt.turn
+            found.append(_group(kernel, way, whole(place, lets)))
+    groups = {group for group in found if group is not None}
+    if len(groups) != 1 or len(indices) != 1:
+        raise UnsupportedError("nothing like BLOCK // P and BLOCK % P tells who shares a semaphore")
+    return groups.pop()
+
+
+def whole(expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
+    """Put the values of lets in place."""
+    while True:
+        found = substitute(expr, lets)
+        if found == expr:
+            return expr
+        expr = found
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An index `number + walk * stride`; without a walk it stands."""
+
+    index: Expr
+    number: Expr
+    walk: Var | None = None
+    stride: Expr = 0
+
+
+def _way(kernel: kir.Kernel, index: Expr) -> _Way:
+    """Return how an index goes on along a loop.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does so in another way than by equal steps.
+    """
+    constants = {kir.BLOCK, kir.GRID, *kernel.params}
+    if variables(index) <= constants:
+        return _Way(index, index)
+    loops = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    loops -= {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    constant, parts = linear(index)
+    moving = [atom for atom in parts if not variables(atom) <= constants]
+    number: Expr = constant
+    for atom, times in parts.items():
+        number = number + times * atom if atom not in moving else number
+    match moving:
+        case [Var() as walk] if walk in loops and parts[walk] > 0:
+            return _Way(index, number, walk, parts[walk])
+        case [Op(Kind.MUL, Var() as walk, stride) as atom] if walk in loops and parts[atom] == 1:
+            if variables(stride) <= constants - {kir.BLOCK}:
+                return _Way(index, number, walk, stride)
+        case _:
+            pass
+    raise UnsupportedError(f"nothing tells that `{index}` is another integer in every turn")
+
+
+def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
+    """Return the loop along which all CTAs of a launch go from one integer to the next."""
+    try:
+        ways = [_way(kernel, index) for index in indices]
+    except UnsupportedError:
+        return None
+    alike = len(ways) == 1 and not variables(ways[0].number) and isinstance(ways[0].stride, int)
+    return ways[0].walk if alike else None
+
+
+def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:
+    """Return the group that an index and a turn speak of."""
+    number, walk = way.number, way.walk
+    if not variables(way.index) & {kir.BLOCK, kir.GRID}:
+        grid = fixed_grid(kernel)
+        count = kir.GRID if grid is None else grid
+        sure = walk is None or isinstance(way.stride, int)
+        return CtaGroup(0, kir.BLOCK, count, consecutive=True, walk=walk) if sure else None
+    for part in parts_of(turn):
+        match part:
+            case Op(Kind.MOD, kir.BLOCK, count) if Op(Kind.FLOORDIV, kir.BLOCK, count) == number:
+                deals = _deals(kernel, count)
+                if way.stride in deals if walk is not None else deals:
+                    return CtaGroup(number, part, count, True, index=way.index, walk=walk)
+            case Op(Kind.FLOORDIV, kir.BLOCK, others) if Op(Kind.MOD, kir.BLOCK, others) == number:
+                for count in _times(kernel, others):
+                    if walk is None or way.stride == others:
+                        return CtaGroup(number, part, count, False, others, way.index, walk)
+            case _:
+                pass
+    return None
+
+
+def _deals(kernel: kir.Kernel, count: Expr) -> list[Expr]:
+    """Return what the number of groups of so many CTAs goes by."""
+    known = list(_times(kernel, count))
+    return [*known, kir.GRID // count] if eq(kir.GRID % count, 0) in kernel.requires else known
+
+
+def parts_of(expr: Expr) -> Iterator[Expr]:
+    """Yield an expression and all within it."""
+    yield expr
+    if isinstance(expr, Op):
+        yield from parts_of(expr.a)
+        yield from parts_of(expr.b)
+
+
+def _times(kernel: kir.Kernel, factor: Expr) -> Iterator[Expr]:
+    """Yield what `GRID` is, divided by a factor."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)) if factor in (a, b):
+                yield b if factor == a else a
+            case _:
+                pass
+
+
+def badly_joined(site: Site, sites: Sequence[Site]) -> str:
+    """Return why a statement does not join the threads of one role alone; empty where it does."""
+    says = ""
+    if site.elected:
+        says = f"`{line(site.stmt)}` is executed by all threads of a role only"
+    barrier, role = getattr(site.stmt, "barrier", -1), (site.place.first, site.place.warps)
+    for other in sites:
+        if (other.place.first, other.place.warps) == role:
+            continue
+        match other.stmt:
+            case (
+                kir.BlockSync(number)
+                | kir.NamedArrive(number)
+                | kir.BlockSerializeWait(barrier=number)
+                | kir.GridSync(barrier=number)
+                | kir.LastArriving(barrier=number)
+            ) if number == barrier:
+                says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
+            case kir.GridSync() | kir.LastArriving() if type(other.stmt) is type(site.stmt):
+                says = f"one role of each CTA meets, and {other.where} is another's"
+            case _:
+                pass
+    return says
+
+
+# --- in how many readings a kernel is followed ----------------------------------------------------
+
+
+_PLACE = Var("place among the CTAs that share a semaphore")
+GIVEN = 64
+"""CTAs of a group that are followed at once where the kernel says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known in one reading: of each CTA that is followed, its place in a group of `many`.
+
+    `together` says that they are the whole group, and take their turns.
+    """
+
+    fixed: tuple[Mapping[Expr, Expr], ...]
+    many: int = 1
+    together: bool = False
+
+
+def readings(kernel: kir.Kernel) -> Iterator[Reading]:
+    """Yield the readings that together stand for all CTAs.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is not known which CTAs share a semaphore.
+    """
+    if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
+        yield Reading(({},) * kernel.cluster)
+        return
+    if kernel.cluster > 1:
+        raise UnsupportedError("turns of the CTAs of a cluster are not followed")
+    repeated = (
+        s for one in kernel.walk() if isinstance(one, kir.ForLoop) for s in kir.walk(one.body)
+    )
+    if any(isinstance(s, kir.LastArriving) for s in repeated):
+        raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
+    group = group_of(kernel)
+    sizes: list[int] = list(range(1, largest(kernel, group) + 1))
+    most = MANY
+    if isinstance(group.count, int):
+        sizes, most = [group.count], GIVEN
+    if sizes[-1] > most:
+        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
+    elections = outcomes(kernel)
+    together = []
+    for many in sizes:
+        for lasts in product(_lasts(kernel, group, many), repeat=len(elections)):
+            chosen = tuple(zip(elections, lasts, strict=True))
+            known = (
+                {**group.fixed(n, many), **{var: int(last == n) for var, last in chosen}}
+                for n in range(many)
+            )
+            together.append(Reading(tuple(known), many, together=True))
+    yield from together
+    if any(isinstance(s, kir.GridSync) for s in kernel.walk()):
+        # What CTAs do that meet depends on their place throughout: unknown, it shows nothing.
+        yield from _each_place(together)
+    else:
+        yield Reading(({},))
+
+
+def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
+    """Return the places of the CTAs that are followed as the last one to come.
+
+    Those up to the largest number that a condition compares a place with, the first two at least,
+    and the last place.  Any other CTA does the same as one of them, and stands to all others as it
+    does: they do not wait for it, and it knows the same of each.  What it reads of one of them
+    another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
+    """
+    return sorted({*range(min(max(_numbers(kernel, group)) + 1, many)), many - 1})
+
+
+def single(kernel: kir.Kernel) -> Iterator[Reading]:
+    """Yield a reading of one CTA for each of its places, to see what one with none shows."""
+    yield from _each_place(reading for reading in readings(kernel) if reading.together)
+
+
+def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
+    for reading in together:
+        for fixed in reading.fixed:
+            yield Reading((fixed,), reading.many)
+
+
+def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
+    """Return the size of a group beyond which nothing new can be seen.
+
+    The first, the last and two in the middle, beyond every number that a place is compared with.
+    """
+    return max(*_numbers(kernel, group), *_apart(kernel, group)) + 3
+
+
+def _numbers(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
+    """Return the numbers that conditions compare a place with, 1 at least."""
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+    numbers = [1]
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.IfThenElse(test):
+                tests = [whole(test, lets)]
+            case kir.ForLoop(_, stop):
+                tests = [whole(stop, lets)]
+                numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
+            case _:
+                tests = [whole(expr, lets) for expr in controls(stmt).values()]
+        while tests:
+            asked = tests.pop()
+            if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
+                tests += [asked.a, asked.b]
+            else:
+                numbers += _compared(asked, group)
+    return numbers
+
+
+def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
+    """Whether a branch compares a loop's index with something that CTAs have each their own of."""
+    found = (s.condition for s in kir.walk(loop.body) if isinstance(s, kir.IfThenElse))
+    tests = [variables(whole(test, lets)) for test in found]
+    return any(loop.index in names and kir.BLOCK in names for names in tests)
+
+
+def _compared(expr: Expr, group: CtaGroup) -> list[int]:
+    """Return the numbers of an expression that has nothing but a CTA's place in it."""
+    if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
+        expr = expr.a - expr.b
+    constant, parts = linear(_of_place(expr, group))
+    own = variables(group.count) | {kir.GRID, _PLACE}
+    if group.consecutive:
+        own |= variables(group.place) | {GROUP}
+    if not parts or not all(variables(atom) <= own for atom in parts):
+        return []
+    return [abs(constant), *_inside(parts)]
+
+
+def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
+    """Yield how many places further boxes lie than those that begin where a CTA's place says.
+
+    A box that lies at a number of its own is in the place of one CTA, whoever accesses it.
+    """
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+    stops = {s.index: s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    yield 0
+    steps: dict[tuple[str, int], int] = {}
+    reach: list[tuple[tuple[str, int], int]] = []
+    for box in filter(None, map(touches, kernel.walk())):
+        for axis, origin in enumerate(box.origin):
+            try:
+                constant, parts = linear(_of_place(whole(origin, lets), group))
+            except UnsupportedError:
+                continue  # of this CTA alone
+            own = variables(group.count) | {kir.GRID, kir.BLOCK, _PLACE}
+            found = {a: n for a, n in parts.items() if n and variables(a) & {kir.BLOCK, _PLACE}}
+            if not all(variables(atom) <= own for atom in found):
+                continue
+            where = box.tensor.name, axis
+            ends = ((stops.get(a), n) for a, n in parts.items() if isinstance(a, Var))
+            further = sum(abs(n) * end for end, n in ends if isinstance(end, int))
+            reach.append((where, abs(constant) + further))
+            if found:
+                step = min(abs(n) for n in found.values())
+                steps[where] = min(step, steps.get(where, step))
+                yield from _inside(found)
+    yield from (-(-far // steps[where]) for where, far in reach if where in steps)
+
+
+def _of_place(expr: Expr, group: CtaGroup) -> Expr:
+    """Write an expression over a CTA's place and the number of its group."""
+    expr = replace_tree(expr, group.place, _PLACE)
+    expr = replace_tree(expr, group.number, GROUP) if group.number != 0 else expr
+    if not group.consecutive and kir.BLOCK in variables(expr):
+        raise UnsupportedError(f"{expr} tells the place of a CTA in a way of its own")
+    return expr
+
+
+def _inside(atoms: Iterable[Expr]) -> list[int]:
+    return [n for atom in atoms for n in parts_of(atom) if isinstance(n, int)]
+
+
+def private(code: Code) -> frozenset[int]:
+    """Return the trip counts of loops in which CTAs do not meet."""
+    met: set[int] = set()
+    for program in code.programs:
+        for at, i in enumerate(program):
+            if isinstance(i, Enter) and i.atom >= 0:
+                inside = [j for j in program[at : i.end] if isinstance(j, Do)]
+                if any(j.origin or j.index is not None for j in inside):
+                    met.add(i.atom)
+    return code.counts - met
+
+
+# --- CTAs that nothing orders ---------------------------------------------------------------------
+
+
+BOXES = 600
+"""Boxes of one launch that are compared with each other."""
+LAUNCHES = 60
+"""Launches that are tried."""
+RLIMIT = 2_000_000
+"""Work limit of a question about boxes, in z3's units."""
+
+
+def apart(code: Code, findings: Findings, trips: int) -> None:
+    """Judge CTAs that nothing orders; it may stay open whether they touch the same elements.
+
+    `trips` is the smallest trip count that shows whatever is wrong.
+    """
+    kernel = code.kernel
+    tracked = sites.shared_tensors(kernel)
+    if not tracked or fixed_grid(kernel) == kernel.cluster:
+        return
+    found = sites.read(kernel)
+    try:
+        ctas: CtaGroup | None = group_of(kernel)
+    except UnsupportedError:
+        ctas = None
+    # What tells CTAs apart that are not followed together, and what only those have in common at
+    # any time, also where they go from one tile to the next.
+    group = tile = kir.BLOCK // kernel.cluster
+    if ctas is not None and any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
+        group, tile = ctas.number, ctas.index
+    if group == 0:
+        return
+    open_ones = []
+    for name in sorted(tracked):
+        mine = [s for s in found if (box := sites.touches(s.stmt)) and box.tensor.name == name]
+        findings.ask()
+        if not (
+            _adding(kernel, mine)
+            or _spaced(mine, tile)
+            or _packed(kernel, ctas, mine)
+            or _as_outputs(kernel, ctas, found, mine)
+        ):
+            says = f"nothing shows that other CTAs touch other elements of {name}"
+            open_ones.append(f"{mine[0].where}: {says}")
+    if not open_ones:
+        return
+    read = [r for r in boxes.readings(found) if r.box.tensor.name in tracked]
+    for one, two, values in _overlapping(kernel, read, group):
+        wrong = _unordered(code, one, two, values, trips)
+        if wrong is not None:
+            findings.record(wrong)
+            if wrong.rule not in findings.off:
+                return
+    findings.doubts(open_ones[0])
+
+
+def _overlapping(
+    kernel: kir.Kernel, read: list[boxes.Reading], group: Expr
+) -> Iterator[tuple[Site, Site, Values]]:
+    """Yield sites at which, in a small launch, two CTAs of two groups touch the same elements."""
+    number = function(group)
+    few = launches.small(kernel, clusters=2)
+    small = ({**one.params, kir.GRID.name: one.grid} for one in few)
+    for values in islice(chain(small, launches.some_launches(kernel)), LAUNCHES):
+        try:
+            grid = range(min(values[kir.GRID.name], 4 * kernel.cluster))
+            here = [{**values, kir.BLOCK.name: block} for block in grid]
+            seen = [(number(v), r, span) for v in here for r in read for _, span in r.boxes(v)]
+        except ZeroDivisionError:
+            continue
+        for (one, a, left), (two, b, right) in combinations(seen[:BOXES], 2):
+            if one != two and a.box.tensor == b.box.tensor and _meet(left, right):
+                yield a.site, b.site, values
+
+
+def _meet(a: boxes.Span, b: boxes.Span) -> bool:
+    return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
+
+
+def _unordered(code: Code, one: Site, two: Site, values: Values, trips: int) -> Violation | None:
+    """Return what is wrong with two CTAs that touch the same elements unordered, if anything is."""
+    first, second = sites.reads(one.stmt) is None, sites.reads(two.stmt) is None
+    if not first and not second:
+        return None
+    rule = Rule.WAW
+    if adds(one.stmt) and type(one.stmt) is type(two.stmt):
+        if code.kernel.determinism != "bitwise":
+            return None
+        rule = Rule.DETERMINISM
+    elif not (first and second):
+        rule = Rule.RAW
+        one, two = (two, one) if not first else (one, two)
+    at = {site.line: site for site in code.sites}
+    shown = ", ".join(f"{k}={v}" for k, v in sorted(values.items()) if k != kir.BLOCK.name)
+    says = f"with {shown} two CTAs touch the same elements, and nothing orders them"
+    return Violation(rule, at[two.line], says, rule.kind, trips=trips, earlier=at[one.line])
+
+
+def _adding(kernel: kir.Kernel, mine: list[Site]) -> bool:
+    """Whether all that happens is that CTAs add, in any order."""
+    unordered = kernel.determinism != "bitwise"
+    same = len({type(site.stmt) for site in mine}) == 1
+    return unordered and same and all(adds(site.stmt) for site in mine)
+
+
+def _origin(site: Site) -> tuple[tuple[Expr, ...], tuple[int, ...]]:
+    box = sites.touches(site.stmt)
+    assert box is not None, "accesses of global memory only"
+    return tuple(site.plain(e) for e in box.origin), box.shape
+
+
+def _spaced(mine: list[Site], tile: Expr) -> bool:
+    """Whether, along some axis, the boxes of tiles lie one behind the other."""
+    placed = [_origin(site) for site in mine]
+    if any(sites.unknown(origin) for origin, _ in placed):
+        return False
+    for axis in range(len(placed[0][1])):
+        forms = [
+            (linear(replace_tree(origin[axis], site.plain(tile), GROUP)), shape[axis])
+            for site, (origin, shape) in zip(mine, placed, strict=True)
+        ]
+        steps = {tuple(parts.items()) for (_, parts), _ in forms}
+        if len(steps) == 1:
+            ((atom, times),) = pairs if len(pairs := steps.pop()) == 1 else ((0, 0),)
+            low = min(start for (start, _), _ in forms)
+            if atom == GROUP and max(start + size for (start, _), size in forms) - low <= times:
+                return True
+    return False
+
+
+def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool:
+    """Whether, along some axis, each group's boxes lie in a stretch of its own.
+
+    Origins are `group * P + rest` with one P, and z3 shows `0 <= rest` and `rest + size <= P`.
+    Where groups walk from tile to tile, they are `tile * P + rest`.
+    """
+    placed = [_origin(site) for site in mine]
+    if ctas is None or ctas.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
+        return False
+    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, ctas.count)], RLIMIT)
+
+    def named(site: Site, expr: Expr) -> Expr:
+        tile = site.plain(ctas.index)
+        there = replace_tree(replace_tree(expr, tile, GROUP), ctas.place, _PLACE)
+        # Where each CTA has one tile, its number says the same.
+        one = ctas.consecutive and tile == ctas.number
+        return substitute(there, {kir.BLOCK: GROUP * ctas.count + _PLACE}) if one else there
+
+    def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
+        rest = tree(_divided(poly(named(site, origin)))[1])
+        ends = (loop.index < loop.stop for loop in site.loops)
+        premises = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
+        begins = known.gives(fold(Kind.LE, 0, rest), *premises)
+        return begins and known.at_most(rest + size, tree(pitch), *premises)
+
+    for axis in range(len(placed[0][1])):
+        boxes = list(zip(mine, placed, strict=True))
+        pitches = {_divided(poly(named(site, origin[axis])))[0] for site, (origin, _) in boxes}
+        pitch = pitches.pop()
+        if pitch and not pitches and all(inside(s, o[axis], n[axis], pitch) for s, (o, n) in boxes):
+            return True
+    return False
+
+
+def _divided(form: Poly) -> tuple[Poly, Poly]:
+    """Return what the number of a group is multiplied by, and the rest; no factor if by itself."""
+    group = (GROUP.name,)
+    times = [(m, f) for m, f in form if group in m]
+    factor = frozenset((tuple(a for a in m if a != group), f) for m, f in times)
+    once = all(m.count(group) == 1 for m, _ in times)
+    return (factor if once else frozenset()), form - {*times}
+
+
+def _as_outputs(
+    kernel: kir.Kernel, ctas: CtaGroup | None, found: tuple[Site, ...], mine: list[Site]
+) -> bool:
+    """Whether the boxes lie as those of an output, of which every element is written once.
+
+    Each group of CTAs writes the output's box, or none of them does: no guard tells groups apart.
+    """
+    for site in found:
+        box = sites.writes(site.stmt)
+        if box is None or box.tensor.name not in kernel.outputs or site.loops:
+            continue
+        same = all(not one.loops and _origin(one) == _origin(site) for one in mine)
+        guards = site.guards
+        if ctas is not None:
+            guards = tuple(replace_tree(guard, ctas.place, _PLACE) for guard in guards)
+        if same and not any(kir.BLOCK in variables(guard) for guard in guards):
+            return True
+    return False

@@ -1,1 +1,0 @@
-"""Several CTAs: who shares a semaphore, in which order, and what nothing orders."""

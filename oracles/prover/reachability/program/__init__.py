@@ -1,1 +1,0 @@
-"""What the threads execute: code with explicit positions, conditions, tiles."""
