@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import z3
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
-from oracles.prover.polynomial import poly, tree
+from oracles.prover.arithmetic import poly, tree
 
 BELLMAN_FORD = 1
 """z3's arithmetic solver for differences; "unknown" if it is given anything else."""

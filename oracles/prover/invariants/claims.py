@@ -32,8 +32,17 @@ from oracles.prover.invariants.graph import (
     Thread,
     closing,
 )
-from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError
-from oracles.prover.invariants.trace import Bound, Step, Trace, all_of, any_of, shift
+from oracles.prover.invariants.trace import (
+    Axiom,
+    Bound,
+    Obligation,
+    RefusedError,
+    Step,
+    Trace,
+    all_of,
+    any_of,
+    shift,
+)
 
 HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
 """Name of the hazard by (earlier writes, later writes)."""

@@ -28,27 +28,27 @@ from itertools import combinations, islice
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants.rules import Axiom, Obligation, RefusedError, Without
-from oracles.prover.invariants.static import (
-    disjoint,
-    joins,
-    one_way,
-    outside,
-    signals,
-)
 from oracles.prover.invariants.trace import (
+    Axiom,
     Bound,
+    Obligation,
     Program,
+    RefusedError,
     Run,
     Step,
     Trace,
     Walk,
+    Without,
     all_of,
+    disjoint,
+    joins,
+    one_way,
+    outside,
     read_runs,
     shift,
+    signals,
 )
-from oracles.prover.threads import Kind
-from oracles.prover.tiles import Meet, Meetings, ordinary, storage
+from oracles.prover.sites import Meet, Meetings, Threads, ordinary, storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ class EventGraph:
         alike = (self.one_of(kind) for kind in self.trace.kinds if kind.warps == warps)
         return {thread, *(replace(other, warp=thread.warp) for other in alike)}
 
-    def one_of(self, kind: Kind) -> Thread:
+    def one_of(self, kind: Threads) -> Thread:
         """Return the thread that stands for a kind."""
         return Thread(kind.index, kind.warps[0], 0 if kind.leads else 1)
 

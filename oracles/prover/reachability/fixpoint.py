@@ -30,7 +30,6 @@ from dataclasses import dataclass
 
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.memo import nameless_key as nameless_key
 from oracles.prover.reachability.canonical.counts import Counts
 from oracles.prover.reachability.canonical.form import canonical
 from oracles.prover.reachability.events import Events
@@ -42,7 +41,7 @@ from oracles.prover.reachability.registers import ContestError, budget
 from oracles.prover.reachability.rules import Findings, Rule, Violation
 from oracles.prover.reachability.state import Agent, State
 from oracles.prover.reachability.world import World, least
-from oracles.prover.threads import kinds
+from oracles.prover.sites import kinds
 
 STATES = 10_000
 """States that are looked at before giving up."""

@@ -14,7 +14,7 @@ from oracles.prover.launches import Launch
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.program.code import CLUSTER, assemble
 from oracles.prover.reachability.world import World
-from oracles.prover.threads import kinds
+from oracles.prover.sites import kinds
 
 CTAS = 4
 """Clusters of a launch that are followed."""

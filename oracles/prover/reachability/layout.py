@@ -23,8 +23,18 @@ from oracles.prover.reachability.program.boxes import (
 )
 from oracles.prover.reachability.program.code import Code, Do
 from oracles.prover.reachability.state import Agent, Where
-from oracles.prover.sites import Site, positive, shared_tensors
-from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
+from oracles.prover.sites import (
+    Meet,
+    Meetings,
+    Site,
+    Spread,
+    each_by_one,
+    operand,
+    ordinary,
+    positive,
+    shared_tensors,
+    storage,
+)
 
 User = tuple[int, int, str]
 """Who touches a buffer: a statement, a kind of threads, and the buffer's name."""

@@ -13,8 +13,7 @@ from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.state import FACTS, GLOBAL, OWN, SHARED, Entry, Where, knows
 from oracles.prover.reachability.step import Step
 from oracles.prover.reachability.witness.words import pair, spot
-from oracles.prover.sites import adds
-from oracles.prover.tiles import Meet
+from oracles.prover.sites import Meet, adds
 
 _HAZARD = {(True, False): Rule.RAW, (False, True): Rule.WAR, (True, True): Rule.WAW}
 """The rule that a hazard breaks by (earlier writes, later writes)."""

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.fields import copied, declared, derived, left_out, mapped, same
-from oracles.prover.threads import Kind
+from oracles.prover.sites import Threads as Kind
 
 FACTS = 4
 SHARED, GLOBAL, OWN = 1, 2, 3

@@ -20,8 +20,7 @@ from oracles.prover.reachability.program.code import (
     most_registers,
     used_barriers,
 )
-from oracles.prover.sites import AMONG_CTAS
-from oracles.prover.threads import Kind as Threads
+from oracles.prover.sites import AMONG_CTAS, Threads
 
 
 @dataclass(frozen=True, eq=False)

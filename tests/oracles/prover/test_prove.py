@@ -423,5 +423,5 @@ def test_a_proof_crosses_few_files(kernel: kir.Kernel) -> None:
     files = sorted(crossed(kernel))
     print(f"{kernel.name}: {len(files)} files", *files, sep="\n  ")
     assert "oracles/prover/reachability/fixpoint.py" in files
-    assert "oracles/prover/invariants/questions.py" in files
+    assert "oracles/prover/invariants/check.py" in files
     assert len(files) <= FILES

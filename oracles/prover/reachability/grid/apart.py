@@ -13,9 +13,17 @@ from itertools import chain, combinations
 from fuser.expr import Expr, Kind, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
-from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
-from oracles.prover.coverage.boxes import Reading, Span, readings
-from oracles.prover.polynomial import Poly, poly, tree
+from oracles.prover.arithmetic import (
+    Poly,
+    UnsupportedError,
+    Values,
+    function,
+    linear,
+    poly,
+    replace_tree,
+    tree,
+)
+from oracles.prover.coverage.outputs import Reading, Span, readings
 from oracles.prover.reachability.grid.groups import group_of
 from oracles.prover.reachability.rules import Rule
 from oracles.prover.reachability.step import Scene

@@ -19,13 +19,13 @@ from oracles.prover.arithmetic import Function, UnsupportedError, carry, functio
 from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
+    Threads,
     controls,
     every,
     outcomes,
     shared_tensors,
     touches,
 )
-from oracles.prover.threads import Kind as Threads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

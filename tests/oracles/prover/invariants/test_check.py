@@ -20,8 +20,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.draw import FAMILIES as FAMILIES_OF_SKELETONS
 from fuzz.kernels.draw import draw
 from fuzz.mutation.operators import Mutant, all_mutants, drop_each_sync
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import Questions, UndecidedError
+from oracles.prover.invariants.check import Questions, UndecidedError, confirm
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status

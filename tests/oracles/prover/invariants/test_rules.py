@@ -16,9 +16,8 @@ from fuser.cookbook import recipes
 from fuser.cookbook.ring import k, start, trips
 from fuser.kernel import ir as kir
 from fuzz.mutation.operators import all_mutants
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import RLIMIT
-from oracles.prover.invariants.rules import Axiom, Obligation, Rule
+from oracles.prover.invariants.check import RLIMIT, confirm
+from oracles.prover.invariants.trace import Axiom, Obligation, Rule
 from oracles.verdict import Status
 
 NEEDS: dict[Axiom, str] = {

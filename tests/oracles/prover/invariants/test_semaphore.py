@@ -13,10 +13,9 @@ from fuser.cookbook import recipes
 from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import RLIMIT
-from oracles.prover.invariants.rules import Axiom, Obligation, Rule
-from oracles.prover.invariants.semaphore.turns import TILE, alone, split
+from oracles.prover.invariants.check import RLIMIT, confirm
+from oracles.prover.invariants.semaphore import TILE, alone, split
+from oracles.prover.invariants.trace import Axiom, Obligation, Rule
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 

@@ -13,9 +13,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.rewriting.alternating_roles import teamed
-from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.statements import Whole
+from oracles.prover.invariants.rewriting import Whole, teamed, whole
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 

@@ -1,0 +1,802 @@
+"""CTAs that a semaphore serializes: a turn (one CTA's place in that order) against a later one.
+
+The CTAs of one semaphore are numbered by their turn, 0 ... n - 1, and n is unknown.  `split` cuts a
+kernel behind its loops: what precedes the cut has nothing to do with turns and is judged like any
+other kernel, what follows is executed once by each CTA and judged here.
+
+Every event has a time in turn k and one in turn j > k (`Events`).  Constraints say what each
+requires: its thread's events before it, all threads at a barrier, the copies that an await covers,
+and across turns that a wait comes after what the turns before it have released.  Nothing else
+orders two CTAs.
+
+Accesses of one turn conflict with those of the same turn by other threads, and with those of later
+turns (`TurnClaims`).  Tensors that a turn writes are touched by one box only, which tells
+semaphores apart; what different semaphores do is then independent.
+
+Notes
+-----
+Both parts lack statements of the other, so that their events require less than those of the whole:
+what is proved of a part holds in the kernel.  They may share no shared memory, no mbarrier, no bulk
+group, and no tensor that either writes; then every two accesses that may conflict are in one part.
+A CTA comes to its wait whatever other CTAs do, for the part before waits for nothing of theirs.
+
+A release publishes what its thread has done and seen, and a wait takes part in that; so along the
+turns k, k + 1, ..., j what precedes the release of turn k precedes what follows the wait of turn j,
+if in each turn the release follows the wait (`Obligation.TURNS`).  That is why two turns show all.
+
+A step that is not executed has a time too, which orders nothing but its own thread's steps.
+
+Source: PTX ISA, "Memory consistency model" (release and acquire patterns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from fuser.expr import Expr, Kind, Op, Var, eq, substitute, variables
+from fuser.kernel import ir as kir
+from oracles.prover import sites
+from oracles.prover.arithmetic import K, N, UnsupportedError, replace_tree
+from oracles.prover.coverage import partition
+from oracles.prover.invariants.claims import HAZARDS
+from oracles.prover.invariants.graph import Footprints, Thread
+from oracles.prover.invariants.trace import (
+    Axiom,
+    Obligation,
+    RefusedError,
+    Step,
+    Trace,
+    Without,
+    affine,
+    all_of,
+    any_of,
+    bounds,
+    disjoint,
+    joins,
+)
+from oracles.prover.solver import Known
+
+RLIMIT = 2_000_000
+"""Work limit of a question about extents, in z3's units."""
+Serial = kir.BlockSerializeWait | kir.BlockSerializeRelease
+BULK = kir.AsyncKind.BULK
+TILE = Var("tile of the turns")
+"""Which semaphore, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The CTA groups of semaphores: `BLOCK` is (`tile`, `turn`), each pair once.
+
+    `tiles` semaphores are in use, each by `turns` CTAs.
+    """
+
+    tile: Expr
+    turn: Expr
+    tiles: Expr
+    turns: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A kernel without its turns, and what each CTA does in its turn.
+
+    `turn` is a kernel over the turn `K` of `N`; `lets` are the values of its names.
+    """
+
+    rest: kir.Kernel
+    turn: kir.Kernel
+    sharing: Sharing
+    lets: Mapping[Var, Expr]
+
+    def plain(self, expr: Expr) -> Expr:
+        """Return an expression of the kernel over `K`, `N` and `TILE`."""
+        return _plain(substitute(expr, self.lets), self.sharing)
+
+
+def split(kernel: kir.Kernel, without: Without) -> Parts | None:
+    """Return the parts of a kernel whose CTAs take turns; None if they do not.
+
+    Raises
+    ------
+    RefusedError
+        If a CTA waits for one that may never run.
+    UnsupportedError
+        If CTAs meet in another way than described here.
+    """
+    if any(isinstance(s, kir.GridSync | kir.LastArriving) for s in kernel.walk()):
+        raise UnsupportedError("CTAs that meet")
+    waits = [s for s in kernel.walk() if isinstance(s, kir.BlockSerializeWait)]
+    releases = [s for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)]
+    if not waits and not releases:
+        return None
+    if kernel.cluster != 1:
+        raise UnsupportedError("a semaphore in a kernel of clusters")
+    lets = _lets(kernel)
+    sharing = _sharing(kernel, (*waits, *releases), lets)
+    if kernel.residency == "any" and Obligation.RESIDENT not in without:
+        raise RefusedError("residency", None, "nothing says that the turn before its own ever runs")
+    cut = 1 + max((i for i, s in enumerate(kernel.body) if _before(s)), default=-1)
+    head, tail = kernel.body[:cut], kernel.body[cut:]
+    if any(isinstance(s, Serial) for s in kir.walk(head)):
+        raise UnsupportedError("a semaphore before the end of the loops")
+    _apart(head, tail)
+
+    def turned(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.Let():
+                return []
+            case kir.IfThenElse(test, then, orelse):
+                ways = kir.rewrite(then, turned), kir.rewrite(orelse, turned)
+                return [kir.IfThenElse(_plain(substitute(test, lets), sharing), *ways)]
+            case _:
+                return None
+
+    kept = (s for s in tail if isinstance(s, kir.AsyncAwait | kir.AsyncCommit))
+    rest = replace(kernel, body=(*head, *(s for s in kept if s.kind is not BULK)))
+    turn = replace(kernel, body=kir.rewrite(tail, turned), barriers=())
+    return Parts(rest, turn, sharing, lets)
+
+
+def _lets(kernel: kir.Kernel) -> Mapping[Var, Expr]:
+    """Return the values of names that no loop changes."""
+    lets: dict[Var, Expr] = {}
+    moving = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    for stmt in kernel.body:
+        if isinstance(stmt, kir.Let) and stmt.var not in moving:
+            lets[stmt.var] = substitute(stmt.value, lets)
+    return lets
+
+
+def _sharing(
+    kernel: kir.Kernel,
+    users: tuple[Serial, ...],
+    lets: Mapping[Var, Expr],
+) -> Sharing:
+    """Return who shares a semaphore, read off the waits.
+
+    Without a wait, every CTA is thought to have the turn of its number.
+    """
+    if len({user.semaphore.name for user in users}) > 1:
+        raise UnsupportedError("several semaphores")
+    places = {substitute(user.index, lets) for user in users}
+    own = {substitute(u.turn, lets) for u in users if isinstance(u, kir.BlockSerializeWait)}
+    if len(places) > 1 or len(own) > 1:
+        raise UnsupportedError("a CTA uses several semaphores, or waits for several turns")
+    (tile,), turn = places, next(iter(own), kir.BLOCK)
+    sharing = _dealt(kernel, tile, turn)
+    if sharing is None:
+        raise UnsupportedError(f"the turns {turn} of semaphore {tile}: which CTAs share them")
+    known = Known(sites.facts(kernel), RLIMIT)
+    name = users[0].semaphore.name
+    if not any(s.name == name and known.at_most(sharing.tiles, s.count) for s in kernel.semaphores):
+        raise UnsupportedError(f"{name} has too few semaphores")
+    return sharing
+
+
+def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> Sharing | None:
+    """Return the CTAs of a semaphore if `BLOCK` has each pair of tile and turn once."""
+    sides = [(t.a, t.b) for t in kernel.requires if isinstance(t, Op) and t.kind is Kind.EQ]
+    grids = [b if a == kir.GRID else a for a, b in sides if kir.GRID in (a, b)]
+    if tile == 0 and turn == kir.BLOCK:
+        return Sharing(0, turn, 1, next((g for g in grids if isinstance(g, Var)), kir.GRID))
+    match tile, turn:
+        case Op(Kind.FLOORDIV, kir.BLOCK, s), Op(Kind.MOD, kir.BLOCK, again) if s == again:
+            tiles = _cofactor(grids, s)
+            return None if tiles is None else Sharing(tile, turn, tiles, s)
+        case Op(Kind.MOD, kir.BLOCK, t), Op(Kind.FLOORDIV, kir.BLOCK, again) if t == again:
+            turns = _cofactor(grids, t)
+            return None if turns is None else Sharing(tile, turn, t, turns)
+        case _:
+            return None
+
+
+def _cofactor(grids: list[Expr], factor: Expr) -> Expr | None:
+    for grid in grids:
+        match grid:
+            case Op(Kind.MUL, a, b) if factor in (a, b):
+                return a if b == factor else b
+            case _:
+                pass
+    return None
+
+
+def _plain(expr: Expr, sharing: Sharing) -> Expr:
+    if isinstance(sharing.tile, Op):
+        expr = replace_tree(expr, sharing.tile, TILE)
+    expr = replace_tree(expr, sharing.turn, K)
+    if sharing.tiles == 1 and sharing.tile == 0:
+        expr = replace_tree(expr, kir.GRID, N)
+    return replace_tree(expr, sharing.turns, N)
+
+
+def _before(stmt: kir.Stmt) -> bool:
+    """Whether a statement of the kernel's body belongs to what precedes the turns."""
+    for inner in kir.walk((stmt,)):
+        match inner:
+            case kir.ForLoop(_, stop) if not isinstance(stop, int):
+                return True
+            case kir.Role() | kir.TmaLoad() | kir.CpAsync() | kir.Wgmma():
+                return True
+            case _ if sites.mbarrier(inner) is not None:
+                return True
+            case _:
+                pass
+    return False
+
+
+def _apart(head: tuple[kir.Stmt, ...], tail: tuple[kir.Stmt, ...]) -> None:
+    """Check that turns and what precedes them share no memory that either writes."""
+    here, there = set(_used(head)), set(_used(tail))
+    both = {name for name, _ in here} & {name for name, _ in there}
+    shared = {name for name, writes in here | there if writes and name in both}
+    if shared:
+        raise UnsupportedError(f"turns and what precedes them share {', '.join(sorted(shared))}")
+
+
+def _used(body: tuple[kir.Stmt, ...]) -> Iterator[tuple[str, bool]]:
+    """Yield what statements use, and whether they write it."""
+    for stmt in kir.walk(body):
+        box = sites.touches(stmt)
+        if box is not None:
+            yield f"tensor {box.tensor.name}", sites.reads(stmt) is None
+        yield from ((f"buffer {slot.buffer.name}", True) for slot in sites.slots(stmt))
+        groups = isinstance(stmt, kir.AsyncCommit | kir.AsyncAwait) and stmt.kind is BULK
+        if groups or isinstance(stmt, kir.TmaStore | kir.TmaReduce):
+            yield "bulk groups", True
+
+
+def alone(parts: Parts, box: kir.Box) -> bool:
+    """Whether CTAs of different semaphores touch different bytes of a tensor by this box.
+
+    The boxes of all semaphores are a partition of the tensor, or there is only one semaphore.
+    """
+    sharing = parts.sharing
+    origin = tuple(parts.plain(x) for x in box.origin)
+    if any({K, kir.BLOCK} & variables(x) for x in origin):
+        return False
+    if sharing.tiles == 1:
+        return True
+    source = kir.Buffer("source", box.tensor.dtype, box.shape, 1, 0)
+    moved = replace(box, origin=tuple(substitute(x, {TILE: kir.BLOCK}) for x in origin))
+    made = replace(
+        parts.rest,
+        tensors=(box.tensor,),
+        body=(kir.Elect(kir.Per.ROLE, (kir.TmaStore(moved, kir.Slot(source, 0)),)),),
+        outputs=(box.tensor.name,),
+        workspaces=(),
+        requires=(eq(kir.GRID, sharing.tiles),),
+    )
+    known = Known(sites.facts(made), RLIMIT)
+    return not partition.judge(made, sites.read(made), box.tensor, known)
+
+
+TURNS = ("k", "j")
+"""The number of a turn, and that of a later one."""
+_TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease
+_SYNC = kir.FenceAsyncProxy | kir.ThreadFence | kir.AsyncAwait | kir.AsyncCommit
+_OWN = kir.Load | kir.Store | kir.AtomicAdd | kir.BlockSync | kir.WarpSync | _TURN | _SYNC
+_SILENT = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma | kir.WgmmaFence
+RANGE = "(assert (<= 0 k))(assert (< k n))(assert (<= 0 j))(assert (< j n))"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A node of a turn: a step of a thread, a meeting of several, or a part of a copy."""
+
+    name: str
+
+    def at(self, turn: str) -> str:
+        """Return its time in turn `k` or `j`."""
+        return f"{turn}_{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A bulk copy: when it is issued, when its source has been read, when it is done."""
+
+    step: Step
+    thread: Thread
+    issue: Event
+    read: Event
+    done: Event
+
+
+def condition(test: Expr | None, turn: str) -> str:
+    """Return in SMT-LIB whether a guard holds in a turn.
+
+    Raises
+    ------
+    UnsupportedError
+        If it does not compare the turn with a number, or with their count.
+    """
+    match test:
+        case None:
+            return "true"
+        case Op(Kind.AND, a, b):
+            return all_of([condition(a, turn), condition(b, turn)])
+        case Op(Kind.EQ, Op(Kind.EQ | Kind.AND) as held, 0):
+            return f"(not {condition(held, turn)})"
+        case _:
+            return all_of([bound.text(turn) for bound in bounds(test)])
+
+
+class Events:
+    """The events of one turn and what they require, as constraints on two of its occurrences."""
+
+    def __init__(self, trace: Trace, without: Without) -> None:
+        self.trace = trace
+        self.without = without
+        self.names: dict[str, Event] = {}
+        self._runs: dict[tuple[int, str], str] = {}
+        self.copies: list[Copy] = []
+        self.chains: dict[Thread, list[tuple[Step, Event]]] = {}
+        self._claims: dict[str, None] = {}
+        for thread in self._threads():
+            self._chain(thread)
+        for copy in self.copies:
+            self._require(copy.issue, copy.read, Axiom.ISSUE)
+            self._require(copy.read, copy.done, Axiom.ISSUE)
+            for step, node in self.chains[copy.thread]:
+                for turn in TURNS:
+                    if isinstance(step.stmt, kir.AsyncAwait):
+                        end = copy.read if step.stmt.read_only else copy.done
+                        when = self.covers(step, step.stmt, copy, turn)
+                        self._require(end, node, Axiom.GROUP, turn, when)
+        self._taken()
+
+    def runs(self, step: Step, turn: str) -> str:
+        """Return whether a step is executed in a turn."""
+        known = self._runs.get((step.index, turn))
+        if known is None:
+            known = self._runs[(step.index, turn)] = condition(step.guard, turn)
+        return known
+
+    def own(self, step: Step, thread: Thread) -> Event:
+        """Return the event of a step of a thread."""
+        return self._event(f"{step.index}_{thread.kind}_{thread.warp}_{thread.lane}")
+
+    def _event(self, name: str) -> Event:
+        return self.names.setdefault(name, Event(name))
+
+    # --- threads --------------------------------------------------------------------------------
+
+    def _threads(self) -> Iterator[Thread]:
+        """One thread of each kind, and another one where there are several."""
+        for kind in self.trace.kinds:
+            (warp, *more), lane = kind.warps, 0 if kind.leads else 1
+            yield Thread(kind.index, warp, lane)
+            if not kind.alone:
+                yield Thread(kind.index, *((more[0], lane) if more else (warp, 2)))
+
+    def _chain(self, thread: Thread) -> None:
+        """Follow a thread: it does one thing after the other, and meets others at barriers."""
+        chain = self.chains[thread] = []
+        before: list[tuple[Event, Step | None]] = []
+        for step in self.trace.programs[thread.kind].before:
+            node, meets = self._node(step, thread)
+            if node is None:
+                continue
+            chain.append((step, node))
+            for last, other in before:
+                for turn in TURNS:
+                    parts = [self.runs(s, turn) for s in (step if meets else None, other) if s]
+                    self._require(last, node, Axiom.PROGRAM, turn, all_of(parts))
+            skipped = meets and step.guard is not None
+            before = [*before, (node, step)] if skipped else [(node, step if meets else None)]
+
+    def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
+        """Return the event of a step, if it has one, and whether threads meet there."""
+        turns = Axiom.TURN not in self.without
+        match step.stmt:
+            case kir.BlockSync() | kir.BlockSerializeWait() if turns:
+                return self._event(f"{step.index}"), True
+            case kir.WarpSync() if turns:
+                return self._event(f"{step.index}_{thread.warp}"), True
+            case kir.TmaStore() | kir.TmaReduce():
+                issue = self.own(step, thread)
+                ends = (self._event(f"{issue.name}_{end}") for end in ("read", "done"))
+                self.copies.append(Copy(step, thread, issue, *ends))
+                return issue, False
+            case _ if isinstance(step.stmt, _OWN):
+                return self.own(step, thread), False
+            case _ if isinstance(step.stmt, _SILENT):
+                return None, False
+            case _:
+                raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a turn")
+
+    # --- requirements ---------------------------------------------------------------------------
+
+    def _require(
+        self, first: Event, then: Event, rule: Axiom, turn: str = "", when: str = "true"
+    ) -> None:
+        if rule in self.without or when == "false":
+            return
+        for one in (turn,) if turn else TURNS:
+            claim = f"(< {first.at(one)} {then.at(one)})"
+            self._claims[claim if when == "true" else f"(=> {when} {claim})"] = None
+
+    def covers(self, step: Step, wait: kir.AsyncAwait, copy: Copy, turn: str) -> str:
+        """Return when a step is executed in a turn and covers a copy that is, too.
+
+        The copy's group is closed by the first commit behind it; `keep` more have to follow.
+        """
+        if wait.kind is not kir.AsyncKind.BULK or step.index < copy.step.index:
+            return "false"
+        commits = [
+            s
+            for s, _ in self.chains[copy.thread]
+            if copy.step.index < s.index < step.index
+            and s.stmt == kir.AsyncCommit(kir.AsyncKind.BULK)
+        ]
+        both_run = [self.runs(step, turn), self.runs(copy.step, turn)]
+        sure = [s for s in commits if s.guard in (None, step.guard, copy.step.guard)]
+        if len(sure) > wait.keep:
+            return all_of(both_run)
+        if wait.keep:
+            return "false"
+        return all_of([*both_run, any_of([self.runs(s, turn) for s in commits])])
+
+    def _taken(self) -> None:
+        """Make a wait come after what the turns before it have published."""
+        waits = [(s, e) for s, _, e in self.of(kir.BlockSerializeWait) if _wide(s.stmt)]
+        for step, thread, node in self.of(kir.BlockSerializeRelease):
+            public = self.published(step, thread, node)
+            for _, wait in waits[:1]:
+                if public is not None and Axiom.TAKEN not in self.without:
+                    when = all_of(["(< k j)", self.runs(step, "k")])
+                    self._claims[f"(=> {when} (< {public.at('k')} {wait.at('j')}))"] = None
+
+    def of(self, kind: type[kir.Stmt]) -> Iterator[tuple[Step, Thread, Event]]:
+        """Yield the events of one kind of statement."""
+        for thread, chain in self.chains.items():
+            for step, node in chain:
+                if isinstance(step.stmt, kind):
+                    yield step, thread, node
+
+    def published(self, step: Step, thread: Thread, node: Event) -> Event | None:
+        """Return up to where a release publishes: itself, or a fence before it; None if nothing."""
+        assert isinstance(step.stmt, kir.BlockSerializeRelease), "asked of releases"
+        if _wide(step.stmt) and not step.stmt.relaxed:
+            return node
+        found = None
+        for other, event in self.chains[thread]:
+            wide = other.stmt == kir.ThreadFence(kir.Scope.GPU)
+            if wide and other.index < step.index and other.guard in (None, step.guard):
+                found = event
+        return found
+
+    def text(self) -> str:
+        """Return declarations and constraints."""
+        lines = [f"(declare-const {name} Int)" for name in ("k", "j", "n")]
+        for event in self.names.values():
+            lines += [f"(declare-const {event.at(turn)} Int)" for turn in TURNS]
+        return "\n".join([*lines, RANGE, *(f"(assert {claim})" for claim in self._claims)])
+
+
+def _wide(stmt: kir.Stmt) -> bool:
+    """Whether a wait or a release reaches other CTAs."""
+    assert isinstance(stmt, _TURN), "asked of turns"
+    return stmt.scope is kir.Scope.GPU
+
+
+SPACES = {True: kir.Space.SHARED, False: kir.Space.GLOBAL}
+"""What a proxy fence has to cover, by whether the bytes are in shared memory."""
+LAST = "(= j (- n 1))"
+LATER = "(< k j)"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnClaim:
+    """A claim, and what violates it."""
+
+    rule: Obligation
+    kind: str
+    step: Step
+    says: str
+    wrong: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Bytes in use from event `start` to event `end`, by a thread or by what it issued.
+
+    `fresh` is whether they need no earlier write.
+    """
+
+    step: Step
+    thread: Thread
+    bytes: tuple[str, int]
+    start: Event
+    end: Event
+    writes: bool
+    fresh: bool
+    engine: bool
+
+    @property
+    def shared(self) -> bool:
+        """Whether they are of shared memory."""
+        return self.bytes[1] >= 0
+
+
+class TurnClaims:
+    """The claims about the turns of a kernel."""
+
+    def __init__(self, parts: Parts, events: Events, policy: str) -> None:
+        self.parts, self.events, self.policy = parts, events, policy
+        self.trace = trace = events.trace
+        self.without: Without = events.without
+        self.footprints = Footprints(trace)
+        disjoint(trace.kernel)
+        if Obligation.COLLECTIVE not in self.without:
+            joins(trace)
+        self.met = self._met()
+        self.touches = [*self._generic(), *self._copied()]
+        found = [*self._taken(), *self._left(), *self._hazards(), *self._written(), *self._ends()]
+        self.claims = [claim for claim in found if claim.rule not in self.without]
+
+    # --- the semaphore --------------------------------------------------------------------------
+
+    def _taken(self) -> Iterator[TurnClaim]:
+        """Claim that each turn is given to the next once, after it was taken."""
+        waits = list(self.events.of(kir.BlockSerializeWait))
+        if len({step.index for step, *_ in waits}) > 1:
+            raise UnsupportedError(f"{waits[-1][0].where}: a second wait for a turn")
+        for step, _, _ in waits[:1]:
+            if step.guard is not None or len(step.kinds) != len(self.trace.kinds):
+                raise UnsupportedError(f"{step.where}: not by all CTAs and threads")
+        rule, before_last = Obligation.TURNS, "(< k (- n 1))"
+        releases = list(self.events.of(kir.BlockSerializeRelease))
+        for step, thread, node in releases:
+            runs = self.events.runs(step, "k")
+            many = self.trace.count(step)
+            if many > 1:
+                yield TurnClaim(rule, "semaphore", step, f"{many} threads release", runs)
+                continue
+            public = self.events.published(step, thread, node)
+            late = [
+                f"(>= {wait.at('k')} {e.at('k')})"
+                for *_, wait in waits
+                for e in (node, public)
+                if e
+            ]
+            says = "releases a turn that it has not waited for"
+            yield TurnClaim(
+                rule, "semaphore", step, says, all_of([runs, any_of(late)]) if waits else runs
+            )
+            if self._value(step, last=False) != (1, 0, 1):
+                says = "does not release the turn after its own"
+                yield TurnClaim(rule, "semaphore", step, says, all_of([runs, before_last]))
+        for (one, *_), (two, *_) in combinations(releases, 2):
+            both_run = all_of([self.events.runs(s, "k") for s in (one, two)])
+            yield TurnClaim(rule, "semaphore", two, "a second release in one turn", both_run)
+        for step, *_ in waits[:1]:
+            none = [f"(not {self.events.runs(s, 'k')})" for s, *_ in releases]
+            says = "nothing releases the turn after this one"
+            yield TurnClaim(rule, "deadlock", step, says, all_of([before_last, *none]))
+
+    def _left(self) -> Iterator[TurnClaim]:
+        """Claim that the last turn leaves the semaphore at 0."""
+        releases = list(self.events.of(kir.BlockSerializeRelease))
+        for step, *_ in releases:
+            if self._value(step, last=True) != (0, 0, 0):
+                wrong = all_of([LAST, self.events.runs(step, "j")])
+                says = "leaves another turn than 0 to the next launch"
+                yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
+        for step, *_ in list(self.events.of(kir.BlockSerializeWait))[:1]:
+            none = [f"(not {self.events.runs(s, 'j')})" for s, *_ in releases]
+            wrong = all_of([LAST, "(>= n 2)", *none])
+            says = "no last turn resets it"
+            yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
+
+    def _value(self, step: Step, *, last: bool) -> tuple[int, int, int]:
+        """Return what is released in the last turn, or in another one, as a linear function."""
+        assert isinstance(step.stmt, kir.BlockSerializeRelease), "asked of releases"
+        value = self.parts.plain(step.stmt.turn)
+        wrapped: Expr = 0 if last else K + 1
+        value = replace_tree(value, Op(Kind.MOD, Op(Kind.ADD, K, 1), N), wrapped)
+        if last:
+            value = substitute(value, {K: N - 1})
+        return affine(value)
+
+    # --- accesses -------------------------------------------------------------------------------
+
+    def _met(self) -> set[str]:
+        """Return the tensors that turns hand on; check that each is touched by one box, its own.
+
+        One that is stored and nothing else is left to whoever asks that it is stored once.
+        """
+        boxes: dict[str, list[tuple[Step, kir.Box]]] = {}
+        for step in self.trace.steps:
+            box = sites.touches(step.stmt)
+            if box is not None:
+                boxes.setdefault(box.tensor.name, []).append((step, box))
+        found = set()
+        for name, uses in boxes.items():
+            stores = [sites.writes(step.stmt) is not None for step, _ in uses]
+            reads = [sites.reads(step.stmt) is not None for step, _ in uses]
+            if all(stores) or all(reads):
+                continue
+            found.add(name)
+            (step, box), (last, _) = uses[0], uses[-1]
+            if len({self._plain(box) for _, box in uses}) > 1:
+                raise UnsupportedError(f"{last.where}: another part of {name}")
+            if Obligation.APART not in self.without and not alone(self.parts, box):
+                says = f"CTAs of different semaphores may touch the same part of {name}"
+                raise UnsupportedError(f"{step.where}: {says}")
+        return found
+
+    def _plain(self, box: kir.Box) -> tuple[object, ...]:
+        """Return what tells a box from others."""
+        plain = self.parts.plain
+        return box.tensor, box.shape, tuple(map(plain, box.origin)), tuple(map(plain, box.limit))
+
+    def _generic(self) -> Iterator[Touch]:
+        """Yield what threads access themselves."""
+        for thread, chain in self.events.chains.items():
+            for step, node in chain:
+                where = _bytes(step.stmt)
+                if where is None or isinstance(step.stmt, kir.TmaStore | kir.TmaReduce):
+                    continue
+                if where[1] < 0 and where[0] not in self.met:
+                    continue
+                if where[1] >= 0 and (step.index, thread.kind) not in self.footprints.touching:
+                    continue
+                if where[1] < 0 and not self._holds(step, thread):
+                    continue
+                writes = isinstance(step.stmt, kir.Store | kir.AtomicAdd)
+                fresh = isinstance(step.stmt, kir.Store)
+                yield Touch(step, thread, where, node, node, writes, fresh, engine=False)
+
+    def _holds(self, step: Step, thread: Thread) -> bool:
+        """Whether a thread of this kind holds a part of a tile in global memory."""
+        _layout(step)
+        return self.footprints.holds(step, thread.kind)
+
+    def _copied(self) -> Iterator[Touch]:
+        """Yield what copies access."""
+        for copy in self.events.copies:
+            stmt = copy.step.stmt
+            assert isinstance(stmt, kir.TmaStore | kir.TmaReduce), "the only copies"
+            if self.trace.count(copy.step) > 1:
+                raise RefusedError("WAW", copy.step.stmt, "is issued by several threads at once")
+            step, thread, start = copy.step, copy.thread, copy.issue
+            source = (stmt.src.buffer.name, _number(stmt.src))
+            yield Touch(step, thread, source, start, copy.read, False, False, engine=True)
+            fresh, tensor = isinstance(stmt, kir.TmaStore), (stmt.dst.tensor.name, -1)
+            if stmt.dst.tensor.name in self.met:
+                yield Touch(step, thread, tensor, start, copy.done, True, fresh, engine=True)
+
+    # --- hazards --------------------------------------------------------------------------------
+
+    def _hazards(self) -> Iterator[TurnClaim]:
+        """Every two accesses of which one writes are ordered, in one turn and across turns."""
+        for a in self.touches:
+            if a.writes and not a.engine:
+                self._alone(a)
+            for b in self.touches:
+                if a.bytes != b.bytes or not (a.writes or b.writes):
+                    continue
+                if a.step.index < b.step.index and self._meet(a, b):
+                    yield from self._pair(a, b, "k", self._within(a, b))
+                if not a.shared:
+                    yield from self._pair(a, b, "j", self._across(b))
+
+    def _pair(self, a: Touch, b: Touch, turn: str, fences: list[str]) -> Iterator[TurnClaim]:
+        runs = [self.events.runs(a.step, "k"), self.events.runs(b.step, turn)]
+        when = all_of([*runs, LATER] if turn == "j" else runs)
+        kind = HAZARDS[a.writes or not b.writes, b.writes]
+        says = f"nothing orders it after `{a.step.where}`"
+        late = f"(>= {a.end.at('k')} {b.start.at(turn)})"
+        yield TurnClaim(Obligation[kind], kind, b.step, says, all_of([when, late]))
+        crosses = b.engine and (turn == "j" or not a.engine)
+        if crosses and (turn == "j" or a.writes or self.policy == "strict"):
+            rule = Obligation.REMOTE if turn == "j" else Obligation.PROXY
+            says = f"no fence_async_proxy stands between it and `{a.step.where}`"
+            apart = all_of([f"(not {fence})" for fence in fences])
+            yield TurnClaim(rule, "proxy", b.step, says, all_of([when, apart]))
+
+    def _within(self, a: Touch, b: Touch) -> list[str]:
+        """Return which fences stand before a copy: of who accesses first, or of who issues it."""
+        return [
+            all_of([
+                self.events.runs(step, "k"),
+                f"(< {a.end.at('k')} {node.at('k')})",
+                f"(< {node.at('k')} {b.start.at('k')})",
+            ])
+            for step, thread, node in self.events.of(kir.FenceAsyncProxy)
+            if thread in (a.thread, b.thread) and _covers(step.stmt, shared=a.shared)
+        ]  # fmt: skip
+
+    def _across(self, b: Touch) -> list[str]:
+        """Return which fences of the thread that issues a copy stand behind its wait."""
+        waits = [node for *_, node in self.events.of(kir.BlockSerializeWait)]
+        return [
+            all_of([
+                self.events.runs(step, "j"),
+                *(f"(< {wait.at('j')} {node.at('j')})" for wait in waits),
+                f"(< {node.at('j')} {b.start.at('j')})",
+            ])
+            for step, thread, node in self.events.of(kir.FenceAsyncProxy)
+            if thread == b.thread and _covers(step.stmt, shared=False)
+        ]  # fmt: skip
+
+    def _alone(self, a: Touch) -> None:
+        if a.shared and self.footprints.collides(a.step.index):
+            raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
+
+    def _meet(self, a: Touch, b: Touch) -> bool:
+        """Whether these threads may touch the same bytes in one turn, and not one after another."""
+        if a.engine or b.engine:
+            return True
+        if a.shared:
+            return any(self.footprints.meetings(a.step.index, b.step.index))
+        return (_layout(a.step), a.step.kinds) != (_layout(b.step), b.step.kinds)
+
+    def _written(self) -> Iterator[TurnClaim]:
+        """Every read of what turns write follows a write."""
+        for b in self.touches:
+            if b.fresh:
+                continue
+            earlier: list[str] = []
+            for a in self.touches:
+                if not a.fresh or a.bytes != b.bytes:
+                    continue
+                if a.step.index < b.step.index:
+                    earlier.append(self.events.runs(a.step, "j"))
+                if not a.shared:
+                    earlier.append(all_of(["(< 0 j)", self.events.runs(a.step, "k")]))
+            wrong = all_of([self.events.runs(b.step, "j"), "(= k 0)", f"(not {any_of(earlier)})"])
+            says = f"nothing has written {b.bytes[0]}"
+            yield TurnClaim(Obligation.WRITTEN, "RAW", b.step, says, wrong)
+
+    def _ends(self) -> Iterator[TurnClaim]:
+        """Every copy has read its source before the CTA ends."""
+        for copy in self.events.copies:
+            covered = [self._awaited(step, copy) for step, _ in self.events.chains[copy.thread]]
+            wrong = all_of([self.events.runs(copy.step, "k"), f"(not {any_of(covered)})"])
+            says = "is still in flight when the CTA exits"
+            yield TurnClaim(Obligation.DRAIN, "drain", copy.step, says, wrong)
+
+    def _awaited(self, step: Step, copy: Copy) -> str:
+        if not isinstance(step.stmt, kir.AsyncAwait):
+            return "false"
+        return self.events.covers(step, step.stmt, copy, "k")
+
+
+def _number(slot: kir.Slot) -> int:
+    if not isinstance(slot.index, int) or slot.index >= slot.buffer.slots:
+        raise UnsupportedError(f"slot {slot.index} of {slot.buffer.name} in a turn")
+    return slot.index
+
+
+def _bytes(stmt: kir.Stmt) -> tuple[str, int] | None:
+    """Return a slot of a buffer, or a tensor with -1."""
+    match stmt:
+        case kir.Load(_, kir.Slot() as slot) | kir.Store(kir.Slot() as slot):
+            return slot.buffer.name, _number(slot)
+        case _:
+            box = sites.touches(stmt)
+            return None if box is None else (box.tensor.name, -1)
+
+
+def _layout(step: Step) -> kir.Layout:
+    """Return which thread has which element of a tile in global memory."""
+    match step.stmt:
+        case (
+            kir.Load(fragment, kir.Box() as box)
+            | kir.Store(kir.Box() as box, fragment)
+            | kir.AtomicAdd(box, fragment)
+        ):
+            layout = fragment.layout
+            if layout.shape != box.shape or layout.deal is kir.Deal.EACH_WARP:
+                raise UnsupportedError(f"{step.where}: threads share elements")
+            return layout
+        case _:
+            raise UnsupportedError(f"{step.where}: not an ordinary access")
+
+
+def _covers(fence: kir.Stmt, *, shared: bool) -> bool:
+    return isinstance(fence, kir.FenceAsyncProxy) and fence.space in (SPACES[shared], kir.Space.ALL)
