@@ -171,10 +171,7 @@ def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
     moving : frozenset of str
         Variables that change along with it.
 
-    Raises
-    ------
-    UnsupportedError
-        If it does not repeat, such as a comparison of two variables that move.
+    UnsupportedError if it does not repeat, such as a comparison of two variables that move.
     """
     match expr:
         case int():
@@ -266,10 +263,7 @@ def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) 
     sets : list of (name, expression)
         All assignments.
 
-    Raises
-    ------
-    UnsupportedError
-        If values that are the same to all uses become values that are not.
+    UnsupportedError if values that are the same to all uses become values that are not.
     """
     for _ in range(ROUNDS):
         before = dict(cycles)

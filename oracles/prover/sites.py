@@ -51,18 +51,9 @@ WARPS = kir.WARPGROUP // kir.WARP
 class Threads:
     """Threads of one CTA of the cluster that execute the same statements.
 
-    Parameters
-    ----------
-    index : int
-        Place in the list of all kinds of all CTAs of the cluster.
-    cta : int
-        Rank of their CTA.
-    warps : tuple of int
-        Their warps.
-    leads : bool
-        Whether they are lane 0 of each warp; else they are lanes 1 to 31.
-    role : str
-        Name of the innermost role.
+    `index` is their place in the list of all kinds of all CTAs of the cluster, `cta` the rank of
+    their CTA; those that lead are lane 0 of each of their `warps`, else they are lanes 1 to 31.
+    `role` is the name of the innermost role.
     """
 
     index: int
@@ -155,7 +146,22 @@ def kinds(kernel: kir.Kernel, ctas: int = 0) -> tuple[Threads, ...]:
     marks: list[list[str]] = [[] for _ in range(many)]
     names = [""] * many
     groups = any(isinstance(s, kir.Elect) and s.per is kir.Per.WARPGROUP for s in kernel.walk())
-    _mark(kernel.body, 0, many, "", marks, names, groups=groups)
+
+    def mark(role: kir.Role) -> None:
+        """Note of every warp the roles it is in, and those it leads."""
+        first, last = role.first_warp, min(role.first_warp + role.warps, many)
+        tag = f"{first}+{role.warps}"
+        if tag not in marks[first]:
+            for warp in range(first, last):
+                marks[warp].append(tag)
+                names[warp] = role.name
+            marks[first].append(f"first of {tag}")
+            for warp in range(first, last, WARPS) if groups else ():
+                marks[warp].append(f"leads in {tag}")
+        for inner in _roles(role.body):
+            mark(inner)
+
+    mark(kir.Role("", 0, many, kernel.body))
     classes: dict[tuple[str, ...], list[int]] = {}
     for warp in range(many):
         classes.setdefault(tuple(marks[warp]), []).append(warp)
@@ -165,30 +171,6 @@ def kinds(kernel: kir.Kernel, ctas: int = 0) -> tuple[Threads, ...]:
             for leads in (True, False):
                 out.append(Threads(len(out), cta, tuple(warps), leads, names[warps[0]]))
     return tuple(out)
-
-
-def _mark(
-    body: tuple[kir.Stmt, ...],
-    first: int,
-    warps: int,
-    name: str,
-    marks: list[list[str]],
-    names: list[str],
-    *,
-    groups: bool,
-) -> None:
-    """Note of every warp the roles it is in, and those it leads."""
-    tag = f"{first}+{warps}"
-    if tag not in marks[first]:
-        for warp in range(first, min(first + warps, len(marks))):
-            marks[warp].append(tag)
-            names[warp] = name
-        marks[first].append(f"first of {tag}")
-        if groups:
-            for warp in range(first, min(first + warps, len(marks)), WARPS):
-                marks[warp].append(f"leads in {tag}")
-    for role in _roles(body):
-        _mark(role.body, role.first_warp, role.warps, role.name, marks, names, groups=groups)
 
 
 def _roles(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Role]:
@@ -238,24 +220,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """One statement where it stands.
+    """One statement where it stands: its number in program order, its line, and who executes it.
 
-    Parameters
-    ----------
-    index : int
-        Its number in program order.
-    stmt : Stmt
-        The statement.
-    line : int
-        Its line in the kernel's text.
-    place : Place
-        Who executes it.
-    loops : tuple of Loop
-        The loops around it, outermost first.
-    guards : tuple of Expr
-        Conditions under which it is executed, outermost first.
-    lets : mapping
-        Values of the variables that its expressions use.
+    `loops` and `guards` (conditions under which it is executed) are outermost first; `lets` are the
+    values of the variables that its expressions use.
     """
 
     index: int
@@ -279,6 +247,15 @@ class Site:
     def plain(self, expr: Expr) -> Expr:
         """Return an expression of the statement over parameters, BLOCK, GRID and own indices."""
         return substitute(expr, self.lets)
+
+    def span(self, box: kir.Box) -> tuple[Expr, ...]:
+        """Return where a box of the statement begins and is cut, in the same terms."""
+        return tuple(self.plain(expr) for expr in (*box.origin, *box.limit))
+
+    @property
+    def conditions(self) -> tuple[Expr, ...]:
+        """Its guards, and the ends of its loops."""
+        return (*self.guards, *(loop.stop for loop in self.loops))
 
 
 def writes(stmt: kir.Stmt) -> kir.Box | None:
@@ -344,6 +321,28 @@ def slots(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return ()
 
 
+def fragments(stmt: kir.Stmt) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragment, ...]]:
+    """Return the fragments that a statement reads, and the one it writes.
+
+    That a product adds to what it writes is not said here.
+    """
+    match stmt:
+        case kir.Load(dst) | kir.Coordinate(dst):
+            return (), (dst,)
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            return (src,), ()
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+            return (src,), (dst,)
+        case kir.Compute(dst, _, args):
+            return tuple(arg for arg in args if isinstance(arg, kir.Fragment)), (dst,)
+        case kir.Wgmma(acc, a):
+            return (a,) if isinstance(a, kir.Fragment) else (), (acc,)
+        case kir.Mma(acc, a, b):
+            return (a, b), (acc,)
+        case _:
+            return (), ()
+
+
 def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
     """Return the mbarrier that a statement uses, if any."""
     found = getattr(stmt, "barrier", None)
@@ -394,8 +393,6 @@ def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What stands around a body."""
-
     place: Place
     loops: tuple[Loop, ...] = ()
     guards: tuple[Expr, ...] = ()
@@ -428,7 +425,7 @@ class _Reader:
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
                     self._branch(then, at, lets, test)
-                    self._branch(orelse, at, lets, negated(test))
+                    self._branch(orelse, at, lets, eq(test, 0))
                 case kir.Role(_, first, warps, inner):
                     self.body(inner, replace(at, place=Place(first, warps)), lets)
                 case kir.Elect(per, inner):
@@ -450,9 +447,10 @@ class _Reader:
         self._branch(stmt.body, at, lets, one)
         for number, site in enumerate(self.sites[first:], first):
             box = touches(site.stmt)
-            exprs = [] if box is None else [site.plain(e) for e in (*box.origin, *box.limit)]
-            apart = (e if index == 0 else replace_tree(e, index, INDEX) for e in exprs)
-            if box is not None and any(kir.BLOCK in variables(e) for e in apart):
+            if box is None:
+                continue
+            apart = (e if index == 0 else replace_tree(e, index, INDEX) for e in site.span(box))
+            if any(kir.BLOCK in variables(e) for e in apart):
                 known = tuple(guard for guard in site.guards if guard != one)
                 open_ = (eq(MOVING, 1),) if box.tensor.name in self.kernel.outputs else ()
                 self.sites[number] = replace(site, guards=(*known, *open_))
@@ -472,11 +470,6 @@ def place_among(index: Expr, ctas: Expr) -> Expr:
             return kir.BLOCK // others
         case _:
             return kir.BLOCK % ctas
-
-
-def negated(test: Expr) -> Expr:
-    """Return the opposite condition."""
-    return eq(test, 0)
 
 
 def every(kernel: kir.Kernel) -> tuple[Site, ...]:
@@ -530,7 +523,7 @@ def fixed_grid(kernel: kir.Kernel) -> Expr | None:
     return None
 
 
-def unknown(exprs: tuple[Expr, ...]) -> bool:
+def unknown(exprs: Iterable[Expr]) -> bool:
     """Whether some expression depends on a value that moves."""
     return any(MOVING in variables(expr) for expr in exprs)
 
@@ -580,20 +573,16 @@ def ordinary(site: Site, storage: Storage) -> Spread | None:
     """Return how an ordinary access, or a cp.async, spreads its tile; None of any other."""
     matrix = isinstance(site.stmt, kir.Load | kir.Store) and site.stmt.matrix
     match site.stmt:
-        case kir.Load(kir.Fragment(_, _, layout), kir.Slot(buffer)):
-            name, shape = storage[buffer.name], buffer.shape
-        case kir.Store(kir.Slot(buffer), kir.Fragment(_, _, layout)):
-            name, shape = storage[buffer.name], buffer.shape
-        case kir.CpAsync(kir.Slot(buffer), _, layout):
-            name, shape = storage[buffer.name], buffer.shape
-        case kir.Load(kir.Fragment(_, _, layout), kir.Box(tensor, _, shape)):
-            name = tensor.name
-        case kir.Store(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
-            name = tensor.name
-        case kir.AtomicAdd(kir.Box(tensor, _, shape), kir.Fragment(_, _, layout)):
-            name = tensor.name
+        case kir.Load(fragment, tile) | kir.Store(tile, fragment) | kir.AtomicAdd(tile, fragment):
+            layout = fragment.layout
+        case kir.CpAsync(tile, _, layout):
+            pass
         case _:
             return None
+    if isinstance(tile, kir.Slot):
+        name, shape = storage[tile.buffer.name], tile.buffer.shape
+    else:
+        name, shape = tile.tensor.name, tile.shape
     return Spread(name, layout, shape, site.place.base, matrix)
 
 

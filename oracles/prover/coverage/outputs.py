@@ -17,12 +17,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
-from fuser.expr import Expr, Kind, fold, variables
+from fuser.expr import Kind, fold, variables
 from fuser.kernel import ir as kir
-from oracles.prover import launches, sites
+from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
 from oracles.prover.coverage import partition
-from oracles.prover.sites import MOVING, Site, adds, fixed_grid, touches, unknown, writes
+from oracles.prover.sites import (
+    Site,
+    adds,
+    facts,
+    fixed_grid,
+    fragments,
+    read,
+    reads,
+    touches,
+    unknown,
+    writes,
+)
 from oracles.prover.solver import Known
 from oracles.verdict import Finding
 
@@ -57,14 +68,14 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     UnsupportedError
         If a computation mixes layouts.
     """
-    found = sites.read(kernel)
-    checked, findings = _alone_wrong(found)
-    known = Known(sites.facts(kernel), rlimit)
-    boxes = [(site, box) for site in found if (box := sites.touches(site.stmt)) is not None]
+    found = read(kernel)
+    checked, findings = _each(found)
+    known = Known(facts(kernel), rlimit)
+    boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
     for site, box in boxes:
-        written = sites.reads(site.stmt) is None
+        written = reads(site.stmt) is None
         if written and box.tensor.name not in (*kernel.outputs, *kernel.workspaces):
-            findings.append(_at("bounds", site, f"{box.tensor.name} is not an output"))
+            findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
         return Covered(checked + counted.checked, (*findings, *counted.findings))
@@ -86,44 +97,36 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
 
 
-def _one_launch(kernel: kir.Kernel, found: tuple[Site, ...]) -> bool:
-    """Whether all launches access global memory in the same way: one grid, no parameter."""
-    if not isinstance(fixed_grid(kernel), int) or left_out(kernel, found):
-        return False
-    if any(variables(e) for t in kernel.tensors if t.name in kernel.outputs for e in t.extents):
-        return False
-    for site in found:
-        box = sites.touches(site.stmt)
-        if box is not None:
-            own = {turn.index for turn in site.loops} | {kir.BLOCK}
-            exprs: list[Expr] = [site.plain(e) for e in (*box.origin, *box.limit)]
-            exprs += [*site.guards, *(turn.stop for turn in site.loops), *box.tensor.extents]
-            if not all(variables(expr) <= own for expr in exprs):
-                return False
-    return True
-
-
 def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
-    """Count the boxes of the only launch; None if there are other launches, or too many boxes."""
-    if not _one_launch(kernel, found):
-        return None
+    """Count the boxes of the only launch; None if there are other launches, or too many boxes.
+
+    All launches access global memory in the same way if there is one grid and no parameter matters.
+    """
     grid = fixed_grid(kernel)
-    assert isinstance(grid, int), "the only launch has one grid"
-    read = readings(found)
+    if not isinstance(grid, int) or left_out(found):
+        return None
+    if any(variables(e) for t in kernel.tensors if t.name in kernel.outputs for e in t.extents):
+        return None
+    for site in found:
+        box = touches(site.stmt)
+        if box is not None:
+            own = {loop.index for loop in site.loops} | {kir.BLOCK}
+            exprs = (*site.span(box), *site.conditions, *box.tensor.extents)
+            if not all(variables(expr) <= own for expr in exprs):
+                return None
+    boxes = readings(found)
     try:
-        wrong = wrong_in(kernel, read, {kir.GRID.name: grid}, frozenset())
-    except ZeroDivisionError:
-        wrong = Finding("bounds", kernel.name, "an index divides by 0")
+        wrong = wrong_in(kernel, boxes, {kir.GRID.name: grid}, frozenset())
     except TooManyError:
         return None
-    checked = len(read) + len(kernel.outputs)
+    checked = len(boxes) + len(kernel.outputs)
     if wrong is None:
         return Covered(checked, ())
     says = f"for every launch: {wrong.witness}"
     return Covered(checked, (replace(wrong, witness=says),))
 
 
-def _at(kind: str, site: Site, says: str) -> Finding:
+def _at(site: Site, kind: str, says: str) -> Finding:
     return Finding(kind, site.where, says, lines=(site.line,))
 
 
@@ -132,7 +135,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for axis, (origin, size, limit, extent) in enumerate(axes):
         bound, start = site.plain(limit), site.plain(origin)
-        if sites.unknown((bound, start)):
+        if unknown((bound, start)):
             return f"axis {axis} depends on a value that an assignment changes"
         if extent == 1 and (start, size, bound) != (0, 1, 1):
             if start == 0 and bound == 1:
@@ -140,10 +143,9 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
         if not known.at_most(bound, extent):
             return f"limit {limit} may exceed the extent {extent}"
-        turns = tuple(turn.index < turn.stop for turn in site.loops)
-        if not natural(poly(start)) and not known.gives(
-            fold(Kind.LE, 0, start), *turns, *site.guards
-        ):
+        inside = tuple(loop.index < loop.stop for loop in site.loops)
+        starts = fold(Kind.LE, 0, start)
+        if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
             return f"origin {origin} may be negative"
     return ""
 
@@ -163,23 +165,11 @@ Claim = tuple[str, str]
 """Kind of finding, and what is wrong; empty where nothing is."""
 
 
-def _alone_wrong(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
-    """Return how many claims were looked at, and what is wrong."""
-    checked, findings = 0, []
-    for site in sites:
-        for kind, says in _wrong(site):
-            checked += 1
-            if says:
-                findings.append(_always(kind, site, says))
-    for says, site in _registers(sites):
-        checked += 1
-        if says:
-            findings.append(_always("RAW", site, says))
-    return checked, findings
-
-
-def _always(kind: str, site: Site, says: str) -> Finding:
-    return Finding(kind, site.where, f"for every launch: {says}", lines=(site.line,))
+def _each(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
+    """Return how many claims about single accesses were looked at, and what is wrong."""
+    claims = [(site, *claim) for site in sites for claim in _wrong(site)] + _registers(sites)
+    wrong = [_at(site, kind, f"for every launch: {says}") for site, kind, says in claims if says]
+    return len(claims), wrong
 
 
 def _wrong(site: Site) -> list[Claim]:
@@ -187,51 +177,35 @@ def _wrong(site: Site) -> list[Claim]:
         case kir.TmaLoad(slot, box):
             return _bulk(slot, box)
         case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
-            return [*_bulk(slot, box), _whole_chunks(box.tensor), _alone(site)]
+            return [*_bulk(slot, box), *_tensor_store(site, box.tensor)]
         case kir.CpAsync(slot, box, layout, width):
-            return [
-                *_generic(site, layout, slot, width, whole=True),
-                *_generic(site, layout, box, width, whole=True),
-                _executed(site, layout, "the copy"),
-            ]
+            ends = (*_generic(site, layout, slot, width), *_generic(site, layout, box, width))
+            return [*ends, _executed(site, layout, "the copy")]
         case kir.Load(dst, src, width):
-            return [
-                *_generic(site, dst.layout, src, width, whole=False),
-                _executed(site, dst.layout, dst.name),
-            ]
+            return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
         case kir.Store(dst, src, width):
-            return [
-                *_generic(site, src.layout, dst, width, whole=True),
-                _executed(site, src.layout, src.name),
-                *_once(site, src.layout, src.name),
-            ]
+            return [*_generic(site, src.layout, dst, width), _held(site, src), *_once(site, src)]
         case kir.AtomicAdd(dst, src):
-            return [
-                *_generic(site, src.layout, dst, 1, whole=True),
-                _executed(site, src.layout, src.name),
-                *_once(site, src.layout, src.name),
-            ]
+            return [*_generic(site, src.layout, dst, 1), _held(site, src), *_once(site, src)]
         case kir.Compute(dst, _, args):
             for arg in args:
                 if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
                     raise UnsupportedError(f"{site.where}: its fragments differ in layout")
-            return [_executed(site, dst.layout, dst.name)]
+            return [_held(site, dst)]
         case kir.Slice(dst, src, column):
-            parts = [_executed(site, part.layout, part.name) for part in (dst, src)]
-            return [*parts, *_columns(dst.layout, src.layout, column)]
+            columns = _columns(dst.layout, src.layout, column)
+            return [_held(site, dst), _held(site, src), *columns]
         case kir.Reduce(dst, src):
-            parts = [_executed(site, part.layout, part.name) for part in (dst, src)]
-            return [*parts, _together(dst.layout, src.layout)]
+            return [_held(site, dst), _held(site, src), _together(dst.layout, src.layout)]
         case kir.Coordinate(dst):
-            return [_executed(site, dst.layout, dst.name)]
+            return [_held(site, dst)]
         case kir.Wgmma(acc, a, _, _, b_transposed, a_transposed) as product:
             across = [_tile(slot, turned=b_transposed) for slot in product.columns]
             shapes = _tile(a, turned=a_transposed), _joined(across)
-            sums = [_executed(site, acc.layout, acc.name), _multiplied(_tile(acc), *shapes)]
-            return [*sums, *_behind(product)]
+            return [_held(site, acc), _multiplied(_tile(acc), *shapes), *_behind(product)]
         case kir.Mma(acc, a, b):
-            executed = [_executed(site, part.layout, part.name) for part in (acc, a, b)]
-            return [*executed, _multiplied(_tile(acc), _tile(a), _tile(b))]
+            held = (_held(site, part) for part in (acc, a, b))
+            return [*held, _multiplied(_tile(acc), _tile(a), _tile(b))]
         case _:
             return []
 
@@ -240,10 +214,14 @@ def _claim(kind: str, holds: object, says: str) -> Claim:
     return kind, "" if holds else says
 
 
-def _alone(site: Site) -> Claim:
-    """Claim that a bulk copy is issued once: a second one would copy the same box again."""
-    many = len(site.place.threads)
-    return _claim("coverage", many == 1, f"{many} threads each issue this copy")
+def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
+    """Claim that rows are whole chunks, for a store writes those, and that it is issued once."""
+    nbytes, many = tensor.aligned * tensor.dtype.nbytes, len(site.place.threads)
+    cut = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
+    return [
+        _claim("bounds", nbytes % TMA_ROW == 0, cut),
+        _claim("coverage", many == 1, f"{many} threads each issue this copy"),
+    ]
 
 
 def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
@@ -346,27 +324,17 @@ def _multiplied(acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) ->
     return _claim("bounds", fits, f"operands of {a} and {b} for a result of {acc}")
 
 
-def _whole_chunks(tensor: kir.Tensor) -> Claim:
-    """Claim that no row ends inside a chunk: a tensor store would write past its end."""
-    nbytes = tensor.aligned * tensor.dtype.nbytes
-    wrong = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
-    return "bounds", wrong if nbytes % TMA_ROW else ""
-
-
 def _generic(
-    site: Site, layout: kir.Layout, ref: kir.Box | kir.Slot, width: int, *, whole: bool
+    site: Site, layout: kir.Layout, ref: kir.Box | kir.Slot, width: int, *, whole: bool = True
 ) -> list[Claim]:
     last, vector = layout.shape[-1], layout.vector if layout.folded == 1 else 1
     shape = ref.shape if isinstance(ref, kir.Box) else ref.buffer.shape
     fits = len(shape) == len(layout.shape) and all(
         n == t or (n == 1 and not whole) for n, t in zip(shape, layout.shape, strict=False)
     )
+    cut = f"rows of {last} are no whole vectors of {layout.vector}"
     out = [
-        _claim(
-            "coverage",
-            last % vector == 0,
-            f"rows of {last} are no whole vectors of {layout.vector}",
-        ),
+        _claim("coverage", last % vector == 0, cut),
         _claim("bounds", layout.vector % width == 0, f"{width} does not divide the vector"),
         _claim("coverage", fits, f"a tile of {shape} for a layout of {layout.shape}"),
     ]
@@ -397,10 +365,15 @@ def _executed(site: Site, layout: kir.Layout, name: str) -> Claim:
     return _claim("coverage", dealt, says)
 
 
-def _once(site: Site, layout: kir.Layout, name: str) -> list[Claim]:
+def _held(site: Site, fragment: kir.Fragment) -> Claim:
+    """Claim that the threads which a fragment is dealt to execute the statement."""
+    return _executed(site, fragment.layout, fragment.name)
+
+
+def _once(site: Site, fragment: kir.Fragment) -> list[Claim]:
     """Claim that no element in global memory is written by two threads."""
-    dst = site.stmt.dst if isinstance(site.stmt, kir.Store | kir.AtomicAdd) else None
-    if not isinstance(dst, kir.Box):
+    layout, name = fragment.layout, fragment.name
+    if touches(site.stmt) is None:
         return []
     many, warps = len(site.place.threads), layout.threads // kir.WARP
     if layout.deal is kir.Deal.EACH_WARP and warps > 1:
@@ -409,69 +382,46 @@ def _once(site: Site, layout: kir.Layout, name: str) -> list[Claim]:
     return [("coverage", says if many > layout.threads else "")]
 
 
-def _registers(sites: tuple[Site, ...]) -> list[tuple[str, Site]]:
+def _registers(sites: tuple[Site, ...]) -> list[tuple[Site, str, str]]:
     """Check, in program order, that fragments are written before they are read.
 
     By a thread that reads them, under whatever condition: that the conditions agree, and what a
     loop of no turns leaves unwritten, is not asked here.
     """
-    out: list[tuple[str, Site]] = []
+    out: list[tuple[Site, str, str]] = []
     known: dict[str, frozenset[int]] = {}
+    nobody: frozenset[int] = frozenset()
     for site in sites:
-        uses, makes = _fragments(site.stmt)
-        nobody: frozenset[int] = frozenset()
-        missing = [name for name in uses if not known.get(name, nobody) & site.place.threads]
-        for name in makes:
-            known[name] = known.get(name, nobody) | site.place.threads
+        uses, makes = fragments(site.stmt)
+        if isinstance(site.stmt, kir.Mma) or getattr(site.stmt, "accumulate", 0) == 1:
+            uses = (*uses, *makes)
+        missing = [f.name for f in uses if not known.get(f.name, nobody) & site.place.threads]
+        for made in makes:
+            known[made.name] = known.get(made.name, nobody) | site.place.threads
         if uses or makes:
-            out.append((f"{missing[0]} has no value yet" if missing else "", site))
+            out.append((site, "RAW", f"{missing[0]} has no value yet" if missing else ""))
     return out
 
 
-def _fragments(stmt: kir.Stmt) -> tuple[list[str], list[str]]:
-    match stmt:
-        case kir.Load(dst) | kir.Coordinate(dst):
-            return [], [dst.name]
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
-            return [src.name], [dst.name]
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
-            return [src.name], []
-        case kir.Compute(dst, _, args):
-            return [a.name for a in args if isinstance(a, kir.Fragment)], [dst.name]
-        case kir.Wgmma(acc, a, _, accumulate):
-            read = [a.name] if isinstance(a, kir.Fragment) else []
-            return ([*read, acc.name] if accumulate == 1 else read), [acc.name]
-        case kir.Mma(acc, a, b):
-            return [acc.name, a.name, b.name], [acc.name]
-        case _:
-            return [], []
-
-
-TURNS = 4000
-"""Turns of loops around boxes that one launch may have; a launch with more is not judged."""
-ALL_TURNS = 60_000
-"""Turns of all launches of a search together; a second."""
+ITERATIONS = 4000
+"""Iterations of loops around boxes that one launch may have; one with more is not judged."""
+ALL_ITERATIONS = 60_000
+"""Iterations of all launches of a search together; a second."""
 Span = list[tuple[int, int]]
 
 
 class TooManyError(Exception):
-    """A launch has more turns than are looked at."""
+    """A launch has more iterations than are looked at."""
 
 
 class Budget:
-    """The turns that may still be looked at, whether they show a box or not."""
+    """The iterations that may still be looked at, whether they show a box or not."""
 
-    def __init__(self, turns: int) -> None:
-        self.left = turns
+    def __init__(self, left: int = ITERATIONS) -> None:
+        self.left = left
 
     def spend(self) -> None:
-        """Count a turn.
-
-        Raises
-        ------
-        TooManyError
-            If there is none left.
-        """
+        """Count an iteration; TooManyError if there is none left."""
         if self.left <= 0:
             raise TooManyError
         self.left -= 1
@@ -482,7 +432,7 @@ class Reading:
 
     def __init__(self, site: Site, box: kir.Box) -> None:
         self.site, self.box = site, box
-        self.loops = [(turn.index.name, function(turn.stop)) for turn in site.loops]
+        self.loops = [(loop.index.name, function(loop.stop)) for loop in site.loops]
         self.guards = [function(guard) for guard in site.guards]
         self.origin = [function(site.plain(e)) for e in box.origin]
         self.limit = [function(site.plain(e)) for e in box.limit]
@@ -490,14 +440,8 @@ class Reading:
         self.writes = writes(site.stmt) is not None
 
     def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:
-        """Yield every box that is not empty, with the values of the loop indices.
-
-        Raises
-        ------
-        TooManyError
-            If there are more turns than a budget allows.
-        """
-        for now in _turns(self.loops, values):
+        """Yield every box that is not empty, with the values of the loop indices."""
+        for now in _iterations(self.loops, values):
             if budget is not None:
                 budget.spend()
             if not all(guard(now) for guard in self.guards):
@@ -510,13 +454,13 @@ class Reading:
                 yield now, spans
 
 
-def _turns(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
+def _iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
     if not loops:
         yield values
         return
     (name, stop), *rest = loops
     for i in range(stop(values)):
-        yield from _turns(rest, {**values, name: i})
+        yield from _iterations(rest, {**values, name: i})
 
 
 def readings(sites: tuple[Site, ...]) -> list[Reading]:
@@ -524,30 +468,24 @@ def readings(sites: tuple[Site, ...]) -> list[Reading]:
     out = []
     for site in sites:
         box = touches(site.stmt)
-        if box is None:
-            continue
-        exprs = (*site.guards, *(turn.stop for turn in site.loops))
-        places = tuple(site.plain(e) for e in (*box.origin, *box.limit))
-        if not unknown((*exprs, *places)):
+        if box is not None and not unknown((*site.conditions, *site.span(box))):
             out.append(Reading(site, box))
     return out
 
 
 def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     """Search for a small launch in which a box leaves its tensor or an output is not covered."""
-    read = readings(sites)
-    loops = {turn.index.name: turn for site in sites for turn in site.loops}
-    stops = [turn.stop for turn in loops.values() if not isinstance(turn.stop, int)]
-    closed = [function(s) for s in stops if MOVING not in variables(s) and _closed(kernel, s)]
-    skipped = left_out(kernel, sites)
-    rest = ALL_TURNS
+    boxes = readings(sites)
+    stops = {loop.stop for site in sites for loop in site.loops}
+    settled = {kir.BLOCK, kir.GRID, *kernel.params}
+    closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
+    skipped = left_out(sites)
+    rest = ALL_ITERATIONS
     for values in launches.some_launches(kernel):
-        budget = Budget(min(TURNS, rest))
+        budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left
         try:
-            wrong = wrong_in(kernel, read, values, skipped, budget)
-        except ZeroDivisionError:
-            wrong = Finding("bounds", kernel.name, "an index divides by 0")
+            wrong = wrong_in(kernel, boxes, values, skipped, budget)
         except TooManyError:
             wrong = None
         rest += budget.left
@@ -561,7 +499,7 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     return None
 
 
-def left_out(kernel: kir.Kernel, sites: tuple[Site, ...]) -> frozenset[str]:
+def left_out(sites: tuple[Site, ...]) -> frozenset[str]:
     """Return the outputs of which it is not known what launches write, or that are added to only.
 
     A launch before this one may have given such an output its first value.
@@ -579,10 +517,6 @@ def left_out(kernel: kir.Kernel, sites: tuple[Site, ...]) -> frozenset[str]:
     return frozenset(moving | (added - stored))
 
 
-def _closed(kernel: kir.Kernel, stop: Expr) -> bool:
-    return variables(stop) <= {kir.BLOCK, kir.GRID, *kernel.params}
-
-
 def _count(stop: Function, values: Values) -> int:
     try:
         return max(0, stop(values))
@@ -592,43 +526,49 @@ def _count(stop: Function, values: Values) -> int:
 
 def wrong_in(
     kernel: kir.Kernel,
-    read: list[Reading],
+    boxes: list[Reading],
     values: Values,
     skipped: frozenset[str],
     budget: Budget | None = None,
 ) -> Finding | None:
     """Return what goes wrong in one launch, outputs in `skipped` aside.
 
-    Raises
-    ------
-    TooManyError
-        If the launch has more turns than the budget, or `TURNS`, allows.
+    TooManyError if the launch has more iterations than the budget, or `ITERATIONS`, allows.
     """
-    written: dict[str, list[Span]] = {}
-    budget = Budget(TURNS) if budget is None else budget
+    try:
+        written: dict[str, list[Span]] = {}
+        for wrong in _launched(boxes, values, budget or Budget(), written):
+            return wrong
+        for tensor in kernel.tensors:
+            if tensor.name in kernel.outputs and tensor.name not in skipped:
+                extents = [function(e)(values) for e in tensor.extents]
+                if says := _uncovered(extents, sorted(written.get(tensor.name, []))):
+                    return Finding("coverage", tensor.name, says)
+    except ZeroDivisionError:
+        return Finding("bounds", kernel.name, "an index divides by 0")
+    return None
+
+
+def _launched(
+    boxes: list[Reading], values: Values, budget: Budget, written: dict[str, list[Span]]
+) -> Iterator[Finding]:
+    """Note what one launch writes, by tensor; yield the boxes that leave their tensor."""
     for block in range(values[kir.GRID.name]):
         here = {**values, kir.BLOCK.name: block}
-        for reading in read:
+        for reading in boxes:
             extents = [extent(here) for extent in reading.extents]
             for now, spans in reading.boxes(here, budget):
                 for (start, end), extent in zip(spans, extents, strict=True):
                     if start < 0 or end > extent:
-                        at = "".join(f", {t.name}={now[t.index.name]}" for t in reading.site.loops)
+                        loops = reading.site.loops
+                        at = "".join(f", {loop.name}={now[loop.index.name]}" for loop in loops)
                         says = f"CTA {block}{at}: {start}..{end} leaves 0..{extent}"
-                        site = reading.site
-                        return Finding("bounds", site.where, says, lines=(site.line,))
+                        yield _at(reading.site, "bounds", says)
                 if reading.writes:
                     written.setdefault(reading.box.tensor.name, []).append(spans)
-    for tensor in kernel.tensors:
-        if tensor.name in kernel.outputs and tensor.name not in skipped:
-            says = _uncovered([function(e)(values) for e in tensor.extents], written, tensor.name)
-            if says:
-                return Finding("coverage", tensor.name, says)
-    return None
 
 
-def _uncovered(extents: list[int], written: dict[str, list[Span]], name: str) -> str:
-    boxes = sorted(written.get(name, []))
+def _uncovered(extents: list[int], boxes: list[Span]) -> str:
     for i, a in enumerate(boxes):
         for b in boxes[i + 1 :]:
             if b[0][0] >= a[0][1]:

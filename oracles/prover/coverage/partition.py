@@ -135,10 +135,8 @@ def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
 def store(site: Site, box: kir.Box, known: Known) -> Store:
     """Return a store with its origins in units of its box.
 
-    Raises
-    ------
-    OpenError
-        If its box is cut elsewhere than at the extents, or its origin is no multiple of its shape.
+    OpenError if its box is cut elsewhere than at the extents, or its origin is no multiple of its
+    shape.
     """
     conditions: list[Expr] = list(site.guards)
     units = []
@@ -171,10 +169,7 @@ def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
     list of Place
         The maps, by what they are multiplied with.
 
-    Raises
-    ------
-    OpenError
-        If an index enters the origins in another way, or in no way and nothing pins it.
+    OpenError if an index enters the origins in another way, or in no way and nothing pins it.
     """
     maps: list[IndexMap] = []
     for store in stores:
@@ -291,10 +286,7 @@ def parts(stores: list[Store]) -> tuple[dict[tuple[int, ...], list[Store]], list
     tuple
         Stores by the offsets of their parts, and the origins without the offsets.
 
-    Raises
-    ------
-    OpenError
-        If origins differ by more than a constant.
+    OpenError if origins differ by more than a constant.
     """
     found: dict[tuple[int, ...], list[Store]] = {}
     shared: list[Poly] | None = None

@@ -75,6 +75,7 @@ from oracles.prover.invariants.trace import (
     shift,
 )
 from oracles.prover.reachability import fixpoint
+from oracles.prover.sites import AMONG_CTAS
 from oracles.prover.solver import Answer, Script
 from oracles.verdict import Finding, Status, Verdict
 
@@ -234,12 +235,8 @@ class Questions:
     rlimit : int
         Work limit of each question to z3, in its own units.
 
-    Raises
-    ------
-    RefusedError
-        If there is no schedule, which is a deadlock.
-    UndecidedError
-        If the solver gives up.
+    RefusedError if there is no schedule, which is a deadlock; UndecidedError if the solver gives
+    up.
     """
 
     def __init__(self, graph: EventGraph, rlimit: int) -> None:
@@ -333,10 +330,7 @@ class Questions:
 def asked(text: str, wrongs: list[str], rlimit: int) -> int | None:
     """Return which of some conditions can hold besides a text, the first; None if none can.
 
-    Raises
-    ------
-    UndecidedError
-        If the solver gives up, or the text contradicts itself.
+    UndecidedError if the solver gives up, or the text contradicts itself.
     """
     lines = [f"(declare-const c{i} Bool)(assert (=> c{i} {w}))" for i, w in enumerate(wrongs)]
     some = any_of([f"c{i}" for i in range(len(wrongs))])
@@ -452,9 +446,9 @@ def confirm(
 
 def _met(one: Whole, policy: str, rlimit: int, without: Without) -> int:
     """Judge a kernel; one whose CTAs take turns in two parts, with and without them."""
-    parts = split(one.kernel, without)
-    if parts is None:
+    if not any(isinstance(stmt, AMONG_CTAS) for stmt in one.kernel.walk()):
         return _looped(one, policy, rlimit, without)
+    parts = split(one.kernel, without)
     checked = check(one.kernel, without)
     events = Events(read(parts.turn, one.lines), without)
     claims = TurnClaims(parts, events, policy).claims

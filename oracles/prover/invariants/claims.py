@@ -423,10 +423,7 @@ def _after(graph: EventGraph, group: Group) -> Iterator[str]:
 def counted(phase: Phase, trace: Trace) -> None:
     """Check that a phase gets as many arrivals as it takes, and the bytes it expects.
 
-    Raises
-    ------
-    RefusedError
-        If it does not.
+    RefusedError if it does not.
     """
     name = phase.barrier.name
     arrived = expected = copied = 0
@@ -463,10 +460,7 @@ def raised(phase: Phase) -> None:
 
     Till then it cannot end; that its bytes keep it open is known only once they are expected.
 
-    Raises
-    ------
-    UnsupportedError
-        If somebody else, or nobody, does.
+    UnsupportedError if somebody else, or nobody, does.
     """
     for step, run, thread, _ in phase.expects:
         followed = any(
@@ -484,10 +478,7 @@ def raised(phase: Phase) -> None:
 def paired(phase: Phase) -> None:
     """Check that all who arrive begin with the same slot.
 
-    Raises
-    ------
-    UnsupportedError
-        If they do not: then which arrivals are those of one phase depends on the slot.
+    UnsupportedError if they do not: then which arrivals are those of one phase depends on the slot.
     """
     begun = {run.first + shift(run): step for step, run, _, _ in phase.arrivals}
     if len(begun) > 1:

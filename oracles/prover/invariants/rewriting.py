@@ -196,10 +196,7 @@ class _Nest:
 def levels(kernel: kir.Kernel) -> Levels | None:
     """Return the levels of a kernel; None if no loop of symbolic length stands in another.
 
-    Raises
-    ------
-    UnsupportedError
-        If loops stand in each other in another way than described here.
+    UnsupportedError if loops stand in each other in another way than described here.
     """
     nests = list(_nests(kernel.body, {}))
     deep = [nest for nest in nests if nest.inner is not None]
@@ -399,10 +396,7 @@ _UNROLLED = (
 def unrolled(one: Whole) -> list[Whole]:
     """Return what a kernel is for each remainder of its trips; itself if no if asks for `k % m`.
 
-    Raises
-    ------
-    UnsupportedError
-        If its loops are of different lengths, or do what is not described here.
+    UnsupportedError if its loops are of different lengths, or do what is not described here.
     """
     loops = list(_loops(one.kernel))
     asked = {m for loop in loops for m in _asked(loop)}
@@ -501,10 +495,8 @@ TOGETHER = NUMBERS * 32
 def whole(kernel: kir.Kernel) -> Whole:
     """Return a kernel with its cluster as one CTA; a kernel without clusters as it is.
 
-    Raises
-    ------
-    UnsupportedError
-        If a scope is too narrow, or the cluster meets in another way than described here.
+    UnsupportedError if a scope is too narrow, or the cluster meets in another way than described
+    here.
     """
     lines = Lines(kernel)
     if kernel.cluster == 1:
@@ -766,10 +758,7 @@ class _Member:
 def teamed(whole: Whole) -> Team | None:
     """Return the team of a kernel; None if no role skips tiles.
 
-    Raises
-    ------
-    UnsupportedError
-        If some do, but not as described here.
+    UnsupportedError if some do, but not as described here.
     """
     roles = [stmt for stmt in whole.kernel.body if isinstance(stmt, kir.Role)]
     members = [member for role in roles if (member := _member(role)) is not None]
@@ -1042,10 +1031,7 @@ def private(kernel: kir.Kernel, role: str, beside: Sequence[kir.Stmt]) -> Privat
     beside : sequence of Stmt
         What it does besides its steps.
 
-    Raises
-    ------
-    UnsupportedError
-        If something of it is used elsewhere, or in another slot from tile to tile.
+    UnsupportedError if something of it is used elsewhere, or in another slot from tile to tile.
     """
     mine = list(kir.walk(tuple(beside)))
     own = {id(stmt) for stmt in mine}

@@ -96,26 +96,18 @@ class Parts:
         return _plain(substitute(expr, self.lets), self.sharing)
 
 
-def split(kernel: kir.Kernel, without: Without) -> Parts | None:
-    """Return the parts of a kernel whose CTAs take turns; None if they do not.
+def split(kernel: kir.Kernel, without: Without) -> Parts:
+    """Return the parts of a kernel whose CTAs take turns.
 
-    Raises
-    ------
-    RefusedError
-        If a CTA waits for one that may never run.
-    UnsupportedError
-        If CTAs meet in another way than described here.
+    RefusedError if a CTA waits for one that may never run; UnsupportedError if CTAs meet in another
+    way than described here.
     """
     if any(isinstance(s, kir.GridSync | kir.LastArriving) for s in kernel.walk()):
         raise UnsupportedError("CTAs that meet")
-    waits = [s for s in kernel.walk() if isinstance(s, kir.BlockSerializeWait)]
-    releases = [s for s in kernel.walk() if isinstance(s, kir.BlockSerializeRelease)]
-    if not waits and not releases:
-        return None
     if kernel.cluster != 1:
         raise UnsupportedError("a semaphore in a kernel of clusters")
     lets = _lets(kernel)
-    sharing = _sharing(kernel, (*waits, *releases), lets)
+    sharing = _sharing(kernel, [s for s in kernel.walk() if isinstance(s, Serial)], lets)
     if kernel.residency == "any" and Obligation.RESIDENT not in without:
         raise RefusedError("residency", None, "nothing says that the turn before its own ever runs")
     cut = 1 + max((i for i, s in enumerate(kernel.body) if _before(s)), default=-1)
@@ -152,7 +144,7 @@ def _lets(kernel: kir.Kernel) -> Mapping[Var, Expr]:
 
 def _sharing(
     kernel: kir.Kernel,
-    users: tuple[Serial, ...],
+    users: list[Serial],
     lets: Mapping[Var, Expr],
 ) -> Sharing:
     """Return who shares a semaphore, read off the waits.
@@ -307,10 +299,7 @@ class Copy:
 def condition(test: Expr | None, turn: str) -> str:
     """Return in SMT-LIB whether a guard holds in a turn.
 
-    Raises
-    ------
-    UnsupportedError
-        If it does not compare the turn with a number, or with their count.
+    UnsupportedError if it does not compare the turn with a number, or with their count.
     """
     match test:
         case None:

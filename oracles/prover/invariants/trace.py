@@ -48,6 +48,7 @@ from oracles.prover.sites import (
     adds,
     controls,
     every,
+    fragments,
     kinds,
     mbarrier,
     reads,
@@ -191,10 +192,7 @@ def read(kernel: kir.Kernel, lines: Lines | None = None) -> Trace:
     lines : Lines, optional
         The lines of its statements, if `kernel` is made of statements of another.
 
-    Raises
-    ------
-    UnsupportedError
-        If it holds something that is not modelled here.
+    UnsupportedError if it holds something that is not modelled here.
     """
     if kernel.cluster != 1:
         raise UnsupportedError(f"{kernel.name} runs in clusters of {kernel.cluster}")
@@ -377,10 +375,7 @@ def any_of(parts: list[str]) -> str:
 def bounds(expr: Expr) -> tuple[Bound, ...]:
     """Return a condition over `K` and `N` as a conjunction of bounds.
 
-    Raises
-    ------
-    UnsupportedError
-        If it is not linear, or its bounds are no differences of `k` and `n`.
+    UnsupportedError if it is not linear, or its bounds are no differences of `k` and `n`.
     """
     match expr:
         case int():
@@ -433,10 +428,7 @@ class Walk:
 def walk(step: Step, expr: Expr, most: int) -> Walk:
     """Return how a slot number walks through a ring.
 
-    Raises
-    ------
-    UnsupportedError
-        If it does anything else, or leaves the ring.
+    UnsupportedError if it does anything else, or leaves the ring.
     """
     if isinstance(expr, int):
         if expr != 0:
@@ -456,10 +448,7 @@ def walk(step: Step, expr: Expr, most: int) -> Walk:
 def awaited(step: Step, parity: Expr, slot: Walk) -> Walk:
     """Return the phase that a wait is meant for: `shift` from -modulus to modulus - 1.
 
-    Raises
-    ------
-    UnsupportedError
-        If the parity is that of no such phase.
+    UnsupportedError if the parity is that of no such phase.
     """
     many = period(parity, K)
     if many is None:
@@ -538,10 +527,8 @@ def read_runs(trace: Trace, silent: Collection[int] = ()) -> Runs:
     silent : collection of int
         Steps that the order of events does not depend on; they may run when they like.
 
-    Raises
-    ------
-    UnsupportedError
-        If something is neither linear nor a walk, or stands where only a loop's statement may.
+    UnsupportedError if something is neither linear nor a walk, or stands where only a loop's
+    statement may.
     """
     found = Runs({}, set())
     for step in trace.steps:
@@ -654,12 +641,8 @@ def _same(step: Step, run: Run, k: int) -> bool:
 def joins(trace: Trace) -> None:
     """Check that a named barrier is always reached by the same threads, and by all it takes.
 
-    Raises
-    ------
-    RefusedError
-        If some are missing, or too many.
-    UnsupportedError
-        If different threads meet at one barrier at different times.
+    RefusedError if some are missing, or too many; UnsupportedError if different threads meet at one
+    barrier at different times.
     """
     users: dict[int, Step] = {}
     counted: list[tuple[Step, int]] = []
@@ -695,12 +678,8 @@ def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
     ahead : collection of int
         Steps before the loops that stand for iterations of one in them.
 
-    Raises
-    ------
-    RefusedError
-        If both are not as many threads as it takes.
-    UnsupportedError
-        If not one statement of a loop arrives and another one waits.
+    RefusedError if both are not as many threads as it takes; UnsupportedError if not one statement
+    of a loop arrives and another one waits.
     """
     found = []
     steps = [step for step in trace.steps if step.index not in ahead]
@@ -752,10 +731,7 @@ def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
 
     `ahead` are steps that stand for iterations of one in a loop.
 
-    Raises
-    ------
-    UnsupportedError
-        If something else does.
+    UnsupportedError if something else does.
     """
     meets = kir.BlockSync | kir.WarpSync | kir.FenceAsyncProxy
     for program in programs:
@@ -770,10 +746,7 @@ def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
 def one_way(kernel: kir.Kernel) -> None:
     """Check that no tensor is both read and written: the order of global accesses is not followed.
 
-    Raises
-    ------
-    UnsupportedError
-        If one is.
+    UnsupportedError if one is.
     """
     read = {box.tensor.name for s in kernel.walk() if (box := reads(s)) is not None}
     written = {box.tensor.name for s in kernel.walk() if (box := writes(s) or adds(s)) is not None}
@@ -792,10 +765,7 @@ def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
     single : bool
         Whether buffers of one slot may share bytes.
 
-    Raises
-    ------
-    UnsupportedError
-        If some do.
+    UnsupportedError if some do.
     """
     spans = [
         (b.start(slot), b.start(slot) + b.slot_nbytes, b.name, b.slots == 1 and single)
@@ -818,12 +788,8 @@ def initialised(trace: Trace) -> int:
     int
         How many uses were checked, by kinds of threads.
 
-    Raises
-    ------
-    RefusedError
-        For the first that is not.
-    UnsupportedError
-        If one is invalidated, for then it may be initialised again.
+    RefusedError for the first that is not; UnsupportedError if one is invalidated, for then it may
+    be initialised again.
     """
     checked = 0
     for barrier in trace.kernel.barriers:
@@ -917,10 +883,7 @@ State = Mapping[str, Held]
 def check(kernel: kir.Kernel, without: Without = frozenset()) -> int:
     """Check every role of a kernel; return how many accesses were checked.
 
-    Raises
-    ------
-    RefusedError
-        For the first access that may go wrong, or if a group may be in flight at the end.
+    RefusedError for the first access that may go wrong, or if a group may be in flight at the end.
     """
     if not any(isinstance(stmt, kir.Wgmma) for stmt in kernel.walk()):
         return 0
@@ -981,8 +944,9 @@ class _Reader:
             case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
                 return {name: _finished(held, keep) for name, held in state.items()}
             case _:
-                for fragment, writes in touched(stmt):
-                    state = self._touched(stmt, fragment, state, writes=writes)
+                for writes, touched in enumerate(fragments(stmt)):
+                    for fragment in touched:
+                        state = self._touched(stmt, fragment, state, writes=bool(writes))
                 return state
 
     def _joined(self, a: State, b: State) -> State:
@@ -1059,28 +1023,3 @@ def _either(a: Held, b: Held) -> Held:
         a.dirty or b.dirty,
         (next(iter(shapes)) if len(shapes) == 1 else (-1,)) if flying else (),
     )
-
-
-def touched(stmt: kir.Stmt) -> Iterator[tuple[kir.Fragment, bool]]:
-    """Yield the fragments an ordinary statement accesses, with whether it writes them."""
-    match stmt:
-        case kir.Load(dst):
-            yield dst, True
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
-            yield src, False
-        case kir.Coordinate(dst):
-            yield dst, True
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
-            yield src, False
-            yield dst, True
-        case kir.Compute(dst, _, args):
-            for arg in args:
-                if isinstance(arg, kir.Fragment):
-                    yield arg, False
-            yield dst, True
-        case kir.Mma(acc, a, b):
-            yield a, False
-            yield b, False
-            yield acc, True
-        case _:
-            pass

@@ -18,6 +18,7 @@ from fuser.cookbook.recipes import RECIPES, specialized_ring, wgmma_ring
 from fuser.expr import Expr, Kind, Var, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
+from fuzz.kernels.matmul import sync_mutants
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.prove import prove, witness, witness_trips
 from oracles.prover.reachability import fixpoint
@@ -425,3 +426,14 @@ def test_a_proof_crosses_few_files(kernel: kir.Kernel) -> None:
     assert "oracles/prover/reachability/fixpoint.py" in files
     assert "oracles/prover/invariants/check.py" in files
     assert len(files) <= FILES
+
+
+def test_byte_counts_are_told_beside_a_last_arriving_cta() -> None:
+    """That one CTA runs a body at the end hides nothing of what the loop expects and copies."""
+    (mutant,) = (
+        mutant.kernel
+        for mutant in sync_mutants("split_last_statistics")
+        if mutant.change.startswith("drop") and "expect_tx(full[((k + 1) % 2)]" in mutant.change
+    )
+    says = [f.witness for f in prove(mutant).findings if f.kind == "bytes"]
+    assert says == ["trips=2: full expects 0 bytes an iteration, its copies 2560"]
