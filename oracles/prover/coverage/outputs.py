@@ -537,8 +537,9 @@ def wrong_in(
     """
     try:
         written: dict[str, list[Span]] = {}
-        for wrong in _launched(boxes, values, budget or Budget(), written):
-            return wrong
+        left = next(_launched(boxes, values, budget or Budget(), written), None)
+        if left is not None:
+            return left
         for tensor in kernel.tensors:
             if tensor.name in kernel.outputs and tensor.name not in skipped:
                 extents = [function(e)(values) for e in tensor.extents]

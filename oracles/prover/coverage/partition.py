@@ -44,7 +44,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product as combinations
+from math import prod
 
 from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -105,7 +107,6 @@ class Store:
     site: Site
     box: kir.Box
     units: list[Poly]
-    loops: tuple[Loop, ...]
     conditions: list[Expr]
     maps: set[IndexMap] = field(default_factory=set)
     ends: dict[IndexMap, Expr] = field(default_factory=dict)
@@ -114,21 +115,17 @@ class Store:
 
 def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
     """Write out the loops of constant length around a store."""
-    fixed = [loop for loop in site.loops if isinstance(loop.stop, int)]
-    total = 1
-    for loop in fixed:
-        total *= max(1, loop.stop) if isinstance(loop.stop, int) else 1
-    if not fixed or total > UNROLL:
+    fixed = {loop.index: loop.stop for loop in site.loops if isinstance(loop.stop, int)}
+    if not fixed or prod(max(1, stop) for stop in fixed.values()) > UNROLL:
         return [(site, box)]
-    rest = tuple(loop for loop in site.loops if loop not in fixed)
     out = []
-    for at in combinations(*(range(t.stop) for t in fixed if isinstance(t.stop, int))):
-        values: dict[Var, Expr] = {t.index: i for t, i in zip(fixed, at, strict=True)}
+    for at in combinations(*map(range, fixed.values())):
+        values: dict[Var, Expr] = dict(zip(fixed, at, strict=True))
         lets = {var: substitute(e, values) for var, e in site.lets.items()}
-        loops = tuple(Loop(t.index, t.name, substitute(t.stop, values)) for t in rest)
+        rest = (loop for loop in site.loops if loop.index not in fixed)
+        loops = tuple(replace(loop, stop=substitute(loop.stop, values)) for loop in rest)
         guards = tuple(substitute(g, values) for g in site.guards)
-        copy = replace(site, loops=loops, guards=guards, lets=lets)
-        out.append((copy, box))
+        out.append((replace(site, loops=loops, guards=guards, lets=lets), box))
     return out
 
 
@@ -138,11 +135,8 @@ def store(site: Site, box: kir.Box, known: Known) -> Store:
     OpenError if its box is cut elsewhere than at the extents, or its origin is no multiple of its
     shape.
     """
-    conditions: list[Expr] = list(site.guards)
     units = []
-    exprs = [site.plain(e) for e in (*box.origin, *box.limit)]
-    exprs += [*conditions, *(loop.stop for loop in site.loops)]
-    if sites.unknown(tuple(exprs)):
+    if sites.unknown((*site.span(box), *site.conditions)):
         raise OpenError(f"{site.where}: depends on a value that an assignment changes")
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for origin, size, limit, extent in axes:
@@ -152,28 +146,19 @@ def store(site: Site, box: kir.Box, known: Known) -> Store:
         if unit is None:
             raise OpenError(f"{site.where}: origin {origin} is no multiple of {size}")
         units.append(unit)
-    return Store(site, box, units, site.loops, conditions)
+    return Store(site, box, units, list(site.guards))
 
 
 def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
-    """Put a mapping for every loop index in the origins, the same one in every store.
+    """Put a mapping for every loop index in the origins, the same one in every store; return them.
 
-    Parameters
-    ----------
-    whole : bool
-        Whether a mapping is what an index becomes in the origins, `a * index + b`, so that several
-        stores may share it; otherwise it is the index alone.
-
-    Returns
-    -------
-    list of Place
-        The maps, by what they are multiplied with.
-
-    OpenError if an index enters the origins in another way, or in no way and nothing pins it.
+    If `whole`, a mapping is what an index becomes in the origins, `a * index + b`, so that several
+    stores may share it; otherwise it is the index alone.  OpenError if an index enters the origins
+    in another way, or in no way and nothing pins it.
     """
     maps: list[IndexMap] = []
     for store in stores:
-        for loop in store.loops:
+        for loop in store.site.loops:
             mapping = _linked(store, loop) if whole else _alone(store, loop)
             if mapping is not None and mapping not in maps:
                 maps.append(mapping)
@@ -281,24 +266,18 @@ def _solved(store: Store, loop: Loop) -> None:
 def parts(stores: list[Store]) -> tuple[dict[tuple[int, ...], list[Store]], list[Poly]]:
     """Group stores whose origins differ by constants: the parts of a tile.
 
-    Returns
-    -------
-    tuple
-        Stores by the offsets of their parts, and the origins without the offsets.
-
-    OpenError if origins differ by more than a constant.
+    Return stores by the offsets of their parts, and the origins without the offsets.  OpenError if
+    origins differ by more than a constant.
     """
     found: dict[tuple[int, ...], list[Store]] = {}
-    shared: list[Poly] | None = None
+    shared: list[list[Poly]] = []
     for store in stores:
         offsets = tuple(dict(unit).get((), 0) for unit in store.units)
-        rest = [frozenset((m, f) for m, f in unit if m) for unit in store.units]
-        if shared is not None and rest != shared:
+        shared.append([frozenset((m, f) for m, f in unit if m) for unit in store.units])
+        if shared[-1] != shared[0]:
             raise OpenError(f"{store.site.where}: its origin counts otherwise than others")
-        shared = rest
         found.setdefault(offsets, []).append(store)
-    assert shared is not None, "an output without stores is refused before"
-    return found, shared
+    return found, shared[0]
 
 
 def within(form: Poly) -> Iterable[Poly]:
@@ -348,10 +327,11 @@ Groups = Mapping[tuple[int, ...], list[Store]]
 
 def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known: Known) -> str:
     """Say why the boxes of an output may not be a partition of it, if they may not."""
-    boxes = [(site, sites.writes(site.stmt)) for site in every]
-    found = [(s, b) for s, b in boxes if b is not None and b.tensor.name == tensor.name]
+    written = [(site, box) for site in every if (box := sites.writes(site.stmt)) is not None]
+    found = [(site, box) for site, box in written if box.tensor.name == tensor.name]
     if not found:
-        added = any(b.tensor.name == tensor.name for b in map(_added, every) if b is not None)
+        boxes = (sites.adds(site.stmt) for site in every)
+        added = any(box.tensor.name == tensor.name for box in boxes if box is not None)
         how = "only added to; what it held before is not known" if added else "no store writes it"
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
@@ -379,10 +359,6 @@ def _open(stores: Stores, tensor: kir.Tensor) -> str:
         else:
             return ""
     return first
-
-
-def _added(site: Site) -> kir.Box | None:
-    return sites.adds(site.stmt)
 
 
 class _Partition:
@@ -453,17 +429,11 @@ class _Partition:
             guards = [g for g in own.site.guards if g not in pinned]
             if not guards and own.ends == counts:
                 return True
-        domain: Expr = 1
-        for mapping, count in counts.items():
-            domain = both(domain, mapping.var < count)
         total: Expr = 0
         for one in group:
-            term: Expr = 1
-            for condition in one.conditions:
-                if condition not in pinned:
-                    term = both(term, condition)
-            total = fold(Kind.ADD, total, _truth(term))
-        return self.known.gives(eq(total, _truth(domain)))
+            total = fold(Kind.ADD, total, _all(c for c in one.conditions if c not in pinned))
+        domain = _all(mapping.var < count for mapping, count in counts.items())
+        return self.known.gives(eq(total, domain))
 
     # --- digits ---
 
@@ -471,15 +441,13 @@ class _Partition:
         """Show that each condition left over picks one value of one digit; yield these digits."""
         for guard in guards:
             form = self._numbered(poly(guard))
-            atoms = sorted(set(_digits(form)), key=repr_atom)
-            if len(atoms) != 1:
-                raise self._open(f"the condition {guard} is not understood")
-            read = digit(single(atoms[0]))
+            atoms = set(_digits(form))
+            read = digit(single(next(iter(atoms)))) if len(atoms) == 1 else None
             if read is None:
                 raise self._open(f"the condition {guard} is not understood")
             count = value(self._size(read))
             y = Var("digit of the condition")
-            test = replace_tree(tree(form), tree(single(atoms[0])), y)
+            test = replace_tree(tree(form), tree(single(next(iter(atoms)))), y)
             tries: list[Expr] = [0, fold(Kind.SUB, count, 1)]
             solved = solution(test, y)
             tries += [] if solved is None else [solved]
@@ -548,15 +516,20 @@ class _Partition:
     def _variables(self, form: Poly) -> frozenset[str]:
         return names(form) - {p.name for p in self.kernel.params} - {kir.GRID.name}
 
+    def _weighted(self, form: Poly) -> Iterator[tuple[Product | None, Atom | None]]:
+        """Yield the terms of a sum: what is fixed in a launch, and the one atom that is not."""
+        for monomial, factor in form:
+            own = [a for a in monomial if self._variables(single(a))]
+            weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
+            yield weight, own[0] if len(own) == 1 else None
+
     def _total(self, number: Poly) -> Product:
         """Return how many values a sum of weighted numbers has."""
         chain = []
-        for monomial, factor in number:
-            own = [a for a in monomial if self._variables(single(a))]
-            weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
-            if len(own) != 1 or len(own[0]) != 1 or weight is None:
+        for weight, own in self._weighted(number):
+            if own is None or len(own) != 1 or weight is None:
                 raise self._open(f"the number {tree(number)} is not understood")
-            chain.append((weight, self._range(str(own[0][0]))))
+            chain.append((weight, self._range(str(own[0]))))
         total = chained(chain)
         if total is None:
             raise self._open(f"the number {tree(number)} skips or repeats values")
@@ -590,10 +563,8 @@ class _Partition:
     def _terms(self, unit: Poly) -> list[tuple[Product, Digit]]:
         """Read a coordinate as a sum of weighted digits."""
         terms = []
-        for monomial, factor in unit:
-            own = [a for a in monomial if self._variables(single(a))]
-            weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
-            read = digit(single(own[0])) if len(own) == 1 else None
+        for weight, own in self._weighted(unit):
+            read = None if own is None else digit(single(own))
             if read is None or weight is None:
                 raise self._open(f"the origin {tree(unit)} is not understood")
             terms.append((weight, read))
@@ -654,6 +625,11 @@ def _digits(form: Poly) -> Iterable[Atom]:
                         yield from _digits(part)
 
 
+def _all(conditions: Iterable[Expr]) -> Expr:
+    """Return 1 where no condition is 0, and 0 elsewhere."""
+    return _truth(reduce(both, conditions, 1))
+
+
 def _truth(condition: Expr) -> Expr:
     """Return 1 where a condition is not 0."""
     if isinstance(condition, int):
@@ -667,7 +643,8 @@ RANK = Var("rank in the cluster")
 """Index of the loop over the CTAs of a cluster."""
 PLACE = Var("place in the group")
 """Index of the loop over the CTAs of a group."""
-Rule = Callable[[Expr], Expr]
+Words = dict[Expr, Expr]
+"""Expressions, and what stands in their place."""
 Found = list[tuple[Site, kir.Box]]
 
 
@@ -701,11 +678,11 @@ def rewrites(plain: Stores) -> Iterator[Stores]:
         yield from _exact(stores)
 
 
-def _rewritten(found: Found, rule: Rule) -> Found:
+def _rewritten(found: Found, rule: Callable[[Expr], Expr]) -> Found:
     out = []
     for site, box in found:
         origin, limit = ([rule(site.plain(e)) for e in es] for es in (box.origin, box.limit))
-        loops = tuple(replace(turn, stop=rule(turn.stop)) for turn in site.loops)
+        loops = tuple(replace(loop, stop=rule(loop.stop)) for loop in site.loops)
         guards = tuple(rule(guard) for guard in site.guards)
         lets = {var: rule(e) for var, e in site.lets.items()}
         copy = replace(site, loops=loops, guards=guards, lets=lets)
@@ -713,36 +690,71 @@ def _rewritten(found: Found, rule: Rule) -> Found:
     return out
 
 
-# --- clusters -----------------------------------------------------------------------------------
+# --- clusters and groups ------------------------------------------------------------------------
 
 
 def _by_clusters(plain: Stores) -> Iterator[Stores]:
     many = plain.kernel.cluster
-    if many == 1:
-        return
+    if many > 1:
+        words: Words = {
+            kir.BLOCK % many: RANK,
+            kir.BLOCK // many: kir.BLOCK,
+            kir.GRID // many: kir.GRID,
+            kir.BLOCK: kir.BLOCK * many + RANK,
+            kir.GRID: kir.GRID * many,
+        }
+        kernel = replace(plain.kernel, cluster=1)
+        yield _looped(plain, kernel, words, Loop(RANK, "rank", many))
+
+
+def _by_groups(plain: Stores) -> Iterator[Stores]:
+    """Yield the stores by groups, in either numbering that tells a group's number."""
+    exprs = [s.plain(e) for s, box in plain.found for e in box.origin]
+    for condition, groups, many in _products(plain.kernel):
+        others = tuple(one for one in plain.kernel.requires if one != condition)
+        kernel = replace(plain.kernel, requires=others)
+        for number, place, block in (
+            (kir.BLOCK // many, kir.BLOCK % many, kir.BLOCK * many + PLACE),
+            (kir.BLOCK % groups, kir.BLOCK // groups, PLACE * kir.GRID + kir.BLOCK),
+        ):
+            if any(replace_tree(expr, number, 0) != expr for expr in exprs):
+                words: Words = {number: kir.BLOCK, place: PLACE, kir.BLOCK: block}
+                words |= {kir.GRID: kir.GRID * many, groups: kir.GRID}
+                yield _looped(plain, kernel, words, Loop(PLACE, "place", many))
+
+
+def _products(kernel: kir.Kernel) -> Iterator[tuple[Expr, Var, Expr]]:
+    """Yield conditions `GRID == groups * many`, and both."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                for groups, many in ((a, b), (b, a)):
+                    beside = variables(many) & {groups, kir.BLOCK, kir.GRID}
+                    if isinstance(groups, Var) and groups in kernel.params and not beside:
+                        yield condition, groups, many
+            case _:
+                pass
+
+
+def _looped(plain: Stores, kernel: kir.Kernel, words: Words, loop: Loop) -> Stores:
+    """Return the stores of a kernel in other words, with a loop around every statement."""
 
     def rule(expr: Expr) -> Expr:
-        return _by_cluster(expr, many)
+        return _reworded(expr, words)
 
-    ranks = Loop(RANK, "rank", many)
-    found = [(replace(s, loops=(ranks, *s.loops)), b) for s, b in _rewritten(plain.found, rule)]
-    requires = tuple(_lowest(rule(condition)) for condition in plain.kernel.requires)
-    kernel = replace(plain.kernel, cluster=1, requires=requires)
-    yield Stores(kernel, found, Known(sites.facts(kernel), plain.known.rlimit))
+    found = [(replace(s, loops=(loop, *s.loops)), b) for s, b in _rewritten(plain.found, rule)]
+    requires = tuple(_lowest(rule(condition)) for condition in kernel.requires)
+    kernel = replace(kernel, requires=requires)
+    return Stores(kernel, found, Known(sites.facts(kernel), plain.known.rlimit))
 
 
-def _by_cluster(expr: Expr, many: int) -> Expr:
+def _reworded(expr: Expr, words: Words) -> Expr:
+    """Put words in place of the largest parts of an expression that have some."""
+    if expr in words:
+        return words[expr]
     match expr:
-        case Op(Kind.MOD, kir.BLOCK, by) if by == many:
-            return RANK
-        case Op(Kind.FLOORDIV, number, by) if by == many and number in (kir.BLOCK, kir.GRID):
-            return number
-        case kir.BLOCK:
-            return kir.BLOCK * many + RANK
-        case kir.GRID:
-            return kir.GRID * many
         case Op(kind, a, b):
-            return fold(kind, _by_cluster(a, many), _by_cluster(b, many))
+            return fold(kind, _reworded(a, words), _reworded(b, words))
         case _:
             return expr
 
@@ -757,57 +769,6 @@ def _lowest(condition: Expr) -> Expr:
             return condition if rest is None else eq(kir.GRID, tree(rest))
         case _:
             return condition
-
-
-# --- groups -------------------------------------------------------------------------------------
-
-
-def _by_groups(plain: Stores) -> Iterator[Stores]:
-    for condition in plain.kernel.requires:
-        match condition:
-            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
-                for groups, many in ((a, b), (b, a)):
-                    beside = variables(many) & {groups, kir.BLOCK, kir.GRID}
-                    if groups in plain.kernel.params and not beside:
-                        assert isinstance(groups, Var), "parameters are variables"
-                        yield from _grouped(plain, condition, groups, many)
-            case _:
-                pass
-
-
-def _grouped(plain: Stores, condition: Expr, groups: Var, many: Expr) -> Iterator[Stores]:
-    """Yield the stores by groups, in either numbering that tells a group's number."""
-    after: dict[Expr, Expr] = {kir.BLOCK // many: kir.BLOCK, kir.BLOCK % many: PLACE}
-    across: dict[Expr, Expr] = {kir.BLOCK % groups: kir.BLOCK, kir.BLOCK // groups: PLACE}
-    numbers = {id(after): kir.BLOCK * many + PLACE, id(across): PLACE * kir.GRID + kir.BLOCK}
-    exprs = [s.plain(e) for s, box in plain.found for e in box.origin]
-    for known in (after, across):
-        first = next(iter(known))
-        if all(replace_tree(expr, first, 0) == expr for expr in exprs):
-            continue
-        words = {**known, kir.BLOCK: numbers[id(known)], kir.GRID: kir.GRID * many}
-
-        def rule(expr: Expr, words: dict[Expr, Expr] = words) -> Expr:
-            return _reworded(expr, {**words, groups: kir.GRID})
-
-        places = Loop(PLACE, "place", many)
-        found = [
-            (replace(s, loops=(places, *s.loops)), b) for s, b in _rewritten(plain.found, rule)
-        ]
-        others = (rule(one) for one in plain.kernel.requires if one != condition)
-        kernel = replace(plain.kernel, requires=tuple(others))
-        yield Stores(kernel, found, Known(sites.facts(kernel), plain.known.rlimit))
-
-
-def _reworded(expr: Expr, words: dict[Expr, Expr]) -> Expr:
-    """Put words in place of the largest parts of an expression that have some."""
-    if expr in words:
-        return words[expr]
-    match expr:
-        case Op(kind, a, b):
-            return fold(kind, _reworded(a, words), _reworded(b, words))
-        case _:
-            return expr
 
 
 # --- exact divisions ----------------------------------------------------------------------------
@@ -834,16 +795,15 @@ def _divisions(stores: Stores) -> Iterator[tuple[Expr, Expr]]:
     """Yield the divisions that leave no rest in any launch: number and divisor."""
     for condition in stores.kernel.requires:
         match condition:
-            case Op(Kind.EQ, Op(Kind.MOD, Op() as number, divisor), 0):
-                pass
-            case Op(Kind.EQ, 0, Op(Kind.MOD, Op() as number, divisor)):
-                pass
+            case Op(Kind.EQ, Op(Kind.MOD, Op() as number, divisor), 0) | Op(
+                Kind.EQ, 0, Op(Kind.MOD, Op() as number, divisor)
+            ):
+                form, by = poly(number), product(poly(divisor))
+                single = len(form) == 1 and all(len(m) == 1 and f == 1 for m, f in form)
+                if single and by is not None and stores.known.gives(fold(Kind.LE, 1, divisor)):
+                    yield tree(form), value(by)
             case _:
-                continue
-        form, by = poly(number), product(poly(divisor))
-        single = len(form) == 1 and all(len(m) == 1 and f == 1 for m, f in form)
-        if single and by is not None and stores.known.gives(fold(Kind.LE, 1, divisor)):
-            yield tree(form), value(by)
+                pass
 
 
 def _apart(number: Expr, divisor: Expr) -> Expr:
