@@ -72,7 +72,6 @@ from oracles.prover.invariants.trace import (
     number,
     one_way,
     read,
-    shift,
 )
 from oracles.prover.reachability import fixpoint
 from oracles.prover.sites import AMONG_CTAS
@@ -371,7 +370,7 @@ def _violation(window: Window, claim: Claim) -> str:
 def _offsets(graph: EventGraph, claims: list[Claim], width: Width) -> set[int]:
     """Return the iterations that matter: those of the claims, and each one before."""
     waits = {
-        phase.node: {shift(run) for _, run, _, _ in phase.waits} for phase in graph.phases.values()
+        phase.node: {run.phase for _, run, _, _ in phase.waits} for phase in graph.phases.values()
     }
     found = {0, -1}
     for claim in claims:
@@ -505,7 +504,7 @@ def _forward(graph: EventGraph, two: Levels) -> None:
     for name, phase in graph.phases.items():
         for step, wait, _, _ in phase.waits if name in two.slow else ():
             causes = [*(p for _, p, _, _ in phase.arrivals), *(p for _, p, _, _ in phase.copies)]
-            if any(shift(wait) > shift(cause) for cause in causes):
+            if any(wait.phase > cause.phase for cause in causes):
                 raise UnsupportedError(f"{step.where}: a tile waits for a later one")
 
 

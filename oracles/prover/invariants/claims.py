@@ -41,7 +41,6 @@ from oracles.prover.invariants.trace import (
     Trace,
     all_of,
     any_of,
-    shift,
 )
 
 HAZARDS = {(True, False): "RAW", (False, True): "WAR", (True, True): "WAW"}
@@ -113,7 +112,7 @@ class Claims:
         for phase in self.graph.phases.values():
             m, name = phase.modulus, phase.barrier.name
             for step, run, thread, node in phase.waits:
-                old = shift(run) - m
+                old = run.phase - m
                 when = all_of([run.happens(0), _real(old)])
                 says = f"{name}: the wait begins before the phase before its own has completed"
                 yield Claim(
@@ -121,8 +120,8 @@ class Claims:
                     thread, causes=_causes(phase, old),
                 )  # fmt: skip
                 for _, other, _, _ in phase.arrivals[:1]:
-                    mine = -m - shift(run)
-                    when = all_of([_real(0), run.happens(mine), other.happens(-shift(other))])
+                    mine = -m - run.phase
+                    when = all_of([_real(0), run.happens(mine), other.happens(-other.phase)])
                     says = f"{name}: the phase after may complete before the wait has returned"
                     first = node, mine
                     yield Claim(
@@ -130,7 +129,7 @@ class Claims:
                     )
             incoming = [(s, p, node) for s, p, _, node in (*phase.arrivals, *phase.expects)]
             for step, run, node in [*incoming, *((s, p, n) for s, p, n, _ in phase.copies)]:
-                old = shift(run) - m
+                old = run.phase - m
                 says = f"{name}: it may count for the phase before its own"
                 when = all_of([run.happens(0), _real(old)])
                 yield Claim(
@@ -181,17 +180,17 @@ class Claims:
                 counted(phase, self.graph.trace)
             paired(phase)
             rule = Obligation.WHOLE
-            whole = all_of(list(dict.fromkeys(p.happens(-shift(p)) for _, p in members)))
-            before = all_of(list(dict.fromkeys(p.happens(-shift(p) - slots) for _, p in members)))
+            whole = all_of(list(dict.fromkeys(p.happens(-p.phase) for _, p in members)))
+            before = all_of(list(dict.fromkeys(p.happens(-p.phase - slots) for _, p in members)))
             for step, run in members:
-                mine = run.happens(-shift(run))
+                mine = run.happens(-run.phase)
                 says = f"{name}: its first phases are skipped"
                 yield Claim(rule, "arrivals", step, says, all_of([mine, Bound(-1, 0, -1).text()]))
                 says = f"{name}: some of the phase before does not run"
                 when = all_of([mine, _real(-slots), f"(not {before})"])
                 yield Claim(rule, "arrivals", step, says, when)
             for step, run, _, _ in phase.waits:
-                when = all_of([run.happens(-shift(run)), _real(0), f"(not {whole})"])
+                when = all_of([run.happens(-run.phase), _real(0), f"(not {whole})"])
                 says = f"{name}: a wait without its phase"
                 yield Claim(Obligation.AWAITED, "deadlock", step, says, when)
 
@@ -335,7 +334,7 @@ class Claims:
         """Every copy in flight is waited for before the kernel ends."""
         for phase in self.graph.phases.values():
             for step, run, _, _ in phase.copies:
-                when = all_of([run.happens(0), f"(not {any_of(seen(phase, shift(run)))})"])
+                when = all_of([run.happens(0), f"(not {any_of(seen(phase, run.phase))})"])
                 says = "is still in flight when the CTA exits"
                 yield Claim(Obligation.EXIT, "exit", step, says, when)
         for group in self.graph.groups:
@@ -360,8 +359,8 @@ def _matrix(step: Step) -> bool:
 
 def _causes(phase: Phase, offset: int) -> tuple[At, ...]:
     """Return what phase `k + offset` ends with."""
-    arrived = ((node, offset - shift(run)) for _, run, _, node in phase.arrivals)
-    landed = ((end, offset - shift(run)) for _, run, _, end in phase.copies)
+    arrived = ((node, offset - run.phase) for _, run, _, node in phase.arrivals)
+    landed = ((end, offset - run.phase) for _, run, _, end in phase.copies)
     return tuple(dict.fromkeys((*arrived, *landed)))
 
 
@@ -372,7 +371,7 @@ def _real(offset: int) -> str:
 
 def seen(phase: Phase, ahead: int) -> list[str]:
     """Return which waits for phase `k + ahead` run."""
-    return [run.happens(ahead - shift(run)) for _, run, _, _ in phase.waits]
+    return [run.happens(ahead - run.phase) for _, run, _, _ in phase.waits]
 
 
 def finished(graph: EventGraph, group: Group) -> Iterator[str]:
@@ -400,7 +399,7 @@ def _published(graph: EventGraph, group: Group) -> Iterator[str]:
                 if finish and (cross.node, cross.cause) == (node, group.done):
                     yield from (
                         all_of([run.happens(-cross.shift), runs])
-                        for runs in seen(phase, shift(run) - cross.shift)
+                        for runs in seen(phase, run.phase - cross.shift)
                     )
 
 
@@ -409,7 +408,7 @@ def _after(graph: EventGraph, group: Group) -> Iterator[str]:
     commits = graph.commits.get((group.thread, group.kind), [])
     more = 0
     for step in graph.trace.programs[group.thread.kind].after:
-        if step.guard is not None:
+        if step.guard != 1:
             continue
         match step.stmt:
             case kir.AsyncCommit(kind) if kind is group.kind:
@@ -480,7 +479,7 @@ def paired(phase: Phase) -> None:
 
     UnsupportedError if they do not: then which arrivals are those of one phase depends on the slot.
     """
-    begun = {run.first + shift(run): step for step, run, _, _ in phase.arrivals}
+    begun = {run.first + run.phase: step for step, run, _, _ in phase.arrivals}
     if len(begun) > 1:
         step = begun[max(begun)]
         raise UnsupportedError(f"{step.where}: its turns are not those of other arrivals")

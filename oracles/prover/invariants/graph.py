@@ -45,7 +45,6 @@ from oracles.prover.invariants.trace import (
     one_way,
     outside,
     read_runs,
-    shift,
     signals,
 )
 from oracles.prover.sites import Meet, Meetings, Threads, ordinary, storage
@@ -579,13 +578,13 @@ class EventGraph:
             self._require(phase.node, phase.node, -phase.modulus, Axiom.SEQUENCE)
             for step, run, thread, node in phase.arrivals:
                 later = isinstance(step.stmt, kir.CpAsyncMBarrierArrive)
-                self._require(phase.node, node, -shift(run), Axiom.ARRIVAL, narrow=later)
+                self._require(phase.node, node, -run.phase, Axiom.ARRIVAL, narrow=later)
                 if later:
                     self._finish(step, thread, node)
             for _, run, _, end in phase.copies:
-                self._require(phase.node, end, -shift(run), Axiom.BYTES, narrow=True)
+                self._require(phase.node, end, -run.phase, Axiom.BYTES, narrow=True)
             for _, run, _, node in phase.waits:
-                self._require(node, phase.node, shift(run), Axiom.WAIT, run.guard)
+                self._require(node, phase.node, run.phase, Axiom.WAIT, run.guard)
         for signal in self.signals:
             turn = signal.turn = self._node("sync", signal.wait.index)
             for node in signal.arrivals:

@@ -296,14 +296,12 @@ class Copy:
     done: Event
 
 
-def condition(test: Expr | None, turn: str) -> str:
+def condition(test: Expr, turn: str) -> str:
     """Return in SMT-LIB whether a guard holds in a turn.
 
     UnsupportedError if it does not compare the turn with a number, or with their count.
     """
     match test:
-        case None:
-            return "true"
         case Op(Kind.AND, a, b):
             return all_of([condition(a, turn), condition(b, turn)])
         case Op(Kind.EQ, Op(Kind.EQ | Kind.AND) as held, 0):
@@ -373,7 +371,7 @@ class Events:
                 for turn in TURNS:
                     parts = [self.runs(s, turn) for s in (step if meets else None, other) if s]
                     self._require(last, node, Axiom.PROGRAM, turn, all_of(parts))
-            skipped = meets and step.guard is not None
+            skipped = meets and step.guard != 1
             before = [*before, (node, step)] if skipped else [(node, step if meets else None)]
 
     def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
@@ -421,7 +419,7 @@ class Events:
             and s.stmt == kir.AsyncCommit(kir.AsyncKind.BULK)
         ]
         both_run = [self.runs(step, turn), self.runs(copy.step, turn)]
-        sure = [s for s in commits if s.guard in (None, step.guard, copy.step.guard)]
+        sure = [s for s in commits if s.guard in (1, step.guard, copy.step.guard)]
         if len(sure) > wait.keep:
             return all_of(both_run)
         if wait.keep:
@@ -453,7 +451,7 @@ class Events:
         found = None
         for other, event in self.chains[thread]:
             wide = other.stmt == kir.ThreadFence(kir.Scope.GPU)
-            if wide and other.index < step.index and other.guard in (None, step.guard):
+            if wide and other.index < step.index and other.guard in (1, step.guard):
                 found = event
         return found
 
@@ -534,7 +532,7 @@ class TurnClaims:
         if len({step.index for step, *_ in waits}) > 1:
             raise UnsupportedError(f"{waits[-1][0].where}: a second wait for a turn")
         for step, _, _ in waits[:1]:
-            if step.guard is not None or len(step.kinds) != len(self.trace.kinds):
+            if step.guard != 1 or len(step.kinds) != len(self.trace.kinds):
                 raise UnsupportedError(f"{step.where}: not by all CTAs and threads")
         rule, before_last = Obligation.TURNS, "(< k (- n 1))"
         releases = list(self.events.of(kir.BlockSerializeRelease))

@@ -30,8 +30,9 @@ Source: PTX ISA, "wgmma.fence", "wgmma.commit_group", "wgmma.wait_group".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import reduce
 from itertools import combinations, groupby, islice, pairwise
 from math import gcd, lcm
 
@@ -126,6 +127,7 @@ class RefusedError(Exception):
 
 UNROLL = 1024
 """Statements that written-out constant loops may make; more is not modelled."""
+_COMMIT = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
 _STRUCTURE = kir.Let | kir.ForLoop | kir.IfThenElse | kir.Role | kir.Elect
 
 
@@ -149,9 +151,9 @@ class Step:
         return self.site.stmt
 
     @property
-    def guard(self) -> Expr | None:
-        """The condition under which it runs, if any."""
-        return self.controls.get("guard")
+    def guard(self) -> Expr:
+        """The condition under which it runs."""
+        return self.controls.get("guard", 1)
 
     @property
     def where(self) -> str:
@@ -166,6 +168,11 @@ class Program:
     before: tuple[Step, ...]
     inside: tuple[Step, ...]
     after: tuple[Step, ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them."""
+        return (*self.before, *self.inside, *self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +190,7 @@ class Trace:
 
 
 def read(kernel: kir.Kernel, lines: Lines | None = None) -> Trace:
-    """Read a kernel.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        A finished kernel.
-    lines : Lines, optional
-        The lines of its statements, if `kernel` is made of statements of another.
+    """Read a finished kernel; `lines` are those of its statements, if it is made of another's.
 
     UnsupportedError if it holds something that is not modelled here.
     """
@@ -242,18 +242,16 @@ def _written_out(
                     yield site, values
             continue
         stop = substitute(loop.stop, values)
-        turns: Iterable[Expr] = (K,)
+        around = (substitute(guard, values) for guard in inside[0].guards[: loop.guards])
+        iterations: Iterable[Expr] = (K,)
         if isinstance(stop, int):
-            turns = range(stop)
+            iterations = range(stop)
         elif K in values.values():
             raise UnsupportedError(f"loop over {loop.name} inside another of symbolic length")
-        elif any(
-            not isinstance(substitute(guard, values), int)
-            for guard in inside[0].guards[: loop.guards]
-        ):
+        elif not all(isinstance(guard, int) for guard in around):
             raise UnsupportedError(f"loop over {loop.name} inside an if")
-        for turn in turns:
-            yield from _written_out(inside, {**values, loop.index: turn}, depth + 1)
+        for at in iterations:
+            yield from _written_out(inside, {**values, loop.index: at}, depth + 1)
 
 
 def _trips(found: Sequence[Found]) -> Expr | None:
@@ -284,13 +282,12 @@ def _plain(
     site: Site, number: int, loop: Loop | None, values: Mapping[Var, Expr], trips: Expr | None
 ) -> Iterator[tuple[str, Expr]]:
     """Yield the control expressions of a statement, over `K` and `N` alone."""
-    wanted = {name: site.plain(expr) for name, expr in controls(site.stmt).items()}
-    wanted = {name: wanted[name] for name in ("slot", "a", "bar", "parity") if name in wanted}
+    own = controls(site.stmt)
+    wanted = {name: site.plain(own[name]) for name in ("slot", "a", "bar", "parity") if name in own}
     if loop is not None:
         wanted["stop"] = loop.stop
-    test: Expr = 1
-    for guard in site.guards:
-        test = both(test, substitute(guard, values))
+    start: Expr = 1
+    test = reduce(both, (substitute(guard, values) for guard in site.guards), start)
     if test != 1:
         wanted["guard"] = test
     for what, whole in wanted.items():
@@ -332,21 +329,12 @@ class Bound:
 
     def text(self, k: str = "k") -> str:
         """Return the condition in SMT-LIB, a difference constraint on the unknown named `k`."""
-        match self.along_k, self.along_n:
-            case 0, 0:
-                return "true" if self.plus >= 0 else "false"
-            case 1, 0:
-                return f"(>= {k} {number(-self.plus)})"
-            case -1, 0:
-                return f"(<= {k} {number(self.plus)})"
-            case 0, 1:
-                return f"(>= n {number(-self.plus)})"
-            case 0, -1:
-                return f"(<= n {number(self.plus)})"
-            case 1, -1:
-                return f"(>= (- {k} n) {number(-self.plus)})"
-            case _:
-                return f"(<= (- {k} n) {number(self.plus)})"
+        if (self.along_k, self.along_n) == (0, 0):
+            return "true" if self.plus >= 0 else "false"
+        term = f"(- {k} n)" if self.along_k and self.along_n else k if self.along_k else "n"
+        if (self.along_k or self.along_n) > 0:
+            return f"(>= {term} {number(-self.plus)})"
+        return f"(<= {term} {number(self.plus)})"
 
 
 def number(value: int) -> str:
@@ -390,10 +378,7 @@ def bounds(expr: Expr) -> tuple[Bound, ...]:
             (held,) = bounds(test)
             return (Bound(-held.along_k, -held.along_n, -held.plus - 1),)
         case Op(Kind.EQ, a, b):
-            return (
-                _bound(Op(Kind.SUB, b, a), 0, expr),
-                _bound(Op(Kind.SUB, a, b), 0, expr),
-            )
+            return tuple(_bound(Op(Kind.SUB, *sides), 0, expr) for sides in ((b, a), (a, b)))
         case _:
             raise UnsupportedError(f"`{expr}` is no linear condition")
 
@@ -454,9 +439,9 @@ def awaited(step: Step, parity: Expr, slot: Walk) -> Walk:
     if many is None:
         raise UnsupportedError(f"{step.where}: parity {parity} does not repeat")
     value = function(parity, checked=True)
-    turns = range(lcm(many, 2 * slot.modulus))
+    iterations = range(lcm(many, 2 * slot.modulus))
     for shift in (slot.shift, slot.shift - slot.modulus):
-        if all(value({K.name: k}) == (k + shift) // slot.modulus % 2 for k in turns):
+        if all(value({K.name: k}) == (k + shift) // slot.modulus % 2 for k in iterations):
             return Walk(slot.modulus, shift)
     raise UnsupportedError(f"{step.where}: parity {parity} is not that of a ring of phases")
 
@@ -465,16 +450,9 @@ def awaited(step: Step, parity: Expr, slot: Walk) -> Walk:
 class Run:
     """When and where a step of the loop runs.
 
-    Parameters
-    ----------
-    low : int
-        First iteration: 0, or -P where the kernel issues P of them before its loop.
-    stop : int
-        The loop ends before iteration `n + stop`.
-    guard : tuple of Bound
-        Its guards, on the iteration.
-    bar, buf, other : Walk or None
-        Its phase of an mbarrier, its slot of a shared buffer, and that of another operand.
+    The first iteration is `low`: 0, or -P where the kernel issues P of them before its loop, which
+    ends before iteration `n + stop`.  `bar`, `buf` and `other` are its phase of an mbarrier, its
+    slot of a shared buffer, and that of another operand.
     """
 
     low: int
@@ -496,61 +474,49 @@ class Run:
         last = Bound(-1, 1, self.stop - 1).at(offset)
         guards = [g.at(offset) for g in self.guard]
         if not any((g.along_k, g.along_n) == (-1, 1) and g.plus <= last.plus for g in guards):
-            inside = last.text()
-            parts.append(
-                inside if not self.low else f"(or {Bound(-1, 0, -offset - 1).text()} {inside})"
-            )
+            ahead = f"(or {Bound(-1, 0, -offset - 1).text()} {last.text()})"
+            parts.append(ahead if self.low else last.text())
         return all_of([*parts, *(g.text() for g in guards)])
 
-
-def shift(run: Run) -> int:
-    """Return which phase of its mbarrier a step is about: that number, plus the iteration."""
-    assert run.bar is not None, "asked of steps on barriers"
-    return run.bar.shift
+    @property
+    def phase(self) -> int:
+        """Which phase of its mbarrier a step is about: this number, plus the iteration."""
+        assert self.bar is not None, "asked of steps on barriers"
+        return self.bar.shift
 
 
 @dataclass(slots=True)
 class Runs:
     """The runs of all steps of the loops, and which steps before the loops they stand for."""
 
-    of: dict[int, Run]
-    ahead: set[int]
+    of: dict[int, Run] = field(default_factory=dict)
+    ahead: set[int] = field(default_factory=set)
 
 
 def read_runs(trace: Trace, silent: Collection[int] = ()) -> Runs:
     """Read where every step of the loops runs.
 
-    Parameters
-    ----------
-    trace : Trace
-        The kernel.
-    silent : collection of int
-        Steps that the order of events does not depend on; they may run when they like.
-
+    The order of events does not depend on the `silent` ones; they may run when they like.
     UnsupportedError if something is neither linear nor a walk, or stands where only a loop's
     statement may.
     """
-    found = Runs({}, set())
+    found = Runs()
     for step in trace.steps:
         if step.loop is None or step.index in silent:
             continue
         k, n, stop = affine(step.controls["stop"])
         if (k, n) != (0, 1):
             raise UnsupportedError(f"a loop of {step.loop.stop} iterations")
-        guard = bounds(step.guard) if step.guard is not None else ()
-        run = Run(0, stop, guard, *_walks(step))
-        found.of[step.index] = _counted(step, run)
+        run = Run(0, stop, bounds(step.guard), *_walks(step))
+        if run.bar is not None and not isinstance(step.stmt, kir.MBarrierWaitParity):
+            # The phases of arrivals are counted from the first that runs: one of the first round.
+            rounds = (run.first + run.bar.shift) // run.bar.modulus
+            bar = Walk(run.bar.modulus, run.bar.shift - rounds * run.bar.modulus)
+            run = replace(run, bar=bar)
+        found.of[step.index] = run
     for program in trace.programs:
         _match(program, found)
     return found
-
-
-def _counted(step: Step, run: Run) -> Run:
-    """Count the phases of arrivals from the first that runs: it is one of the first turn."""
-    if run.bar is None or isinstance(step.stmt, kir.MBarrierWaitParity):
-        return run
-    turns = (run.first + run.bar.shift) // run.bar.modulus
-    return replace(run, bar=Walk(run.bar.modulus, run.bar.shift - turns * run.bar.modulus))
 
 
 def _walks(step: Step) -> tuple[Walk | None, Walk | None, Walk | None]:
@@ -580,8 +546,10 @@ def _key(step: Step) -> object:
             | kir.CpAsyncMBarrierArrive()
         ):
             return replace(step.stmt, slot=0), step.kinds
-        case kir.AsyncCommit(kir.AsyncKind.CP_ASYNC) | kir.NamedArrive():
-            return step.stmt, step.kinds
+        case kir.NamedArrive() as same:
+            return same, step.kinds
+        case same if same == _COMMIT:
+            return same, step.kinds
         case _:
             return None
 
@@ -607,30 +575,19 @@ def _match(program: Program, found: Runs) -> None:
                 raise UnsupportedError(f"{step.where}: not as iteration {j - many} of the loop")
             found.ahead.add(step.index)
         found.of[twins[0].index] = made
-    _alike(program, found)
-
-
-def _alike(program: Program, found: Runs) -> None:
-    """Check that groups of cp.async ahead are made as those of the loop are."""
-
-    def grouped(step: Step) -> bool:
-        return isinstance(step.stmt, kir.CpAsync) or (
-            step.stmt == kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
-        )
-
-    early = [_key(step) for step in program.before if grouped(step)]
-    again = [step for step in program.inside if grouped(step)]
-    if not early:
-        return
-    times = -found.of[again[0].index].low
-    if early != [_key(step) for step in again] * times:
+    # Groups of cp.async ahead are made as those of the loop are.
+    first, again = (
+        [s for s in part if isinstance(s.stmt, kir.CpAsync) or s.stmt == _COMMIT]
+        for part in (program.before, program.inside)
+    )
+    times = -found.of[again[0].index].low if first else 0
+    if first and list(map(_key, first)) != list(map(_key, again)) * times:
         raise UnsupportedError(f"{again[0].where}: its groups ahead are not as those of the loop")
 
 
 def _same(step: Step, run: Run, k: int) -> bool:
     """Whether a step before the loop is iteration `k` of the one with this run."""
-    guard = bounds(step.guard) if step.guard is not None else ()
-    if set(guard) != {g.fixed(k) for g in run.guard}:
+    if set(bounds(step.guard)) != {g.fixed(k) for g in run.guard}:
         return False
     return all(
         how is None or step.controls[what] == (k + how.shift) % how.modulus
@@ -673,13 +630,9 @@ def joins(trace: Trace) -> None:
 def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
     """Return each named barrier that some reach without waiting: who arrives, and who waits.
 
-    Parameters
-    ----------
-    ahead : collection of int
-        Steps before the loops that stand for iterations of one in them.
-
-    RefusedError if both are not as many threads as it takes; UnsupportedError if not one statement
-    of a loop arrives and another one waits.
+    Steps `ahead` of the loops stand for iterations of one in them.  RefusedError if both are not as
+    many threads as it takes; UnsupportedError if not one statement of a loop arrives and another
+    one waits.
     """
     found = []
     steps = [step for step in trace.steps if step.index not in ahead]
@@ -727,12 +680,7 @@ def _warpgroups(trace: Trace, step: Step) -> None:
 
 
 def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
-    """Check that nothing but set-up precedes the loops and nothing but awaits follows them.
-
-    `ahead` are steps that stand for iterations of one in a loop.
-
-    UnsupportedError if something else does.
-    """
+    """Check that nothing but set-up precedes the loops and nothing but awaits follows them."""
     meets = kir.BlockSync | kir.WarpSync | kir.FenceAsyncProxy
     for program in programs:
         for step in program.before:
@@ -744,10 +692,7 @@ def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
 
 
 def one_way(kernel: kir.Kernel) -> None:
-    """Check that no tensor is both read and written: the order of global accesses is not followed.
-
-    UnsupportedError if one is.
-    """
+    """Check that no tensor is both read and written: global accesses are not ordered here."""
     read = {box.tensor.name for s in kernel.walk() if (box := reads(s)) is not None}
     written = {box.tensor.name for s in kernel.walk() if (box := writes(s) or adds(s)) is not None}
     if read & written:
@@ -758,14 +703,7 @@ def one_way(kernel: kir.Kernel) -> None:
 def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
     """Check that no two buffers, nor a buffer and an mbarrier, share bytes.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    single : bool
-        Whether buffers of one slot may share bytes.
-
-    UnsupportedError if some do.
+    If `single`, buffers of one slot may.
     """
     spans = [
         (b.start(slot), b.start(slot) + b.slot_nbytes, b.name, b.slots == 1 and single)
@@ -783,77 +721,54 @@ def disjoint(kernel: kir.Kernel, *, single: bool = False) -> None:
 def initialised(trace: Trace) -> int:
     """Check that each mbarrier is initialised once, and visible where it is used.
 
-    Returns
-    -------
-    int
-        How many uses were checked, by kinds of threads.
-
-    RefusedError for the first that is not; UnsupportedError if one is invalidated, for then it may
-    be initialised again.
+    Return how many uses were checked, by kinds of threads.  RefusedError for the first that is not;
+    UnsupportedError if one is invalidated, for then it may be initialised again.
     """
     checked = 0
     for barrier in trace.kernel.barriers:
-        makers = [
-            (s, a)
-            for s in trace.steps
-            if isinstance(s.stmt, kir.MBarrierInit) and s.stmt.barrier == barrier
-            for a in s.kinds
-        ]
-        users = [
-            s
-            for s in trace.steps
-            if mbarrier(s.stmt) == barrier
-            and not isinstance(s.stmt, kir.MBarrierInit | kir.MBarrierInvalidate)
-        ]
+        steps = [s for s in trace.steps if mbarrier(s.stmt) == barrier]
+        inits = [s for s in steps if isinstance(s.stmt, kir.MBarrierInit)]
+        ends = [s for s in steps if isinstance(s.stmt, kir.MBarrierInvalidate)]
+        users = [s for s in steps if s not in inits and s not in ends]
         if not users:
             continue
-        if any(s.stmt == kir.MBarrierInvalidate(barrier) for s in trace.steps):
+        if ends:
             raise UnsupportedError(f"{barrier.name} has several lives")
+        makers = [(step, kind) for step in inits for kind in step.kinds]
         if len(makers) != 1:
             says = f"{barrier.name} is initialised by {len(makers)} kinds of threads"
             raise RefusedError("init", users[0].stmt, says)
         made, maker = makers[0]
-        if made.loop is not None or made.guard is not None or trace.kinds[maker].count > 1:
+        if made.loop is not None or made.guard != 1 or trace.kinds[maker].count > 1:
             raise RefusedError("init", made.stmt, f"{barrier.name} is initialised more than once")
-        for user in users:
-            for agent in user.kinds:
-                checked += 1
-                _visible(trace, made, maker, user, agent)
+        for user, kind in [(step, kind) for step in users for kind in step.kinds]:
+            checked += 1
+            if not _visible(trace, made, maker, user, kind):
+                says = f"nothing makes `{line(made.stmt)}` visible here"
+                raise RefusedError("init", user.stmt, says)
     return checked
 
 
-def _visible(trace: Trace, made: Step, maker: int, user: Step, agent: int) -> None:
-    """Check that who uses an mbarrier has met its maker since.
+def _visible(trace: Trace, made: Step, maker: int, user: Step, kind: int) -> bool:
+    """Whether a kind of threads that uses an mbarrier has joined with its maker since.
 
-    Where both meet in every iteration before the use, they have met in the first one.
+    Where both join in every iteration before the use, they have done so in the first one.
     """
-    mine, whole = (
-        [*program.before, *program.inside, *program.after]
-        for program in (trace.programs[agent], trace.programs[maker])
+    mine, whole = (trace.programs[one].steps for one in (kind, maker))
+    before, since = mine[: mine.index(user)], whole[whole.index(made) :]
+    if kind == maker:
+        return made in before
+    warps = trace.kinds[kind].warps
+    joins = kir.BlockSync | kir.WarpSync
+    if len(warps) > 1 or warps != trace.kinds[maker].warps:
+        joins = kir.BlockSync
+    return any(
+        isinstance(step.stmt, joins)
+        and step.guard == 1
+        and (step.loop is None or user.loop is not None)
+        and step in since
+        for step in before
     )
-    at = mine.index(user)
-    if agent == maker:
-        if mine.index(made) < at:
-            return
-    else:
-        for step in mine[:at]:
-            lanes = isinstance(step.stmt, kir.WarpSync) and _one_warp(trace, maker, agent)
-            joined = isinstance(step.stmt, kir.BlockSync) or lanes
-            if (
-                joined
-                and step.guard is None
-                and (step.loop is None or user.loop is not None)
-                and step in whole
-                and whole.index(made) < whole.index(step)
-            ):
-                return
-    raise RefusedError("init", user.stmt, f"nothing makes `{line(made.stmt)}` visible here")
-
-
-def _one_warp(trace: Trace, one: int, two: int) -> bool:
-    """Whether two kinds of threads are lanes of one warp."""
-    warps = trace.kinds[one].warps
-    return len(warps) == 1 and warps == trace.kinds[two].warps
 
 
 DONE = 1 << 30
