@@ -204,6 +204,9 @@ _DATA = (
     | kir.Coordinate
 )
 
+REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
+"""Statements that touch nothing but registers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:

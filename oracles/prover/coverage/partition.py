@@ -627,7 +627,8 @@ def _digits(form: Poly) -> Iterable[Atom]:
 
 def _all(conditions: Iterable[Expr]) -> Expr:
     """Return 1 where no condition is 0, and 0 elsewhere."""
-    return _truth(reduce(both, conditions, 1))
+    true: Expr = 1
+    return _truth(reduce(both, conditions, true))
 
 
 def _truth(condition: Expr) -> Expr:

@@ -252,10 +252,10 @@ class Questions:
         stuck = _decided(answer, "schedule") == "unsat"
         if stuck and Obligation.SCHEDULE in graph.without:
             self.asks_assumptions = False
-            freed = schedule(graph, {Axiom.WAIT, Axiom.TURN, Axiom.SIGNAL})
+            freed = schedule(graph, {Axiom.WAIT, Axiom.BARRIER, Axiom.SIGNAL})
             answer = Script(freed, self.rlimit).ask(values=names)
         elif stuck:
-            waits = [w for phase in graph.phases.values() for w, *_ in phase.waits]
+            waits = [at.step for phase in graph.phases.values() for at in phase.waits]
             says = "events wait for each other"
             raise RefusedError("deadlock", waits[0].stmt if waits else None, says)
         return {node: answer.values[name] for node, name in enumerate(names)}
@@ -369,9 +369,7 @@ def _violation(window: Window, claim: Claim) -> str:
 
 def _offsets(graph: EventGraph, claims: list[Claim], width: Width) -> set[int]:
     """Return the iterations that matter: those of the claims, and each one before."""
-    waits = {
-        phase.node: {run.phase for _, run, _, _ in phase.waits} for phase in graph.phases.values()
-    }
+    waits = {phase.node: {at.run.phase for at in phase.waits} for phase in graph.phases.values()}
     found = {0, -1}
     for claim in claims:
         node, offset = claim.first
@@ -502,10 +500,10 @@ def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without
 def _forward(graph: EventGraph, two: Levels) -> None:
     """Check that no tile waits for a later one, which the stretching of a schedule relies on."""
     for name, phase in graph.phases.items():
-        for step, wait, _, _ in phase.waits if name in two.slow else ():
-            causes = [*(p for _, p, _, _ in phase.arrivals), *(p for _, p, _, _ in phase.copies)]
-            if any(wait.phase > cause.phase for cause in causes):
-                raise UnsupportedError(f"{step.where}: a tile waits for a later one")
+        for wait in phase.waits if name in two.slow else ():
+            causes = (*phase.arrivals, *phase.copies)
+            if any(wait.run.phase > cause.run.phase for cause in causes):
+                raise UnsupportedError(f"{wait.step.where}: a tile waits for a later one")
 
 
 def _proved(one: Whole, policy: str, rlimit: int, without: Without) -> int:

@@ -376,7 +376,7 @@ class Events:
 
     def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
         """Return the event of a step, if it has one, and whether threads meet there."""
-        turns = Axiom.TURN not in self.without
+        turns = Axiom.BARRIER not in self.without
         match step.stmt:
             case kir.BlockSync() | kir.BlockSerializeWait() if turns:
                 return self._event(f"{step.index}"), True
@@ -629,18 +629,13 @@ class TurnClaims:
                     continue
                 if where[1] < 0 and where[0] not in self.met:
                     continue
-                if where[1] >= 0 and (step.index, thread.kind) not in self.footprints.touching:
-                    continue
-                if where[1] < 0 and not self._holds(step, thread):
+                if where[1] < 0:
+                    _layout(step)
+                if not self.footprints.holds(step, thread.kind):
                     continue
                 writes = isinstance(step.stmt, kir.Store | kir.AtomicAdd)
                 fresh = isinstance(step.stmt, kir.Store)
                 yield Touch(step, thread, where, node, node, writes, fresh, engine=False)
-
-    def _holds(self, step: Step, thread: Thread) -> bool:
-        """Whether a thread of this kind holds a part of a tile in global memory."""
-        _layout(step)
-        return self.footprints.holds(step, thread.kind)
 
     def _copied(self) -> Iterator[Touch]:
         """Yield what copies access."""

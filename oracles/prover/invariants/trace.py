@@ -62,7 +62,7 @@ class Axiom(Enum):
     """What an event requires of others; leaving one out costs proofs, never truth."""
 
     PROGRAM = "a thread does one thing after the other"
-    TURN = "who passes a BlockSync or WarpSync has seen the others arrive"
+    BARRIER = "who passes a BlockSync or WarpSync has seen the others arrive"
     SIGNAL = "who passes a named barrier has seen those arrive who do not wait"
     ARRIVAL = "a phase ends after all its arrivals"
     BYTES = "a phase ends after all its bytes have landed"
@@ -174,6 +174,11 @@ class Program:
         """All of them."""
         return (*self.before, *self.inside, *self.after)
 
+    def without(self, steps: Collection[int]) -> Program:
+        """Leave out some steps."""
+        parts = (self.before, self.inside, self.after)
+        return Program(*(tuple(s for s in part if s.index not in steps) for part in parts))
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -283,7 +288,8 @@ def _plain(
 ) -> Iterator[tuple[str, Expr]]:
     """Yield the control expressions of a statement, over `K` and `N` alone."""
     own = controls(site.stmt)
-    wanted = {name: site.plain(own[name]) for name in ("slot", "a", "bar", "parity") if name in own}
+    names = ("slot", "a", "bar", "parity")
+    wanted: dict[str, Expr] = {name: site.plain(own[name]) for name in names if name in own}
     if loop is not None:
         wanted["stop"] = loop.stop
     start: Expr = 1
@@ -296,8 +302,8 @@ def _plain(
             expr = replace_tree(expr, trips, N)
         stray = variables(expr) - {K, N}
         if stray:
-            names = ", ".join(sorted(str(v) for v in stray))
-            raise UnsupportedError(f"line {number}: control depends on {names}")
+            on = ", ".join(sorted(str(v) for v in stray))
+            raise UnsupportedError(f"line {number}: control depends on {on}")
         yield what, expr
 
 
@@ -759,9 +765,8 @@ def _visible(trace: Trace, made: Step, maker: int, user: Step, kind: int) -> boo
     if kind == maker:
         return made in before
     warps = trace.kinds[kind].warps
-    joins = kir.BlockSync | kir.WarpSync
-    if len(warps) > 1 or warps != trace.kinds[maker].warps:
-        joins = kir.BlockSync
+    one_warp = len(warps) == 1 and warps == trace.kinds[maker].warps
+    joins = (kir.BlockSync, kir.WarpSync) if one_warp else (kir.BlockSync,)
     return any(
         isinstance(step.stmt, joins)
         and step.guard == 1

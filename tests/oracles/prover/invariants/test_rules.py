@@ -22,7 +22,7 @@ from oracles.verdict import Status
 
 NEEDS: dict[Axiom, str] = {
     Axiom.PROGRAM: "tma_ring",
-    Axiom.TURN: "store_ring",
+    Axiom.BARRIER: "store_ring",
     Axiom.ARRIVAL: "specialized_ring",
     Axiom.BYTES: "specialized_ring",
     Axiom.WAIT: "specialized_ring",
