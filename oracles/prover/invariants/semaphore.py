@@ -56,6 +56,7 @@ from oracles.prover.invariants.trace import (
     disjoint,
     joins,
 )
+from oracles.prover.sites import REGISTERS_ONLY
 from oracles.prover.solver import Known
 
 RLIMIT = 2_000_000
@@ -159,8 +160,6 @@ def _sharing(
         raise UnsupportedError("a CTA uses several semaphores, or waits for several turns")
     (tile,), turn = places, next(iter(own), kir.BLOCK)
     sharing = _dealt(kernel, tile, turn)
-    if sharing is None:
-        raise UnsupportedError(f"the turns {turn} of semaphore {tile}: which CTAs share them")
     known = Known(sites.facts(kernel), RLIMIT)
     name = users[0].semaphore.name
     if not any(s.name == name and known.at_most(sharing.tiles, s.count) for s in kernel.semaphores):
@@ -168,31 +167,22 @@ def _sharing(
     return sharing
 
 
-def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> Sharing | None:
+def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> Sharing:
     """Return the CTAs of a semaphore if `BLOCK` has each pair of tile and turn once."""
     sides = [(t.a, t.b) for t in kernel.requires if isinstance(t, Op) and t.kind is Kind.EQ]
     grids = [b if a == kir.GRID else a for a, b in sides if kir.GRID in (a, b)]
     if tile == 0 and turn == kir.BLOCK:
         return Sharing(0, turn, 1, next((g for g in grids if isinstance(g, Var)), kir.GRID))
-    match tile, turn:
-        case Op(Kind.FLOORDIV, kir.BLOCK, s), Op(Kind.MOD, kir.BLOCK, again) if s == again:
-            tiles = _cofactor(grids, s)
-            return None if tiles is None else Sharing(tile, turn, tiles, s)
-        case Op(Kind.MOD, kir.BLOCK, t), Op(Kind.FLOORDIV, kir.BLOCK, again) if t == again:
-            turns = _cofactor(grids, t)
-            return None if turns is None else Sharing(tile, turn, t, turns)
-        case _:
-            return None
-
-
-def _cofactor(grids: list[Expr], factor: Expr) -> Expr | None:
-    for grid in grids:
-        match grid:
-            case Op(Kind.MUL, a, b) if factor in (a, b):
-                return a if b == factor else b
+    products = [(g.a, g.b) for g in grids if isinstance(g, Op) and g.kind is Kind.MUL]
+    for a, b in (*products, *((b, a) for a, b in products)):
+        match tile, turn:
+            case Op(Kind.FLOORDIV, kir.BLOCK, s), Op(Kind.MOD, kir.BLOCK, other) if s == other == a:
+                return Sharing(tile, turn, b, s)
+            case Op(Kind.MOD, kir.BLOCK, s), Op(Kind.FLOORDIV, kir.BLOCK, other) if s == other == a:
+                return Sharing(tile, turn, s, b)
             case _:
                 pass
-    return None
+    raise UnsupportedError(f"the turns {turn} of semaphore {tile}: which CTAs share them")
 
 
 def _plain(expr: Expr, sharing: Sharing) -> Expr:
@@ -270,7 +260,6 @@ TURNS = ("k", "j")
 _TURN = kir.BlockSerializeWait | kir.BlockSerializeRelease
 _SYNC = kir.FenceAsyncProxy | kir.ThreadFence | kir.AsyncAwait | kir.AsyncCommit
 _OWN = kir.Load | kir.Store | kir.AtomicAdd | kir.BlockSync | kir.WarpSync | _TURN | _SYNC
-_SILENT = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma | kir.WgmmaFence
 RANGE = "(assert (<= 0 k))(assert (< k n))(assert (<= 0 j))(assert (< j n))"
 
 
@@ -297,10 +286,7 @@ class Copy:
 
 
 def condition(test: Expr, turn: str) -> str:
-    """Return in SMT-LIB whether a guard holds in a turn.
-
-    UnsupportedError if it does not compare the turn with a number, or with their count.
-    """
+    """Return in SMT-LIB whether a guard, which compares the turn with numbers, holds in one."""
     match test:
         case Op(Kind.AND, a, b):
             return all_of([condition(a, turn), condition(b, turn)])
@@ -330,20 +316,16 @@ class Events:
                 for turn in TURNS:
                     if isinstance(step.stmt, kir.AsyncAwait):
                         end = copy.read if step.stmt.read_only else copy.done
-                        when = self.covers(step, step.stmt, copy, turn)
+                        when = self.covers(step, copy, turn)
                         self._require(end, node, Axiom.GROUP, turn, when)
         self._taken()
 
     def runs(self, step: Step, turn: str) -> str:
         """Return whether a step is executed in a turn."""
-        known = self._runs.get((step.index, turn))
-        if known is None:
-            known = self._runs[(step.index, turn)] = condition(step.guard, turn)
-        return known
-
-    def own(self, step: Step, thread: Thread) -> Event:
-        """Return the event of a step of a thread."""
-        return self._event(f"{step.index}_{thread.kind}_{thread.warp}_{thread.lane}")
+        key = step.index, turn
+        if key not in self._runs:
+            self._runs[key] = condition(step.guard, turn)
+        return self._runs[key]
 
     def _event(self, name: str) -> Event:
         return self.names.setdefault(name, Event(name))
@@ -376,20 +358,20 @@ class Events:
 
     def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
         """Return the event of a step, if it has one, and whether threads meet there."""
-        turns = Axiom.BARRIER not in self.without
+        together = Axiom.BARRIER not in self.without
+        own = f"{step.index}_{thread.kind}_{thread.warp}_{thread.lane}"
         match step.stmt:
-            case kir.BlockSync() | kir.BlockSerializeWait() if turns:
+            case kir.BlockSync() | kir.BlockSerializeWait() if together:
                 return self._event(f"{step.index}"), True
-            case kir.WarpSync() if turns:
+            case kir.WarpSync() if together:
                 return self._event(f"{step.index}_{thread.warp}"), True
             case kir.TmaStore() | kir.TmaReduce():
-                issue = self.own(step, thread)
-                ends = (self._event(f"{issue.name}_{end}") for end in ("read", "done"))
-                self.copies.append(Copy(step, thread, issue, *ends))
-                return issue, False
-            case _ if isinstance(step.stmt, _OWN):
-                return self.own(step, thread), False
-            case _ if isinstance(step.stmt, _SILENT):
+                events = (self._event(f"{own}{part}") for part in ("", "_read", "_done"))
+                self.copies.append(copy := Copy(step, thread, *events))
+                return copy.issue, False
+            case stmt if isinstance(stmt, _OWN):
+                return self._event(own), False
+            case stmt if isinstance(stmt, REGISTERS_ONLY | kir.WgmmaFence):
                 return None, False
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a turn")
@@ -405,19 +387,19 @@ class Events:
             claim = f"(< {first.at(one)} {then.at(one)})"
             self._claims[claim if when == "true" else f"(=> {when} {claim})"] = None
 
-    def covers(self, step: Step, wait: kir.AsyncAwait, copy: Copy, turn: str) -> str:
-        """Return when a step is executed in a turn and covers a copy that is, too.
+    def covers(self, step: Step, copy: Copy, turn: str) -> str:
+        """Return when a step is executed in a turn, and awaits a copy that is, too.
 
         The copy's group is closed by the first commit behind it; `keep` more have to follow.
         """
-        if wait.kind is not kir.AsyncKind.BULK or step.index < copy.step.index:
+        wait = step.stmt
+        if not isinstance(wait, kir.AsyncAwait) or wait.kind is not BULK:
             return "false"
-        commits = [
-            s
-            for s, _ in self.chains[copy.thread]
-            if copy.step.index < s.index < step.index
-            and s.stmt == kir.AsyncCommit(kir.AsyncKind.BULK)
-        ]
+        if step.index < copy.step.index:
+            return "false"
+        between = range(copy.step.index + 1, step.index)
+        mine = (s for s, _ in self.chains[copy.thread] if s.index in between)
+        commits = [s for s in mine if s.stmt == kir.AsyncCommit(BULK)]
         both_run = [self.runs(step, turn), self.runs(copy.step, turn)]
         sure = [s for s in commits if s.guard in (1, step.guard, copy.step.guard)]
         if len(sure) > wait.keep:
@@ -472,7 +454,6 @@ def _wide(stmt: kir.Stmt) -> bool:
 SPACES = {True: kir.Space.SHARED, False: kir.Space.GLOBAL}
 """What a proxy fence has to cover, by whether the bytes are in shared memory."""
 LAST = "(= j (- n 1))"
-LATER = "(< k j)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,62 +502,53 @@ class TurnClaims:
             joins(trace)
         self.met = self._met()
         self.touches = [*self._generic(), *self._copied()]
-        found = [*self._taken(), *self._left(), *self._hazards(), *self._written(), *self._ends()]
+        found = [*self._taken(), *self._hazards(), *self._written(), *self._ends()]
         self.claims = [claim for claim in found if claim.rule not in self.without]
 
     # --- the semaphore --------------------------------------------------------------------------
 
     def _taken(self) -> Iterator[TurnClaim]:
-        """Claim that each turn is given to the next once, after it was taken."""
+        """Claim that each turn is given to the next once, after it was taken, and the last to 0."""
         waits = list(self.events.of(kir.BlockSerializeWait))
         if len({step.index for step, *_ in waits}) > 1:
             raise UnsupportedError(f"{waits[-1][0].where}: a second wait for a turn")
         for step, _, _ in waits[:1]:
             if step.guard != 1 or len(step.kinds) != len(self.trace.kinds):
                 raise UnsupportedError(f"{step.where}: not by all CTAs and threads")
-        rule, before_last = Obligation.TURNS, "(< k (- n 1))"
+        rule, kind, before_last = Obligation.TURNS, "semaphore", "(< k (- n 1))"
         releases = list(self.events.of(kir.BlockSerializeRelease))
         for step, thread, node in releases:
             runs = self.events.runs(step, "k")
             many = self.trace.count(step)
             if many > 1:
-                yield TurnClaim(rule, "semaphore", step, f"{many} threads release", runs)
+                yield TurnClaim(rule, kind, step, f"{many} threads release", runs)
                 continue
-            public = self.events.published(step, thread, node)
-            late = [
-                f"(>= {wait.at('k')} {e.at('k')})"
-                for *_, wait in waits
-                for e in (node, public)
-                if e
-            ]
-            says = "releases a turn that it has not waited for"
-            yield TurnClaim(
-                rule, "semaphore", step, says, all_of([runs, any_of(late)]) if waits else runs
-            )
+            ends = [e for e in (node, self.events.published(step, thread, node)) if e]
+            late = [f"(>= {wait.at('k')} {e.at('k')})" for *_, wait in waits for e in ends]
+            wrong = all_of([runs, any_of(late)]) if waits else runs
+            yield TurnClaim(rule, kind, step, "releases a turn that it has not waited for", wrong)
             if self._value(step, last=False) != (1, 0, 1):
-                says = "does not release the turn after its own"
-                yield TurnClaim(rule, "semaphore", step, says, all_of([runs, before_last]))
+                wrong = all_of([runs, before_last])
+                yield TurnClaim(rule, kind, step, "does not release the turn after its own", wrong)
         for (one, *_), (two, *_) in combinations(releases, 2):
             both_run = all_of([self.events.runs(s, "k") for s in (one, two)])
-            yield TurnClaim(rule, "semaphore", two, "a second release in one turn", both_run)
+            yield TurnClaim(rule, kind, two, "a second release in one turn", both_run)
         for step, *_ in waits[:1]:
             none = [f"(not {self.events.runs(s, 'k')})" for s, *_ in releases]
+            wrong = all_of([before_last, *none])
             says = "nothing releases the turn after this one"
-            yield TurnClaim(rule, "deadlock", step, says, all_of([before_last, *none]))
-
-    def _left(self) -> Iterator[TurnClaim]:
-        """Claim that the last turn leaves the semaphore at 0."""
-        releases = list(self.events.of(kir.BlockSerializeRelease))
+            yield TurnClaim(rule, "deadlock", step, says, wrong)
+        # The last turn leaves the semaphore at 0.
+        rule = Obligation.CLEAN
         for step, *_ in releases:
             if self._value(step, last=True) != (0, 0, 0):
                 wrong = all_of([LAST, self.events.runs(step, "j")])
                 says = "leaves another turn than 0 to the next launch"
-                yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
-        for step, *_ in list(self.events.of(kir.BlockSerializeWait))[:1]:
+                yield TurnClaim(rule, kind, step, says, wrong)
+        for step, *_ in waits[:1]:
             none = [f"(not {self.events.runs(s, 'j')})" for s, *_ in releases]
             wrong = all_of([LAST, "(>= n 2)", *none])
-            says = "no last turn resets it"
-            yield TurnClaim(Obligation.CLEAN, "semaphore", step, says, wrong)
+            yield TurnClaim(rule, kind, step, "no last turn resets it", wrong)
 
     def _value(self, step: Step, *, last: bool) -> tuple[int, int, int]:
         """Return what is released in the last turn, or in another one, as a linear function."""
@@ -607,18 +579,13 @@ class TurnClaims:
             if all(stores) or all(reads):
                 continue
             found.add(name)
-            (step, box), (last, _) = uses[0], uses[-1]
-            if len({self._plain(box) for _, box in uses}) > 1:
-                raise UnsupportedError(f"{last.where}: another part of {name}")
+            step, box = uses[0]
+            if len({(b.tensor, b.shape, *map(self.parts.plain, _span(b))) for _, b in uses}) > 1:
+                raise UnsupportedError(f"{uses[-1][0].where}: another part of {name}")
             if Obligation.APART not in self.without and not alone(self.parts, box):
                 says = f"CTAs of different semaphores may touch the same part of {name}"
                 raise UnsupportedError(f"{step.where}: {says}")
         return found
-
-    def _plain(self, box: kir.Box) -> tuple[object, ...]:
-        """Return what tells a box from others."""
-        plain = self.parts.plain
-        return box.tensor, box.shape, tuple(map(plain, box.origin)), tuple(map(plain, box.limit))
 
     def _generic(self) -> Iterator[Touch]:
         """Yield what threads access themselves."""
@@ -627,9 +594,9 @@ class TurnClaims:
                 where = _bytes(step.stmt)
                 if where is None or isinstance(step.stmt, kir.TmaStore | kir.TmaReduce):
                     continue
-                if where[1] < 0 and where[0] not in self.met:
-                    continue
                 if where[1] < 0:
+                    if where[0] not in self.met:
+                        continue
                     _layout(step)
                 if not self.footprints.holds(step, thread.kind):
                     continue
@@ -644,31 +611,33 @@ class TurnClaims:
             assert isinstance(stmt, kir.TmaStore | kir.TmaReduce), "the only copies"
             if self.trace.count(copy.step) > 1:
                 raise RefusedError("WAW", copy.step.stmt, "is issued by several threads at once")
-            step, thread, start = copy.step, copy.thread, copy.issue
-            source = (stmt.src.buffer.name, _number(stmt.src))
-            yield Touch(step, thread, source, start, copy.read, False, False, engine=True)
-            fresh, tensor = isinstance(stmt, kir.TmaStore), (stmt.dst.tensor.name, -1)
+            at = copy.step, copy.thread
+            source, tensor = (stmt.src.buffer.name, _number(stmt.src)), (stmt.dst.tensor.name, -1)
+            yield Touch(*at, source, copy.issue, copy.read, False, False, engine=True)
+            fresh = isinstance(stmt, kir.TmaStore)
             if stmt.dst.tensor.name in self.met:
-                yield Touch(step, thread, tensor, start, copy.done, True, fresh, engine=True)
+                yield Touch(*at, tensor, copy.issue, copy.done, True, fresh, engine=True)
 
     # --- hazards --------------------------------------------------------------------------------
 
     def _hazards(self) -> Iterator[TurnClaim]:
         """Every two accesses of which one writes are ordered, in one turn and across turns."""
         for a in self.touches:
-            if a.writes and not a.engine:
-                self._alone(a)
+            stores = a.writes and not a.engine and a.shared
+            if stores and self.footprints.collides(a.step.index):
+                raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
             for b in self.touches:
                 if a.bytes != b.bytes or not (a.writes or b.writes):
                     continue
                 if a.step.index < b.step.index and self._meet(a, b):
-                    yield from self._pair(a, b, "k", self._within(a, b))
+                    yield from self._pair(a, b, "k")
                 if not a.shared:
-                    yield from self._pair(a, b, "j", self._across(b))
+                    yield from self._pair(a, b, "j")
 
-    def _pair(self, a: Touch, b: Touch, turn: str, fences: list[str]) -> Iterator[TurnClaim]:
+    def _pair(self, a: Touch, b: Touch, turn: str) -> Iterator[TurnClaim]:
+        """Claim that an access of turn k precedes one of that turn or a later one."""
         runs = [self.events.runs(a.step, "k"), self.events.runs(b.step, turn)]
-        when = all_of([*runs, LATER] if turn == "j" else runs)
+        when = all_of([*runs, "(< k j)"] if turn == "j" else runs)
         kind = HAZARDS[a.writes or not b.writes, b.writes]
         says = f"nothing orders it after `{a.step.where}`"
         late = f"(>= {a.end.at('k')} {b.start.at(turn)})"
@@ -677,37 +646,25 @@ class TurnClaims:
         if crosses and (turn == "j" or a.writes or self.policy == "strict"):
             rule = Obligation.REMOTE if turn == "j" else Obligation.PROXY
             says = f"no fence_async_proxy stands between it and `{a.step.where}`"
-            apart = all_of([f"(not {fence})" for fence in fences])
+            apart = all_of([f"(not {fence})" for fence in self._fences(a, b, turn)])
             yield TurnClaim(rule, "proxy", b.step, says, all_of([when, apart]))
 
-    def _within(self, a: Touch, b: Touch) -> list[str]:
-        """Return which fences stand before a copy: of who accesses first, or of who issues it."""
-        return [
-            all_of([
-                self.events.runs(step, "k"),
-                f"(< {a.end.at('k')} {node.at('k')})",
-                f"(< {node.at('k')} {b.start.at('k')})",
-            ])
-            for step, thread, node in self.events.of(kir.FenceAsyncProxy)
-            if thread in (a.thread, b.thread) and _covers(step.stmt, shared=a.shared)
-        ]  # fmt: skip
+    def _fences(self, a: Touch, b: Touch, turn: str) -> Iterator[str]:
+        """Yield which fences stand before a copy.
 
-    def _across(self, b: Touch) -> list[str]:
-        """Return which fences of the thread that issues a copy stand behind its wait."""
-        waits = [node for *_, node in self.events.of(kir.BlockSerializeWait)]
-        return [
-            all_of([
-                self.events.runs(step, "j"),
-                *(f"(< {wait.at('j')} {node.at('j')})" for wait in waits),
-                f"(< {node.at('j')} {b.start.at('j')})",
-            ])
-            for step, thread, node in self.events.of(kir.FenceAsyncProxy)
-            if thread == b.thread and _covers(step.stmt, shared=False)
-        ]  # fmt: skip
-
-    def _alone(self, a: Touch) -> None:
-        if a.shared and self.footprints.collides(a.step.index):
-            raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
+        In one turn those of who accesses first, or of who issues the copy, behind the access; in a
+        later one those of who issues it, behind its wait.
+        """
+        if turn == "k":
+            threads, space, ends = (a.thread, b.thread), SPACES[a.shared], [a.end]
+        else:
+            threads, space = (b.thread,), kir.Space.GLOBAL
+            ends = [node for *_, node in self.events.of(kir.BlockSerializeWait)]
+        for step, thread, node in self.events.of(kir.FenceAsyncProxy):
+            if thread in threads and step.stmt.space in (space, kir.Space.ALL):
+                behind = [f"(< {end.at(turn)} {node.at(turn)})" for end in ends]
+                before = f"(< {node.at(turn)} {b.start.at(turn)})"
+                yield all_of([self.events.runs(step, turn), *behind, before])
 
     def _meet(self, a: Touch, b: Touch) -> bool:
         """Whether these threads may touch the same bytes in one turn, and not one after another."""
@@ -737,15 +694,11 @@ class TurnClaims:
     def _ends(self) -> Iterator[TurnClaim]:
         """Every copy has read its source before the CTA ends."""
         for copy in self.events.copies:
-            covered = [self._awaited(step, copy) for step, _ in self.events.chains[copy.thread]]
+            steps = (step for step, _ in self.events.chains[copy.thread])
+            covered = [self.events.covers(step, copy, "k") for step in steps]
             wrong = all_of([self.events.runs(copy.step, "k"), f"(not {any_of(covered)})"])
             says = "is still in flight when the CTA exits"
             yield TurnClaim(Obligation.DRAIN, "drain", copy.step, says, wrong)
-
-    def _awaited(self, step: Step, copy: Copy) -> str:
-        if not isinstance(step.stmt, kir.AsyncAwait):
-            return "false"
-        return self.events.covers(step, step.stmt, copy, "k")
 
 
 def _number(slot: kir.Slot) -> int:
@@ -780,5 +733,5 @@ def _layout(step: Step) -> kir.Layout:
             raise UnsupportedError(f"{step.where}: not an ordinary access")
 
 
-def _covers(fence: kir.Stmt, *, shared: bool) -> bool:
-    return isinstance(fence, kir.FenceAsyncProxy) and fence.space in (SPACES[shared], kir.Space.ALL)
+def _span(box: kir.Box) -> tuple[Expr, ...]:
+    return (*box.origin, *box.limit)
