@@ -38,7 +38,7 @@ or fewer constraints have more models, never fewer: leaving iterations out costs
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
@@ -158,9 +158,9 @@ class Window:
         names = ["k", "n", *self.names.values(), *self.starts.values()]
         lines = [f"(declare-const {name} Int)" for name in names]
         lines += [f"(declare-const {name} Bool)" for name in (TIMED, *self._carried.values())]
-        lines += [
-            f"(assert {_under(real, all_of(list(order)))})" for real, order in self._order.items()
-        ]
+        for real, order in self._order.items():
+            claim = all_of(list(order))
+            lines.append(f"(assert {claim if real == 'true' else f'(=> {real} {claim})'})")
         return "\n".join(lines)
 
     def inside(self, times: Mapping[int, int]) -> str:
@@ -172,10 +172,6 @@ class Window:
         for (node, _), name in self.starts.items():
             fixed.append(f"(= {name} {number(2 * times[node] - 1)})")
         return all_of(fixed)
-
-
-def _under(condition: str, claim: str) -> str:
-    return claim if condition == "true" else f"(=> {condition} {claim})"
 
 
 def schedule(graph: EventGraph, without: Container[Axiom] = ()) -> str:
@@ -225,14 +221,7 @@ class UndecidedError(Exception):
 
 
 class Questions:
-    """The questions about one event graph.
-
-    Parameters
-    ----------
-    graph : EventGraph
-        The events, and what they require.
-    rlimit : int
-        Work limit of each question to z3, in its own units.
+    """The questions about one event graph; `rlimit` is the work limit of each, in z3's units.
 
     RefusedError if there is no schedule, which is a deadlock; UndecidedError if the solver gives
     up.
@@ -424,7 +413,7 @@ def confirm(
     """
     try:
         one = whole(kernel)
-        found = _met(by_number(one), policy, rlimit, without)
+        found = _Proof(policy, rlimit, without).kernel(by_number(one))
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
     except NegativeError as error:
@@ -441,91 +430,93 @@ def confirm(
     return Verdict(ORACLE, Status.PASS, found)
 
 
-def _met(one: Whole, policy: str, rlimit: int, without: Without) -> int:
-    """Judge a kernel; one whose CTAs take turns in two parts, with and without them."""
-    if not any(isinstance(stmt, AMONG_CTAS) for stmt in one.kernel.walk()):
-        return _looped(one, policy, rlimit, without)
-    parts = split(one.kernel, without)
-    checked = check(one.kernel, without)
-    events = Events(read(parts.turn, one.lines), without)
-    claims = TurnClaims(parts, events, policy).claims
-    wrong = asked(events.text(), [claim.wrong for claim in claims], rlimit)
-    if wrong is not None:
-        claim = claims[wrong]
-        raise RefusedError(claim.kind, claim.step.stmt, claim.says)
-    own = without | {Obligation.REGISTERS, Obligation.FENCE}
-    return _looped(Whole(parts.rest, one.lines), policy, rlimit, own) + checked + len(claims)
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """How a kernel is judged; `without` are the rules that are left out."""
 
+    policy: str
+    rlimit: int
+    without: Without
 
-def _looped(one: Whole, policy: str, rlimit: int, without: Without) -> int:
-    """Judge a kernel whose CTAs have nothing to do with each other."""
-    team = teamed(one)
-    if team is not None:
-        return _teamed(one, team, policy, rlimit, without)
-    two = levels(one.kernel)
-    if two is not None:
-        return _leveled(one, two, policy, rlimit, without)
-    return sum(_proved(part, policy, rlimit, without) for part in unrolled(one))
+    def kernel(self, one: Whole) -> int:
+        """Judge a kernel; one whose CTAs take turns in two parts, with and without them."""
+        if not any(isinstance(stmt, AMONG_CTAS) for stmt in one.kernel.walk()):
+            return self.cta(one)
+        parts = split(one.kernel, self.without)
+        checked = check(one.kernel, self.without)
+        events = Events(read(parts.turn, one.lines), self.without)
+        claims = TurnClaims(parts, events, self.policy).claims
+        wrong = asked(events.text(), [claim.wrong for claim in claims], self.rlimit)
+        if wrong is not None:
+            claim = claims[wrong]
+            raise RefusedError(claim.kind, claim.step.stmt, claim.says)
+        rest = Whole(parts.rest, one.lines)
+        return self._beside_registers().cta(rest) + checked + len(claims)
 
+    def _beside_registers(self) -> _Proof:
+        """Leave out what has been judged of the registers of the whole kernel."""
+        return replace(self, without=self.without | {Obligation.REGISTERS, Obligation.FENCE})
 
-def _teamed(one: Whole, team: Team, policy: str, rlimit: int, without: Without) -> int:
-    """Judge the turns of roles, and what they are as one role."""
-    disjoint(one.kernel)
-    checked = check(one.kernel, without)
-    own = without | {Obligation.REGISTERS, Obligation.FENCE}
-    for part in team.turns:
-        try:
-            checked += _proved(part, policy, rlimit, own)
-        except RefusedError as error:
-            # one role in place of several needs all threads in order; they may do with less
-            error.narrow |= error.kind in ("RAW", "WAR", "WAW")
-            raise
-    return checked + _looped(team.one, policy, rlimit, own)
+    def cta(self, one: Whole) -> int:
+        """Judge a kernel whose CTAs have nothing to do with each other."""
+        team = teamed(one)
+        if team is not None:
+            return self._team(one, team)
+        two = levels(one.kernel)
+        if two is not None:
+            return self._levels(one, two)
+        return sum(map(self.loop, unrolled(one)))
 
+    def _team(self, one: Whole, team: Team) -> int:
+        """Judge the order of roles that take tiles alternately, and what they are as one role."""
+        disjoint(one.kernel)
+        checked = check(one.kernel, self.without)
+        own = self._beside_registers()
+        for part in team.turns:
+            try:
+                checked += own.loop(part)
+            except RefusedError as error:
+                # one role in place of several needs all threads in order; they may do with less
+                error.narrow |= error.kind in ("RAW", "WAR", "WAW")
+                raise
+        return checked + own.cta(team.one)
 
-def _leveled(one: Whole, two: Levels, policy: str, rlimit: int, without: Without) -> int:
-    """Judge the steps and the tiles of a kernel, and that both together go on."""
-    disjoint(one.kernel)
-    one_way(one.kernel)
-    checked = check(one.kernel, without)
-    trace = read(two.whole, one.lines)
-    graph = EventGraph(trace, without)
-    _forward(graph, two)
-    Questions(graph, rlimit)
-    own = without | {Obligation.REGISTERS, Obligation.FENCE}
-    parts = (Whole(level, one.lines) for level in (two.steps, two.tiles))
-    return checked + sum(_proved(part, policy, rlimit, own) for part in parts)
+    def _levels(self, one: Whole, two: Levels) -> int:
+        """Judge the steps and the tiles of a kernel, and that both together go on."""
+        disjoint(one.kernel)
+        one_way(one.kernel)
+        checked = check(one.kernel, self.without)
+        graph = EventGraph(read(two.whole, one.lines), self.without)
+        # The stretching of a schedule relies on it that no tile waits for a later one.
+        for name, phase in graph.phases.items():
+            for wait in phase.waits if name in two.slow else ():
+                causes = (*phase.arrivals, *phase.copies)
+                if any(wait.run.phase > cause.run.phase for cause in causes):
+                    raise UnsupportedError(f"{wait.step.where}: a tile waits for a later one")
+        Questions(graph, self.rlimit)
+        parts = (Whole(level, one.lines) for level in (two.steps, two.tiles))
+        return checked + sum(map(self._beside_registers().loop, parts))
 
-
-def _forward(graph: EventGraph, two: Levels) -> None:
-    """Check that no tile waits for a later one, which the stretching of a schedule relies on."""
-    for name, phase in graph.phases.items():
-        for wait in phase.waits if name in two.slow else ():
-            causes = (*phase.arrivals, *phase.copies)
-            if any(wait.run.phase > cause.run.phase for cause in causes):
-                raise UnsupportedError(f"{wait.step.where}: a tile waits for a later one")
-
-
-def _proved(one: Whole, policy: str, rlimit: int, without: Without) -> int:
-    """Judge a kernel with one loop; return how many claims were proved."""
-    trace = read(one.kernel, one.lines)
-    checked = initialised(trace) if Obligation.INIT not in without else 0
-    graph = EventGraph(trace, without)
-    if not {Obligation.REGISTERS, Obligation.FENCE} <= without:
-        checked += check(one.kernel, without)
-    questions = Questions(graph, rlimit)
-    claims = Claims(graph, questions.times, policy)
-    wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
-    gap = None if wrong else questions.existing(claims.returning)
-    if (found := wrong or gap) is not None:
-        claim, n = found
-        raise RefusedError(claim.kind, claim.step.stmt, claim.says, n, narrow=wrong is None)
-    if not (claims.ordered or claims.existing or claims.returning):
+    def loop(self, one: Whole) -> int:
+        """Judge a kernel with one loop; return how many claims were proved."""
+        trace = read(one.kernel, one.lines)
+        checked = initialised(trace) if Obligation.INIT not in self.without else 0
+        graph = EventGraph(trace, self.without)
+        if not {Obligation.REGISTERS, Obligation.FENCE} <= self.without:
+            checked += check(one.kernel, self.without)
+        questions = Questions(graph, self.rlimit)
+        claims = Claims(graph, questions.times, self.policy)
+        wrong = questions.existing(claims.existing) or questions.ordered(claims.ordered)
+        gap = None if wrong else questions.existing(claims.returning)
+        if (found := wrong or gap) is not None:
+            claim, n = found
+            raise RefusedError(claim.kind, claim.step.stmt, claim.says, n, narrow=wrong is None)
+        proved = len(claims.existing) + len(claims.ordered) + len(claims.returning)
+        if proved:
+            return checked + proved + len(graph.crosses)
         if graph.accesses or graph.phases or graph.groups:
             raise UndecidedError("vacuous: nothing is claimed")
         return checked
-    asked_of = (claims.existing, claims.ordered, claims.returning, graph.crosses)
-    return checked + sum(map(len, asked_of))
 
 
 def _refuted(kernel: kir.Kernel, error: RefusedError, where: str, policy: str) -> Verdict:

@@ -63,14 +63,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise, takewhile
 
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import numbered
 from oracles.prover.arithmetic import UnsupportedError, function, period, replace_tree
-from oracles.prover.sites import mbarrier, slots
+from oracles.prover.sites import REGISTERS_ONLY, mbarrier, slots
 
 
 class Lines:
@@ -155,12 +155,10 @@ def _part(buffer: kir.Buffer, at: int) -> kir.Buffer:
 def alone(stmt: kir.Stmt) -> bool:
     """Whether a statement touches nothing that threads of a CTA share."""
     match stmt:
-        case kir.Compute() | kir.Slice() | kir.Reduce() | kir.Coordinate() | kir.Mma():
-            return True
         case kir.Load(_, kir.Box()) | kir.Store(kir.Box()):
             return True
         case _:
-            return False
+            return isinstance(stmt, REGISTERS_ONLY)
 
 
 FLAT = Var("steps of all tiles")
@@ -191,6 +189,11 @@ class _Nest:
     inner: kir.ForLoop | None
     after: tuple[kir.Stmt, ...]
     stops: tuple[Expr, Expr]
+
+    @property
+    def steps(self) -> tuple[kir.Stmt, ...]:
+        """What it does in a step."""
+        return () if self.inner is None else self.inner.body
 
 
 def levels(kernel: kir.Kernel) -> Levels | None:
@@ -257,14 +260,11 @@ def _positions(kernel: kir.Kernel, deep: list[_Nest]) -> dict[Var, int]:
     """Return the positions that advance by one a step, with their first values."""
     allowed: dict[int, Var] = {}
     for nest in deep:
-        assert nest.inner is not None, "asked of loops with steps"
-        tail = list(nest.inner.body)
-        while tail and isinstance(tail[-1], kir.Assign):
-            stmt = tail.pop()
+        at_end = takewhile(lambda stmt: isinstance(stmt, kir.Assign), reversed(nest.steps))
+        sets = [s.var for s in nest.steps if isinstance(s, kir.Assign)]
+        for stmt in at_end:
             assert isinstance(stmt, kir.Assign), "just asked"
-            if stmt.value != Op(Kind.ADD, stmt.var, 1) or stmt.var in {
-                s.var for s in tail if isinstance(s, kir.Assign)
-            }:
+            if stmt.value != Op(Kind.ADD, stmt.var, 1) or sets.count(stmt.var) > 1:
                 raise UnsupportedError(f"{stmt.var} does not advance by one a step")
             allowed[id(stmt)] = stmt.var
     first: dict[Var, int] = {}
@@ -289,7 +289,7 @@ def _apart(nests: list[_Nest]) -> frozenset[str]:
     steps: set[object] = set()
     tiles: set[object] = set()
     for nest in nests:
-        for stmt in kir.walk(nest.inner.body if nest.inner is not None else ()):
+        for stmt in kir.walk(nest.steps):
             steps |= set(_used(stmt))
         for stmt in kir.walk((*nest.before, *nest.after)):
             tiles |= set(_used(stmt))
@@ -337,9 +337,7 @@ def _rewritten(
     known = {id(nest.outer): nest for nest in nests}
 
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        if isinstance(stmt, kir.Let) and stmt.var in positions:
-            return []
-        if alone(stmt):
+        if alone(stmt) or (isinstance(stmt, kir.Let) and stmt.var in positions):
             return []
         if id(stmt) not in known:
             return None
@@ -349,14 +347,11 @@ def _rewritten(
             return [replace(nest.outer, body=inner)]
         body: tuple[kir.Stmt, ...] = ()
         if nest.inner is not None:
-            moves = {s.var for s in nest.inner.body if isinstance(s, kir.Assign)}
-            lets = (
-                kir.Let(var, AT + first if var in moves else first)
-                for var, first in positions.items()
-            )
-            inside = kir.rewrite(nest.inner.body, rule)
-            kept = (s for s in inside if not isinstance(s, kir.Assign))
-            body = (*lets, *kept)
+            moves = {s.var for s in nest.steps if isinstance(s, kir.Assign)}
+            starts = positions.items()
+            lets = (kir.Let(var, AT + at if var in moves else at) for var, at in starts)
+            inside = kir.rewrite(nest.steps, rule)
+            body = (*lets, *(s for s in inside if not isinstance(s, kir.Assign)))
         if not tiles:
             return [kir.ForLoop(AT, FLAT, body)] if body else []
         tile = kir.Let(nest.outer.index, AT)
@@ -372,25 +367,11 @@ ROUND = Var("round")
 """Their number."""
 MOST = 4
 """Largest m; the bodies grow with it, and the kernels too."""
-_UNROLLED = (
-    kir.Load
-    | kir.Store
-    | kir.TmaStore
-    | kir.CpAsync
-    | kir.Wgmma
-    | kir.Compute
-    | kir.Slice
-    | kir.Reduce
-    | kir.Coordinate
-    | kir.BlockSync
-    | kir.NamedArrive
-    | kir.WarpSync
-    | kir.AsyncCommit
-    | kir.AsyncAwait
-    | kir.FenceAsyncProxy
-    | kir.WgmmaFence
-    | kir.ThreadFence
-)
+_FENCES = kir.FenceAsyncProxy | kir.WgmmaFence | kir.ThreadFence
+_SYNCS = kir.WarpSync | kir.AsyncCommit | kir.AsyncAwait | _FENCES
+_COPIES = kir.Load | kir.Store | kir.TmaStore | kir.CpAsync | kir.Wgmma
+_VALUES = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate
+_UNROLLED = _COPIES | _VALUES | kir.BlockSync | kir.NamedArrive | _SYNCS
 
 
 def unrolled(one: Whole) -> list[Whole]:
@@ -398,20 +379,16 @@ def unrolled(one: Whole) -> list[Whole]:
 
     UnsupportedError if its loops are of different lengths, or do what is not described here.
     """
-    loops = list(_loops(one.kernel))
+    loops = [s for s in one.kernel.walk() if isinstance(s, kir.ForLoop)]
+    loops = [loop for loop in loops if not isinstance(loop.stop, int)]
     asked = {m for loop in loops for m in _asked(loop)}
     if not asked:
         return [one]
     (by, *others) = sorted(asked)
     if others or by > MOST or len({loop.stop for loop in loops}) > 1:
         raise UnsupportedError(f"{one.kernel.name}: different things every {sorted(asked)} trips")
-    return [_Unrolled(one, by, rest).whole() for rest in range(by)]
-
-
-def _loops(kernel: kir.Kernel) -> Iterator[kir.ForLoop]:
-    for stmt in kernel.walk():
-        if isinstance(stmt, kir.ForLoop) and not isinstance(stmt.stop, int):
-            yield stmt
+    rests = (_Unrolled(one, by, rest) for rest in range(by))
+    return [by_number(Whole(one.kernel.rewrite(part.loop), one.lines)) for part in rests]
 
 
 def _asked(loop: kir.ForLoop) -> Iterator[int]:
@@ -438,11 +415,8 @@ class _Unrolled:
     def __init__(self, one: Whole, by: int, rest: int) -> None:
         self.one, self.by, self.rest = one, by, rest
 
-    def whole(self) -> Whole:
-        """Return the kernel, with the lines of its statements."""
-        return by_number(Whole(self.one.kernel.rewrite(self._loop), self.one.lines))
-
-    def _loop(self, stmt: kir.Stmt) -> list[kir.Stmt] | None:
+    def loop(self, stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        """Return a loop as one over rounds."""
         if not isinstance(stmt, kir.ForLoop) or isinstance(stmt.stop, int):
             return None
         stop: Expr = ROUNDS + 1 if self.rest else ROUNDS
@@ -488,6 +462,7 @@ class _Unrolled:
 CLUSTER = Var("number of the cluster")
 NUMBERS = 16
 """Named barriers of a CTA."""
+_CLUSTERED = _COPIES | REGISTERS_ONLY | kir.TmaReduce | _SYNCS | kir.FenceMBarrierInit
 TOGETHER = NUMBERS * 32
 """Number of the first barrier that stands for one of the cluster."""
 
@@ -502,12 +477,11 @@ def whole(kernel: kir.Kernel) -> Whole:
     if kernel.cluster == 1:
         return Whole(kernel, lines)
     _scopes(kernel)
-    _lives(kernel)
     return Whole(_Merged(kernel, lines).kernel(), lines)
 
 
 def _scopes(kernel: kir.Kernel) -> None:
-    """Check that handshakes between CTAs are of cluster scope."""
+    """Check that handshakes between CTAs are of cluster scope, and whom barriers outlive."""
     remote = set()
     for stmt in kernel.walk():
         if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
@@ -523,10 +497,7 @@ def _scopes(kernel: kir.Kernel) -> None:
                 raise UnsupportedError("a relaxed cluster_arrive")
             case _:
                 pass
-
-
-def _lives(kernel: kir.Kernel) -> None:
-    """Check that barriers are made visible to the cluster, and that all leave together."""
+    # Barriers are made visible to the cluster, and all leave together.
     for stmt in kernel.walk():
         for body in kir.bodies(stmt):
             kinds = [type(s) for s in body]
@@ -535,15 +506,12 @@ def _lives(kernel: kir.Kernel) -> None:
                 raise UnsupportedError("mbarrier_init without fence_mbarrier_init")
     if any(isinstance(s, kir.MBarrierInit) for s in kernel.body):
         raise UnsupportedError("mbarrier_init by all threads")
-    meets = [isinstance(s, kir.ClusterArrive | kir.ClusterWait) for s in kernel.walk()]
-    if sum(meets) != 2 * sum(_meet(a, b) for a, b in pairwise(kernel.body)):
+    joins = [isinstance(s, kir.ClusterArrive | kir.ClusterWait) for s in kernel.walk()]
+    pairs = [(type(a), type(b)) for a, b in pairwise(kernel.body)]
+    if sum(joins) != 2 * pairs.count((kir.ClusterArrive, kir.ClusterWait)):
         raise UnsupportedError("a cluster_arrive without its cluster_wait next to it")
     if not kernel.body or not isinstance(kernel.body[-1], kir.ClusterWait):
         raise UnsupportedError("the kernel does not end with a cluster_wait")
-
-
-def _meet(a: kir.Stmt, b: kir.Stmt) -> bool:
-    return isinstance(a, kir.ClusterArrive) and isinstance(b, kir.ClusterWait)
 
 
 class _Merged:
@@ -564,23 +532,29 @@ class _Merged:
         first = next((r.warps for r in roles if r.first_warp == 0), source.threads // kir.WARP)
         threads = len(self.ranks) * self.warps * kir.WARP
         body: list[kir.Stmt] = []
+        lets: list[kir.Stmt] = []
         for at, stmt in enumerate(source.body):
             match stmt:
                 case kir.Let():
                     # Each rank has its own value, which only its own statements may see.
+                    lets.append(stmt)
                     continue
                 case kir.ClusterArrive():
-                    pass
+                    continue
                 case kir.ClusterWait():
                     body.append(self.lines.kept(stmt, kir.BlockSync(TOGETHER + at, threads)))
-                case kir.Role(name, low, warps):
-                    body += [self._role(r, name, low, warps, stmt.body, at) for r in self.ranks]
+                    continue
+                case kir.Role():
+                    role = stmt
                 case kir.Elect() if roles:
-                    body += [self._role(r, "first", 0, first, (stmt,), at) for r in self.ranks]
+                    role = kir.Role("first", 0, first, (stmt,))
                 case _ if not roles:
-                    body += [self._role(r, "all", 0, first, (stmt,), at) for r in self.ranks]
+                    role = kir.Role("all", 0, first, (stmt,))
                 case _:
                     raise UnsupportedError(f"{type(stmt).__name__} beside the roles of a cluster")
+            for r in self.ranks:
+                low, inner = r * self.warps + role.first_warp, self._body((*lets, *role.body), r)
+                body.append(kir.Role(f"{role.name} of CTA {r}", low, role.warps, inner))
         return replace(
             source,
             buffers=tuple(self._buffer(b, r) for r in self.ranks for b in source.buffers),
@@ -589,13 +563,6 @@ class _Merged:
             body=tuple(body),
             cluster=1,
         )
-
-    def _role(
-        self, rank: int, name: str, low: int, warps: int, inner: tuple[kir.Stmt, ...], at: int
-    ) -> kir.Role:
-        lets = (s for s in self.source.body[:at] if isinstance(s, kir.Let))
-        body = self._body((*lets, *inner), rank)
-        return kir.Role(f"{name} of CTA {rank}", rank * self.warps + low, warps, body)
 
     def _body(self, body: tuple[kir.Stmt, ...], rank: int) -> tuple[kir.Stmt, ...]:
         out: list[kir.Stmt] = []
@@ -629,57 +596,41 @@ class _Merged:
         def at(expr: Expr) -> Expr:
             return self._expr(expr, rank)
 
-        def own_slot(slot: kir.Slot) -> kir.Slot:
-            return self._slot(slot, rank)
+        def own(barrier: kir.MBarrier) -> kir.MBarrier:
+            return self._barrier(barrier, rank)
 
-        match stmt:
+        remote = any(slot.cta is not None for slot in slots(stmt))
+        moved = with_slots(stmt, lambda slot: self._slot(slot, rank))
+        match moved:
             case kir.Let() | kir.Assign():
-                return replace(stmt, value=at(stmt.value))
+                return replace(moved, value=at(moved.value))
             case kir.ForLoop(_, stop, body):
-                return replace(stmt, stop=at(stop), body=self._body(body, rank))
+                return replace(moved, stop=at(stop), body=self._body(body, rank))
             case kir.Elect(_, body):
-                return replace(stmt, body=self._body(body, rank))
+                return replace(moved, body=self._body(body, rank))
             case kir.BlockSync(number) | kir.NamedArrive(number):
-                return replace(stmt, barrier=number + NUMBERS * (rank + 1))
+                return replace(moved, barrier=number + NUMBERS * (rank + 1))
             case kir.MBarrierInit(barrier):
-                return replace(stmt, barrier=self._barrier(barrier, rank))
+                return replace(moved, barrier=own(barrier))
             case kir.MBarrierArrive(barrier, slot, _, cta):
                 there = rank if cta is None else self._rank(cta, rank)
                 return kir.MBarrierArrive(self._barrier(barrier, there), at(slot))
             case kir.MBarrierWaitParity(barrier, slot, parity, _, retry):
-                own = self._barrier(barrier, rank)
-                return kir.MBarrierWaitParity(own, at(slot), at(parity), kir.Scope.CTA, retry)
+                scope = kir.Scope.CTA
+                return kir.MBarrierWaitParity(own(barrier), at(slot), at(parity), scope, retry)
+            case kir.TmaLoad() if remote:
+                raise UnsupportedError("a copy into another CTA")
             case (
-                kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx() | kir.CpAsyncMBarrierArrive()
+                kir.TmaLoad(_, _, barrier, slot)
+                | kir.MBarrierArriveExpectTx(barrier, slot)
+                | kir.MBarrierExpectTx(barrier, slot)
+                | kir.CpAsyncMBarrierArrive(barrier, slot)
             ):
-                own = self._barrier(stmt.barrier, rank)
-                return replace(stmt, barrier=own, slot=at(stmt.slot))
-            case kir.TmaLoad(dst, _, barrier, slot):
-                if dst.cta is not None:
-                    raise UnsupportedError("a copy into another CTA")
-                own = self._barrier(barrier, rank)
-                return replace(stmt, dst=self._slot(dst, rank), barrier=own, slot=at(slot))
-            case kir.TmaStore() | kir.TmaReduce() | kir.CpAsync() | kir.Wgmma():
-                if any(slot.cta is not None for slot in slots(stmt)):
-                    raise UnsupportedError(f"{type(stmt).__name__} on another CTA's memory")
-                return with_slots(stmt, own_slot)
-            case kir.Load() | kir.Store():
-                return with_slots(stmt, own_slot)
-            case (
-                kir.Compute()
-                | kir.Slice()
-                | kir.Reduce()
-                | kir.Coordinate()
-                | kir.Mma()
-                | kir.WarpSync()
-                | kir.AsyncCommit()
-                | kir.AsyncAwait()
-                | kir.FenceAsyncProxy()
-                | kir.FenceMBarrierInit()
-                | kir.WgmmaFence()
-                | kir.ThreadFence()
-            ):
-                return stmt
+                return replace(moved, barrier=own(barrier), slot=at(slot))
+            case kir.TmaStore() | kir.TmaReduce() | kir.CpAsync() | kir.Wgmma() if remote:
+                raise UnsupportedError(f"{type(stmt).__name__} on another CTA's memory")
+            case _ if isinstance(moved, _CLUSTERED):
+                return moved
             case _:
                 raise UnsupportedError(f"{type(stmt).__name__} in a cluster")
 
@@ -750,9 +701,9 @@ class _Member:
     tail: tuple[kir.Stmt, ...]
 
     @property
-    def beside(self) -> tuple[kir.Stmt, ...]:
+    def parts(self) -> tuple[tuple[kir.Stmt, ...], ...]:
         """What the role does besides its steps."""
-        return (*self.before, *self.after, *self.tail)
+        return self.before, self.after, self.tail
 
 
 def teamed(whole: Whole) -> Team | None:
@@ -767,12 +718,15 @@ def teamed(whole: Whole) -> Team | None:
     first = members[0]
     if sorted(m.number for m in members) != list(range(first.count)) or first.count > MOST:
         raise UnsupportedError("roles that take tiles in turn, but not each its own")
-    signals = {s.barrier for m in members for s in _signals((*m.before, *m.after))}
-    own = [private(whole.kernel, m.role.name, m.beside) for m in members]
-    alike = {
-        (_span(m), m.count, m.loop.index, m.loop.stop, m.inner, *_said(m, signals, mine, own[0]))
-        for m, mine in zip(members, own, strict=True)
+    signals = {
+        s.barrier for m in members for s in kir.walk((*m.before, *m.after)) if isinstance(s, Signal)
     }
+    own = [private(whole.kernel, m.role.name, [*chain(*m.parts)]) for m in members]
+    alike = set()
+    for m, mine in zip(members, own, strict=True):
+        parts = (renamed(_quiet(part, signals), mine, own[0]) for part in m.parts)
+        threads = m.role.warps, m.role.first_warp % 4
+        alike.add((threads, m.count, m.loop.index, m.loop.stop, m.inner, *parts))
     warps = [w for r in roles for w in range(r.first_warp, r.first_warp + r.warps)]
     if len(alike) > 1 or len(set(warps)) < len(warps):
         raise UnsupportedError("roles that take tiles in turn, but not alike")
@@ -816,30 +770,6 @@ def _member(role: kir.Role) -> _Member | None:
     return _Member(role, loop, number, count, before, inner, after, tuple(tail))
 
 
-def _span(member: _Member) -> tuple[int, int]:
-    """Return how many warps a role has, and where in its warpgroup it begins."""
-    return member.role.warps, member.role.first_warp % 4
-
-
-def _signals(body: tuple[kir.Stmt, ...]) -> Iterator[Signal]:
-    for stmt in kir.walk(body):
-        if isinstance(stmt, Signal):
-            yield stmt
-
-
-def _rest(member: _Member, signals: set[kir.MBarrier]) -> tuple[tuple[kir.Stmt, ...], ...]:
-    """Return what a role does besides its steps and its turns."""
-    return _quiet(member.before, signals), _quiet(member.after, signals)
-
-
-def _said(
-    member: _Member, signals: set[kir.MBarrier], own: Private, first: Private
-) -> Iterator[tuple[kir.Stmt, ...] | None]:
-    """Yield the same in the names of the first role, if it can be said so; and the tail."""
-    for part in (*_rest(member, signals), member.tail):
-        yield renamed(part, own, first)
-
-
 def _quiet(body: tuple[kir.Stmt, ...], signals: set[kir.MBarrier]) -> tuple[kir.Stmt, ...]:
     """Return a body without the signals of turns."""
 
@@ -855,15 +785,9 @@ def _quiet(body: tuple[kir.Stmt, ...], signals: set[kir.MBarrier]) -> tuple[kir.
 
 def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier]) -> None:
     """Check that turns have mbarriers of their own, and that roles share nothing else."""
-    teams = {id(member.role) for member in members}
-    inside = [s for m in members for s in kir.walk(m.inner.body)]
-    others = [
-        s
-        for r in kernel.body
-        if isinstance(r, kir.Role) and id(r) not in teams
-        for s in kir.walk((r,))
-    ]
-    for stmt in (*inside, *others):
+    mine = [member.role for member in members]
+    others = (r for r in kernel.body if isinstance(r, kir.Role) and all(r is not m for m in mine))
+    for stmt in kir.walk((*(member.inner for member in members), *others)):
         if mbarrier(stmt) in signals:
             raise UnsupportedError("turns and steps share an mbarrier")
     for member in members:
@@ -908,7 +832,7 @@ def _merged(whole: Whole, members: list[_Member], signals: set[kir.MBarrier]) ->
         if id(stmt) in gone:
             return []
         if stmt is first.role:
-            before, after = _rest(first, signals)
+            before, after = _quiet(first.before, signals), _quiet(first.after, signals)
             loop = replace(first.loop, body=(*before, first.inner, *after))
             return [replace(first.role, body=(loop, *first.tail))]
         return None
@@ -946,15 +870,8 @@ class _Turns:
                         body.append(self._role(roles[id(stmt)]))
                 case _:
                     body += kir.rewrite((stmt,), self._init)
-        return Whole(
-            replace(
-                kernel,
-                buffers=(self.baton,),
-                barriers=tuple(barriers),
-                body=tuple(body),
-            ),
-            self.lines,
-        )
+        made = replace(kernel, buffers=(self.baton,), barriers=tuple(barriers), body=tuple(body))
+        return Whole(made, self.lines)
 
     def _part(self, barrier: kir.MBarrier, at: int) -> kir.MBarrier:
         offset = self.source.kernel.barrier_at(barrier) + 8 * at
@@ -1008,9 +925,6 @@ class _Turns:
         return seen.pop()
 
 
-# --- what a role has to itself ------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Private:
     """The buffers and the numbers of barriers that one role has to itself, in order of use."""
@@ -1020,16 +934,7 @@ class Private:
 
 
 def private(kernel: kir.Kernel, role: str, beside: Sequence[kir.Stmt]) -> Private:
-    """Return what a role has to itself in statements beside its steps.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The whole kernel.
-    role : str
-        The role, by name.
-    beside : sequence of Stmt
-        What it does besides its steps.
+    """Return what a role, by name, has to itself in statements `beside` its steps.
 
     UnsupportedError if something of it is used elsewhere, or in another slot from tile to tile.
     """

@@ -656,12 +656,13 @@ class TurnClaims:
         later one those of who issues it, behind its wait.
         """
         if turn == "k":
-            threads, space, ends = (a.thread, b.thread), SPACES[a.shared], [a.end]
+            threads, space, ends = {a.thread, b.thread}, SPACES[a.shared], [a.end]
         else:
-            threads, space = (b.thread,), kir.Space.GLOBAL
+            threads, space = {b.thread}, kir.Space.GLOBAL
             ends = [node for *_, node in self.events.of(kir.BlockSerializeWait)]
         for step, thread, node in self.events.of(kir.FenceAsyncProxy):
-            if thread in threads and step.stmt.space in (space, kir.Space.ALL):
+            fence = kir.FenceAsyncProxy(space), kir.FenceAsyncProxy(kir.Space.ALL)
+            if thread in threads and step.stmt in fence:
                 behind = [f"(< {end.at(turn)} {node.at(turn)})" for end in ends]
                 before = f"(< {node.at(turn)} {b.start.at(turn)})"
                 yield all_of([self.events.runs(step, turn), *behind, before])

@@ -608,29 +608,29 @@ def joins(trace: Trace) -> None:
     barrier at different times.
     """
     users: dict[int, Step] = {}
-    counted: list[tuple[Step, int]] = []
     signalled = {s.stmt.barrier for s in trace.steps if isinstance(s.stmt, kir.NamedArrive)}
     for step in trace.steps:
         match step.stmt:
-            case kir.BlockSync(barrier, threads):
+            case kir.BlockSync(barrier):
                 if users.setdefault(barrier, step).kinds != step.kinds:
                     raise UnsupportedError(f"{step.where}: a barrier of two sets of threads")
-                counted.append((step, threads))
-            case kir.WarpSync():
-                if not _whole(trace, step):
-                    raise RefusedError("deadlock", step.stmt, "not all lanes arrive")
+            case kir.WarpSync() if not _whole(trace, step):
+                raise RefusedError("deadlock", step.stmt, "not all lanes arrive")
             case kir.Wgmma() | kir.WgmmaFence():
                 _warpgroups(trace, step)
-            case kir.AsyncCommit(kir.AsyncKind.WGMMA) | kir.AsyncAwait(kir.AsyncKind.WGMMA):
+            case kir.AsyncCommit(kind) | kir.AsyncAwait(kind) if kind is kir.AsyncKind.WGMMA:
                 if not _whole(trace, step):
                     says = "not all lanes of a warp execute it"
                     raise RefusedError("collective", step.stmt, says)
             case _:
                 pass
-    for step, threads in counted:
-        count = trace.count(step)
-        if count != threads and _number(step) not in signalled:
-            raise RefusedError("collective", step.stmt, f"{count} threads arrive")
+    for step in trace.steps:
+        match step.stmt:
+            case kir.BlockSync(barrier, threads) if barrier not in signalled:
+                if (count := trace.count(step)) != threads:
+                    raise RefusedError("collective", step.stmt, f"{count} threads arrive")
+            case _:
+                pass
 
 
 def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
@@ -795,6 +795,23 @@ class Held:
     dirty: bool = True
     shape: Shape = ()
 
+    def aged(self) -> Held:
+        """Return it after a commit."""
+        written, read = (n + 1 if n < DONE else DONE for n in (self.written, self.read))
+        return replace(self, written=written, read=read)
+
+    def awaited(self, keep: int) -> Held:
+        """Return it after an await of all but so many groups."""
+        written, read = (DONE if n > keep else n for n in (self.written, self.read))
+        return Held(written, read, self.dirty, self.shape if written < DONE else ())
+
+    def either(self, other: Held) -> Held:
+        """Return what may be so if this or another may be."""
+        shapes = {held.shape for held in (self, other) if held.written < DONE} or {()}
+        written, read = min(self.written, other.written), min(self.read, other.read)
+        shape = (-1,) if len(shapes) > 1 else shapes.pop()
+        return Held(written, read, self.dirty or other.dirty, shape)
+
 
 State = Mapping[str, Held]
 """By name of the fragment, of those that any wgmma uses."""
@@ -805,16 +822,13 @@ def check(kernel: kir.Kernel, without: Without = frozenset()) -> int:
 
     RefusedError for the first access that may go wrong, or if a group may be in flight at the end.
     """
-    if not any(isinstance(stmt, kir.Wgmma) for stmt in kernel.walk()):
+    products = [s for s in kernel.walk() if isinstance(s, kir.Wgmma)]
+    if not products:
         return 0
-    spans = {(s.first_warp, s.warps): None for s in kernel.body if isinstance(s, kir.Role)} or {
-        (0, kernel.threads // kir.WARP): None
-    }
-    operands = [s for s in kernel.walk() if isinstance(s, kir.Wgmma)]
-    names = {s.acc.name for s in operands}
-    names |= {s.a.name for s in operands if isinstance(s.a, kir.Fragment)}
+    spans = [(s.first_warp, s.warps) for s in kernel.body if isinstance(s, kir.Role)]
+    names = {fragment.name for s in products for part in fragments(s) for fragment in part}
     checked = 0
-    for span in spans:
+    for span in dict.fromkeys(spans or [(0, kernel.threads // kir.WARP)]):
         reader = _Reader(span, without)
         end = reader.body(kernel.body, dict.fromkeys(sorted(names), Held()))
         reader.ended(end, kernel.body[-1])
@@ -860,86 +874,55 @@ class _Reader:
             case kir.Wgmma():
                 return self._wgmma(stmt, state)
             case kir.AsyncCommit(kir.AsyncKind.WGMMA):
-                return {name: _aged(held) for name, held in state.items()}
+                return {name: held.aged() for name, held in state.items()}
             case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
-                return {name: _finished(held, keep) for name, held in state.items()}
+                return {name: held.awaited(keep) for name, held in state.items()}
             case _:
                 for writes, touched in enumerate(fragments(stmt)):
                     for fragment in touched:
-                        state = self._touched(stmt, fragment, state, writes=bool(writes))
+                        state = self._touched(stmt, fragment.name, state, writes=bool(writes))
                 return state
 
     def _joined(self, a: State, b: State) -> State:
-        return {name: _either(a[name], b[name]) for name in a}
+        return {name: a[name].either(b[name]) for name in a}
 
     def _wgmma(self, stmt: kir.Wgmma, state: State) -> State:
         b = stmt.b.buffer.shape
         more = (n for buffer in stmt.beside for n in buffer.shape)
         shape = (*stmt.acc.layout.shape, *b, *more, int(stmt.b_transposed))
-        acc = state[stmt.acc.name]
+        name, acc = stmt.acc.name, state[stmt.acc.name]
         self.checked += 1
-        other = acc.written < DONE and acc.shape != shape
-        if (acc.dirty or other) and Obligation.FENCE not in self.without:
-            says = f"no wgmma_fence stands after another access of {stmt.acc.name}"
-            raise RefusedError("fence", stmt, says)
-        if acc.read < DONE and Obligation.REGISTERS not in self.without:
-            says = f"{stmt.acc.name} may still be read by an earlier wgmma"
-            raise RefusedError("WAR", stmt, says)
-        made = {**state, stmt.acc.name: replace(acc, written=0, shape=shape)}
+        dirty = acc.dirty or (acc.written < DONE and acc.shape != shape)
+        fence = "no wgmma_fence stands after another access of"
+        self._claim(Obligation.FENCE, not dirty, "fence", stmt, f"{fence} {name}")
+        says = f"{name} may still be read by an earlier wgmma"
+        self._claim(Obligation.REGISTERS, acc.read == DONE, "WAR", stmt, says)
+        made = {**state, name: replace(acc, written=0, shape=shape)}
         if isinstance(stmt.a, kir.Fragment):
-            held = made[stmt.a.name]
-            if held.dirty and Obligation.FENCE not in self.without:
-                says = f"no wgmma_fence stands after another access of {stmt.a.name}"
-                raise RefusedError("fence", stmt, says)
-            if held.written < DONE and Obligation.REGISTERS not in self.without:
-                raise RefusedError("RAW", stmt, f"{stmt.a.name} may still be written by wgmma")
-            made[stmt.a.name] = replace(held, read=0)
+            name, held = stmt.a.name, made[stmt.a.name]
+            self._claim(Obligation.FENCE, not held.dirty, "fence", stmt, f"{fence} {name}")
+            says = f"{name} may still be written by wgmma"
+            self._claim(Obligation.REGISTERS, held.written == DONE, "RAW", stmt, says)
+            made[name] = replace(held, read=0)
         return made
 
-    def _touched(
-        self, stmt: kir.Stmt, fragment: kir.Fragment, state: State, *, writes: bool
-    ) -> State:
-        if fragment.name not in state:
+    def _touched(self, stmt: kir.Stmt, name: str, state: State, *, writes: bool) -> State:
+        if name not in state:
             return state
-        held = state[fragment.name]
+        held = state[name]
         self.checked += 1
-        if Obligation.REGISTERS not in self.without:
-            if held.written < DONE:
-                kind = "WAW" if writes else "RAW"
-                says = f"no await covers the wgmma that may still write {fragment.name}"
-                raise RefusedError(kind, stmt, says)
-            if writes and held.read < DONE:
-                says = f"no await covers the wgmma that may still read {fragment.name}"
-                raise RefusedError("WAR", stmt, says)
-        return {**state, fragment.name: replace(held, dirty=True)}
+        kind, covered = "WAW" if writes else "RAW", "no await covers the wgmma that may still"
+        rule, done = Obligation.REGISTERS, held.read == DONE or not writes
+        self._claim(rule, held.written == DONE, kind, stmt, f"{covered} write {name}")
+        self._claim(rule, done, "WAR", stmt, f"{covered} read {name}")
+        return {**state, name: replace(held, dirty=True)}
+
+    def _claim(self, rule: Obligation, holds: bool, kind: str, stmt: kir.Stmt, says: str) -> None:
+        if not holds and rule not in self.without:
+            raise RefusedError(kind, stmt, says)
 
     def ended(self, state: State, last: kir.Stmt) -> None:
         """Check that nothing is in flight at the end."""
         for name, held in state.items():
-            if min(held.written, held.read) < DONE and Obligation.EXIT not in self.without:
-                raise RefusedError("exit", last, f"a wgmma on {name} may still be in flight")
-
-
-def _aged(held: Held) -> Held:
-    return replace(
-        held,
-        written=held.written + 1 if held.written < DONE else DONE,
-        read=held.read + 1 if held.read < DONE else DONE,
-    )
-
-
-def _finished(held: Held, keep: int) -> Held:
-    written = DONE if held.written > keep else held.written
-    read = DONE if held.read > keep else held.read
-    return replace(held, written=written, read=read, shape=held.shape if written < DONE else ())
-
-
-def _either(a: Held, b: Held) -> Held:
-    flying = [held for held in (a, b) if held.written < DONE]
-    shapes = {held.shape for held in flying}
-    return Held(
-        min(a.written, b.written),
-        min(a.read, b.read),
-        a.dirty or b.dirty,
-        (next(iter(shapes)) if len(shapes) == 1 else (-1,)) if flying else (),
-    )
+            done, says = min(held.written, held.read), f"a wgmma on {name} may still be in flight"
+            self._claim(Obligation.EXIT, done == DONE, "exit", last, says)
