@@ -65,12 +65,7 @@ def _natural(value: int) -> int:
 def function(expr: Expr, *, checked: bool = False) -> Function:
     """Return an expression as a function of its variables.
 
-    Parameters
-    ----------
-    expr : Expr
-        Over any variables.
-    checked : bool
-        Whether the function raises `NegativeError` where it would divide a negative number.
+    If `checked` it raises `NegativeError` where it would divide a negative number.
     """
     if isinstance(expr, int):
         constant = expr
@@ -160,18 +155,9 @@ class Cycle:
 
 
 def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
-    """Return how an expression repeats along a variable, other variables being fixed.
+    """Return how an expression repeats along a variable; all others but those `moving` are fixed.
 
-    Parameters
-    ----------
-    expr : Expr
-        The expression.
-    var : Var
-        The variable.
-    moving : frozenset of str
-        Variables that change along with it.
-
-    UnsupportedError if it does not repeat, such as a comparison of two variables that move.
+    UnsupportedError if it does not, such as a comparison of two variables that move.
     """
     match expr:
         case int():
@@ -256,12 +242,7 @@ def learn(
 
 
 def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) -> None:
-    """Widen the cycles of variables by what assignments make of them.
-
-    Parameters
-    ----------
-    sets : list of (name, expression)
-        All assignments.
+    """Widen the cycles of variables by what all assignments make of them.
 
     UnsupportedError if values that are the same to all uses become values that are not.
     """
@@ -321,16 +302,12 @@ def poly(expr: Expr) -> Poly:
 
 
 def _operation(kind: Kind, a: Poly, b: Poly) -> Poly:
-    if kind is Kind.FLOORDIV and b == poly(1):
-        return a
-    if kind is Kind.MOD and b == poly(1):
-        return frozenset()
     left, right = constant(a), constant(b)
-    if left is not None and right is not None and right > 0:
-        if kind is Kind.FLOORDIV:
-            return poly(left // right)
-        if kind is Kind.MOD:
-            return poly(left % right)
+    if kind in (Kind.FLOORDIV, Kind.MOD) and right is not None and right > 0:
+        if right == 1:
+            return a if kind is Kind.FLOORDIV else frozenset()
+        if left is not None:
+            return poly(fold(kind, left, right))
     return frozenset({(((kind.value, a, b),), 1)})
 
 
@@ -378,13 +355,8 @@ def operands(atom: Atom) -> tuple[str, Poly, Poly]:
 
 def constant(form: Poly) -> int | None:
     """Return the value of a polynomial without atoms."""
-    if not form:
-        return 0
-    if len(form) == 1:
-        ((monomial, factor),) = form
-        if not monomial:
-            return factor
-    return None
+    terms = dict(form)
+    return terms.get((), 0) if terms.keys() <= {()} else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,22 +412,13 @@ def digit(form: Poly) -> Digit | None:
             inner, by = digit(a), product(b)
             if inner is None or by is None:
                 return None
-            return _divided(inner, by) if kind == "//" else _remainder(inner, by)
+            rest = None if inner.size is None else inner.size.over(by)
+            if inner.size is not None and rest is None:
+                return None
+            if kind == "%":
+                return Digit(inner.tile, inner.weight, by)
+            return Digit(inner.tile, inner.weight.times(by), rest)
     return Digit(form, Product(), None)
-
-
-def _divided(inner: Digit, by: Product) -> Digit | None:
-    weight = inner.weight.times(by)
-    if inner.size is None:
-        return Digit(inner.tile, weight, None)
-    size = inner.size.over(by)
-    return None if size is None else Digit(inner.tile, weight, size)
-
-
-def _remainder(inner: Digit, by: Product) -> Digit | None:
-    if inner.size is None or inner.size.over(by) is not None:
-        return Digit(inner.tile, inner.weight, by)
-    return None
 
 
 def divided(form: Poly, by: int) -> Poly | None:
@@ -467,11 +430,8 @@ def divided(form: Poly, by: int) -> Poly | None:
 
 def natural(form: Poly) -> bool:
     """Whether all coefficients are >= 0, so that the value is for atoms >= 0."""
-    return all(factor >= 0 and all(_natural_atom(atom) for atom in m) for m, factor in form)
-
-
-def _natural_atom(atom: Atom) -> bool:
-    return all(natural(part) for part in atom if isinstance(part, frozenset))
+    inner = (part for m, _ in form for atom in m for part in atom if isinstance(part, frozenset))
+    return all(factor >= 0 for _, factor in form) and all(map(natural, inner))
 
 
 def tree(form: Poly) -> Expr:
@@ -480,16 +440,14 @@ def tree(form: Poly) -> Expr:
     for monomial, factor in sorted(form, key=lambda m: [repr_atom(a) for a in m[0]]):
         term: Expr = factor
         for atom in monomial:
-            term = fold(Kind.MUL, _spelt(atom), term)
+            if len(atom) == 1:
+                spelled: Expr = Var(str(atom[0]))
+            else:
+                kind, a, b = operands(atom)
+                spelled = fold(Kind(kind), tree(a), tree(b))
+            term = fold(Kind.MUL, spelled, term)
         total = fold(Kind.ADD, total, term)
     return total
-
-
-def _spelt(atom: Atom) -> Expr:
-    if len(atom) == 1:
-        return Var(str(atom[0]))
-    kind, a, b = operands(atom)
-    return fold(Kind(kind), tree(a), tree(b))
 
 
 def mapped(form: Poly, rule: Callable[[Poly], Poly]) -> Poly:
@@ -498,16 +456,13 @@ def mapped(form: Poly, rule: Callable[[Poly], Poly]) -> Poly:
     for monomial, factor in form:
         term: Poly = frozenset({((), factor)})
         for atom in monomial:
-            term = _product(term, _inside(atom, rule))
+            inner = single(atom)
+            if len(atom) > 1:
+                kind, a, b = operands(atom)
+                inner = _operation(Kind(kind), mapped(a, rule), mapped(b, rule))
+            term = _product(term, inner)
         total = _sum(total, term, 1)
     return rule(total)
-
-
-def _inside(atom: Atom, rule: Callable[[Poly], Poly]) -> Poly:
-    if len(atom) == 1:
-        return single(atom)
-    kind, a, b = operands(atom)
-    return _operation(Kind(kind), mapped(a, rule), mapped(b, rule))
 
 
 def names(form: Poly) -> frozenset[str]:

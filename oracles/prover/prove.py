@@ -24,8 +24,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from hashlib import sha256
-from typing import TypeVar
 
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
@@ -48,10 +48,6 @@ _FIXED = (kir.BLOCK.name, kir.GRID.name, kir.RANK.name)
 _NAMING = ("name", "outputs", "workspaces")
 """Fields that hold names which a kernel may choose."""
 
-_Key = TypeVar("_Key")
-Remembered = tuple[kir.Kernel, str, int]
-"""A kernel, a policy, a work limit."""
-
 
 def nameless_key(kernel: kir.Kernel) -> str:
     """Return a hash of all that a proof depends on: the whole kernel but for the names in it.
@@ -60,22 +56,15 @@ def nameless_key(kernel: kir.Kernel) -> str:
     things of one name never share a key with two things of different names.
     """
     names = {name: str(number) for number, name in enumerate(_FIXED)}
-    parts = list(_spelled(kernel, names))
-    return sha256("".join(parts).encode()).hexdigest()
+    return sha256("".join(_spelled(kernel, names)).encode()).hexdigest()
 
 
-_KNOWN: dict[type, tuple[tuple[str, bool], ...]] = {}
-"""Fields by sort of node."""
-
-
+@lru_cache
 def _fields(sort: type) -> tuple[tuple[str, bool], ...]:
     """Return the fields of a node, and whether they hold names."""
-    found = _KNOWN.get(sort)
-    if found is None:
-        if not is_dataclass(sort):
-            raise TypeError(f"nameless_key: {sort.__name__} is no part of a kernel that is known")
-        found = _KNOWN[sort] = tuple((f.name, f.name in _NAMING) for f in fields(sort))
-    return found
+    if not is_dataclass(sort):
+        raise TypeError(f"nameless_key: {sort.__name__} is no part of a kernel that is known")
+    return tuple((f.name, f.name in _NAMING) for f in fields(sort))
 
 
 def _spelled(node: object, names: dict[str, str], *, naming: bool = False) -> Iterator[str]:
@@ -109,39 +98,39 @@ class Memory:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
-        self._exact: OrderedDict[Remembered, Verdict] = OrderedDict()
-        self._alike: OrderedDict[tuple[str, str, int], Verdict] = OrderedDict()
+        self._known: OrderedDict[tuple[kir.Kernel | str, str, int], Verdict] = OrderedDict()
 
     def recall(self, kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict | None:
         """Return the verdict on an equal kernel, or on one that differs in names; else None."""
-        asked = kernel, policy, rlimit
-        if asked in self._exact:
-            self._exact.move_to_end(asked)
-            return self._exact[asked]
-        key = nameless_key(kernel), policy, rlimit
-        found = self._alike.get(key)
-        if found is not None:
-            self._alike.move_to_end(key)
-            self._put(self._exact, asked, found)
+        found = self._get(kernel, policy, rlimit)
+        if found is None:
+            found = self._get(nameless_key(kernel), policy, rlimit)
+            if found is not None:
+                self._put(kernel, policy, rlimit, found)
         return found
 
     def keep(self, kernel: kir.Kernel, policy: str, rlimit: int, verdict: Verdict) -> Verdict:
         """Remember a verdict if it is PASS, and return it."""
         if verdict.status is Status.PASS:
-            self._put(self._exact, (kernel, policy, rlimit), verdict)
+            self._put(kernel, policy, rlimit, verdict)
             if not verdict.findings and not verdict.reason:
-                self._put(self._alike, (nameless_key(kernel), policy, rlimit), verdict)
+                self._put(nameless_key(kernel), policy, rlimit, verdict)
         return verdict
 
     def forget(self) -> None:
         """Forget everything."""
-        self._exact.clear()
-        self._alike.clear()
+        self._known.clear()
 
-    def _put(self, into: OrderedDict[_Key, Verdict], key: _Key, verdict: Verdict) -> None:
-        into[key] = verdict
-        while len(into) > self._kept:
-            into.popitem(last=False)
+    def _get(self, key: kir.Kernel | str, policy: str, rlimit: int) -> Verdict | None:
+        found = self._known.get((key, policy, rlimit))
+        if found is not None:
+            self._known.move_to_end((key, policy, rlimit))
+        return found
+
+    def _put(self, key: kir.Kernel | str, policy: str, rlimit: int, verdict: Verdict) -> None:
+        self._known[key, policy, rlimit] = verdict
+        while len(self._known) > 2 * self._kept:
+            self._known.popitem(last=False)
 
 
 ORACLE = "prover"
@@ -220,22 +209,14 @@ def _all(verdicts: list[Verdict]) -> Verdict:
 
 def _finding(violation: Violation) -> Finding:
     """Put a violation in the kernel's words."""
-    where = violation.later.where
-    if violation.earlier is not None:
-        where = f"{violation.earlier.where} | {where}"
+    sites = [site for site in (violation.earlier, violation.later) if site is not None]
+    where, lines = " | ".join(s.where for s in sites), tuple(s.line for s in sites)
+    trips = violation.trips
     moment = f"k={violation.k}" if violation.k >= 0 else "before the loop"
-    says = f"trips={violation.trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
+    says = f"trips={trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
     if violation.earlier is not None:
         says += f" (the other is `{line(violation.earlier.stmt)}`)"
-    sites = (violation.earlier, violation.later)
-    return Finding(
-        violation.kind,
-        where,
-        says,
-        violation.severity,
-        lines=tuple(site.line for site in sites if site is not None),
-        trips=violation.trips,
-    )
+    return Finding(violation.kind, where, says, violation.severity, lines=lines, trips=trips)
 
 
 def _refuted(
@@ -298,19 +279,10 @@ def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
 
 
 def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
-    """Return an execution that shows what is wrong with a kernel, for a reader or a replay.
+    """Return an execution that shows what is wrong with a kernel that `prove` refutes.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A kernel that `prove` refutes.
-    policy : str
-        One of `POLICIES`.
-
-    Returns
-    -------
-    Witness or None
-        The followed execution with the fewest trips in every loop; None if few trips show nothing.
+    It is the followed execution with the fewest trips in every loop, for a reader or a replay; None
+    if few trips show nothing.
     """
     return teller.witness(kernel, policy=policy)
 

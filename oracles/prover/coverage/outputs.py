@@ -50,23 +50,9 @@ class Covered:
 def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     """Judge every global access of a kernel, in every launch that it allows.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A valid kernel.
-    rlimit : int
-        Work limit of one z3 question.
-
-    Returns
-    -------
-    Covered
-        With findings if something is wrong in some launch, or with a reason if that is not known;
-        with neither, every output is covered and no access leaves its tensor.
-
-    Raises
-    ------
-    UnsupportedError
-        If a computation mixes layouts.
+    `rlimit` is the work limit of one z3 question.  With findings if something is wrong in some
+    launch, or with a reason if that is not known; with neither, every output is covered and no
+    access leaves its tensor.  UnsupportedError if a computation mixes layouts.
     """
     found = read(kernel)
     checked, findings = _each(found)

@@ -159,8 +159,12 @@ def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
     maps: list[IndexMap] = []
     for store in stores:
         for loop in store.site.loops:
+            if not any(loop.index.name in names(unit) for unit in store.units):
+                _solved(store, loop)
+                continue
             mapping = _linked(store, loop) if whole else _alone(store, loop)
-            if mapping is not None and mapping not in maps:
+            store.maps.add(mapping)
+            if mapping not in maps:
                 maps.append(mapping)
     if maps == [STRIDED]:
         for store in stores:
@@ -172,17 +176,14 @@ def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
     return maps
 
 
-def _linked(store: Store, loop: Loop) -> IndexMap | None:
-    """Replace `a * index + b` by a mapping; pin an index that the origins do not use."""
+def _linked(store: Store, loop: Loop) -> IndexMap:
+    """Replace `a * index + b` by a mapping."""
     uses = {
         (factor, tuple(a for a in monomial if a != (loop.index.name,)), offset)
         for unit in store.units
         for factor, monomial, offset in _uses(unit, loop.index.name)
     }
-    if not uses:
-        _solved(store, loop)
-        return None
-    if len(uses) > 1:
+    if len(uses) != 1:
         raise OpenError(f"{store.site.where}: {loop.name} enters its origin in several ways")
     ((a, cofactor, b),) = uses
     if a < 1 or b < 0 or loop.index.name in {n for at in cofactor for n in names_of(at)}:
@@ -203,23 +204,18 @@ def _linked(store: Store, loop: Loop) -> IndexMap | None:
     inside = both(fold(Kind.LE, b, var), var < a * loop.stop + b)
     whole = eq((var - b) % a, 0) if a > 1 else 1
     store.conditions += [both(inside, whole)]
-    store.maps.add(mapping)
     store.ends[mapping] = tree(poly(a * loop.stop + b))
     store.plain &= (a, b) == (1, 0)
     return mapping
 
 
-def _alone(store: Store, loop: Loop) -> IndexMap | None:
-    """Take an index as a mapping, whatever it is multiplied with; pin one that is not used."""
-    if not any(loop.index.name in names(unit) for unit in store.units):
-        _solved(store, loop)
-        return None
+def _alone(store: Store, loop: Loop) -> IndexMap:
+    """Take an index as a mapping, whatever it is multiplied with."""
     mapping = IndexMap((), len(store.maps))
     var = mapping.var
     store.units = [poly(substitute(tree(unit), {loop.index: var})) for unit in store.units]
     store.conditions = [substitute(c, {loop.index: var}) for c in store.conditions]
     store.conditions.append(both(fold(Kind.LE, 0, var), var < loop.stop))
-    store.maps.add(mapping)
     store.ends[mapping] = tree(poly(loop.stop))
     return mapping
 
@@ -249,15 +245,11 @@ def _peeled(store: Store) -> None:
 
 
 def _solved(store: Store, loop: Loop) -> None:
-    """Take the one loop in which a store outside all loop indices is executed."""
-    if loop.stop == 1:
-        at: Expr = 0
-    else:
-        solved = [solution(c, loop.index) for c in store.conditions]
-        found = [e for e in solved if e is not None]
-        if not found:
-            raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
-        at = found[0]
+    """Take the one iteration in which a store is executed whose origins do not use the index."""
+    solved = (solution(c, loop.index) for c in store.conditions)
+    at = 0 if loop.stop == 1 else next((e for e in solved if e is not None), None)
+    if at is None:
+        raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
     store.conditions = [substitute(c, {loop.index: at}) for c in store.conditions]
     store.conditions.append(both(fold(Kind.LE, 0, at), at < loop.stop))
     store.plain = False

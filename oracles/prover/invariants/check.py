@@ -185,7 +185,7 @@ def schedule(graph: EventGraph, without: Container[Axiom] = ()) -> str:
     order: set[str] = set()
     for chain in graph.chains.values():
         if chain and Axiom.PROGRAM not in graph.without:
-            steps = [*((a.node, b.node, 0) for a, b in pairwise(chain))]
+            steps = [(a.node, b.node, 0) for a, b in pairwise(chain)]
             steps.append((chain[-1].node, chain[0].node, -1))
             order |= {_sooner(*step) for step in steps}
     order |= {_sooner(c.cause, c.node, c.shift) for c in graph.crosses if c.rule not in without}
@@ -393,16 +393,7 @@ def confirm(
 ) -> Verdict:
     """Prove the synchronisation of a kernel for every trip count.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A finished kernel.
-    policy : str
-        "default" or "strict", as for `prover.prove`.
-    rlimit : int
-        Work limit of each question to z3, in its own units.
-    without : set of rules
-        Rules to leave out, to see what each is good for.
+    Parameters are those of `prove`; rules may be left out, to see what each is good for.
 
     Returns
     -------

@@ -71,30 +71,33 @@ TILE = Var("tile of the turns")
 class Sharing:
     """The CTA groups of semaphores: `BLOCK` is (`tile`, `turn`), each pair once.
 
-    `tiles` semaphores are in use, each by `turns` CTAs.
+    `tiles` semaphores are in use, each by `turns` CTAs; `lets` are the values of names.
     """
 
     tile: Expr
     turn: Expr
     tiles: Expr
     turns: Expr
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A kernel without its turns, and what each CTA does in its turn.
-
-    `turn` is a kernel over the turn `K` of `N`; `lets` are the values of its names.
-    """
-
-    rest: kir.Kernel
-    turn: kir.Kernel
-    sharing: Sharing
     lets: Mapping[Var, Expr]
 
     def plain(self, expr: Expr) -> Expr:
         """Return an expression of the kernel over `K`, `N` and `TILE`."""
-        return _plain(substitute(expr, self.lets), self.sharing)
+        expr = substitute(expr, self.lets)
+        if isinstance(self.tile, Op):
+            expr = replace_tree(expr, self.tile, TILE)
+        expr = replace_tree(expr, self.turn, K)
+        if self.tiles == 1 and self.tile == 0:
+            expr = replace_tree(expr, kir.GRID, N)
+        return replace_tree(expr, self.turns, N)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A kernel without its turns, and what each CTA does in its turn, `K` of `N`."""
+
+    rest: kir.Kernel
+    turn: kir.Kernel
+    sharing: Sharing
 
 
 def split(kernel: kir.Kernel, without: Without) -> Parts:
@@ -104,11 +107,10 @@ def split(kernel: kir.Kernel, without: Without) -> Parts:
     way than described here.
     """
     if any(isinstance(s, kir.GridSync | kir.LastArriving) for s in kernel.walk()):
-        raise UnsupportedError("CTAs that meet")
+        raise UnsupportedError("a grid_sync or a last-arriving CTA")
     if kernel.cluster != 1:
         raise UnsupportedError("a semaphore in a kernel of clusters")
-    lets = _lets(kernel)
-    sharing = _sharing(kernel, [s for s in kernel.walk() if isinstance(s, Serial)], lets)
+    sharing = _sharing(kernel)
     if kernel.residency == "any" and Obligation.RESIDENT not in without:
         raise RefusedError("residency", None, "nothing says that the turn before its own ever runs")
     cut = 1 + max((i for i, s in enumerate(kernel.body) if _before(s)), default=-1)
@@ -123,35 +125,27 @@ def split(kernel: kir.Kernel, without: Without) -> Parts:
                 return []
             case kir.IfThenElse(test, then, orelse):
                 ways = kir.rewrite(then, turned), kir.rewrite(orelse, turned)
-                return [kir.IfThenElse(_plain(substitute(test, lets), sharing), *ways)]
+                return [kir.IfThenElse(sharing.plain(test), *ways)]
             case _:
                 return None
 
     kept = (s for s in tail if isinstance(s, kir.AsyncAwait | kir.AsyncCommit))
     rest = replace(kernel, body=(*head, *(s for s in kept if s.kind is not BULK)))
     turn = replace(kernel, body=kir.rewrite(tail, turned), barriers=())
-    return Parts(rest, turn, sharing, lets)
+    return Parts(rest, turn, sharing)
 
 
-def _lets(kernel: kir.Kernel) -> Mapping[Var, Expr]:
-    """Return the values of names that no loop changes."""
+def _sharing(kernel: kir.Kernel) -> Sharing:
+    """Return who shares a semaphore, read off the waits.
+
+    Without a wait, every CTA is thought to have the turn of its number.
+    """
     lets: dict[Var, Expr] = {}
     moving = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
     for stmt in kernel.body:
         if isinstance(stmt, kir.Let) and stmt.var not in moving:
             lets[stmt.var] = substitute(stmt.value, lets)
-    return lets
-
-
-def _sharing(
-    kernel: kir.Kernel,
-    users: list[Serial],
-    lets: Mapping[Var, Expr],
-) -> Sharing:
-    """Return who shares a semaphore, read off the waits.
-
-    Without a wait, every CTA is thought to have the turn of its number.
-    """
+    users = [s for s in kernel.walk() if isinstance(s, Serial)]
     if len({user.semaphore.name for user in users}) > 1:
         raise UnsupportedError("several semaphores")
     places = {substitute(user.index, lets) for user in users}
@@ -159,7 +153,7 @@ def _sharing(
     if len(places) > 1 or len(own) > 1:
         raise UnsupportedError("a CTA uses several semaphores, or waits for several turns")
     (tile,), turn = places, next(iter(own), kir.BLOCK)
-    sharing = _dealt(kernel, tile, turn)
+    sharing = Sharing(tile, turn, *_dealt(kernel, tile, turn), lets)
     known = Known(sites.facts(kernel), RLIMIT)
     name = users[0].semaphore.name
     if not any(s.name == name and known.at_most(sharing.tiles, s.count) for s in kernel.semaphores):
@@ -167,31 +161,22 @@ def _sharing(
     return sharing
 
 
-def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> Sharing:
-    """Return the CTAs of a semaphore if `BLOCK` has each pair of tile and turn once."""
+def _dealt(kernel: kir.Kernel, tile: Expr, turn: Expr) -> tuple[Expr, Expr]:
+    """Return how many tiles and turns there are if `BLOCK` has each pair of them once."""
     sides = [(t.a, t.b) for t in kernel.requires if isinstance(t, Op) and t.kind is Kind.EQ]
     grids = [b if a == kir.GRID else a for a, b in sides if kir.GRID in (a, b)]
     if tile == 0 and turn == kir.BLOCK:
-        return Sharing(0, turn, 1, next((g for g in grids if isinstance(g, Var)), kir.GRID))
+        return 1, next((g for g in grids if isinstance(g, Var)), kir.GRID)
     products = [(g.a, g.b) for g in grids if isinstance(g, Op) and g.kind is Kind.MUL]
     for a, b in (*products, *((b, a) for a, b in products)):
         match tile, turn:
             case Op(Kind.FLOORDIV, kir.BLOCK, s), Op(Kind.MOD, kir.BLOCK, other) if s == other == a:
-                return Sharing(tile, turn, b, s)
+                return b, s
             case Op(Kind.MOD, kir.BLOCK, s), Op(Kind.FLOORDIV, kir.BLOCK, other) if s == other == a:
-                return Sharing(tile, turn, s, b)
+                return s, b
             case _:
                 pass
     raise UnsupportedError(f"the turns {turn} of semaphore {tile}: which CTAs share them")
-
-
-def _plain(expr: Expr, sharing: Sharing) -> Expr:
-    if isinstance(sharing.tile, Op):
-        expr = replace_tree(expr, sharing.tile, TILE)
-    expr = replace_tree(expr, sharing.turn, K)
-    if sharing.tiles == 1 and sharing.tile == 0:
-        expr = replace_tree(expr, kir.GRID, N)
-    return replace_tree(expr, sharing.turns, N)
 
 
 def _before(stmt: kir.Stmt) -> bool:
@@ -236,7 +221,7 @@ def alone(parts: Parts, box: kir.Box) -> bool:
     The boxes of all semaphores are a partition of the tensor, or there is only one semaphore.
     """
     sharing = parts.sharing
-    origin = tuple(parts.plain(x) for x in box.origin)
+    origin = tuple(map(sharing.plain, box.origin))
     if any({K, kir.BLOCK} & variables(x) for x in origin):
         return False
     if sharing.tiles == 1:
@@ -553,7 +538,7 @@ class TurnClaims:
     def _value(self, step: Step, *, last: bool) -> tuple[int, int, int]:
         """Return what is released in the last turn, or in another one, as a linear function."""
         assert isinstance(step.stmt, kir.BlockSerializeRelease), "asked of releases"
-        value = self.parts.plain(step.stmt.turn)
+        value = self.parts.sharing.plain(step.stmt.turn)
         wrapped: Expr = 0 if last else K + 1
         value = replace_tree(value, Op(Kind.MOD, Op(Kind.ADD, K, 1), N), wrapped)
         if last:
@@ -580,7 +565,12 @@ class TurnClaims:
                 continue
             found.add(name)
             step, box = uses[0]
-            if len({(b.tensor, b.shape, *map(self.parts.plain, _span(b))) for _, b in uses}) > 1:
+            if (
+                len(
+                    {(b.tensor, b.shape, *map(self.parts.sharing.plain, _span(b))) for _, b in uses}
+                )
+                > 1
+            ):
                 raise UnsupportedError(f"{uses[-1][0].where}: another part of {name}")
             if Obligation.APART not in self.without and not alone(self.parts, box):
                 says = f"CTAs of different semaphores may touch the same part of {name}"

@@ -348,22 +348,21 @@ def number(value: int) -> str:
     return str(value) if value >= 0 else f"(- {-value})"
 
 
-def all_of(parts: list[str]) -> str:
+def all_of(parts: Iterable[str]) -> str:
     """Return the conjunction of SMT-LIB texts."""
-    kept = list(dict.fromkeys(part for part in parts if part != "true"))
-    if "false" in kept:
-        return "false"
-    if len(kept) < 2:
-        return kept[0] if kept else "true"
-    return f"(and {' '.join(kept)})"
+    return _joined("and", "true", parts)
 
 
-def any_of(parts: list[str]) -> str:
+def any_of(parts: Iterable[str]) -> str:
     """Return the disjunction of SMT-LIB texts."""
-    kept = list(dict.fromkeys(part for part in parts if part != "false"))
-    if len(kept) < 2:
-        return kept[0] if kept else "false"
-    return f"(or {' '.join(kept)})"
+    return _joined("or", "false", parts)
+
+
+def _joined(word: str, neutral: str, parts: Iterable[str]) -> str:
+    kept = list(dict.fromkeys(part for part in parts if part != neutral))
+    if word == "and" and "false" in kept:
+        return "false"
+    return f"({word} {' '.join(kept)})" if len(kept) > 1 else kept[0] if kept else neutral
 
 
 def bounds(expr: Expr) -> tuple[Bound, ...]:
