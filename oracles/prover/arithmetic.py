@@ -307,7 +307,7 @@ def _operation(kind: Kind, a: Poly, b: Poly) -> Poly:
         if right == 1:
             return a if kind is Kind.FLOORDIV else frozenset()
         if left is not None:
-            return poly(fold(kind, left, right))
+            return poly(left // right if kind is Kind.FLOORDIV else left % right)
     return frozenset({(((kind.value, a, b),), 1)})
 
 

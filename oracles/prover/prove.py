@@ -24,7 +24,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from functools import lru_cache
 from hashlib import sha256
 
 from fuser.kernel import ir as kir
@@ -59,12 +58,16 @@ def nameless_key(kernel: kir.Kernel) -> str:
     return sha256("".join(_spelled(kernel, names)).encode()).hexdigest()
 
 
-@lru_cache
+_KNOWN: dict[type, tuple[tuple[str, bool], ...]] = {}
+"""Fields by sort of node, and whether they hold names."""
+
+
 def _fields(sort: type) -> tuple[tuple[str, bool], ...]:
-    """Return the fields of a node, and whether they hold names."""
-    if not is_dataclass(sort):
-        raise TypeError(f"nameless_key: {sort.__name__} is no part of a kernel that is known")
-    return tuple((f.name, f.name in _NAMING) for f in fields(sort))
+    if sort not in _KNOWN:
+        if not is_dataclass(sort):
+            raise TypeError(f"nameless_key: {sort.__name__} is no part of a kernel that is known")
+        _KNOWN[sort] = tuple((f.name, f.name in _NAMING) for f in fields(sort))
+    return _KNOWN[sort]
 
 
 def _spelled(node: object, names: dict[str, str], *, naming: bool = False) -> Iterator[str]:

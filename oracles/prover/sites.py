@@ -188,24 +188,10 @@ INDEX = Var("number of the CTAs that come to one integer")
 AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 """Statements by which CTAs that share a semaphore take turns or meet."""
 
-_DATA = (
-    kir.TmaLoad
-    | kir.TmaStore
-    | kir.TmaReduce
-    | kir.CpAsync
-    | kir.Load
-    | kir.Store
-    | kir.AtomicAdd
-    | kir.Wgmma
-    | kir.Mma
-    | kir.Compute
-    | kir.Slice
-    | kir.Reduce
-    | kir.Coordinate
-)
-
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
+_COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync
+_DATA = _COPIES | kir.Load | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
 
 
 @dataclass(frozen=True, slots=True)

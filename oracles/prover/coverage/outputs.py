@@ -476,8 +476,7 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
             wrong = None
         rest += budget.left
         if wrong is not None:
-            shown = {k: v for k, v in values.items() if k != kir.BLOCK.name}
-            launch = tuple(sorted(shown.items()))
+            launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
             names = ", ".join(f"{name}={value}" for name, value in launch)
             trips = max((_count(stop, values) for stop in closed), default=0)
             says = f"trips={trips}, {names}: {wrong.witness}"

@@ -440,13 +440,12 @@ class _Partition:
             count = value(self._size(read))
             y = Var("digit of the condition")
             test = replace_tree(tree(form), tree(single(next(iter(atoms)))), y)
-            tries: list[Expr] = [0, fold(Kind.SUB, count, 1)]
-            solved = solution(test, y)
-            tries += [] if solved is None else [solved]
+            tries = (0, fold(Kind.SUB, count, 1), solution(test, y))
             if not any(
                 self.known.gives(both(fold(Kind.LE, 0, at), fold(Kind.LT, at, count)))
                 and self.known.gives(eq(_truth(test), eq(y, at)), y < count)
                 for at in tries
+                if at is not None
             ):
                 raise self._open(f"the condition {guard} may hold more than once")
             yield read

@@ -221,11 +221,7 @@ class UndecidedError(Exception):
 
 
 class Questions:
-    """The questions about one event graph; `rlimit` is the work limit of each, in z3's units.
-
-    RefusedError if there is no schedule, which is a deadlock; UndecidedError if the solver gives
-    up.
-    """
+    """The questions about one event graph; `rlimit` is the work limit of each, in z3's units."""
 
     def __init__(self, graph: EventGraph, rlimit: int) -> None:
         self.graph = graph
@@ -234,19 +230,18 @@ class Questions:
         self.times = self._scheduled()
 
     def _scheduled(self) -> Times:
-        """Return the times of a schedule."""
+        """Return the times of a schedule; RefusedError if there is none, which is a deadlock."""
         graph = self.graph
         names = [f"t{node}" for node in range(graph.size)]
         answer = Script(schedule(graph), self.rlimit).ask(values=names)
-        stuck = _decided(answer, "schedule") == "unsat"
-        if stuck and Obligation.SCHEDULE in graph.without:
+        if _decided(answer, "schedule") == "unsat":
+            if Obligation.SCHEDULE not in graph.without:
+                waits = [at.step.stmt for phase in graph.phases.values() for at in phase.waits]
+                stmt = waits[0] if waits else None
+                raise RefusedError("deadlock", stmt, "events wait for each other")
             self.asks_assumptions = False
             freed = schedule(graph, {Axiom.WAIT, Axiom.BARRIER, Axiom.SIGNAL})
             answer = Script(freed, self.rlimit).ask(values=names)
-        elif stuck:
-            waits = [at.step for phase in graph.phases.values() for at in phase.waits]
-            says = "events wait for each other"
-            raise RefusedError("deadlock", waits[0].stmt if waits else None, says)
         return {node: answer.values[name] for node, name in enumerate(names)}
 
     def existing(self, claims: list[Claim]) -> tuple[Claim, int] | None:
@@ -463,7 +458,7 @@ class _Proof:
         disjoint(one.kernel)
         checked = check(one.kernel, self.without)
         own = self._beside_registers()
-        for part in team.turns:
+        for part in team.handovers:
             try:
                 checked += own.loop(part)
             except RefusedError as error:

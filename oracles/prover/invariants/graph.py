@@ -49,6 +49,10 @@ from oracles.prover.invariants.trace import (
 )
 from oracles.prover.sites import REGISTERS_ONLY, Meet, Meetings, Threads, ordinary, storage
 
+_EXPECTS = kir.MBarrierArriveExpectTx | kir.MBarrierExpectTx | kir.CpAsyncMBarrierArrive
+_OWN = kir.BlockSync | kir.WarpSync | kir.AsyncAwait | kir.NamedArrive | _EXPECTS
+"""Statements of a loop that are a node of their own, of any thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class Thread:
@@ -380,13 +384,11 @@ class EventGraph:
                 return ""
             case kir.FenceAsyncProxy(space):
                 return "" if space is kir.Space.GLOBAL else "fence"
-            case kir.BlockSync() | kir.WarpSync() | kir.AsyncAwait() | kir.MBarrierArriveExpectTx():
+            case stmt if isinstance(stmt, _OWN):
                 return "own"
             case kir.MBarrierWaitParity(_, _, _, scope, True) if scope is not kir.Scope.CLUSTER:
                 return "own"
             case kir.MBarrierArrive(_, _, scope, None) if scope is not kir.Scope.CLUSTER:
-                return "own"
-            case kir.MBarrierExpectTx() | kir.CpAsyncMBarrierArrive() | kir.NamedArrive():
                 return "own"
             case _:
                 raise UnsupportedError(f"{step.where}: {type(step.stmt).__name__} in a loop")

@@ -22,6 +22,8 @@ both are one thread that runs the steps of all tiles: what was program order the
 mbarriers grant here.  For each remainder of the number of tiles one more kernel asks for that
 order: in it every thread stores to a word of its own number, the baton, instead of its steps.
 
+A kernel that has something of the kind, but not as it is described here, is `UnsupportedError`.
+
 Notes
 -----
 *Order of loops in loops*.  A kernel from which statements are left out requires less of its events,
@@ -197,10 +199,7 @@ class _Nest:
 
 
 def levels(kernel: kir.Kernel) -> Levels | None:
-    """Return the levels of a kernel; None if no loop of symbolic length stands in another.
-
-    UnsupportedError if loops stand in each other in another way than described here.
-    """
+    """Return the levels of a kernel; None if no loop of symbolic length stands in another."""
     nests = list(_nests(kernel.body, {}))
     deep = [nest for nest in nests if nest.inner is not None]
     if not deep:
@@ -375,10 +374,7 @@ _UNROLLED = _COPIES | _VALUES | kir.BlockSync | kir.NamedArrive | _SYNCS
 
 
 def unrolled(one: Whole) -> list[Whole]:
-    """Return what a kernel is for each remainder of its trips; itself if no if asks for `k % m`.
-
-    UnsupportedError if its loops are of different lengths, or do what is not described here.
-    """
+    """Return what a kernel is for each remainder of its trips; itself if no if asks for `k % m`."""
     loops = [s for s in one.kernel.walk() if isinstance(s, kir.ForLoop)]
     loops = [loop for loop in loops if not isinstance(loop.stop, int)]
     asked = {m for loop in loops for m in _asked(loop)}
@@ -468,11 +464,7 @@ TOGETHER = NUMBERS * 32
 
 
 def whole(kernel: kir.Kernel) -> Whole:
-    """Return a kernel with its cluster as one CTA; a kernel without clusters as it is.
-
-    UnsupportedError if a scope is too narrow, or the cluster meets in another way than described
-    here.
-    """
+    """Return a kernel with its cluster as one CTA; a kernel without clusters as it is."""
     lines = Lines(kernel)
     if kernel.cluster == 1:
         return Whole(kernel, lines)
@@ -662,26 +654,17 @@ class _Merged:
 
 Signal = kir.MBarrierWaitParity | kir.MBarrierArrive
 _ENDS = (kir.Elect, kir.AsyncAwait)
-_BESIDE = (
-    kir.Let
-    | kir.WarpSync
-    | kir.Elect
-    | kir.BlockSync
-    | kir.FenceAsyncProxy
-    | kir.TmaStore
-    | kir.Store
-    | kir.MBarrierWaitParity
-    | kir.MBarrierArrive
-)
+_RESULTS = kir.Store | kir.TmaStore | kir.BlockSync | kir.FenceAsyncProxy
+_BESIDE = kir.Let | kir.Elect | kir.WarpSync | Signal | _RESULTS
 """What a role may do besides its steps, where it shares something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """One role in place of those that take turns, and their turns by remainder of the tiles."""
+    """One role in place of alternating ones, and their handovers by remainder of the tiles."""
 
     one: Whole
-    turns: tuple[Whole, ...]
+    handovers: tuple[Whole, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -707,10 +690,7 @@ class _Member:
 
 
 def teamed(whole: Whole) -> Team | None:
-    """Return the team of a kernel; None if no role skips tiles.
-
-    UnsupportedError if some do, but not as described here.
-    """
+    """Return the team of a kernel; None if no role skips tiles."""
     roles = [stmt for stmt in whole.kernel.body if isinstance(stmt, kir.Role)]
     members = [member for role in roles if (member := _member(role)) is not None]
     if not members:
@@ -731,10 +711,9 @@ def teamed(whole: Whole) -> Team | None:
     if len(alike) > 1 or len(set(warps)) < len(warps):
         raise UnsupportedError("roles that take tiles in turn, but not alike")
     _check(whole.kernel, members, signals)
-    return Team(
-        _merged(whole, members, signals),
-        tuple(_Turns(whole, members, signals, rest).whole() for rest in range(first.count)),
-    )
+    rests = range(first.count)
+    handovers = tuple(_Handover(whole, members, signals, rest).whole() for rest in rests)
+    return Team(_merged(whole, members, signals), handovers)
 
 
 def _member(role: kir.Role) -> _Member | None:
@@ -840,8 +819,8 @@ def _merged(whole: Whole, members: list[_Member], signals: set[kir.MBarrier]) ->
     return Whole(whole.kernel.rewrite(rule), whole.lines)
 
 
-class _Turns:
-    """The turns of a team for one remainder of the number of tiles."""
+class _Handover:
+    """What alternating roles owe each other, for one remainder of the number of tiles."""
 
     def __init__(
         self, whole: Whole, members: list[_Member], signals: set[kir.MBarrier], rest: int
@@ -857,31 +836,28 @@ class _Turns:
     def whole(self) -> Whole:
         """Return the kernel, with the lines of its statements."""
         kernel = self.source.kernel
-        barriers = [b for b in kernel.barriers if b not in self.signals]
-        for barrier in kernel.barriers:
-            if barrier in self.signals:
-                barriers += [self._part(barrier, at) for at in range(barrier.slots)]
         roles = {id(member.role): member for member in self.members}
-        body: list[kir.Stmt] = []
-        for stmt in kernel.body:
-            match stmt:
-                case kir.Role():
-                    if id(stmt) in roles:
-                        body.append(self._role(roles[id(stmt)]))
-                case _:
-                    body += kir.rewrite((stmt,), self._init)
-        made = replace(kernel, buffers=(self.baton,), barriers=tuple(barriers), body=tuple(body))
+        barriers = [b for b in kernel.barriers if b not in self.signals]
+        barriers += [p for b in kernel.barriers if b in self.signals for p in self._parts(b)]
+
+        def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+            if isinstance(stmt, kir.Role):
+                return [self._role(roles[id(stmt)])] if id(stmt) in roles else []
+            if isinstance(stmt, kir.MBarrierInit) and stmt.barrier in self.signals:
+                parts = self._parts(stmt.barrier)
+                return [self.lines.kept(stmt, kir.MBarrierInit(part)) for part in parts]
+            return None
+
+        made = replace(kernel.rewrite(rule), buffers=(self.baton,), barriers=tuple(barriers))
         return Whole(made, self.lines)
 
-    def _part(self, barrier: kir.MBarrier, at: int) -> kir.MBarrier:
-        offset = self.source.kernel.barrier_at(barrier) + 8 * at
-        return replace(barrier, name=f"{barrier.name}[{at}]", slots=1, offset=offset)
-
-    def _init(self, stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        if isinstance(stmt, kir.MBarrierInit) and stmt.barrier in self.signals:
-            parts = (self._part(stmt.barrier, at) for at in range(stmt.barrier.slots))
-            return [self.lines.kept(stmt, kir.MBarrierInit(part)) for part in parts]
-        return None
+    def _parts(self, barrier: kir.MBarrier) -> list[kir.MBarrier]:
+        """Return each slot of an mbarrier as an mbarrier."""
+        start, name = self.source.kernel.barrier_at(barrier), barrier.name
+        return [
+            replace(barrier, name=f"{name}[{at}]", slots=1, offset=start + 8 * at)
+            for at in range(barrier.slots)
+        ]
 
     def _role(self, member: _Member) -> kir.Role:
         baton = self.lines.kept(member.inner, kir.Store(kir.Slot(self.baton, 0), self.word, 1))
@@ -900,13 +876,11 @@ class _Turns:
                         out.append(replace(stmt, body=kept))
                 case kir.WarpSync():
                     out.append(self.lines.kept(stmt, kir.WarpSync()))
-                case kir.MBarrierWaitParity(barrier, slot, parity, _, _):
-                    part = self._part(barrier, self._slot(slot, member))
-                    moved = replace(stmt, barrier=part, slot=0, parity=self._at(parity, member))
+                case kir.MBarrierWaitParity() | kir.MBarrierArrive():
+                    moved: Signal = replace(stmt, barrier=self._part(stmt, member), slot=0)
+                    if isinstance(moved, kir.MBarrierWaitParity):
+                        moved = replace(moved, parity=self._at(moved.parity, member))
                     out.append(self.lines.kept(stmt, moved))
-                case kir.MBarrierArrive(barrier, slot):
-                    part = self._part(barrier, self._slot(slot, member))
-                    out.append(self.lines.kept(stmt, replace(stmt, barrier=part, slot=0)))
                 case _:
                     pass
         return tuple(out)
@@ -915,14 +889,15 @@ class _Turns:
         tile = ROUND * member.count + member.number
         return substitute(expr, {member.loop.index: tile})
 
-    def _slot(self, expr: Expr, member: _Member) -> int:
-        """Return the slot of a signal, which is the same in every round."""
+    def _part(self, stmt: Signal, member: _Member) -> kir.MBarrier:
+        """Return the slot of a signal, the same in every round, as an mbarrier."""
+        expr, parts = stmt.slot, self._parts(stmt.barrier)
         moved = self._at(expr, member)
         value, many = function(moved, checked=True), period(moved, ROUND)
         seen = {value({ROUND.name: k}) for k in range(many or 0)}
-        if len(seen) != 1:
+        if len(seen) != 1 or max(seen) >= len(parts):
             raise UnsupportedError(f"turns in slot {expr}")
-        return seen.pop()
+        return parts[seen.pop()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -940,10 +915,9 @@ def private(kernel: kir.Kernel, role: str, beside: Sequence[kir.Stmt]) -> Privat
     """
     mine = list(kir.walk(tuple(beside)))
     own = {id(stmt) for stmt in mine}
-    others = [stmt for stmt in kernel.walk() if id(stmt) not in own]
-    found = Private(tuple(dict.fromkeys(_buffers(mine))), tuple(dict.fromkeys(_numbers(mine))))
-    shared = {b.name for b in found.buffers} & {b.name for b in _buffers(others)}
-    shared |= {f"barrier {n}" for n in set(found.numbers) & set(_numbers(others))}
+    found, others = _things(mine), _things(s for s in kernel.walk() if id(s) not in own)
+    shared = {b.name for b in found.buffers} & {b.name for b in others.buffers}
+    shared |= {f"barrier {n}" for n in set(found.numbers) & set(others.numbers)}
     if shared:
         names = ", ".join(sorted(shared))
         raise UnsupportedError(f"{role} uses {names} beside its steps, and others do too")
@@ -976,11 +950,12 @@ def renamed(
     return kir.rewrite(body, rule)
 
 
-def _buffers(body: Iterable[kir.Stmt]) -> Iterator[kir.Buffer]:
-    yield from (slot.buffer for stmt in body for slot in slots(stmt))
-
-
-def _numbers(body: Iterable[kir.Stmt]) -> Iterator[int]:
+def _things(body: Iterable[kir.Stmt]) -> Private:
+    """Return the buffers and the numbers of barriers that statements use."""
+    buffers: dict[kir.Buffer, None] = {}
+    numbers: dict[int, None] = {}
     for stmt in body:
+        buffers |= dict.fromkeys(slot.buffer for slot in slots(stmt))
         if isinstance(stmt, kir.BlockSync | kir.NamedArrive):
-            yield stmt.barrier
+            numbers[stmt.barrier] = None
+    return Private(tuple(buffers), tuple(numbers))

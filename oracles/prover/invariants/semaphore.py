@@ -298,12 +298,13 @@ class Events:
             self._require(copy.issue, copy.read, Axiom.ISSUE)
             self._require(copy.read, copy.done, Axiom.ISSUE)
             for step, node in self.chains[copy.thread]:
-                for turn in TURNS:
-                    if isinstance(step.stmt, kir.AsyncAwait):
-                        end = copy.read if step.stmt.read_only else copy.done
+                if isinstance(step.stmt, kir.AsyncAwait):
+                    end = copy.read if step.stmt.read_only else copy.done
+                    for turn in TURNS:
                         when = self.covers(step, copy, turn)
                         self._require(end, node, Axiom.GROUP, turn, when)
-        self._taken()
+        if Axiom.TAKEN not in without:
+            self._taken()
 
     def runs(self, step: Step, turn: str) -> str:
         """Return whether a step is executed in a turn."""
@@ -395,13 +396,12 @@ class Events:
 
     def _taken(self) -> None:
         """Make a wait come after what the turns before it have published."""
-        waits = [(s, e) for s, _, e in self.of(kir.BlockSerializeWait) if _wide(s.stmt)]
+        waits = [node for step, _, node in self.of(kir.BlockSerializeWait) if _wide(step.stmt)]
         for step, thread, node in self.of(kir.BlockSerializeRelease):
             public = self.published(step, thread, node)
-            for _, wait in waits[:1]:
-                if public is not None and Axiom.TAKEN not in self.without:
-                    when = all_of(["(< k j)", self.runs(step, "k")])
-                    self._claims[f"(=> {when} (< {public.at('k')} {wait.at('j')}))"] = None
+            if waits and public is not None:
+                when = all_of(["(< k j)", self.runs(step, "k")])
+                self._claims[f"(=> {when} (< {public.at('k')} {waits[0].at('j')}))"] = None
 
     def of(self, kind: type[kir.Stmt]) -> Iterator[tuple[Step, Thread, Event]]:
         """Yield the events of one kind of statement."""
@@ -565,12 +565,8 @@ class TurnClaims:
                 continue
             found.add(name)
             step, box = uses[0]
-            if (
-                len(
-                    {(b.tensor, b.shape, *map(self.parts.sharing.plain, _span(b))) for _, b in uses}
-                )
-                > 1
-            ):
+            plain = self.parts.sharing.plain
+            if len({(b.tensor, b.shape, *map(plain, (*b.origin, *b.limit))) for _, b in uses}) > 1:
                 raise UnsupportedError(f"{uses[-1][0].where}: another part of {name}")
             if Obligation.APART not in self.without and not alone(self.parts, box):
                 says = f"CTAs of different semaphores may touch the same part of {name}"
@@ -722,7 +718,3 @@ def _layout(step: Step) -> kir.Layout:
             return layout
         case _:
             raise UnsupportedError(f"{step.where}: not an ordinary access")
-
-
-def _span(box: kir.Box) -> tuple[Expr, ...]:
-    return (*box.origin, *box.limit)

@@ -195,10 +195,7 @@ class Trace:
 
 
 def read(kernel: kir.Kernel, lines: Lines | None = None) -> Trace:
-    """Read a finished kernel; `lines` are those of its statements, if it is made of another's.
-
-    UnsupportedError if it holds something that is not modelled here.
-    """
+    """Read a finished kernel; `lines` are those of its statements, if it is made of another's."""
     if kernel.cluster != 1:
         raise UnsupportedError(f"{kernel.name} runs in clusters of {kernel.cluster}")
     _apart(kernel)
@@ -366,10 +363,7 @@ def _joined(word: str, neutral: str, parts: Iterable[str]) -> str:
 
 
 def bounds(expr: Expr) -> tuple[Bound, ...]:
-    """Return a condition over `K` and `N` as a conjunction of bounds.
-
-    UnsupportedError if it is not linear, or its bounds are no differences of `k` and `n`.
-    """
+    """Return a condition as a conjunction of bounds, which are differences of `K` and `N`."""
     match expr:
         case int():
             return () if expr else (Bound(0, 0, -1),)
@@ -416,10 +410,7 @@ class Walk:
 
 
 def walk(step: Step, expr: Expr, most: int) -> Walk:
-    """Return how a slot number walks through a ring.
-
-    UnsupportedError if it does anything else, or leaves the ring.
-    """
+    """Return how a slot number walks through a ring."""
     if isinstance(expr, int):
         if expr != 0:
             raise UnsupportedError(f"{step.where}: always slot {expr}")
@@ -436,10 +427,7 @@ def walk(step: Step, expr: Expr, most: int) -> Walk:
 
 
 def awaited(step: Step, parity: Expr, slot: Walk) -> Walk:
-    """Return the phase that a wait is meant for: `shift` from -modulus to modulus - 1.
-
-    UnsupportedError if the parity is that of no such phase.
-    """
+    """Return the phase that a wait is meant for: `shift` from -modulus to modulus - 1."""
     many = period(parity, K)
     if many is None:
         raise UnsupportedError(f"{step.where}: parity {parity} does not repeat")

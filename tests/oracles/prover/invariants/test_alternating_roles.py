@@ -149,8 +149,8 @@ def test_a_team_is_one_role_and_its_turns() -> None:
     team = teamed(whole(PAIR))
     assert team is not None
     assert [s.name for s in team.one.kernel.body if isinstance(s, kir.Role)] == ["mma0", "load"]
-    assert len(team.turns) == 2
-    for turns in team.turns:
+    assert len(team.handovers) == 2
+    for turns in team.handovers:
         assert isinstance(turns, Whole)
         assert [b.name for b in turns.kernel.buffers] == ["baton"]
 
