@@ -53,14 +53,8 @@ def broken(kernel: kir.Kernel, values: Values) -> str:
 
 def copied(kernel: kir.Kernel) -> frozenset[str]:
     """Return the names of the tensors that TMA moves."""
-    found = set()
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.TmaLoad(_, box) | kir.TmaStore(box) | kir.TmaReduce(box):
-                found.add(box.tensor.name)
-            case _:
-                pass
-    return frozenset(found)
+    moves = (s for s in kernel.walk() if isinstance(s, kir.TmaLoad | kir.TmaStore | kir.TmaReduce))
+    return frozenset(box.tensor.name for s in moves if (box := sites.touches(s)) is not None)
 
 
 def _bent(tensor: kir.Tensor, values: Values, *, by_tma: bool) -> str:
@@ -151,7 +145,7 @@ class Search:
         return cluster * (block // cluster + 1) if grid is None else grid
 
     def _pitched(self, params: Values) -> dict[str, int]:
-        """Make parameters that are strides and nothing else large enough for rows not to meet."""
+        """Make parameters that are strides and nothing else so large that rows are apart."""
         out = dict(params)
         extents = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
         for t in self.kernel.tensors:

@@ -186,7 +186,7 @@ MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
 INDEX = Var("number of the CTAs that come to one integer")
 AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
-"""Statements by which CTAs that share a semaphore take turns or meet."""
+"""Statements by which CTAs that share a semaphore wait for each other."""
 
 REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
 """Statements that touch nothing but registers."""
@@ -339,7 +339,7 @@ def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
 
 
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
-    """Return the numbers that decide what a statement does: slots, parities, ranks, turns."""
+    """Return the numbers that decide what a statement does: slots, parities, ranks."""
     used = slots(stmt)
     out: dict[str, Expr] = {"slot": used[0].index} if used else {}
     match stmt:

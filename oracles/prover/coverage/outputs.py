@@ -372,7 +372,7 @@ def _registers(sites: tuple[Site, ...]) -> list[tuple[Site, str, str]]:
     """Check, in program order, that fragments are written before they are read.
 
     By a thread that reads them, under whatever condition: that the conditions agree, and what a
-    loop of no turns leaves unwritten, is not asked here.
+    loop of no iterations leaves unwritten, is not asked here.
     """
     out: list[tuple[Site, str, str]] = []
     known: dict[str, frozenset[int]] = {}

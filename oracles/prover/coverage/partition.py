@@ -328,29 +328,20 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
         return f"{tensor.name}: written through a tensor that is not declared so"
-    first = ""
+    reasons: list[str] = []
     for stores in rewrites(Stores(kernel, found, known)):
-        says = _open(stores, tensor)
-        if not says:
-            return ""
-        first = first or says
-    return first
-
-
-def _open(stores: Stores, tensor: kir.Tensor) -> str:
-    """Say why no proof was found, if none was."""
-    copies = [copy for s, b in stores.found for copy in written_out(s, b)]
-    first = ""
-    for found, whole in ((stores.found, True), (copies, True), (stores.found, False)):
-        if whole and first and len(copies) == len(stores.found):
-            continue
-        try:
-            _Partition(replace(stores, found=found), tensor, whole=whole)
-        except OpenError as error:
-            first = first or str(error)
-        else:
-            return ""
-    return first
+        copies = [copy for s, b in stores.found for copy in written_out(s, b)]
+        ways = [(stores.found, True), (copies, True), (stores.found, False)]
+        if not copies or len(copies) == len(stores.found):
+            del ways[1]
+        for some, whole in ways:
+            try:
+                _Partition(replace(stores, found=some), tensor, whole=whole)
+            except OpenError as error:
+                reasons.append(str(error))
+            else:
+                return ""
+    return reasons[0]
 
 
 class _Partition:
@@ -390,7 +381,7 @@ class _Partition:
                 both_ = zip(groups.values(), pinned, strict=True)
                 if all(self._once(group, counts, some) for group, some in both_):
                     return counts, pinned
-        raise self._open(f"cannot tell that its {len(self.stores)} stores take turns")
+        raise self._open(f"cannot tell that its {len(self.stores)} stores exclude each other")
 
     def _guards(self, group: list[Store]) -> list[Expr]:
         """Return the conditions of all stores of a part that may tell which CTA has a point."""
@@ -467,7 +458,7 @@ class _Partition:
         return mapped(form, rule)
 
     def _range(self, name: str) -> Product:
-        """Return how many values a number has: the tiles, the CTAs, or the turns of a loop."""
+        """Return how many values a number has: the tiles, the CTAs, or the iterations of a loop."""
         count: Expr | None = None
         if name == NUMBER.name:
             count = self._dealt(self.counts[STRIDED])

@@ -425,7 +425,7 @@ class _Proof:
     without: Without
 
     def kernel(self, one: Whole) -> int:
-        """Judge a kernel; one whose CTAs take turns in two parts, with and without them."""
+        """Judge a kernel; one whose CTAs a semaphore serializes in two parts."""
         if not any(isinstance(stmt, AMONG_CTAS) for stmt in one.kernel.walk()):
             return self.cta(one)
         parts = split(one.kernel, self.without)

@@ -246,14 +246,10 @@ def covering(
     between += [(j, run) for j in range(1, back) for run in commits]
     between += [(back, run) for run in commits[before:] if back > 0]
     guards = [tuple(g.at(-j) for g in run.guard) for j, run in between]
-    for chosen in _enough(guards, keep + 1):
-        yield tuple(dict.fromkeys(bound for guard in chosen for bound in guard))
-
-
-def _enough(guards: list[tuple[Bound, ...]], many: int) -> Iterator[tuple[tuple[Bound, ...], ...]]:
-    """Yield choices of `many` commits; those that always run are in every choice."""
     unsure = [guard for guard in guards if guard]
-    return islice(combinations(unsure, max(0, many - (len(guards) - len(unsure)))), MOST)
+    sure = len(guards) - len(unsure)  # those that always run are in every choice
+    for chosen in islice(combinations(unsure, max(0, keep + 1 - sure)), MOST):
+        yield tuple(dict.fromkeys(bound for guard in chosen for bound in guard))
 
 
 def closing(commits: Sequence[Run], before: int, keep: int, more: int) -> Iterator[str]:

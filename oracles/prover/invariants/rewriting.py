@@ -697,7 +697,7 @@ def teamed(whole: Whole) -> Team | None:
         return None
     first = members[0]
     if sorted(m.number for m in members) != list(range(first.count)) or first.count > MOST:
-        raise UnsupportedError("roles that take tiles in turn, but not each its own")
+        raise UnsupportedError("alternating roles, but not each with tiles of its own")
     signals = {
         s.barrier for m in members for s in kir.walk((*m.before, *m.after)) if isinstance(s, Signal)
     }
@@ -709,7 +709,7 @@ def teamed(whole: Whole) -> Team | None:
         alike.add((threads, m.count, m.loop.index, m.loop.stop, m.inner, *parts))
     warps = [w for r in roles for w in range(r.first_warp, r.first_warp + r.warps)]
     if len(alike) > 1 or len(set(warps)) < len(warps):
-        raise UnsupportedError("roles that take tiles in turn, but not alike")
+        raise UnsupportedError("alternating roles that differ")
     _check(whole.kernel, members, signals)
     rests = range(first.count)
     handovers = tuple(_Handover(whole, members, signals, rest).whole() for rest in rests)
@@ -750,7 +750,7 @@ def _member(role: kir.Role) -> _Member | None:
 
 
 def _quiet(body: tuple[kir.Stmt, ...], signals: set[kir.MBarrier]) -> tuple[kir.Stmt, ...]:
-    """Return a body without the signals of turns."""
+    """Return a body without the signals of a handover."""
 
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         if isinstance(stmt, Signal) and stmt.barrier in signals:
@@ -763,27 +763,27 @@ def _quiet(body: tuple[kir.Stmt, ...], signals: set[kir.MBarrier]) -> tuple[kir.
 
 
 def _check(kernel: kir.Kernel, members: list[_Member], signals: set[kir.MBarrier]) -> None:
-    """Check that turns have mbarriers of their own, and that roles share nothing else."""
+    """Check that handovers have mbarriers of their own, and that roles share nothing else."""
     mine = [member.role for member in members]
     others = (r for r in kernel.body if isinstance(r, kir.Role) and all(r is not m for m in mine))
     for stmt in kir.walk((*(member.inner for member in members), *others)):
         if mbarrier(stmt) in signals:
-            raise UnsupportedError("turns and steps share an mbarrier")
+            raise UnsupportedError("handovers and steps share an mbarrier")
     for member in members:
         if any(isinstance(s, kir.MBarrierArrive) for s in kir.walk(member.before)):
-            raise UnsupportedError("the next turn is given before the steps of this one")
+            raise UnsupportedError("the next role is let go on before the steps of this one")
         if any(isinstance(s, kir.MBarrierWaitParity) for s in kir.walk(member.after)):
-            raise UnsupportedError("a turn is awaited behind the steps")
+            raise UnsupportedError("a role waits for the one before behind its steps")
         for stmt in kir.walk((*member.before, *member.after)):
             bulk = getattr(stmt, "kind", None) is kir.AsyncKind.BULK
             if not (bulk or alone(stmt) or isinstance(stmt, _BESIDE)):
                 what = type(stmt).__name__
-                raise UnsupportedError(f"{what} beside the steps of roles that take turns")
+                raise UnsupportedError(f"{what} beside the steps of alternating roles")
         _settled(member)
 
 
 def _settled(member: _Member) -> None:
-    """Check that a step leaves nothing in flight, and meets nobody but by mbarriers."""
+    """Check that a step leaves nothing in flight, and waits for others by mbarriers only."""
     open_groups = False
     for stmt in member.inner.body:
         match stmt:
@@ -797,7 +797,7 @@ def _settled(member: _Member) -> None:
                         raise UnsupportedError("groups that are not awaited in their step")
                     if isinstance(inner, kir.BlockSync | kir.NamedArrive | kir.TmaLoad):
                         what = type(inner).__name__
-                        raise UnsupportedError(f"{what} in the steps of roles that take turns")
+                        raise UnsupportedError(f"{what} in the steps of alternating roles")
     if open_groups:
         raise UnsupportedError("groups that are not awaited in their step")
 
@@ -861,18 +861,18 @@ class _Handover:
 
     def _role(self, member: _Member) -> kir.Role:
         baton = self.lines.kept(member.inner, kir.Store(kir.Slot(self.baton, 0), self.word, 1))
-        mine = (*self._turn(member.before, member), baton, *self._turn(member.after, member))
+        mine = (*self._kept(member.before, member), baton, *self._kept(member.after, member))
         stop: Expr = ROUNDS + 1 if self.rest else ROUNDS
         late = self.rest and member.number >= self.rest
         body = (kir.IfThenElse(ROUND < ROUNDS, mine),) if late else mine
         return replace(member.role, body=(kir.ForLoop(ROUND, stop, body),))
 
-    def _turn(self, body: tuple[kir.Stmt, ...], member: _Member) -> tuple[kir.Stmt, ...]:
+    def _kept(self, body: tuple[kir.Stmt, ...], member: _Member) -> tuple[kir.Stmt, ...]:
         out: list[kir.Stmt] = []
         for stmt in body:
             match stmt:
                 case kir.Elect(_, inner):
-                    if kept := self._turn(inner, member):
+                    if kept := self._kept(inner, member):
                         out.append(replace(stmt, body=kept))
                 case kir.WarpSync():
                     out.append(self.lines.kept(stmt, kir.WarpSync()))
@@ -896,7 +896,7 @@ class _Handover:
         value, many = function(moved, checked=True), period(moved, ROUND)
         seen = {value({ROUND.name: k}) for k in range(many or 0)}
         if len(seen) != 1 or max(seen) >= len(parts):
-            raise UnsupportedError(f"turns in slot {expr}")
+            raise UnsupportedError(f"a handover in slot {expr}")
         return parts[seen.pop()]
 
 

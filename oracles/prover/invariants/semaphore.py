@@ -103,8 +103,8 @@ class Parts:
 def split(kernel: kir.Kernel, without: Without) -> Parts:
     """Return the parts of a kernel whose CTAs take turns.
 
-    RefusedError if a CTA waits for one that may never run; UnsupportedError if CTAs meet in another
-    way than described here.
+    RefusedError if a CTA waits for one that may never run; UnsupportedError if CTAs wait for
+    each other in another way than described here.
     """
     if any(isinstance(s, kir.GridSync | kir.LastArriving) for s in kernel.walk()):
         raise UnsupportedError("a grid_sync or a last-arriving CTA")
@@ -250,7 +250,7 @@ RANGE = "(assert (<= 0 k))(assert (< k n))(assert (<= 0 j))(assert (< j n))"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A node of a turn: a step of a thread, a meeting of several, or a part of a copy."""
+    """A node of a turn: a step of a thread, one of several threads, or a part of a copy."""
 
     name: str
 
@@ -327,23 +327,23 @@ class Events:
                 yield Thread(kind.index, *((more[0], lane) if more else (warp, 2)))
 
     def _chain(self, thread: Thread) -> None:
-        """Follow a thread: it does one thing after the other, and meets others at barriers."""
+        """Follow a thread: it does one thing after the other, and joins others at barriers."""
         chain = self.chains[thread] = []
         before: list[tuple[Event, Step | None]] = []
         for step in self.trace.programs[thread.kind].before:
-            node, meets = self._node(step, thread)
+            node, joint = self._node(step, thread)
             if node is None:
                 continue
             chain.append((step, node))
             for last, other in before:
                 for turn in TURNS:
-                    parts = [self.runs(s, turn) for s in (step if meets else None, other) if s]
+                    parts = [self.runs(s, turn) for s in (step if joint else None, other) if s]
                     self._require(last, node, Axiom.PROGRAM, turn, all_of(parts))
-            skipped = meets and step.guard != 1
-            before = [*before, (node, step)] if skipped else [(node, step if meets else None)]
+            skipped = joint and step.guard != 1
+            before = [*before, (node, step)] if skipped else [(node, step if joint else None)]
 
     def _node(self, step: Step, thread: Thread) -> tuple[Event | None, bool]:
-        """Return the event of a step, if it has one, and whether threads meet there."""
+        """Return the event of a step, if it has one, and whether it is of several threads."""
         together = Axiom.BARRIER not in self.without
         own = f"{step.index}_{thread.kind}_{thread.warp}_{thread.lane}"
         match step.stmt:

@@ -92,7 +92,7 @@ class Obligation(Enum):
     PROXY = "a proxy fence stands between ordinary and asynchronous access"
     NARROW = "the end of a copy publishes what it copied, nothing else"
     WRITTEN = "what is read was written"
-    RETURN = "what touches a slot did so one turn before"
+    RETURN = "what touches a slot did so one round of the ring before"
     EXIT = "no copy is in flight at the end"
     DRAIN = "no store is in flight at the end"
     INIT = "mbarriers are initialised once, and visible where they are used"
@@ -258,12 +258,8 @@ def _written_out(
 
 def _trips(found: Sequence[Found]) -> Expr | None:
     """Return the one expression of which every symbolic loop end is a simple function."""
-    ends = (
-        substitute(loop.stop, values)
-        for site, values in found
-        for loop in site.loops
-        if values[loop.index] == K
-    )
+    around = ((loop, values) for site, values in found for loop in site.loops)
+    ends = (substitute(loop.stop, values) for loop, values in around if values[loop.index] == K)
     bases = list(dict.fromkeys(map(_base, ends)))
     if len(bases) > 1:
         raise UnsupportedError(f"loops of different lengths: {bases[0]} and {bases[1]}")
@@ -591,7 +587,7 @@ def _same(step: Step, run: Run, k: int) -> bool:
 def joins(trace: Trace) -> None:
     """Check that a named barrier is always reached by the same threads, and by all it takes.
 
-    RefusedError if some are missing, or too many; UnsupportedError if different threads meet at one
+    RefusedError if some are missing, or too many; UnsupportedError if different threads use one
     barrier at different times.
     """
     users: dict[int, Step] = {}
@@ -634,7 +630,8 @@ def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
         assert isinstance(arrive.stmt, kir.NamedArrive), "just asked"
         number, threads = arrive.stmt.barrier, arrive.stmt.threads
         waits = [s for s in steps if s.stmt == kir.BlockSync(number, threads)]
-        same = [s for s in steps if _number(s) == number]
+        named = [s for s in steps if isinstance(s.stmt, kir.BlockSync | kir.NamedArrive)]
+        same = [s for s in named if getattr(s.stmt, "barrier", None) == number]
         if len(waits) != 1 or len(same) != 2 or any(s.loop is None for s in same):
             raise UnsupportedError(f"{arrive.where}: not one arrives and one waits, in loops")
         if arrive.kinds & waits[0].kinds:
@@ -644,14 +641,6 @@ def signals(trace: Trace, ahead: Collection[int]) -> list[tuple[Step, Step]]:
             raise RefusedError("collective", arrive.stmt, f"{count} threads arrive or wait")
         found.append((arrive, waits[0]))
     return found
-
-
-def _number(step: Step) -> int | None:
-    match step.stmt:
-        case kir.BlockSync(number) | kir.NamedArrive(number):
-            return number
-        case _:
-            return None
 
 
 def _whole(trace: Trace, step: Step) -> bool:
@@ -674,13 +663,13 @@ def _warpgroups(trace: Trace, step: Step) -> None:
 
 def outside(programs: Iterable[Program], ahead: Collection[int]) -> None:
     """Check that nothing but set-up precedes the loops and nothing but awaits follows them."""
-    meets = kir.BlockSync | kir.WarpSync | kir.FenceAsyncProxy
+    joins = kir.BlockSync | kir.WarpSync | kir.FenceAsyncProxy
     for program in programs:
         for step in program.before:
-            if step.index not in ahead and not isinstance(step.stmt, meets | kir.MBarrierInit):
+            if step.index not in ahead and not isinstance(step.stmt, joins | kir.MBarrierInit):
                 raise UnsupportedError(f"{step.where}: before the loop")
         for step in program.after:
-            if not isinstance(step.stmt, meets | kir.AsyncAwait | kir.AsyncCommit):
+            if not isinstance(step.stmt, joins | kir.AsyncAwait | kir.AsyncCommit):
                 raise UnsupportedError(f"{step.where}: after the loop")
 
 

@@ -168,7 +168,7 @@ def test_roles_with_staging_of_their_own_are_one() -> None:
 
 @pytest.mark.parametrize("part", range(len([s for s in COMPILED.walk() if _is_sync(s)])))
 def test_no_sync_of_compiled_roles_can_be_left_out(part: int) -> None:
-    """One at a time, in one of the roles only: what the certificate proves the other judge does."""
+    """One at a time, in one of the roles only: what z3 proves the other engine does."""
     victim = [s for s in COMPILED.walk() if _is_sync(s)][part]
     kernel = COMPILED.rewrite(lambda stmt: [] if stmt is victim else None)
     if confirm(kernel).status is Status.PASS:

@@ -1,4 +1,4 @@
-"""Tests of the proof for all trip counts: it agrees with closure, and never overreaches.
+"""Tests of the proof for all trip counts: it agrees with reachability, and never overreaches.
 
 `CERTIFICATE_ALL=1` asks about every mutant; without it about every third one.
 """
@@ -95,7 +95,7 @@ def sample(mutants: Iterable[Mutant]) -> list[Mutant]:
 
 
 FOUND = (Status.FAIL, Status.UNSUPPORTED)
-"""What the certificate may say of a kernel that the other engine refutes."""
+"""What the invariants may say of a kernel that the other engine refutes."""
 
 
 def refuted(kernel: kir.Kernel) -> bool:

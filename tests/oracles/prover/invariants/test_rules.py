@@ -1,4 +1,4 @@
-"""Tests of the rules of the certificate: each is needed, for without it some verdict changes."""
+"""Tests of the rules of the invariants: each is needed, for without it some verdict changes."""
 
 from __future__ import annotations
 

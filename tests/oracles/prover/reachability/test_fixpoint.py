@@ -1,4 +1,4 @@
-"""The closure of states: right recipes are proved, and each of their syncs is needed."""
+"""Reachability: right recipes are proved, and each of their syncs is needed."""
 
 from __future__ import annotations
 

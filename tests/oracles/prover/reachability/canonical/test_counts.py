@@ -193,5 +193,5 @@ def test_a_prolog_in_each_tile_ends_in_states_that_repeat() -> None:
 
 
 def test_a_false_proof_is_none_for_the_prover_either() -> None:
-    """No second engine may hide it: this kernel is one that only `closure` follows."""
+    """No second engine may hide it: this kernel is one that only `reachability` follows."""
     assert prove.prove(_after(trips < 12)).status is not Status.PASS
