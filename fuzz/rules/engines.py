@@ -19,8 +19,8 @@ from oracles.explorer import explore
 from oracles.explorer import rules as explorer_rules
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants import check
-from oracles.prover.invariants import rules as invariant_rules
-from oracles.prover.invariants.rules import Axiom, Obligation
+from oracles.prover.invariants import trace as invariant_rules
+from oracles.prover.invariants.trace import Axiom, Obligation
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability import rules as reachability_rules
 from oracles.verdict import Finding, Status, Verdict

@@ -1,13 +1,21 @@
-"""The prover's own reading of integer expressions: as functions, as sums, and how they repeat.
+"""The prover's own reading of integer expressions: functions, sums, cycles, polynomials, digits.
 
 Along a variable a value repeats from a threshold on, with a period (`cycle`).  States of different
 iterations can be the same only up to this.  `learn` collects it for all variables of a program from
 the expressions that use them.  What an assignment makes of a value is a use of it too: two values
 that nothing else tells apart may become two that are (`carry`).
+
+Normal forms are polynomials over atoms (`poly`).  `digit` reads `(t // W) % n` out of nested
+divisions and remainders.  The rules used hold for all integers t >= 0 and W, a, b >= 1:
+
+    (t // a) // b = t // (a * b)
+    (t % (a * b)) // b = (t // b) % a
+    (t % (a * b)) % b = t % b
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -57,12 +65,7 @@ def _natural(value: int) -> int:
 def function(expr: Expr, *, checked: bool = False) -> Function:
     """Return an expression as a function of its variables.
 
-    Parameters
-    ----------
-    expr : Expr
-        Over any variables.
-    checked : bool
-        Whether the function raises `NegativeError` where it would divide a negative number.
+    If `checked` it raises `NegativeError` where it would divide a negative number.
     """
     if isinstance(expr, int):
         constant = expr
@@ -152,21 +155,9 @@ class Cycle:
 
 
 def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
-    """Return how an expression repeats along a variable, other variables being fixed.
+    """Return how an expression repeats along a variable; all others but those `moving` are fixed.
 
-    Parameters
-    ----------
-    expr : Expr
-        The expression.
-    var : Var
-        The variable.
-    moving : frozenset of str
-        Variables that change along with it.
-
-    Raises
-    ------
-    UnsupportedError
-        If it does not repeat, such as a comparison of two variables that move.
+    UnsupportedError if it does not, such as a comparison of two variables that move.
     """
     match expr:
         case int():
@@ -174,12 +165,10 @@ def cycle(expr: Expr, var: Var, moving: frozenset[str] = frozenset()) -> Cycle:
         case Var():
             return Cycle(rise=1) if expr == var else Cycle(alone=False)
         case Op(_, left, right):
-            return _operation(
-                expr, var, cycle(left, var, moving), cycle(right, var, moving), moving
-            )
+            return _combined(expr, var, cycle(left, var, moving), cycle(right, var, moving), moving)
 
 
-def _operation(expr: Op, var: Var, a: Cycle, b: Cycle, moving: frozenset[str]) -> Cycle:
+def _combined(expr: Op, var: Var, a: Cycle, b: Cycle, moving: frozenset[str]) -> Cycle:
     period = lcm(a.period, b.period)
     up, down = a.rise * (period // a.period), b.rise * (period // b.period)
     start, alone = max(a.start, b.start), a.alone and b.alone
@@ -253,17 +242,9 @@ def learn(
 
 
 def carry(cycles: Cycles, moving: frozenset[str], sets: list[tuple[str, Expr]]) -> None:
-    """Widen the cycles of variables by what assignments make of them.
+    """Widen the cycles of variables by what all assignments make of them.
 
-    Parameters
-    ----------
-    sets : list of (name, expression)
-        All assignments.
-
-    Raises
-    ------
-    UnsupportedError
-        If values that are the same to all uses become values that are not.
+    UnsupportedError if values that are the same to all uses become values that are not.
     """
     for _ in range(ROUNDS):
         before = dict(cycles)
@@ -295,3 +276,210 @@ def _carry(cycles: Cycles, moving: frozenset[str], name: str, expr: Expr) -> Non
     if threshold:
         added = substitute(expr, {Var(name): 0}) if times else expr
         learn(cycles, others, Op(Kind.MIN, added, threshold))
+
+
+Atom = tuple[object, ...]
+"""A variable, or an operation that is no polynomial, with its operands in normal form."""
+Poly = frozenset[tuple[tuple[Atom, ...], int]]
+"""Monomials (sorted atoms) with their coefficients, none of them 0."""
+
+
+def poly(expr: Expr) -> Poly:
+    """Return the normal form of an expression."""
+    match expr:
+        case int():
+            return frozenset({((), expr)} if expr else ())
+        case Var(name):
+            return frozenset({(((name,),), 1)})
+        case Op(Kind.ADD, a, b):
+            return _sum(poly(a), poly(b), 1)
+        case Op(Kind.SUB, a, b):
+            return _sum(poly(a), poly(b), -1)
+        case Op(Kind.MUL, a, b):
+            return _product(poly(a), poly(b))
+        case Op(kind, a, b):
+            return _operation(kind, poly(a), poly(b))
+
+
+def _operation(kind: Kind, a: Poly, b: Poly) -> Poly:
+    left, right = constant(a), constant(b)
+    if kind in (Kind.FLOORDIV, Kind.MOD) and right is not None and right > 0:
+        if right == 1:
+            return a if kind is Kind.FLOORDIV else frozenset()
+        if left is not None:
+            return poly(left // right if kind is Kind.FLOORDIV else left % right)
+    return frozenset({(((kind.value, a, b),), 1)})
+
+
+def _sum(a: Poly, b: Poly, sign: int) -> Poly:
+    total: Counter[tuple[Atom, ...]] = Counter()
+    for monomial, factor in a:
+        total[monomial] += factor
+    for monomial, factor in b:
+        total[monomial] += sign * factor
+    return frozenset((m, f) for m, f in total.items() if f)
+
+
+def _product(a: Poly, b: Poly) -> Poly:
+    total: Counter[tuple[Atom, ...]] = Counter()
+    for left, f in a:
+        for right, g in b:
+            total[tuple(sorted(left + right, key=repr_atom))] += f * g
+    return frozenset((m, f) for m, f in total.items() if f)
+
+
+def repr_atom(atom: Atom) -> str:
+    """Return a text to sort atoms by, the same in every process."""
+    return "(" + " ".join(_text(part) for part in atom) + ")"
+
+
+def _text(part: object) -> str:
+    if isinstance(part, frozenset):
+        terms = (f"{f}*" + "*".join(repr_atom(a) for a in m) for m, f in part)
+        return "[" + " ".join(sorted(terms)) + "]"
+    return str(part)
+
+
+def single(atom: Atom) -> Poly:
+    """Return the polynomial that is one atom."""
+    return frozenset({((atom,), 1)})
+
+
+def operands(atom: Atom) -> tuple[str, Poly, Poly]:
+    """Return the kind of an operation, and its operands."""
+    kind, a, b = atom
+    assert isinstance(a, frozenset), "operands are polynomials"
+    assert isinstance(b, frozenset), "operands are polynomials"
+    return str(kind), a, b
+
+
+def constant(form: Poly) -> int | None:
+    """Return the value of a polynomial without atoms."""
+    terms = dict(form)
+    return terms.get((), 0) if terms.keys() <= {()} else None
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A positive number times factors, each a polynomial of more than a number."""
+
+    number: int = 1
+    factors: tuple[tuple[str, Poly], ...] = ()
+
+    def times(self, other: Product) -> Product:
+        """Multiply."""
+        factors = sorted(self.factors + other.factors, key=lambda f: f[0])
+        return Product(self.number * other.number, tuple(factors))
+
+    def over(self, other: Product) -> Product | None:
+        """Divide, if it divides whatever the factors are."""
+        left = Counter(self.factors)
+        left.subtract(Counter(other.factors))
+        if self.number % other.number or any(n < 0 for n in left.values()):
+            return None
+        factors = sorted(left.elements(), key=lambda f: f[0])
+        return Product(self.number // other.number, tuple(factors))
+
+
+def product(form: Poly) -> Product | None:
+    """Return a polynomial as a product; None if its number is not positive."""
+    if len(form) == 1:
+        ((monomial, factor),) = form
+        if factor <= 0:
+            return None
+        atoms = [single(atom) for atom in monomial]
+        return Product(factor, tuple(sorted(((_text(a), a) for a in atoms), key=lambda f: f[0])))
+    if not form:
+        return None
+    return Product(1, ((_text(form), form),))
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """`(tile // weight) % size`, without the remainder where `size` is None."""
+
+    tile: Poly
+    weight: Product
+    size: Product | None
+
+
+def digit(form: Poly) -> Digit | None:
+    """Read a coordinate as a digit of a tile number; None if it is none."""
+    if len(form) == 1:
+        ((monomial, factor),) = form
+        if factor == 1 and len(monomial) == 1 and monomial[0][0] in ("//", "%"):
+            kind, a, b = operands(monomial[0])
+            inner, by = digit(a), product(b)
+            if inner is None or by is None:
+                return None
+            rest = None if inner.size is None else inner.size.over(by)
+            if inner.size is not None and rest is None:
+                return None
+            if kind == "%":
+                return Digit(inner.tile, inner.weight, by)
+            return Digit(inner.tile, inner.weight.times(by), rest)
+    return Digit(form, Product(), None)
+
+
+def divided(form: Poly, by: int) -> Poly | None:
+    """Divide every coefficient, if `by` divides all of them."""
+    if any(factor % by for _, factor in form):
+        return None
+    return frozenset((monomial, factor // by) for monomial, factor in form)
+
+
+def natural(form: Poly) -> bool:
+    """Whether all coefficients are >= 0, so that the value is for atoms >= 0."""
+    inner = (part for m, _ in form for atom in m for part in atom if isinstance(part, frozenset))
+    return all(factor >= 0 for _, factor in form) and all(map(natural, inner))
+
+
+def tree(form: Poly) -> Expr:
+    """Return an expression with this normal form; the same one for equal forms."""
+    total: Expr = 0
+    for monomial, factor in sorted(form, key=lambda m: [repr_atom(a) for a in m[0]]):
+        term: Expr = factor
+        for atom in monomial:
+            if len(atom) == 1:
+                spelled: Expr = Var(str(atom[0]))
+            else:
+                kind, a, b = operands(atom)
+                spelled = fold(Kind(kind), tree(a), tree(b))
+            term = fold(Kind.MUL, spelled, term)
+        total = fold(Kind.ADD, total, term)
+    return total
+
+
+def mapped(form: Poly, rule: Callable[[Poly], Poly]) -> Poly:
+    """Replace every polynomial in it by `rule`, operands before what they are operands of."""
+    total: Poly = frozenset()
+    for monomial, factor in form:
+        term: Poly = frozenset({((), factor)})
+        for atom in monomial:
+            inner = single(atom)
+            if len(atom) > 1:
+                kind, a, b = operands(atom)
+                inner = _operation(Kind(kind), mapped(a, rule), mapped(b, rule))
+            term = _product(term, inner)
+        total = _sum(total, term, 1)
+    return rule(total)
+
+
+def names(form: Poly) -> frozenset[str]:
+    """Return the names of all variables, those inside operations too."""
+    return frozenset(name for monomial, _ in form for atom in monomial for name in names_of(atom))
+
+
+def names_of(atom: Atom) -> frozenset[str]:
+    """Return the names of all variables of an atom."""
+    if len(atom) == 1:
+        return frozenset({str(atom[0])})
+    return frozenset().union(*(names(part) for part in atom if isinstance(part, frozenset)))
+
+
+def value(number: Product) -> Expr:
+    """Return a product as an expression."""
+    total: Expr = number.number
+    for _, factor in number.factors:
+        total = fold(Kind.MUL, tree(factor), total)
+    return total

@@ -7,6 +7,7 @@ large enough, all others being small.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
@@ -25,12 +26,7 @@ TMA_BYTES = 16
 def broken(kernel: kir.Kernel, values: Values) -> str:
     """Say which precondition of a kernel a launch breaks; empty if none.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        What is launched.
-    values : mapping of str to int
-        A value for every parameter and for `GRID`, the number of CTAs.
+    `values` has one for every parameter and for `GRID`, the number of CTAs.
     """
     for var in kernel.params:
         if values[var.name] < 0:
@@ -57,19 +53,8 @@ def broken(kernel: kir.Kernel, values: Values) -> str:
 
 def copied(kernel: kir.Kernel) -> frozenset[str]:
     """Return the names of the tensors that TMA moves."""
-    found = set()
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.TmaLoad(_, box) | kir.TmaStore(box) | kir.TmaReduce(box):
-                found.add(box.tensor.name)
-            case _:
-                pass
-    return frozenset(found)
-
-
-def pitch_unit(tensor: kir.Tensor, *, by_tma: bool) -> int:
-    """Return what the distance of two rows is a multiple of, in elements."""
-    return lcm(tensor.aligned, TMA_BYTES // tensor.dtype.nbytes if by_tma else 1)
+    moves = (s for s in kernel.walk() if isinstance(s, kir.TmaLoad | kir.TmaStore | kir.TmaReduce))
+    return frozenset(box.tensor.name for s in moves if (box := sites.touches(s)) is not None)
 
 
 def _bent(tensor: kir.Tensor, values: Values, *, by_tma: bool) -> str:
@@ -101,19 +86,10 @@ Wanted = tuple[Expr, int]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch, and how often the loops of one of its CTAs run.
+    """A launch of `grid` CTAs, and how often the loops of one of its CTAs, `block`, run.
 
-    Parameters
-    ----------
-    grid : int
-        CTAs.
-    params : mapping of str to int
-        A value for every parameter of the kernel.
-    block : int
-        The CTA whose loops are counted.
-    trips : mapping of str to int
-        By the index of the loop; loops of constant length and those whose end the launch alone
-        does not settle are left out.
+    `trips` are by the index of the loop; loops of constant length and those whose end the launch
+    alone does not settle are left out.
     """
 
     grid: int
@@ -122,27 +98,19 @@ class Launch:
     trips: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A CTA, and of how many where that is asked for."""
-
-    block: int
-    grid: int | None
-
-
 class Search:
     """Find parameters by making one at a time large enough, all others being small."""
 
     def __init__(self, kernel: kir.Kernel) -> None:
         self.kernel = kernel
         self.stops, self.settled = _stops(kernel)
+        self.free = {name: stop for name, stop in self.stops if not isinstance(stop, int)}
         self.ends = tuple(
             dict.fromkeys(stop for _, stop in self.stops if not isinstance(stop, int))
         )
-        self.free = tuple(kernel.params)
-        self.units = _units(kernel)
+        self.pitches = _pitches(kernel)
+        self.units = _units(kernel, self.pitches)
         self.grid = required_grid(kernel)
-        self.moved = copied(kernel)
 
     def wanted(self, trips: Mapping[str, int]) -> list[Wanted]:
         """Return the ends of loops of these names, and what they are to be."""
@@ -177,11 +145,11 @@ class Search:
         return cluster * (block // cluster + 1) if grid is None else grid
 
     def _pitched(self, params: Values) -> dict[str, int]:
-        """Make parameters that are strides and nothing else large enough for rows not to meet."""
+        """Make parameters that are strides and nothing else so large that rows are apart."""
         out = dict(params)
         extents = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
         for t in self.kernel.tensors:
-            need, unit = 1, pitch_unit(t, by_tma=t.name in self.moved)
+            need, unit = 1, self.pitches[t.name]
             for extent, stride in reversed(list(zip(t.extents, t.strides, strict=True))):
                 if isinstance(stride, Var) and stride not in extents:
                     whole = -(-max(need, 1) // unit) * unit
@@ -199,14 +167,21 @@ class Search:
         if grid is not None and number is not None:
             wanted = [*wanted, (number, grid)]
         kept = dict(given or {})
-        free = [var for var in self.free if var.name not in kept]
+        free = [var for var in self.kernel.params if var.name not in kept]
         # Of CTAs that are asked for, the last is to have something to do.
         for start in self._starts():
             for block in (0, 1) if grid is None else (grid - 1, 0):
                 params = {**start, **kept}
                 for _, (stop, count) in product(range(2), wanted):
-                    found = self._towards(params, free, _Place(block, grid), stop, count)
-                    params |= found
+
+                    def at(changed: Values, stop: Expr = stop, block: int = block) -> int:
+                        ctas = self._ctas(changed, block, grid) or 1
+                        here = {**changed, kir.GRID.name: ctas, kir.BLOCK.name: block}
+                        found = _at(stop, here)
+                        return -1 if found is None else max(0, found)
+
+                    own = [var for var in free if var in variables(stop)]
+                    params |= self._towards(params, own, at, count)
                 values = self.completed(params, block, grid)
                 if values is not None and all(
                     at is not None and max(0, at) == count
@@ -218,33 +193,20 @@ class Search:
     def _starts(self) -> Iterator[dict[str, int]]:
         """Yield first guesses: everything 1 (or its unit), then everything 0, 2, 3."""
         for n in (1, 2, 0, 3):
-            yield {var.name: -(-n // self.units[var]) * self.units[var] for var in self.free}
+            yield {v.name: -(-n // self.units[v]) * self.units[v] for v in self.kernel.params}
 
     def _towards(
-        self, params: Values, free: Sequence[Var], place: _Place, stop: Expr, count: int
+        self, params: Values, free: Sequence[Var], at: Function, count: int
     ) -> dict[str, int]:
         """Return the one parameter that gives this trip count, if one has to change and does."""
-
-        def at(var: Var, units: int) -> int:
-            values = {**params, var.name: units * self.units[var]}
-            grid = self._ctas(values, place.block, place.grid)
-            found = _at(stop, {**values, kir.GRID.name: grid or 1, kir.BLOCK.name: place.block})
-            return -1 if found is None else max(0, found)
-
         for var in free:
-            if var not in variables(stop):
-                continue
-            if at(var, params[var.name] // self.units[var]) == count:
+            unit = self.units[var]
+            if at({**params, var.name: params[var.name] // unit * unit}) == count:
                 return {}
-            low, high = 0, LARGEST // self.units[var]
-            while low < high:
-                middle = (low + high) // 2
-                if at(var, middle) < count:
-                    low = middle + 1
-                else:
-                    high = middle
-            if at(var, low) == count:
-                return {var.name: low * self.units[var]}
+            most = range(LARGEST // unit)
+            low = bisect_left(most, count, key=lambda n: at({**params, var.name: n * unit}))
+            if at({**params, var.name: low * unit}) == count:
+                return {var.name: low * unit}
         return {}
 
 
@@ -256,7 +218,7 @@ def _at(expr: Expr, values: Values) -> int | None:
 
 
 def _stops(kernel: kir.Kernel) -> tuple[list[tuple[str, Expr]], list[tuple[str, Expr]]]:
-    """Return name and end of every loop: in the first turn of those around it, and in any."""
+    """Return name and end of every loop: in the first iteration of those around it, and in any."""
     first: list[tuple[str, Expr]] = []
     settled: list[tuple[str, Expr]] = []
     for site in sites.every(kernel):
@@ -271,13 +233,20 @@ def _stops(kernel: kir.Kernel) -> tuple[list[tuple[str, Expr]], list[tuple[str, 
     return first, settled
 
 
-def _units(kernel: kir.Kernel) -> dict[Var, int]:
+def _pitches(kernel: kir.Kernel) -> dict[str, int]:
+    """Return by tensor what the distance of two rows is a multiple of, in elements."""
+    moved = copied(kernel)
+    return {
+        t.name: lcm(t.aligned, TMA_BYTES // t.dtype.nbytes if t.name in moved else 1)
+        for t in kernel.tensors
+    }
+
+
+def _units(kernel: kir.Kernel, pitches: Mapping[str, int]) -> dict[Var, int]:
     """Return for each parameter what a launch rounds it up to, so that rows are aligned."""
     units = dict.fromkeys(kernel.params, 1)
-    moved = copied(kernel)
     for t in kernel.tensors:
-        pitch = pitch_unit(t, by_tma=t.name in moved)
-        whole = [(stride, pitch) for stride in t.strides] + [(t.extents[-1], t.aligned)]
+        whole = [(e, pitches[t.name]) for e in t.strides] + [(t.extents[-1], t.aligned)]
         for expr, unit in whole:
             for var in variables(expr):
                 units[var] = lcm(units.get(var, 1), _unit(expr, var, unit))
@@ -317,19 +286,8 @@ def example(
 ) -> Launch | None:
     """Return a small launch with a CTA whose loops of these names have these trip counts.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    trips : mapping of str to int
-        Trip counts by the name of a loop's index; loops inside another count its first turn.
-    given : mapping of str to int, optional
-        Values of some parameters.
-
-    Returns
-    -------
-    Launch or None
-        None if none was found; there may be one all the same.
+    Loops inside another count its first iteration; some parameters may be `given`.  If none was
+    found there may be one all the same.
     """
     search = Search(kernel)
     values = search.reached(search.wanted(trips), given)
@@ -339,15 +297,9 @@ def example(
 def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
     """Yield launches in which one loop after another has a trip count, then small ones.
 
-    Then one loop has that count or a few more, while all others have one small count; where the
-    count is large these come first, for all loops together would go round very often.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    trips : int
-        The trip count; other loops have whatever follows from it.
+    Other loops have whatever follows from it.  Then one loop has that count or a few more, while
+    all others have one small count; where the count is large these come first, for all loops
+    together would run very often.
     """
     search = Search(kernel)
     ends = [(end, trips) for end in search.ends]
@@ -381,34 +333,32 @@ def small(kernel: kir.Kernel, *, most: int = 3, clusters: int = 1) -> list[Launc
     CTAs that share a tile, are 2 and 3; then there are 2 ... `clusters` clusters.
     """
     search = Search(kernel)
-    free = {name for name, stop in search.stops if not isinstance(stop, int)}
+    free = search.free
     found: dict[tuple[object, ...], Launch] = {}
 
-    def reach(wanted: list[Wanted], given: Values | None = None, grid: int | None = None) -> bool:
+    def take(wanted: list[Wanted], given: Values | None = None, grid: int | None = None) -> bool:
         values = search.reached(wanted, given, grid)
         if values is not None:
             made = search.launch(values)
             found.setdefault((made.grid, made.block, *sorted(made.params.items())), made)
         return values is not None
 
-    def take(
-        trips: Mapping[str, int], given: Values | None = None, grid: int | None = None
-    ) -> bool:
-        return reach(search.wanted(trips), given, grid)
+    def all_at(count: int, **others: int) -> list[Wanted]:
+        return search.wanted({**dict.fromkeys(free, count), **others})
 
     for count in range(most + 1) if free else [0]:
-        if not take(dict.fromkeys(free, count)):
+        if not take(all_at(count)):
             for end in search.ends:
-                reach([(end, count)])
+                take([(end, count)])
     if len(free) > 1:
         for name, count in product(sorted(free), (2, 0)):
-            take({**dict.fromkeys(free, 1), name: count})
+            take(all_at(1, **{name: count}))
     shaping = {v for t in kernel.tensors for e in (*t.extents, *t.strides) for v in variables(e)}
     others = [var.name for var in kernel.params if var not in shaping]
     for name, value, count in product(others, (2, 3), (1, 2) if free else [0]):
-        take(dict.fromkeys(free, count), {name: value})
+        take(all_at(count), {name: value})
     for many in range(2, clusters + 1):
-        take(dict.fromkeys(free, 1), grid=many * kernel.cluster)
+        take(all_at(1), grid=many * kernel.cluster)
     if not found:
         some = next(some_launches(kernel, (1, 2)), None)
         if some is not None:
@@ -440,8 +390,7 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
     for site in sites.read(kernel):
         box = sites.touches(site.stmt)
         if box is not None:
-            exprs = (*box.origin, *box.limit)
-            places = (*map(site.plain, exprs), *site.guards, *(turn.stop for turn in site.loops))
+            places = (*site.span(box), *site.conditions)
             used |= {v for e in places for v in variables(e)}
             for extent, size in zip(box.tensor.extents, box.shape, strict=True):
                 for var in variables(extent):

@@ -5,6 +5,11 @@ states repeat, and asks of every two accesses that conflict whether they are ord
 has z3 prove the same for all trip counts at once, by other means, where it can; `coverage` shows
 that the tiles of all CTAs write every element of the outputs once, for all extents.
 
+Proofs are remembered (`Memory`).  Two kernels have one key only if one becomes the other by giving
+things other names.  Everything else is in the key as it stands: statements and their order,
+expressions, shapes, extents, offsets, counts.  So a proof of one is a proof of the other, and a
+change of a single number is a miss.
+
 Notes
 -----
 The order is the encoding "assume and guarantee": each wait is assumed to see the phase that it sees
@@ -15,7 +20,11 @@ to go another way cannot exist, and for the step to all trip counts.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from hashlib import sha256
 
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
@@ -23,13 +32,109 @@ from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.coverage import outputs
 from oracles.prover.invariants import check
+from oracles.prover.invariants.rewriting import Lines
 from oracles.prover.invariants.trace import read
-from oracles.prover.memo import Memory
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
+
+KEPT = 256
+"""Verdicts that are remembered; the one that was used longest ago goes first."""
+_FIXED = (kir.BLOCK.name, kir.GRID.name, kir.RANK.name)
+"""Names that mean something by themselves."""
+_NAMING = ("name", "outputs", "workspaces")
+"""Fields that hold names which a kernel may choose."""
+
+
+def nameless_key(kernel: kir.Kernel) -> str:
+    """Return a hash of all that a proof depends on: the whole kernel but for the names in it.
+
+    Names are numbered as they first come, in one numbering for all sorts of things, so that two
+    things of one name never share a key with two things of different names.
+    """
+    names = {name: str(number) for number, name in enumerate(_FIXED)}
+    return sha256("".join(_spelled(kernel, names)).encode()).hexdigest()
+
+
+_KNOWN: dict[type, tuple[tuple[str, bool], ...]] = {}
+"""Fields by sort of node, and whether they hold names."""
+
+
+def _fields(sort: type) -> tuple[tuple[str, bool], ...]:
+    if sort not in _KNOWN:
+        if not is_dataclass(sort):
+            raise TypeError(f"nameless_key: {sort.__name__} is no part of a kernel that is known")
+        _KNOWN[sort] = tuple((f.name, f.name in _NAMING) for f in fields(sort))
+    return _KNOWN[sort]
+
+
+def _spelled(node: object, names: dict[str, str], *, naming: bool = False) -> Iterator[str]:
+    match node:
+        case str():
+            # repr() quotes: no text of a kernel can look like two fields
+            yield f"{names.setdefault(node, str(len(names)))}," if naming else f"{node!r},"
+        case Enum():
+            yield f"{type(node).__name__}.{node.name},"
+        case bool() | int() | float() | None:
+            yield f"{node!r},"
+        case tuple():
+            yield "("
+            for part in node:
+                yield from _spelled(part, names, naming=naming)
+            yield ")"
+        case _:
+            yield type(node).__name__ + "{"
+            kernel = isinstance(node, kir.Kernel)
+            for name, holds in _fields(type(node)):
+                if not (kernel and name == "name"):
+                    yield from _spelled(getattr(node, name), names, naming=holds)
+            yield "}"
+
+
+class Memory:
+    """Verdicts PASS by kernel, and by kernel without its names; nothing else is remembered.
+
+    A verdict with findings speaks of names, so it is given again only for an equal kernel.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._known: OrderedDict[tuple[kir.Kernel | str, str, int], Verdict] = OrderedDict()
+
+    def recall(self, kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict | None:
+        """Return the verdict on an equal kernel, or on one that differs in names; else None."""
+        found = self._get(kernel, policy, rlimit)
+        if found is None:
+            found = self._get(nameless_key(kernel), policy, rlimit)
+            if found is not None:
+                self._put(kernel, policy, rlimit, found)
+        return found
+
+    def keep(self, kernel: kir.Kernel, policy: str, rlimit: int, verdict: Verdict) -> Verdict:
+        """Remember a verdict if it is PASS, and return it."""
+        if verdict.status is Status.PASS:
+            self._put(kernel, policy, rlimit, verdict)
+            if not verdict.findings and not verdict.reason:
+                self._put(nameless_key(kernel), policy, rlimit, verdict)
+        return verdict
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+    def _get(self, key: kir.Kernel | str, policy: str, rlimit: int) -> Verdict | None:
+        found = self._known.get((key, policy, rlimit))
+        if found is not None:
+            self._known.move_to_end((key, policy, rlimit))
+        return found
+
+    def _put(self, key: kir.Kernel | str, policy: str, rlimit: int, verdict: Verdict) -> None:
+        self._known[key, policy, rlimit] = verdict
+        while len(self._known) > 2 * self._kept:
+            self._known.popitem(last=False)
+
 
 ORACLE = "prover"
 POLICIES = ("default", "strict")
@@ -107,22 +212,14 @@ def _all(verdicts: list[Verdict]) -> Verdict:
 
 def _finding(violation: Violation) -> Finding:
     """Put a violation in the kernel's words."""
-    where = violation.later.where
-    if violation.earlier is not None:
-        where = f"{violation.earlier.where} | {where}"
+    sites = [site for site in (violation.earlier, violation.later) if site is not None]
+    where, lines = " | ".join(s.where for s in sites), tuple(s.line for s in sites)
+    trips = violation.trips
     moment = f"k={violation.k}" if violation.k >= 0 else "before the loop"
-    says = f"trips={violation.trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
+    says = f"trips={trips}, {moment}: `{line(violation.later.stmt)}`: {violation.says}"
     if violation.earlier is not None:
         says += f" (the other is `{line(violation.earlier.stmt)}`)"
-    sites = (violation.earlier, violation.later)
-    return Finding(
-        violation.kind,
-        where,
-        says,
-        violation.severity,
-        lines=tuple(site.line for site in sites if site is not None),
-        trips=violation.trips,
-    )
+    return Finding(violation.kind, where, says, violation.severity, lines=lines, trips=trips)
 
 
 def _refuted(
@@ -146,17 +243,21 @@ def _confirmed(
     if second.status is Status.PASS:
         return Verdict(ORACLE, Status.PASS, checked, findings)
     if second.status is Status.UNSUPPORTED:
-        reason = f"closure alone: {second.reason}"
+        reason = f"reachability alone: {second.reason}"
         return Verdict(ORACLE, Status.PASS, checked, findings, reason)
     says = "; ".join((second.reason, *(str(f) for f in second.findings)))
-    reason = f"engines disagree: the certificate says {second.status.value}: {says}"
+    reason = f"engines disagree: the invariants are {second.status.value}: {says}"
     return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
 
 
 def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
-    """Say of a refuted kernel where an iteration's expected bytes differ from those it copies."""
+    """Say of a refuted kernel where an iteration's expected bytes differ from those it copies.
+
+    What only the last-arriving CTA runs is left out: who that is has no reading as a trace.
+    """
+    rest = kernel.rewrite(lambda stmt: [] if isinstance(stmt, kir.LastArriving) else None)
     try:
-        trace = read(kernel)
+        trace = read(rest, Lines(kernel))
     except UnsupportedError:
         return []
     found = []
@@ -181,19 +282,10 @@ def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
 
 
 def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:
-    """Return an execution that shows what is wrong with a kernel, for a reader or a replay.
+    """Return an execution that shows what is wrong with a kernel that `prove` refutes.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A kernel that `prove` refutes.
-    policy : str
-        One of `POLICIES`.
-
-    Returns
-    -------
-    Witness or None
-        The followed execution with the fewest trips in every loop; None if few trips show nothing.
+    It is the followed execution with the fewest trips in every loop, for a reader or a replay; None
+    if few trips show nothing.
     """
     return teller.witness(kernel, policy=policy)
 

@@ -1,9 +1,19 @@
-"""Every statement of a kernel with where it stands: loops, guards, and who executes it.
+"""Every statement of a kernel where it stands: who executes it, and which elements they touch.
 
-Read off the Kernel itself, once for all of the prover.  Lets are inlined, `RANK` is
+*Threads* that no `Role` and no `Elect` tells apart are one kind, followed as one.  Warps are alike
+if they lie in the same roles and none of them leads one; in a warp, lane 0 stands apart from the
+other lanes.
+
+*Sites* are read off the Kernel itself, once for all of the prover.  Lets are inlined, `RANK` is
 `BLOCK % cluster`, and each loop has an index of its own, so that an expression of a site speaks of
 parameters, `BLOCK`, `GRID` and the indices of the loops around it.  A value that an `Assign` may
 have changed is the variable `MOVING`: what depends on it is not known.
+
+*Tiles*: two accesses under one layout touch each element from one thread.  Otherwise the owners of
+every element are compared, and the least favourable pair of threads counts.  By `ldmatrix` and
+`stmatrix` some lane of the warp that holds an element touches it: any lane may be the one.  A row
+of `a` is read by the warpgroup that has it in the result, by all of its warps, each by its first
+lane.
 
 Notes
 -----
@@ -12,40 +22,176 @@ and the variables of a thread as code (`reachability.code`), for it executes the
 number, line and executors of a statement from here.  The invariants want every statement once for
 each way to come to it (`invariants.trace`): loops of constant length written out, the one of
 unknown length by its iteration.
+
+Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16", "ldmatrix", "stmatrix".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
-from oracles.prover.arithmetic import replace_tree
-from oracles.prover.threads import Place
+from oracles.prover.arithmetic import UnsupportedError, replace_tree
+
+WARPS = kir.WARPGROUP // kir.WARP
+"""Warps of a warpgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads of one CTA of the cluster that execute the same statements.
+
+    `index` is their place in the list of all kinds of all CTAs of the cluster, `cta` the rank of
+    their CTA; those that lead are lane 0 of each of their `warps`, else they are lanes 1 to 31.
+    `role` is the name of the innermost role.
+    """
+
+    index: int
+    cta: int
+    warps: tuple[int, ...]
+    leads: bool
+    role: str
+
+    @property
+    def lanes(self) -> int:
+        """How many of them a warp has."""
+        return 1 if self.leads else kir.WARP - 1
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return self.lanes * len(self.warps)
+
+    @property
+    def alone(self) -> bool:
+        """Whether they are one thread."""
+        return self.count == 1
+
+    @property
+    def warpgroup(self) -> int | None:
+        """The warpgroup that all of them are in; None if they are in several."""
+        groups = {warp // WARPS for warp in self.warps}
+        return groups.pop() if len(groups) == 1 else None
+
+    def __str__(self) -> str:
+        first, last = self.warps[0], self.warps[-1]
+        lane = "lane 0" if self.leads else "lanes 1..31"
+        warp = f"warp {first}" if first == last else f"warps {first}..{last}"
+        cta = f" of CTA {self.cta}" if self.cta else ""
+        return f"{lane} of {warp}{cta}" + (f" ({self.role})" if self.role else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who executes a statement: the warps of its innermost role, and the election around it."""
+
+    first: int
+    warps: int
+    per: kir.Per | None = None
+
+    def elect(self, per: kir.Per) -> Place:
+        """Return the place inside an election; within another one, the narrower of the two."""
+        order = (kir.Per.ROLE, kir.Per.WARPGROUP, kir.Per.WARP)
+        return Place(self.first, self.warps, next(p for p in order if p in (per, self.per)))
+
+    def has(self, kind: Threads) -> bool:
+        """Whether threads of this kind execute it."""
+        if not self.first <= kind.warps[0] < self.first + self.warps:
+            return False
+        match self.per:
+            case None:
+                return True
+            case kir.Per.ROLE:
+                return kind.leads and kind.warps[0] == self.first
+            case kir.Per.WARP:
+                return kind.leads
+            case kir.Per.WARPGROUP:
+                return kind.leads and (kind.warps[0] - self.first) % WARPS == 0
+
+    @property
+    def base(self) -> int:
+        """The first thread of the role, from which layouts count."""
+        return self.first * kir.WARP
+
+    @property
+    def threads(self) -> frozenset[int]:
+        """The threads that execute it, counted in the CTA."""
+        return _threads(self)
+
+
+@lru_cache(maxsize=256)
+def _threads(place: Place) -> frozenset[int]:
+    step = {
+        None: 1,
+        kir.Per.WARP: kir.WARP,
+        kir.Per.WARPGROUP: kir.WARPGROUP,
+        kir.Per.ROLE: place.warps * kir.WARP,
+    }[place.per]
+    return frozenset(range(place.base, place.base + place.warps * kir.WARP, step))
+
+
+def kinds(kernel: kir.Kernel, ctas: int = 0) -> tuple[Threads, ...]:
+    """Return the kinds of threads of all CTAs of one cluster, or of so many CTAs."""
+    many = kernel.threads // kir.WARP
+    marks: list[list[str]] = [[] for _ in range(many)]
+    names = [""] * many
+    groups = any(isinstance(s, kir.Elect) and s.per is kir.Per.WARPGROUP for s in kernel.walk())
+
+    def mark(role: kir.Role) -> None:
+        """Note of every warp the roles it is in, and those it leads."""
+        first, last = role.first_warp, min(role.first_warp + role.warps, many)
+        tag = f"{first}+{role.warps}"
+        if tag not in marks[first]:
+            for warp in range(first, last):
+                marks[warp].append(tag)
+                names[warp] = role.name
+            marks[first].append(f"first of {tag}")
+            for warp in range(first, last, WARPS) if groups else ():
+                marks[warp].append(f"leads in {tag}")
+        for inner in _roles(role.body):
+            mark(inner)
+
+    mark(kir.Role("", 0, many, kernel.body))
+    classes: dict[tuple[str, ...], list[int]] = {}
+    for warp in range(many):
+        classes.setdefault(tuple(marks[warp]), []).append(warp)
+    out: list[Threads] = []
+    for cta in range(ctas or kernel.cluster):
+        for warps in sorted(classes.values()):
+            for leads in (True, False):
+                out.append(Threads(len(out), cta, tuple(warps), leads, names[warps[0]]))
+    return tuple(out)
+
+
+def _roles(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Role]:
+    for stmt in body:
+        if isinstance(stmt, kir.Role):
+            yield stmt
+        else:
+            for inner in kir.bodies(stmt):
+                yield from _roles(inner)
+
 
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
 INDEX = Var("number of the CTAs that come to one integer")
 AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
-"""Statements by which CTAs that share a semaphore take turns or meet."""
+"""Statements by which CTAs that share a semaphore wait for each other."""
 
-_DATA = (
-    kir.TmaLoad
-    | kir.TmaStore
-    | kir.TmaReduce
-    | kir.CpAsync
-    | kir.Load
-    | kir.Store
-    | kir.AtomicAdd
-    | kir.Wgmma
-    | kir.Mma
-    | kir.Compute
-    | kir.Slice
-    | kir.Reduce
-    | kir.Coordinate
-)
+REGISTERS_ONLY = kir.Compute | kir.Slice | kir.Reduce | kir.Coordinate | kir.Mma
+"""Statements that touch nothing but registers."""
+_COPIES = kir.TmaLoad | kir.TmaStore | kir.TmaReduce | kir.CpAsync
+_DATA = _COPIES | kir.Load | kir.Store | kir.AtomicAdd | kir.Wgmma | REGISTERS_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +209,10 @@ class Loop:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """One statement where it stands.
+    """One statement where it stands: its number in program order, its line, and who executes it.
 
-    Parameters
-    ----------
-    index : int
-        Its number in program order.
-    stmt : Stmt
-        The statement.
-    line : int
-        Its line in the kernel's text.
-    place : Place
-        Who executes it.
-    loops : tuple of Loop
-        The loops around it, outermost first.
-    guards : tuple of Expr
-        Conditions under which it is executed, outermost first.
-    lets : mapping
-        Values of the variables that its expressions use.
+    `loops` and `guards` (conditions under which it is executed) are outermost first; `lets` are the
+    values of the variables that its expressions use.
     """
 
     index: int
@@ -104,6 +236,15 @@ class Site:
     def plain(self, expr: Expr) -> Expr:
         """Return an expression of the statement over parameters, BLOCK, GRID and own indices."""
         return substitute(expr, self.lets)
+
+    def span(self, box: kir.Box) -> tuple[Expr, ...]:
+        """Return where a box of the statement begins and is cut, in the same terms."""
+        return tuple(self.plain(expr) for expr in (*box.origin, *box.limit))
+
+    @property
+    def conditions(self) -> tuple[Expr, ...]:
+        """Its guards, and the ends of its loops."""
+        return (*self.guards, *(loop.stop for loop in self.loops))
 
 
 def writes(stmt: kir.Stmt) -> kir.Box | None:
@@ -169,6 +310,28 @@ def slots(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return ()
 
 
+def fragments(stmt: kir.Stmt) -> tuple[tuple[kir.Fragment, ...], tuple[kir.Fragment, ...]]:
+    """Return the fragments that a statement reads, and the one it writes.
+
+    That a product adds to what it writes is not said here.
+    """
+    match stmt:
+        case kir.Load(dst) | kir.Coordinate(dst):
+            return (), (dst,)
+        case kir.Store(_, src) | kir.AtomicAdd(_, src):
+            return (src,), ()
+        case kir.Slice(dst, src) | kir.Reduce(dst, src):
+            return (src,), (dst,)
+        case kir.Compute(dst, _, args):
+            return tuple(arg for arg in args if isinstance(arg, kir.Fragment)), (dst,)
+        case kir.Wgmma(acc, a):
+            return (a,) if isinstance(a, kir.Fragment) else (), (acc,)
+        case kir.Mma(acc, a, b):
+            return (a, b), (acc,)
+        case _:
+            return (), ()
+
+
 def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
     """Return the mbarrier that a statement uses, if any."""
     found = getattr(stmt, "barrier", None)
@@ -176,7 +339,7 @@ def mbarrier(stmt: kir.Stmt) -> kir.MBarrier | None:
 
 
 def controls(stmt: kir.Stmt) -> dict[str, Expr]:
-    """Return the numbers that decide what a statement does: slots, parities, ranks, turns."""
+    """Return the numbers that decide what a statement does: slots, parities, ranks."""
     used = slots(stmt)
     out: dict[str, Expr] = {"slot": used[0].index} if used else {}
     match stmt:
@@ -219,8 +382,6 @@ def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What stands around a body."""
-
     place: Place
     loops: tuple[Loop, ...] = ()
     guards: tuple[Expr, ...] = ()
@@ -253,7 +414,7 @@ class _Reader:
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
                     self._branch(then, at, lets, test)
-                    self._branch(orelse, at, lets, negated(test))
+                    self._branch(orelse, at, lets, eq(test, 0))
                 case kir.Role(_, first, warps, inner):
                     self.body(inner, replace(at, place=Place(first, warps)), lets)
                 case kir.Elect(per, inner):
@@ -275,9 +436,10 @@ class _Reader:
         self._branch(stmt.body, at, lets, one)
         for number, site in enumerate(self.sites[first:], first):
             box = touches(site.stmt)
-            exprs = [] if box is None else [site.plain(e) for e in (*box.origin, *box.limit)]
-            apart = (e if index == 0 else replace_tree(e, index, INDEX) for e in exprs)
-            if box is not None and any(kir.BLOCK in variables(e) for e in apart):
+            if box is None:
+                continue
+            apart = (e if index == 0 else replace_tree(e, index, INDEX) for e in site.span(box))
+            if any(kir.BLOCK in variables(e) for e in apart):
                 known = tuple(guard for guard in site.guards if guard != one)
                 open_ = (eq(MOVING, 1),) if box.tensor.name in self.kernel.outputs else ()
                 self.sites[number] = replace(site, guards=(*known, *open_))
@@ -297,11 +459,6 @@ def place_among(index: Expr, ctas: Expr) -> Expr:
             return kir.BLOCK // others
         case _:
             return kir.BLOCK % ctas
-
-
-def negated(test: Expr) -> Expr:
-    """Return the opposite condition."""
-    return eq(test, 0)
 
 
 def every(kernel: kir.Kernel) -> tuple[Site, ...]:
@@ -355,6 +512,232 @@ def fixed_grid(kernel: kir.Kernel) -> Expr | None:
     return None
 
 
-def unknown(exprs: tuple[Expr, ...]) -> bool:
+def unknown(exprs: Iterable[Expr]) -> bool:
     """Whether some expression depends on a value that moves."""
     return any(MOVING in variables(expr) for expr in exprs)
+
+
+Owners = NDArray[np.int64]
+Storage = Mapping[str, str]
+"""The one name by which buffers of one shape in one place go."""
+
+
+class Meet(IntEnum):
+    """How two accesses may touch one byte: by one thread, within a warp, by any two threads."""
+
+    NEVER = -1
+    THREAD = 0
+    WARP = 1
+    ANY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a statement spreads a tile of a buffer over threads; `base` is their first.
+
+    Buffers of one shape in one place go by one name: under one layout they are one to threads.
+    `matrix` is whether lanes of a warp are not told apart; `operand` whether a wgmma reads it as
+    its `a`, for a result of this layout, and `turned` whether as (K, M).
+    """
+
+    buffer: str
+    layout: kir.Layout
+    shape: tuple[int, ...]
+    base: int
+    matrix: bool = False
+    operand: bool = False
+    turned: bool = False
+
+
+def storage(buffers: Iterable[kir.Buffer]) -> Storage:
+    """Return one name for all buffers whose elements lie in the same places."""
+    first: dict[object, str] = {}
+    return {
+        b.name: first.setdefault((b.offset, b.dtype, b.shape, b.swizzle, b.pitch), b.name)
+        for b in buffers
+    }
+
+
+def ordinary(site: Site, storage: Storage) -> Spread | None:
+    """Return how an ordinary access, or a cp.async, spreads its tile; None of any other."""
+    matrix = isinstance(site.stmt, kir.Load | kir.Store) and site.stmt.matrix
+    match site.stmt:
+        case kir.Load(fragment, tile) | kir.Store(tile, fragment) | kir.AtomicAdd(tile, fragment):
+            layout = fragment.layout
+        case kir.CpAsync(tile, _, layout):
+            pass
+        case _:
+            return None
+    if isinstance(tile, kir.Slot):
+        name, shape = storage[tile.buffer.name], tile.buffer.shape
+    else:
+        name, shape = tile.tensor.name, tile.shape
+    return Spread(name, layout, shape, site.place.base, matrix)
+
+
+def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
+    """Return the `a` of a wgmma, and how warpgroups read their rows of it.
+
+    None where each reads all of it, as far as is known.
+    """
+    match site.stmt:
+        case kir.Wgmma(acc, kir.Slot(a)) if all(a != b.buffer for b in site.stmt.columns):
+            layout, turned = acc.layout, site.stmt.a_transposed
+            whole = layout.threads == site.place.warps * kir.WARP
+            fits = len(a.shape) > 1 and a.shape[-1 if turned else -2] == prod(layout.shape[:-1])
+            if not (whole and fits) or layout.threads % kir.WARPGROUP:
+                return None
+            first, name = site.place.base, storage[a.name]
+            return a.name, Spread(name, layout, a.shape, first, operand=True, turned=turned)
+        case _:
+            return None
+
+
+def each_by_one(found: Mapping[tuple[int, int], Meet]) -> dict[tuple[int, int], Meet]:
+    """Return how executions of one matrix access meet.
+
+    In one execution no two lanes touch an element, and kinds of lanes are compared there first.  Of
+    one kind it is always an earlier execution, which a join of the warp orders for the other kind
+    too.
+    """
+    return {(x, y): how for (x, y), how in found.items() if x == y or how is not Meet.WARP}
+
+
+def owners(spread: Spread) -> Owners:
+    """Return the threads (of the CTA) of each element of a slot, a row per element.
+
+    Rows are padded by repetition.
+    """
+    tile, shape = spread.layout.shape, spread.shape
+    if spread.operand:
+        return _readers(spread)
+    if len(tile) != len(shape):
+        raise UnsupportedError(f"{spread.buffer} and its fragment differ in rank")
+    element = np.arange(prod(tile)).reshape(tile)
+    held = _held(spread.layout, element)
+    place = np.zeros(tile, dtype=np.int64)
+    pitch = 1
+    for axis in range(len(tile) - 1, -1, -1):
+        if shape[axis] > 1:
+            along = np.arange(tile[axis]).reshape(
+                [-1 if i == axis else 1 for i in range(len(tile))]
+            )
+            place = place + along * pitch
+        pitch *= shape[axis]
+    rows = prod(shape)
+    if rows == prod(tile):
+        return spread.base + held.reshape(rows, -1)
+    flat, who = place.reshape(-1), held.reshape(len(element.reshape(-1)), -1)
+    sets: list[set[int]] = [set() for _ in range(rows)]
+    for at, threads in zip(flat.tolist(), who.tolist(), strict=True):
+        sets[at].update(threads)
+    most = max(1, *(len(s) for s in sets))
+    padded = [[*s, *([next(iter(s))] * (most - len(s)))] if s else [-1] * most for s in sets]
+    return np.asarray(padded, dtype=np.int64) + spread.base
+
+
+def _readers(spread: Spread) -> Owners:
+    element = np.arange(prod(spread.shape))
+    last = spread.shape[-1]
+    row = element % last if spread.turned else element // last
+    group = row // 16 % (spread.layout.threads // kir.WARP) // 4
+    first: Owners = spread.base + group * kir.WARPGROUP
+    return first[:, None] + np.arange(4) * kir.WARP
+
+
+def _held(layout: kir.Layout, element: Owners) -> Owners:
+    if layout.folded > 1:  # each where the first of its neighbours lies
+        columns = layout.shape[-1] * layout.folded
+        wide = replace(layout, shape=(*layout.shape[:-1], columns), folded=1)
+        return _held(wide, element * layout.folded)
+    match layout.deal:
+        case kir.Deal.ROUND:
+            return element // layout.vector % layout.threads
+        case kir.Deal.STRIPS | kir.Deal.EACH_WARP:
+            columns = layout.shape[-1]
+            row, column = element // columns, element % columns
+            lane = row % 8 * 4 + column // layout.vector % 4
+            warps = layout.threads // kir.WARP
+            if layout.deal is kir.Deal.STRIPS:
+                return row // 16 % warps * kir.WARP + lane
+            return lane[..., None] + np.arange(warps) * kir.WARP
+
+
+def _leaders(spread: Spread) -> Owners:
+    """Return the owners of each element; one for its warp where lanes are not told apart."""
+    found = owners(spread)
+    return np.where(found < 0, found, found // kir.WARP * kir.WARP) if spread.matrix else found
+
+
+def _lanes(spread: Spread, thread: int) -> range:
+    """Return the threads for which an owner stands."""
+    return range(thread, thread + (kir.WARP if spread.matrix else 1))
+
+
+class Meetings:
+    """How ordinary accesses meet, worked out once for each pair of spreads."""
+
+    def __init__(self, kinds: tuple[Threads, ...], threads: int) -> None:
+        self.of = np.zeros(threads, dtype=np.int64)
+        for kind in kinds:
+            if kind.cta == 0:
+                for warp in kind.warps:
+                    start = warp * kir.WARP
+                    lanes = slice(start, start + 1) if kind.leads else slice(start + 1, start + 32)
+                    self.of[lanes] = kind.index
+        self._kinds = kinds
+        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Meet]] = {}
+        self._touching: dict[Spread, frozenset[int]] = {}
+
+    def touching(self, spread: Spread) -> frozenset[int]:
+        """Return the kinds of threads (of CTA 0) that hold a part of the tile."""
+        if spread not in self._touching:
+            self._touching[spread] = self.holding(spread, range(prod(spread.shape)))
+        return self._touching[spread]
+
+    def holding(self, spread: Spread, rows: range) -> frozenset[int]:
+        """Return the kinds of threads (of CTA 0) that hold some elements of a slot."""
+        found = np.unique(_leaders(spread)[rows.start : rows.stop])
+        held = (t for one in found[found >= 0].tolist() for t in _lanes(spread, one))
+        return frozenset(int(self.of[t]) for t in held)
+
+    def collide(self, spread: Spread, kind: int) -> bool:
+        """Whether threads of one kind touch an element together in one execution."""
+        once = replace(spread, matrix=False)
+        return self.between(once, once).get((kind, kind), Meet.NEVER) > Meet.THREAD
+
+    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Meet]:
+        """Return how kinds of threads of CTA 0 meet: (of `a`, of `b`) to the worst case."""
+        if (a, b) in self._known:
+            return self._known[a, b]
+        found: dict[tuple[int, int], Meet] = {}
+        if a.buffer != b.buffer or a.shape != b.shape:
+            for x in self.touching(a):
+                for y in self.touching(b):
+                    found[x, y] = self._anywhere(x, y)
+        elif a == b and self._private(a):
+            found = {(x, x): Meet.THREAD for x in self.touching(a)}
+        else:
+            left, right = _leaders(a), _leaders(b)
+            many = len(self.of)
+            both = (left[:, :, None] >= 0) & (right[:, None, :] >= 0)
+            pairs = np.unique((left[:, :, None] * many + right[:, None, :])[both])
+            for one, two in zip((pairs // many).tolist(), (pairs % many).tolist(), strict=True):
+                for x, y in product(_lanes(a, one), _lanes(b, two)):
+                    how = Meet.ANY if x // 32 != y // 32 else Meet.WARP if x != y else Meet.THREAD
+                    key = int(self.of[x]), int(self.of[y])
+                    found[key] = max(found.get(key, how), how)
+        self._known[a, b] = found
+        return found
+
+    def _anywhere(self, x: int, y: int) -> Meet:
+        """Return how two kinds meet whose threads may touch any element."""
+        if len({*self._kinds[x].warps, *self._kinds[y].warps}) > 1:
+            return Meet.ANY
+        return Meet.THREAD if x == y and self._kinds[x].alone else Meet.WARP
+
+    @staticmethod
+    def _private(spread: Spread) -> bool:
+        """Whether each element has one thread, the same one in every execution."""
+        one = spread.layout.shape == spread.shape and spread.layout.deal is not kir.Deal.EACH_WARP
+        return one and not (spread.matrix or spread.operand)

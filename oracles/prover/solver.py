@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import z3
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
-from oracles.prover.polynomial import poly, tree
+from oracles.prover.arithmetic import poly, tree
 
 BELLMAN_FORD = 1
 """z3's arithmetic solver for differences; "unknown" if it is given anything else."""
@@ -55,7 +55,7 @@ class Question:
             case Kind.MUL:
                 if isinstance(left, int) or isinstance(right, int):
                     return a * b
-                return self._unknown("product")
+                return z3.FreshInt("product")
             case Kind.FLOORDIV | Kind.MOD:
                 return self._divided(kind, a, b, right)
             case Kind.MIN:
@@ -72,16 +72,13 @@ class Question:
                 return z3.If(z3.And(a != 0, b != 0), z3.IntVal(1), z3.IntVal(0))
 
     def _divided(self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr) -> z3.ArithRef:
-        quotient, rest = self._unknown("quotient"), self._unknown("rest")
+        quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
         if isinstance(by, int) and by > 0:
             self.solver.add(a == quotient * by + rest, rest >= 0, rest < by)
         else:
             inside = z3.And(rest >= 0, rest < b, quotient >= 0, quotient <= a)
             self.solver.add(z3.Implies(z3.And(a >= 0, b >= 1), inside))
         return quotient if kind is Kind.FLOORDIV else rest
-
-    def _unknown(self, what: str) -> z3.ArithRef:
-        return z3.FreshInt(what)
 
     def follows(self, condition: Expr) -> bool:
         """Whether a condition holds for all values, as far as z3 can tell."""

@@ -1,22 +1,39 @@
 """Every element of every output is written once, and nothing outside a tensor is touched.
 
-`shape` says what each access needs on its own, `partition` proves for all extents and grids that
-the boxes of an output are a partition of it.  A kernel whose boxes depend on no parameter has one
-launch, which `tiles` counts.  Where no proof is found, `tiles` tries small launches one by one: one
-that shows an element written twice, or never, is a finding; else nothing is known.
+Each access is judged alone first: alignment, shapes, and who holds which element.  A layout gives
+element e to one thread and one of its registers (`Layout`'s definition is a function of e), so a
+tile is covered once if its rows are whole vectors and the threads that execute the statement are
+those that the layout deals to, counted from the first of their role.
+
+`partition` proves for all extents and grids that the boxes of an output are a partition of it.  A
+kernel whose boxes depend on no parameter has one launch, in which boxes are counted, element by
+element.  Where no proof is found, small launches are counted one by one: one that shows an element
+written twice, or never, is a finding; else nothing is known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
-from fuser.expr import Expr, Kind, fold, variables
+from fuser.expr import Kind, fold, variables
 from fuser.kernel import ir as kir
-from oracles.prover import sites
-from oracles.prover.coverage import accesses, partition
-from oracles.prover.coverage import boxes as tiles
-from oracles.prover.polynomial import natural, poly
-from oracles.prover.sites import Site, fixed_grid
+from oracles.prover import launches
+from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
+from oracles.prover.coverage import partition
+from oracles.prover.sites import (
+    Site,
+    adds,
+    facts,
+    fixed_grid,
+    fragments,
+    read,
+    reads,
+    touches,
+    unknown,
+    writes,
+)
 from oracles.prover.solver import Known
 from oracles.verdict import Finding
 
@@ -33,32 +50,18 @@ class Covered:
 def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     """Judge every global access of a kernel, in every launch that it allows.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A valid kernel.
-    rlimit : int
-        Work limit of one z3 question.
-
-    Returns
-    -------
-    Covered
-        With findings if something is wrong in some launch, or with a reason if that is not known;
-        with neither, every output is covered and no access leaves its tensor.
-
-    Raises
-    ------
-    UnsupportedError
-        If a computation mixes layouts.
+    `rlimit` is the work limit of one z3 question.  With findings if something is wrong in some
+    launch, or with a reason if that is not known; with neither, every output is covered and no
+    access leaves its tensor.  UnsupportedError if a computation mixes layouts.
     """
-    found = sites.read(kernel)
-    checked, findings = accesses.judge(found)
-    known = Known(sites.facts(kernel), rlimit)
-    boxes = [(site, box) for site in found if (box := sites.touches(site.stmt)) is not None]
+    found = read(kernel)
+    checked, findings = _each(found)
+    known = Known(facts(kernel), rlimit)
+    boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
     for site, box in boxes:
-        written = sites.reads(site.stmt) is None
+        written = reads(site.stmt) is None
         if written and box.tensor.name not in (*kernel.outputs, *kernel.workspaces):
-            findings.append(_at("bounds", site, f"{box.tensor.name} is not an output"))
+            findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
         return Covered(checked + counted.checked, (*findings, *counted.findings))
@@ -75,49 +78,41 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
             if wrong_tiles:
                 reasons.append(wrong_tiles)
     if reasons and not findings:
-        refuted = tiles.refuted(kernel, found)
-        findings += [] if refuted is None else [refuted]
+        shown = refuted(kernel, found)
+        findings += [] if shown is None else [shown]
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
 
 
-def _one_launch(kernel: kir.Kernel, found: tuple[Site, ...]) -> bool:
-    """Whether all launches access global memory in the same way: one grid, no parameter."""
-    if not isinstance(fixed_grid(kernel), int) or tiles.left_out(kernel, found):
-        return False
-    if any(variables(e) for t in kernel.tensors if t.name in kernel.outputs for e in t.extents):
-        return False
-    for site in found:
-        box = sites.touches(site.stmt)
-        if box is not None:
-            own = {turn.index for turn in site.loops} | {kir.BLOCK}
-            exprs: list[Expr] = [site.plain(e) for e in (*box.origin, *box.limit)]
-            exprs += [*site.guards, *(turn.stop for turn in site.loops), *box.tensor.extents]
-            if not all(variables(expr) <= own for expr in exprs):
-                return False
-    return True
-
-
 def _counted(kernel: kir.Kernel, found: tuple[Site, ...]) -> Covered | None:
-    """Count the boxes of the only launch; None if there are other launches, or too many boxes."""
-    if not _one_launch(kernel, found):
-        return None
+    """Count the boxes of the only launch; None if there are other launches, or too many boxes.
+
+    All launches access global memory in the same way if there is one grid and no parameter matters.
+    """
     grid = fixed_grid(kernel)
-    assert isinstance(grid, int), "the only launch has one grid"
-    read = tiles.readings(found)
-    try:
-        wrong = tiles.wrong_in(kernel, read, {kir.GRID.name: grid}, frozenset())
-    except ZeroDivisionError:
-        wrong = Finding("bounds", kernel.name, "an index divides by 0")
-    except tiles.TooManyError:
+    if not isinstance(grid, int) or left_out(found):
         return None
-    checked = len(read) + len(kernel.outputs)
+    if any(variables(e) for t in kernel.tensors if t.name in kernel.outputs for e in t.extents):
+        return None
+    for site in found:
+        box = touches(site.stmt)
+        if box is not None:
+            own = {loop.index for loop in site.loops} | {kir.BLOCK}
+            exprs = (*site.span(box), *site.conditions, *box.tensor.extents)
+            if not all(variables(expr) <= own for expr in exprs):
+                return None
+    boxes = readings(found)
+    try:
+        wrong = wrong_in(kernel, boxes, {kir.GRID.name: grid}, frozenset())
+    except TooManyError:
+        return None
+    checked = len(boxes) + len(kernel.outputs)
     if wrong is None:
         return Covered(checked, ())
     says = f"for every launch: {wrong.witness}"
     return Covered(checked, (replace(wrong, witness=says),))
 
 
-def _at(kind: str, site: Site, says: str) -> Finding:
+def _at(site: Site, kind: str, says: str) -> Finding:
     return Finding(kind, site.where, says, lines=(site.line,))
 
 
@@ -126,7 +121,7 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for axis, (origin, size, limit, extent) in enumerate(axes):
         bound, start = site.plain(limit), site.plain(origin)
-        if sites.unknown((bound, start)):
+        if unknown((bound, start)):
             return f"axis {axis} depends on a value that an assignment changes"
         if extent == 1 and (start, size, bound) != (0, 1, 1):
             if start == 0 and bound == 1:
@@ -134,9 +129,438 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
         if not known.at_most(bound, extent):
             return f"limit {limit} may exceed the extent {extent}"
-        turns = tuple(turn.index < turn.stop for turn in site.loops)
-        if not natural(poly(start)) and not known.gives(
-            fold(Kind.LE, 0, start), *turns, *site.guards
-        ):
+        inside = tuple(loop.index < loop.stop for loop in site.loops)
+        starts = fold(Kind.LE, 0, start)
+        if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
             return f"origin {origin} may be negative"
     return ""
+
+
+TMA_SHARED = 128
+"""Alignment of a bulk tensor copy's shared address, in bytes; PTX ISA, "cp.async.bulk.tensor"."""
+SWIZZLE_ROWS = 8
+"""Rows after which a swizzle repeats, which a slot starts at; PTX ISA, "tensor swizzling modes"."""
+STRIP = 16
+"""Rows that a warp holds of an accumulator; PTX ISA, "wgmma.mma_async, register fragments"."""
+TMA_ROW = 16
+"""Rows of a box are multiples of so many bytes; PTX ISA, "tensor map".  That the address and the
+strides of the tensor are, the driver checks when it encodes the map: a launch that is refused."""
+TMA_BOX = 256
+"""Elements of a box per axis at most; PTX ISA, "tensor map"."""
+Claim = tuple[str, str]
+"""Kind of finding, and what is wrong; empty where nothing is."""
+
+
+def _each(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
+    """Return how many claims about single accesses were looked at, and what is wrong."""
+    claims = [(site, *claim) for site in sites for claim in _wrong(site)] + _registers(sites)
+    wrong = [_at(site, kind, f"for every launch: {says}") for site, kind, says in claims if says]
+    return len(claims), wrong
+
+
+def _wrong(site: Site) -> list[Claim]:
+    match site.stmt:
+        case kir.TmaLoad(slot, box):
+            return _bulk(slot, box)
+        case kir.TmaStore(box, slot) | kir.TmaReduce(box, slot):
+            return [*_bulk(slot, box), *_tensor_store(site, box.tensor)]
+        case kir.CpAsync(slot, box, layout, width):
+            ends = (*_generic(site, layout, slot, width), *_generic(site, layout, box, width))
+            return [*ends, _executed(site, layout, "the copy")]
+        case kir.Load(dst, src, width):
+            return [*_generic(site, dst.layout, src, width, whole=False), _held(site, dst)]
+        case kir.Store(dst, src, width):
+            return [*_generic(site, src.layout, dst, width), _held(site, src), *_once(site, src)]
+        case kir.AtomicAdd(dst, src):
+            return [*_generic(site, src.layout, dst, 1), _held(site, src), *_once(site, src)]
+        case kir.Compute(dst, _, args):
+            for arg in args:
+                if isinstance(arg, kir.Fragment) and arg.layout != dst.layout:
+                    raise UnsupportedError(f"{site.where}: its fragments differ in layout")
+            return [_held(site, dst)]
+        case kir.Slice(dst, src, column):
+            columns = _columns(dst.layout, src.layout, column)
+            return [_held(site, dst), _held(site, src), *columns]
+        case kir.Reduce(dst, src):
+            return [_held(site, dst), _held(site, src), _together(dst.layout, src.layout)]
+        case kir.Coordinate(dst):
+            return [_held(site, dst)]
+        case kir.Wgmma(acc, a, _, _, b_transposed, a_transposed) as product:
+            across = [_tile(slot, turned=b_transposed) for slot in product.columns]
+            shapes = _tile(a, turned=a_transposed), _joined(across)
+            return [_held(site, acc), _multiplied(_tile(acc), *shapes), *_behind(product)]
+        case kir.Mma(acc, a, b):
+            held = (_held(site, part) for part in (acc, a, b))
+            return [*held, _multiplied(_tile(acc), _tile(a), _tile(b))]
+        case _:
+            return []
+
+
+def _claim(kind: str, holds: object, says: str) -> Claim:
+    return kind, "" if holds else says
+
+
+def _tensor_store(site: Site, tensor: kir.Tensor) -> list[Claim]:
+    """Claim that rows are whole chunks, for a store writes those, and that it is issued once."""
+    nbytes, many = tensor.aligned * tensor.dtype.nbytes, len(site.place.threads)
+    cut = f"{tensor.name} is aligned to {nbytes} bytes, a store writes chunks of {TMA_ROW}"
+    return [
+        _claim("bounds", nbytes % TMA_ROW == 0, cut),
+        _claim("coverage", many == 1, f"{many} threads each issue this copy"),
+    ]
+
+
+def _bulk(slot: kir.Slot, box: kir.Box) -> list[Claim]:
+    buffer, tensor = slot.buffer, box.tensor
+    nbytes = tensor.dtype.nbytes
+    row, whole = box.shape[-1] * nbytes, prod(box.shape) * nbytes
+    unit = max(TMA_SHARED, SWIZZLE_ROWS * buffer.swizzle)
+    odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
+    sizes = f"a box of {whole} bytes, a slot of {buffer.slot_nbytes}"
+    claims = (
+        (box.limit == tensor.extents, "the engine clips at the extents only"),
+        (whole == buffer.slot_nbytes, sizes),
+        (max(box.shape) <= TMA_BOX, f"more than {TMA_BOX} elements an axis"),
+        (not odd, f"a slot starts at byte {odd}, no multiple of {unit}"),
+        (row % TMA_ROW == 0, f"rows of {row} bytes"),
+        (tensor.strides[-1] == 1, "the last stride is not the literal 1"),
+    )
+    return [_claim("bounds", *claim) for claim in claims]
+
+
+def _columns(dst: kir.Layout, src: kir.Layout, column: int) -> list[Claim]:
+    """Claim that every lane holds the columns already, and that they lie inside."""
+    if {dst.deal, src.deal} == {kir.Deal.STRIPS, kir.Deal.ROUND}:
+        return [_same_registers(dst, src, column)]
+    strips = {dst.deal, src.deal} == {kir.Deal.STRIPS}
+    rows = (dst.shape[:-1], dst.threads) == (src.shape[:-1], src.threads)
+    wrong = f"{dst.shape} by {dst.threads} threads, {src.shape} by {src.threads}: values would move"
+    end, whole = column + dst.shape[-1], src.shape[-1]
+    return [
+        ("coverage", "" if strips and rows and column % 8 == 0 else wrong),
+        ("bounds", "" if column >= 0 and end <= whole else f"columns {column}..{end} of {whole}"),
+    ]
+
+
+def _same_registers(dst: kir.Layout, src: kir.Layout, column: int) -> Claim:
+    """Claim that every thread has as many registers of one whole tile as of the other."""
+    strips, other = (dst, src) if dst.deal is kir.Deal.STRIPS else (src, dst)
+    fits = (dst.shape, dst.threads, dst.folded) == (src.shape, src.threads, 1) and column == 0
+    strip = STRIP * max(strips.threads // kir.WARP, 1)
+    fits &= strips.shape[-2] % strip == 0 and strips.shape[-1] % (4 * strips.vector) == 0
+    fits &= prod(other.shape) % (other.vector * other.threads) == 0
+    return _claim("coverage", fits, f"registers of {src} are not those of {dst}")
+
+
+def _together(dst: kir.Layout, src: kir.Layout) -> Claim:
+    """Claim that a warp, or a thread down a column, holds all that becomes one element."""
+    same = (dst.deal, dst.vector, dst.threads) == (src.deal, src.vector, src.threads)
+    *outer, last = src.shape
+    fits = same and src.folded == 1
+    if dst.folded > 1:
+        fits &= dst.shape == (*outer, last // dst.folded) and last % dst.folded == 0
+        lanes, odd = divmod(dst.folded, dst.vector)
+        in_warp = not odd and lanes.bit_count() == 1 and lanes <= kir.WARP
+        fits &= dst.shape[-1] == 1 if dst.deal is kir.Deal.STRIPS else in_warp
+        fits &= dst.deal is not kir.Deal.EACH_WARP and src.threads % kir.WARP == 0
+    else:
+        fits &= dst.shape == (*(1 for _ in outer), last) and dst.deal is kir.Deal.ROUND
+        fits &= last // src.vector % src.threads == 0
+    return _claim("coverage", fits, f"{src} is not in the hands of those who reduce it to {dst}")
+
+
+def _tile(operand: kir.Fragment | kir.Slot, *, turned: bool = False) -> tuple[int, ...]:
+    """Return the extents of an operand, its rows or columns of the result before those of K."""
+    shape = operand.buffer.shape if isinstance(operand, kir.Slot) else operand.layout.shape
+    while len(shape) > 2 and shape[0] == 1:
+        shape = shape[1:]
+    return tuple(reversed(shape)) if turned else shape
+
+
+def _joined(parts: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the extents of columns behind each other; none if they differ along K."""
+    if len({part[1:] for part in parts}) > 1 or not all(parts):
+        return ()
+    return sum(part[0] for part in parts), *parts[0][1:]
+
+
+def _behind(stmt: kir.Wgmma) -> list[Claim]:
+    """Claim that slots of one number lie behind each other, in panels of one matrix."""
+    out: list[Claim] = []
+    first = stmt.b.buffer
+    end = first.offset + first.slot_nbytes
+    panel = first.shape[-1] * first.dtype.nbytes
+    whole = stmt.b_transposed or panel == first.swizzle
+    for buffer in stmt.beside:
+        kind = (buffer.dtype, buffer.swizzle, buffer.slots, buffer.step)
+        same = kind == (first.dtype, first.swizzle, first.slots, first.step)
+        behind = f"{buffer.name} begins {buffer.offset - end} bytes behind the slot before it"
+        out += [
+            _claim("bounds", same, f"{buffer.name} and {first.name} differ in kind"),
+            _claim("bounds", buffer.offset == end, behind),
+            _claim("bounds", whole, f"rows of {panel} bytes, a panel is narrower"),
+        ]
+        end = buffer.offset + buffer.slot_nbytes
+    return out
+
+
+def _multiplied(acc: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> Claim:
+    """Claim that (M, K) and (N, K) operands make an (M, N) result."""
+    fits = len(acc) == len(a) == len(b) == 2 and (a[0], b[0], a[1]) == (*acc, b[1])
+    return _claim("bounds", fits, f"operands of {a} and {b} for a result of {acc}")
+
+
+def _generic(
+    site: Site, layout: kir.Layout, ref: kir.Box | kir.Slot, width: int, *, whole: bool = True
+) -> list[Claim]:
+    last, vector = layout.shape[-1], layout.vector if layout.folded == 1 else 1
+    shape = ref.shape if isinstance(ref, kir.Box) else ref.buffer.shape
+    fits = len(shape) == len(layout.shape) and all(
+        n == t or (n == 1 and not whole) for n, t in zip(shape, layout.shape, strict=False)
+    )
+    cut = f"rows of {last} are no whole vectors of {layout.vector}"
+    out = [
+        _claim("coverage", last % vector == 0, cut),
+        _claim("bounds", layout.vector % width == 0, f"{width} does not divide the vector"),
+        _claim("coverage", fits, f"a tile of {shape} for a layout of {layout.shape}"),
+    ]
+    if shape[-1] == 1 or width == 1:
+        return out
+    match ref:
+        case kir.Slot(buffer):
+            odd = shape[-1] % width or buffer.offset % (width * buffer.dtype.nbytes)
+            out.append(_claim("bounds", not odd, f"rows of {shape[-1]} for width {width}"))
+        case kir.Box(tensor, origin, _, limit):
+            start, end = poly(site.plain(origin[-1])), poly(site.plain(limit[-1]))
+            starts = all(factor % width == 0 for _, factor in start)
+            ends = end == poly(tensor.extents[-1]) or all(f % width == 0 for _, f in end)
+            aligned = f"{tensor.name} is aligned to {tensor.aligned} elements, not {width}"
+            out += [
+                _claim("bounds", tensor.aligned % width == 0, aligned),
+                _claim("bounds", tensor.strides[-1] == 1, "the last stride is not 1"),
+                _claim("bounds", starts, f"origin {origin[-1]} is no multiple of {width}"),
+                _claim("bounds", ends, f"limit {limit[-1]} may cut a vector of {width}"),
+            ]
+    return out
+
+
+def _executed(site: Site, layout: kir.Layout, name: str) -> Claim:
+    threads = site.place.threads
+    dealt = threads.issuperset(range(site.place.base, site.place.base + layout.threads))
+    says = f"{name} is dealt to {layout.threads} threads, {len(threads)} execute this"
+    return _claim("coverage", dealt, says)
+
+
+def _held(site: Site, fragment: kir.Fragment) -> Claim:
+    """Claim that the threads which a fragment is dealt to execute the statement."""
+    return _executed(site, fragment.layout, fragment.name)
+
+
+def _once(site: Site, fragment: kir.Fragment) -> list[Claim]:
+    """Claim that no element in global memory is written by two threads."""
+    layout, name = fragment.layout, fragment.name
+    if touches(site.stmt) is None:
+        return []
+    many, warps = len(site.place.threads), layout.threads // kir.WARP
+    if layout.deal is kir.Deal.EACH_WARP and warps > 1:
+        return [("coverage", f"each of {warps} warps holds all of {name} and writes it")]
+    says = f"{many} threads execute this, {name} is dealt to {layout.threads} of them"
+    return [("coverage", says if many > layout.threads else "")]
+
+
+def _registers(sites: tuple[Site, ...]) -> list[tuple[Site, str, str]]:
+    """Check, in program order, that fragments are written before they are read.
+
+    By a thread that reads them, under whatever condition: that the conditions agree, and what a
+    loop of no iterations leaves unwritten, is not asked here.
+    """
+    out: list[tuple[Site, str, str]] = []
+    known: dict[str, frozenset[int]] = {}
+    nobody: frozenset[int] = frozenset()
+    for site in sites:
+        uses, makes = fragments(site.stmt)
+        if isinstance(site.stmt, kir.Mma) or getattr(site.stmt, "accumulate", 0) == 1:
+            uses = (*uses, *makes)
+        missing = [f.name for f in uses if not known.get(f.name, nobody) & site.place.threads]
+        for made in makes:
+            known[made.name] = known.get(made.name, nobody) | site.place.threads
+        if uses or makes:
+            out.append((site, "RAW", f"{missing[0]} has no value yet" if missing else ""))
+    return out
+
+
+ITERATIONS = 4000
+"""Iterations of loops around boxes that one launch may have; one with more is not judged."""
+ALL_ITERATIONS = 60_000
+"""Iterations of all launches of a search together; a second."""
+Span = list[tuple[int, int]]
+
+
+class TooManyError(Exception):
+    """A launch has more iterations than are looked at."""
+
+
+class Budget:
+    """The iterations that may still be looked at, whether they show a box or not."""
+
+    def __init__(self, left: int = ITERATIONS) -> None:
+        self.left = left
+
+    def spend(self) -> None:
+        """Count an iteration; TooManyError if there is none left."""
+        if self.left <= 0:
+            raise TooManyError
+        self.left -= 1
+
+
+class Reading:
+    """The box of a site as functions of the launch."""
+
+    def __init__(self, site: Site, box: kir.Box) -> None:
+        self.site, self.box = site, box
+        self.loops = [(loop.index.name, function(loop.stop)) for loop in site.loops]
+        self.guards = [function(guard) for guard in site.guards]
+        self.origin = [function(site.plain(e)) for e in box.origin]
+        self.limit = [function(site.plain(e)) for e in box.limit]
+        self.extents = [function(e) for e in box.tensor.extents]
+        self.writes = writes(site.stmt) is not None
+
+    def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:
+        """Yield every box that is not empty, with the values of the loop indices."""
+        for now in _iterations(self.loops, values):
+            if budget is not None:
+                budget.spend()
+            if not all(guard(now) for guard in self.guards):
+                continue
+            spans = []
+            for origin, size, limit in zip(self.origin, self.box.shape, self.limit, strict=True):
+                start = origin(now)
+                spans.append((start, min(start + size, limit(now))))
+            if all(start < end for start, end in spans):
+                yield now, spans
+
+
+def _iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
+    if not loops:
+        yield values
+        return
+    (name, stop), *rest = loops
+    for i in range(stop(values)):
+        yield from _iterations(rest, {**values, name: i})
+
+
+def readings(sites: tuple[Site, ...]) -> list[Reading]:
+    """Return the accesses of global memory, without those whose place is not known."""
+    out = []
+    for site in sites:
+        box = touches(site.stmt)
+        if box is not None and not unknown((*site.conditions, *site.span(box))):
+            out.append(Reading(site, box))
+    return out
+
+
+def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
+    """Search for a small launch in which a box leaves its tensor or an output is not covered."""
+    boxes = readings(sites)
+    stops = {loop.stop for site in sites for loop in site.loops}
+    settled = {kir.BLOCK, kir.GRID, *kernel.params}
+    closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
+    skipped = left_out(sites)
+    rest = ALL_ITERATIONS
+    for values in launches.some_launches(kernel):
+        budget = Budget(min(ITERATIONS, rest))
+        rest -= budget.left
+        try:
+            wrong = wrong_in(kernel, boxes, values, skipped, budget)
+        except TooManyError:
+            wrong = None
+        rest += budget.left
+        if wrong is not None:
+            launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
+            names = ", ".join(f"{name}={value}" for name, value in launch)
+            trips = max((_count(stop, values) for stop in closed), default=0)
+            says = f"trips={trips}, {names}: {wrong.witness}"
+            return replace(wrong, witness=says, trips=trips, launch=launch)
+    return None
+
+
+def left_out(sites: tuple[Site, ...]) -> frozenset[str]:
+    """Return the outputs of which it is not known what launches write, or that are added to only.
+
+    A launch before this one may have given such an output its first value.
+    """
+    known = {id(reading.site) for reading in readings(sites)}
+    moving, stored, added = set(), set(), set()
+    for site in sites:
+        box, more = writes(site.stmt), adds(site.stmt)
+        if box is not None:
+            stored.add(box.tensor.name)
+            if id(site) not in known:
+                moving.add(box.tensor.name)
+        if more is not None:
+            added.add(more.tensor.name)
+    return frozenset(moving | (added - stored))
+
+
+def _count(stop: Function, values: Values) -> int:
+    try:
+        return max(0, stop(values))
+    except ZeroDivisionError:
+        return 0
+
+
+def wrong_in(
+    kernel: kir.Kernel,
+    boxes: list[Reading],
+    values: Values,
+    skipped: frozenset[str],
+    budget: Budget | None = None,
+) -> Finding | None:
+    """Return what goes wrong in one launch, outputs in `skipped` aside.
+
+    TooManyError if the launch has more iterations than the budget, or `ITERATIONS`, allows.
+    """
+    try:
+        written: dict[str, list[Span]] = {}
+        left = next(_launched(boxes, values, budget or Budget(), written), None)
+        if left is not None:
+            return left
+        for tensor in kernel.tensors:
+            if tensor.name in kernel.outputs and tensor.name not in skipped:
+                extents = [function(e)(values) for e in tensor.extents]
+                if says := _uncovered(extents, sorted(written.get(tensor.name, []))):
+                    return Finding("coverage", tensor.name, says)
+    except ZeroDivisionError:
+        return Finding("bounds", kernel.name, "an index divides by 0")
+    return None
+
+
+def _launched(
+    boxes: list[Reading], values: Values, budget: Budget, written: dict[str, list[Span]]
+) -> Iterator[Finding]:
+    """Note what one launch writes, by tensor; yield the boxes that leave their tensor."""
+    for block in range(values[kir.GRID.name]):
+        here = {**values, kir.BLOCK.name: block}
+        for reading in boxes:
+            extents = [extent(here) for extent in reading.extents]
+            for now, spans in reading.boxes(here, budget):
+                for (start, end), extent in zip(spans, extents, strict=True):
+                    if start < 0 or end > extent:
+                        loops = reading.site.loops
+                        at = "".join(f", {loop.name}={now[loop.index.name]}" for loop in loops)
+                        says = f"CTA {block}{at}: {start}..{end} leaves 0..{extent}"
+                        yield _at(reading.site, "bounds", says)
+                if reading.writes:
+                    written.setdefault(reading.box.tensor.name, []).append(spans)
+
+
+def _uncovered(extents: list[int], boxes: list[Span]) -> str:
+    for i, a in enumerate(boxes):
+        for b in boxes[i + 1 :]:
+            if b[0][0] >= a[0][1]:
+                break
+            both = [(max(p[0], q[0]), min(p[1], q[1])) for p, q in zip(a, b, strict=True)]
+            if all(start < end for start, end in both):
+                return f"element {tuple(start for start, _ in both)} is written twice"
+    left = prod(extents) - sum(prod(end - start for start, end in box) for box in boxes)
+    return f"{left} elements are never written" if left else ""

@@ -22,20 +22,36 @@ Four facts make a partition:
 
 Where that does not go through, the origins are rewritten (`rewrites`) and asked of again.  Whatever
 does not fit leaves the question open; `boxes` may refute it.
+
+Where that does not go through, the origins are written in other words and asked of again
+(`rewrites`).  No box moves by that.  Whatever does not fit leaves the question open; a launch that
+`outputs` counts may refute it.
+
+*Clusters.*  `BLOCK = C * cluster + rank` with `0 <= rank < cluster`, and `GRID` is a multiple of
+`cluster`.  So a cluster may be taken for a CTA, with a loop over its ranks around every statement;
+`BLOCK` and `GRID` then count clusters.
+
+*Groups.*  Where `GRID` is `groups * many`, CTAs are one to one with pairs of a group and a place in
+it: `BLOCK // many` and `BLOCK % many`, or `BLOCK % groups` and `BLOCK // groups`.  So a group may
+be taken for a CTA, with a loop over its places around every statement; `BLOCK` then counts groups,
+and `GRID` is how many there are.
+
+*Exact divisions.*  Where `requires` says `a % b == 0` with `b >= 1`, `a` is `b * (a // b)`.
+Written so, a number of tiles shows the factors that an order of tiles takes it apart by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product as combinations
+from math import prod
 
 from fuser.expr import Expr, Kind, Op, Var, both, ceildiv, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import replace_tree
-from oracles.prover.coverage.rewrites import Stores, rewrites
-from oracles.prover.polynomial import (
+from oracles.prover.arithmetic import (
     Atom,
     Digit,
     Poly,
@@ -45,8 +61,10 @@ from oracles.prover.polynomial import (
     mapped,
     names,
     names_of,
+    operands,
     poly,
     product,
+    replace_tree,
     repr_atom,
     single,
     tree,
@@ -89,7 +107,6 @@ class Store:
     site: Site
     box: kir.Box
     units: list[Poly]
-    loops: tuple[Loop, ...]
     conditions: list[Expr]
     maps: set[IndexMap] = field(default_factory=set)
     ends: dict[IndexMap, Expr] = field(default_factory=dict)
@@ -98,37 +115,28 @@ class Store:
 
 def written_out(site: Site, box: kir.Box) -> list[tuple[Site, kir.Box]]:
     """Write out the loops of constant length around a store."""
-    fixed = [loop for loop in site.loops if isinstance(loop.stop, int)]
-    total = 1
-    for loop in fixed:
-        total *= max(1, loop.stop) if isinstance(loop.stop, int) else 1
-    if not fixed or total > UNROLL:
+    fixed = {loop.index: loop.stop for loop in site.loops if isinstance(loop.stop, int)}
+    if not fixed or prod(max(1, stop) for stop in fixed.values()) > UNROLL:
         return [(site, box)]
-    rest = tuple(loop for loop in site.loops if loop not in fixed)
     out = []
-    for at in combinations(*(range(t.stop) for t in fixed if isinstance(t.stop, int))):
-        values: dict[Var, Expr] = {t.index: i for t, i in zip(fixed, at, strict=True)}
+    for at in combinations(*map(range, fixed.values())):
+        values: dict[Var, Expr] = dict(zip(fixed, at, strict=True))
         lets = {var: substitute(e, values) for var, e in site.lets.items()}
-        loops = tuple(Loop(t.index, t.name, substitute(t.stop, values)) for t in rest)
+        rest = (loop for loop in site.loops if loop.index not in fixed)
+        loops = tuple(replace(loop, stop=substitute(loop.stop, values)) for loop in rest)
         guards = tuple(substitute(g, values) for g in site.guards)
-        copy = replace(site, loops=loops, guards=guards, lets=lets)
-        out.append((copy, box))
+        out.append((replace(site, loops=loops, guards=guards, lets=lets), box))
     return out
 
 
 def store(site: Site, box: kir.Box, known: Known) -> Store:
     """Return a store with its origins in units of its box.
 
-    Raises
-    ------
-    OpenError
-        If its box is cut elsewhere than at the extents, or its origin is no multiple of its shape.
+    OpenError if its box is cut elsewhere than at the extents, or its origin is no multiple of its
+    shape.
     """
-    conditions: list[Expr] = list(site.guards)
     units = []
-    exprs = [site.plain(e) for e in (*box.origin, *box.limit)]
-    exprs += [*conditions, *(loop.stop for loop in site.loops)]
-    if sites.unknown(tuple(exprs)):
+    if sites.unknown((*site.span(box), *site.conditions)):
         raise OpenError(f"{site.where}: depends on a value that an assignment changes")
     axes = zip(box.origin, box.shape, box.limit, box.tensor.extents, strict=True)
     for origin, size, limit, extent in axes:
@@ -138,33 +146,25 @@ def store(site: Site, box: kir.Box, known: Known) -> Store:
         if unit is None:
             raise OpenError(f"{site.where}: origin {origin} is no multiple of {size}")
         units.append(unit)
-    return Store(site, box, units, site.loops, conditions)
+    return Store(site, box, units, list(site.guards))
 
 
 def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
-    """Put a mapping for every loop index in the origins, the same one in every store.
+    """Put a mapping for every loop index in the origins, the same one in every store; return them.
 
-    Parameters
-    ----------
-    whole : bool
-        Whether a mapping is what an index becomes in the origins, `a * index + b`, so that several
-        stores may share it; otherwise it is the index alone.
-
-    Returns
-    -------
-    list of Place
-        The maps, by what they are multiplied with.
-
-    Raises
-    ------
-    OpenError
-        If an index enters the origins in another way, or in no way and nothing pins it.
+    If `whole`, a mapping is what an index becomes in the origins, `a * index + b`, so that several
+    stores may share it; otherwise it is the index alone.  OpenError if an index enters the origins
+    in another way, or in no way and nothing pins it.
     """
     maps: list[IndexMap] = []
     for store in stores:
-        for loop in store.loops:
+        for loop in store.site.loops:
+            if not any(loop.index.name in names(unit) for unit in store.units):
+                _solved(store, loop)
+                continue
             mapping = _linked(store, loop) if whole else _alone(store, loop)
-            if mapping is not None and mapping not in maps:
+            store.maps.add(mapping)
+            if mapping not in maps:
                 maps.append(mapping)
     if maps == [STRIDED]:
         for store in stores:
@@ -176,17 +176,14 @@ def link(stores: list[Store], *, whole: bool = True) -> list[IndexMap]:
     return maps
 
 
-def _linked(store: Store, loop: Loop) -> IndexMap | None:
-    """Replace `a * index + b` by a mapping; pin an index that the origins do not use."""
+def _linked(store: Store, loop: Loop) -> IndexMap:
+    """Replace `a * index + b` by a mapping."""
     uses = {
         (factor, tuple(a for a in monomial if a != (loop.index.name,)), offset)
         for unit in store.units
         for factor, monomial, offset in _uses(unit, loop.index.name)
     }
-    if not uses:
-        _solved(store, loop)
-        return None
-    if len(uses) > 1:
+    if len(uses) != 1:
         raise OpenError(f"{store.site.where}: {loop.name} enters its origin in several ways")
     ((a, cofactor, b),) = uses
     if a < 1 or b < 0 or loop.index.name in {n for at in cofactor for n in names_of(at)}:
@@ -207,23 +204,18 @@ def _linked(store: Store, loop: Loop) -> IndexMap | None:
     inside = both(fold(Kind.LE, b, var), var < a * loop.stop + b)
     whole = eq((var - b) % a, 0) if a > 1 else 1
     store.conditions += [both(inside, whole)]
-    store.maps.add(mapping)
     store.ends[mapping] = tree(poly(a * loop.stop + b))
     store.plain &= (a, b) == (1, 0)
     return mapping
 
 
-def _alone(store: Store, loop: Loop) -> IndexMap | None:
-    """Take an index as a mapping, whatever it is multiplied with; pin one that is not used."""
-    if not any(loop.index.name in names(unit) for unit in store.units):
-        _solved(store, loop)
-        return None
+def _alone(store: Store, loop: Loop) -> IndexMap:
+    """Take an index as a mapping, whatever it is multiplied with."""
     mapping = IndexMap((), len(store.maps))
     var = mapping.var
     store.units = [poly(substitute(tree(unit), {loop.index: var})) for unit in store.units]
     store.conditions = [substitute(c, {loop.index: var}) for c in store.conditions]
     store.conditions.append(both(fold(Kind.LE, 0, var), var < loop.stop))
-    store.maps.add(mapping)
     store.ends[mapping] = tree(poly(loop.stop))
     return mapping
 
@@ -253,15 +245,11 @@ def _peeled(store: Store) -> None:
 
 
 def _solved(store: Store, loop: Loop) -> None:
-    """Take the one loop in which a store outside all loop indices is executed."""
-    if loop.stop == 1:
-        at: Expr = 0
-    else:
-        solved = [solution(c, loop.index) for c in store.conditions]
-        found = [e for e in solved if e is not None]
-        if not found:
-            raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
-        at = found[0]
+    """Take the one iteration in which a store is executed whose origins do not use the index."""
+    solved = (solution(c, loop.index) for c in store.conditions)
+    at = 0 if loop.stop == 1 else next((e for e in solved if e is not None), None)
+    if at is None:
+        raise OpenError(f"{store.site.where}: written again in every loop of {loop.name}")
     store.conditions = [substitute(c, {loop.index: at}) for c in store.conditions]
     store.conditions.append(both(fold(Kind.LE, 0, at), at < loop.stop))
     store.plain = False
@@ -270,27 +258,18 @@ def _solved(store: Store, loop: Loop) -> None:
 def parts(stores: list[Store]) -> tuple[dict[tuple[int, ...], list[Store]], list[Poly]]:
     """Group stores whose origins differ by constants: the parts of a tile.
 
-    Returns
-    -------
-    tuple
-        Stores by the offsets of their parts, and the origins without the offsets.
-
-    Raises
-    ------
-    OpenError
-        If origins differ by more than a constant.
+    Return stores by the offsets of their parts, and the origins without the offsets.  OpenError if
+    origins differ by more than a constant.
     """
     found: dict[tuple[int, ...], list[Store]] = {}
-    shared: list[Poly] | None = None
+    shared: list[list[Poly]] = []
     for store in stores:
         offsets = tuple(dict(unit).get((), 0) for unit in store.units)
-        rest = [frozenset((m, f) for m, f in unit if m) for unit in store.units]
-        if shared is not None and rest != shared:
+        shared.append([frozenset((m, f) for m, f in unit if m) for unit in store.units])
+        if shared[-1] != shared[0]:
             raise OpenError(f"{store.site.where}: its origin counts otherwise than others")
-        shared = rest
         found.setdefault(offsets, []).append(store)
-    assert shared is not None, "an output without stores is refused before"
-    return found, shared
+    return found, shared[0]
 
 
 def within(form: Poly) -> Iterable[Poly]:
@@ -340,41 +319,29 @@ Groups = Mapping[tuple[int, ...], list[Store]]
 
 def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known: Known) -> str:
     """Say why the boxes of an output may not be a partition of it, if they may not."""
-    boxes = [(site, sites.writes(site.stmt)) for site in every]
-    found = [(s, b) for s, b in boxes if b is not None and b.tensor.name == tensor.name]
+    written = [(site, box) for site in every if (box := sites.writes(site.stmt)) is not None]
+    found = [(site, box) for site, box in written if box.tensor.name == tensor.name]
     if not found:
-        added = any(b.tensor.name == tensor.name for b in map(_added, every) if b is not None)
+        boxes = (sites.adds(site.stmt) for site in every)
+        added = any(box.tensor.name == tensor.name for box in boxes if box is not None)
         how = "only added to; what it held before is not known" if added else "no store writes it"
         return f"{tensor.name}: {how}"
     if any(box.tensor != tensor for _, box in found):
         return f"{tensor.name}: written through a tensor that is not declared so"
-    first = ""
+    reasons: list[str] = []
     for stores in rewrites(Stores(kernel, found, known)):
-        says = _open(stores, tensor)
-        if not says:
-            return ""
-        first = first or says
-    return first
-
-
-def _open(stores: Stores, tensor: kir.Tensor) -> str:
-    """Say why no proof was found, if none was."""
-    copies = [copy for s, b in stores.found for copy in written_out(s, b)]
-    first = ""
-    for found, whole in ((stores.found, True), (copies, True), (stores.found, False)):
-        if whole and first and len(copies) == len(stores.found):
-            continue
-        try:
-            _Partition(replace(stores, found=found), tensor, whole=whole)
-        except OpenError as error:
-            first = first or str(error)
-        else:
-            return ""
-    return first
-
-
-def _added(site: Site) -> kir.Box | None:
-    return sites.adds(site.stmt)
+        copies = [copy for s, b in stores.found for copy in written_out(s, b)]
+        ways = [(stores.found, True), (copies, True), (stores.found, False)]
+        if not copies or len(copies) == len(stores.found):
+            del ways[1]
+        for some, whole in ways:
+            try:
+                _Partition(replace(stores, found=some), tensor, whole=whole)
+            except OpenError as error:
+                reasons.append(str(error))
+            else:
+                return ""
+    return reasons[0]
 
 
 class _Partition:
@@ -414,7 +381,7 @@ class _Partition:
                 both_ = zip(groups.values(), pinned, strict=True)
                 if all(self._once(group, counts, some) for group, some in both_):
                     return counts, pinned
-        raise self._open(f"cannot tell that its {len(self.stores)} stores take turns")
+        raise self._open(f"cannot tell that its {len(self.stores)} stores exclude each other")
 
     def _guards(self, group: list[Store]) -> list[Expr]:
         """Return the conditions of all stores of a part that may tell which CTA has a point."""
@@ -445,17 +412,11 @@ class _Partition:
             guards = [g for g in own.site.guards if g not in pinned]
             if not guards and own.ends == counts:
                 return True
-        domain: Expr = 1
-        for mapping, count in counts.items():
-            domain = both(domain, mapping.var < count)
         total: Expr = 0
         for one in group:
-            term: Expr = 1
-            for condition in one.conditions:
-                if condition not in pinned:
-                    term = both(term, condition)
-            total = fold(Kind.ADD, total, _truth(term))
-        return self.known.gives(eq(total, _truth(domain)))
+            total = fold(Kind.ADD, total, _all(c for c in one.conditions if c not in pinned))
+        domain = _all(mapping.var < count for mapping, count in counts.items())
+        return self.known.gives(eq(total, domain))
 
     # --- digits ---
 
@@ -463,22 +424,19 @@ class _Partition:
         """Show that each condition left over picks one value of one digit; yield these digits."""
         for guard in guards:
             form = self._numbered(poly(guard))
-            atoms = sorted(set(_digits(form)), key=repr_atom)
-            if len(atoms) != 1:
-                raise self._open(f"the condition {guard} is not understood")
-            read = digit(single(atoms[0]))
+            atoms = set(_digits(form))
+            read = digit(single(next(iter(atoms)))) if len(atoms) == 1 else None
             if read is None:
                 raise self._open(f"the condition {guard} is not understood")
             count = value(self._size(read))
             y = Var("digit of the condition")
-            test = replace_tree(tree(form), tree(single(atoms[0])), y)
-            tries: list[Expr] = [0, fold(Kind.SUB, count, 1)]
-            solved = solution(test, y)
-            tries += [] if solved is None else [solved]
+            test = replace_tree(tree(form), tree(single(next(iter(atoms)))), y)
+            tries = (0, fold(Kind.SUB, count, 1), solution(test, y))
             if not any(
                 self.known.gives(both(fold(Kind.LE, 0, at), fold(Kind.LT, at, count)))
                 and self.known.gives(eq(_truth(test), eq(y, at)), y < count)
                 for at in tries
+                if at is not None
             ):
                 raise self._open(f"the condition {guard} may hold more than once")
             yield read
@@ -500,7 +458,7 @@ class _Partition:
         return mapped(form, rule)
 
     def _range(self, name: str) -> Product:
-        """Return how many values a number has: the tiles, the CTAs, or the turns of a loop."""
+        """Return how many values a number has: the tiles, the CTAs, or the iterations of a loop."""
         count: Expr | None = None
         if name == NUMBER.name:
             count = self._dealt(self.counts[STRIDED])
@@ -540,15 +498,20 @@ class _Partition:
     def _variables(self, form: Poly) -> frozenset[str]:
         return names(form) - {p.name for p in self.kernel.params} - {kir.GRID.name}
 
+    def _weighted(self, form: Poly) -> Iterator[tuple[Product | None, Atom | None]]:
+        """Yield the terms of a sum: what is fixed in a launch, and the one atom that is not."""
+        for monomial, factor in form:
+            own = [a for a in monomial if self._variables(single(a))]
+            weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
+            yield weight, own[0] if len(own) == 1 else None
+
     def _total(self, number: Poly) -> Product:
         """Return how many values a sum of weighted numbers has."""
         chain = []
-        for monomial, factor in number:
-            own = [a for a in monomial if self._variables(single(a))]
-            weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
-            if len(own) != 1 or len(own[0]) != 1 or weight is None:
+        for weight, own in self._weighted(number):
+            if own is None or len(own) != 1 or weight is None:
                 raise self._open(f"the number {tree(number)} is not understood")
-            chain.append((weight, self._range(str(own[0][0]))))
+            chain.append((weight, self._range(str(own[0]))))
         total = chained(chain)
         if total is None:
             raise self._open(f"the number {tree(number)} skips or repeats values")
@@ -582,10 +545,8 @@ class _Partition:
     def _terms(self, unit: Poly) -> list[tuple[Product, Digit]]:
         """Read a coordinate as a sum of weighted digits."""
         terms = []
-        for monomial, factor in unit:
-            own = [a for a in monomial if self._variables(single(a))]
-            weight = product(frozenset({(tuple(a for a in monomial if a not in own), factor)}))
-            read = digit(single(own[0])) if len(own) == 1 else None
+        for weight, own in self._weighted(unit):
+            read = None if own is None else digit(single(own))
             if read is None or weight is None:
                 raise self._open(f"the origin {tree(unit)} is not understood")
             terms.append((weight, read))
@@ -646,6 +607,12 @@ def _digits(form: Poly) -> Iterable[Atom]:
                         yield from _digits(part)
 
 
+def _all(conditions: Iterable[Expr]) -> Expr:
+    """Return 1 where no condition is 0, and 0 elsewhere."""
+    true: Expr = 1
+    return _truth(reduce(both, conditions, true))
+
+
 def _truth(condition: Expr) -> Expr:
     """Return 1 where a condition is not 0."""
     if isinstance(condition, int):
@@ -653,3 +620,193 @@ def _truth(condition: Expr) -> Expr:
     if isinstance(condition, Op) and condition.kind in (Kind.LT, Kind.LE, Kind.EQ, Kind.AND):
         return condition
     return eq(eq(condition, 0), 0)
+
+
+RANK = Var("rank in the cluster")
+"""Index of the loop over the CTAs of a cluster."""
+PLACE = Var("place in the group")
+"""Index of the loop over the CTAs of a group."""
+Words = dict[Expr, Expr]
+"""Expressions, and what stands in their place."""
+Found = list[tuple[Site, kir.Box]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores to one output, with the kernel and the facts that their expressions speak of.
+
+    `divisions` are the numbers that are multiples, each with what it is a multiple of.
+    """
+
+    kernel: kir.Kernel
+    found: Found
+    known: Known
+    divisions: tuple[tuple[Expr, Expr], ...] = ()
+
+    def whole(self, number: Product) -> Product:
+        """Return a product with `b * (a // b)` written as `a` again."""
+        for multiple, divisor in reversed(self.divisions):
+            apart = product(poly(_apart(multiple, divisor)))
+            left = None if apart is None else number.over(apart)
+            once = product(poly(multiple))
+            if left is not None and once is not None:
+                number = left.times(once)
+        return number
+
+
+def rewrites(plain: Stores) -> Iterator[Stores]:
+    """Yield stores as they stand, then in every other way that applies."""
+    for stores in (plain, *_by_clusters(plain), *_by_groups(plain)):
+        yield stores
+        yield from _exact(stores)
+
+
+def _rewritten(found: Found, rule: Callable[[Expr], Expr]) -> Found:
+    out = []
+    for site, box in found:
+        origin, limit = ([rule(site.plain(e)) for e in es] for es in (box.origin, box.limit))
+        loops = tuple(replace(loop, stop=rule(loop.stop)) for loop in site.loops)
+        guards = tuple(rule(guard) for guard in site.guards)
+        lets = {var: rule(e) for var, e in site.lets.items()}
+        copy = replace(site, loops=loops, guards=guards, lets=lets)
+        out.append((copy, replace(box, origin=tuple(origin), limit=tuple(limit))))
+    return out
+
+
+# --- clusters and groups ------------------------------------------------------------------------
+
+
+def _by_clusters(plain: Stores) -> Iterator[Stores]:
+    many = plain.kernel.cluster
+    if many > 1:
+        words: Words = {
+            kir.BLOCK % many: RANK,
+            kir.BLOCK // many: kir.BLOCK,
+            kir.GRID // many: kir.GRID,
+            kir.BLOCK: kir.BLOCK * many + RANK,
+            kir.GRID: kir.GRID * many,
+        }
+        kernel = replace(plain.kernel, cluster=1)
+        yield _looped(plain, kernel, words, Loop(RANK, "rank", many))
+
+
+def _by_groups(plain: Stores) -> Iterator[Stores]:
+    """Yield the stores by groups, in either numbering that tells a group's number."""
+    exprs = [s.plain(e) for s, box in plain.found for e in box.origin]
+    for condition, groups, many in _products(plain.kernel):
+        others = tuple(one for one in plain.kernel.requires if one != condition)
+        kernel = replace(plain.kernel, requires=others)
+        for number, place, block in (
+            (kir.BLOCK // many, kir.BLOCK % many, kir.BLOCK * many + PLACE),
+            (kir.BLOCK % groups, kir.BLOCK // groups, PLACE * kir.GRID + kir.BLOCK),
+        ):
+            if any(replace_tree(expr, number, 0) != expr for expr in exprs):
+                words: Words = {number: kir.BLOCK, place: PLACE, kir.BLOCK: block}
+                words |= {kir.GRID: kir.GRID * many, groups: kir.GRID}
+                yield _looped(plain, kernel, words, Loop(PLACE, "place", many))
+
+
+def _products(kernel: kir.Kernel) -> Iterator[tuple[Expr, Var, Expr]]:
+    """Yield conditions `GRID == groups * many`, and both."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)):
+                for groups, many in ((a, b), (b, a)):
+                    beside = variables(many) & {groups, kir.BLOCK, kir.GRID}
+                    if isinstance(groups, Var) and groups in kernel.params and not beside:
+                        yield condition, groups, many
+            case _:
+                pass
+
+
+def _looped(plain: Stores, kernel: kir.Kernel, words: Words, loop: Loop) -> Stores:
+    """Return the stores of a kernel in other words, with a loop around every statement."""
+
+    def rule(expr: Expr) -> Expr:
+        return _reworded(expr, words)
+
+    found = [(replace(s, loops=(loop, *s.loops)), b) for s, b in _rewritten(plain.found, rule)]
+    requires = tuple(_lowest(rule(condition)) for condition in kernel.requires)
+    kernel = replace(kernel, requires=requires)
+    return Stores(kernel, found, Known(sites.facts(kernel), plain.known.rlimit))
+
+
+def _reworded(expr: Expr, words: Words) -> Expr:
+    """Put words in place of the largest parts of an expression that have some."""
+    if expr in words:
+        return words[expr]
+    match expr:
+        case Op(kind, a, b):
+            return fold(kind, _reworded(a, words), _reworded(b, words))
+        case _:
+            return expr
+
+
+def _lowest(condition: Expr) -> Expr:
+    """Write `n * GRID == n * e` as `GRID == e`."""
+    match condition:
+        case Op(Kind.EQ, a, b):
+            terms = dict(poly(fold(Kind.SUB, a, b)))
+            times = terms.pop(((kir.GRID.name,),), 0)
+            rest = divided(frozenset(terms.items()), -times) if times else None
+            return condition if rest is None else eq(kir.GRID, tree(rest))
+        case _:
+            return condition
+
+
+# --- exact divisions ----------------------------------------------------------------------------
+
+
+def _exact(plain: Stores) -> Iterator[Stores]:
+    facts = sorted(_divisions(plain), key=lambda fact: len(str(fact[0])))
+    if not facts:
+        return
+    divisors = {poly(divisor) for _, divisor in facts}
+
+    def rule(expr: Expr) -> Expr:
+        whole = tree(poly(expr))
+        for number, divisor in facts:
+            whole = replace_tree(whole, number, _apart(number, divisor))
+        return tree(mapped(poly(whole), lambda form: _quotients(form, divisors)))
+
+    requires = tuple(_lowest(rule(condition)) for condition in plain.kernel.requires)
+    kernel = replace(plain.kernel, requires=requires)
+    yield Stores(kernel, _rewritten(plain.found, rule), plain.known, tuple(facts))
+
+
+def _divisions(stores: Stores) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the divisions that leave no rest in any launch: number and divisor."""
+    for condition in stores.kernel.requires:
+        match condition:
+            case Op(Kind.EQ, Op(Kind.MOD, Op() as number, divisor), 0) | Op(
+                Kind.EQ, 0, Op(Kind.MOD, Op() as number, divisor)
+            ):
+                form, by = poly(number), product(poly(divisor))
+                single = len(form) == 1 and all(len(m) == 1 and f == 1 for m, f in form)
+                if single and by is not None and stores.known.gives(fold(Kind.LE, 1, divisor)):
+                    yield tree(form), value(by)
+            case _:
+                pass
+
+
+def _apart(number: Expr, divisor: Expr) -> Expr:
+    return fold(Kind.MUL, divisor, fold(Kind.FLOORDIV, number, divisor))
+
+
+def _quotients(form: Poly, divisors: set[Poly]) -> Poly:
+    """Divide by numbers, and by such divisors, where that leaves no rest."""
+    known: dict[Expr, Expr] = {}
+    for monomial, _ in form:
+        for atom in monomial:
+            if len(atom) == 3 and atom[0] in (Kind.FLOORDIV.value, Kind.MOD.value):
+                kind, a, b = operands(atom)
+                top, bottom = product(a), product(b)
+                if bottom is None or not (b in divisors or not bottom.factors):
+                    continue
+                left = None if top is None else top.over(bottom)
+                if left is not None:
+                    known[tree(single(atom))] = value(left) if kind == Kind.FLOORDIV.value else 0
+    whole = tree(form)
+    for old, new in known.items():
+        whole = replace_tree(whole, old, new)
+    return poly(whole) if known else form

@@ -20,14 +20,14 @@ from oracles.prover.arithmetic import Function, UnsupportedError, carry, functio
 from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
+    Threads,
     controls,
     every,
+    kinds,
     outcomes,
     shared_tensors,
     touches,
 )
-from oracles.prover.threads import Kind as Threads
-from oracles.prover.threads import kinds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

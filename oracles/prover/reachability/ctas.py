@@ -36,9 +36,17 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover import launches, sites
-from oracles.prover.arithmetic import UnsupportedError, Values, function, linear, replace_tree
-from oracles.prover.coverage import boxes
-from oracles.prover.polynomial import Poly, poly, tree
+from oracles.prover.arithmetic import (
+    Poly,
+    UnsupportedError,
+    Values,
+    function,
+    linear,
+    poly,
+    replace_tree,
+    tree,
+)
+from oracles.prover.coverage import outputs
 from oracles.prover.reachability.code import GROUP, Code, Do, Enter
 from oracles.prover.reachability.rules import Findings, Rule, Violation
 from oracles.prover.sites import (
@@ -482,7 +490,7 @@ def apart(code: Code, findings: Findings, trips: int) -> None:
             open_ones.append(f"{mine[0].where}: {says}")
     if not open_ones:
         return
-    read = [r for r in boxes.readings(found) if r.box.tensor.name in tracked]
+    read = [r for r in outputs.readings(found) if r.box.tensor.name in tracked]
     for one, two, values in _overlapping(kernel, read, group):
         wrong = _unordered(code, one, two, values, trips)
         if wrong is not None:
@@ -493,7 +501,7 @@ def apart(code: Code, findings: Findings, trips: int) -> None:
 
 
 def _overlapping(
-    kernel: kir.Kernel, read: list[boxes.Reading], group: Expr
+    kernel: kir.Kernel, read: list[outputs.Reading], group: Expr
 ) -> Iterator[tuple[Site, Site, Values]]:
     """Yield sites at which, in a small launch, two CTAs of two groups touch the same elements."""
     number = function(group)
@@ -511,7 +519,7 @@ def _overlapping(
                 yield a.site, b.site, values
 
 
-def _meet(a: boxes.Span, b: boxes.Span) -> bool:
+def _meet(a: outputs.Span, b: outputs.Span) -> bool:
     return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
 
 

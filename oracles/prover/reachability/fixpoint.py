@@ -41,7 +41,6 @@ from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.launches import Launch
-from oracles.prover.memo import nameless_key as nameless_key
 from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.code import (
     CLUSTER,

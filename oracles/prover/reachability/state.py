@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.threads import Kind
+from oracles.prover.sites import Threads as Kind
 
 # --- how fields are copied and compared -----------------------------------------------------------
 

@@ -29,8 +29,7 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.witness.words import said, spot, words
 from oracles.prover.reachability.world import Share, World, outside
-from oracles.prover.sites import Site, adds
-from oracles.prover.tiles import Meet
+from oracles.prover.sites import Meet, Site, adds
 
 EVERY = -1
 """The use of an unknown that stands for all its uses."""

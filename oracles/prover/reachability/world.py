@@ -22,8 +22,20 @@ from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import Branch, Code, Do, Enter, Set, reaches
 from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import Agent, Where
-from oracles.prover.sites import AMONG_CTAS, Site, positive, shared_tensors, touches
-from oracles.prover.tiles import Meet, Meetings, Spread, each_by_one, operand, ordinary, storage
+from oracles.prover.sites import (
+    AMONG_CTAS,
+    Meet,
+    Meetings,
+    Site,
+    Spread,
+    each_by_one,
+    operand,
+    ordinary,
+    positive,
+    shared_tensors,
+    storage,
+    touches,
+)
 
 
 @dataclass(frozen=True, eq=False)

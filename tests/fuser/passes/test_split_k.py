@@ -42,9 +42,13 @@ from fuzz.kernels.matmul import MATMULS
 from oracles.prover import prove
 from oracles.verdict import Status
 
-SPLIT = {"hopper": SMALL, "ampere": SMALL_AMPERE, "tma": BY_TMA}
+SPLIT: dict[str, MatmulParams | AmpereParams] = {
+    "hopper": SMALL,
+    "ampere": SMALL_AMPERE,
+    "tma": BY_TMA,
+}
 ROLES_AMPERE = replace(SMALL_AMPERE, observe="mbarriers", prefetch=0)
-ALL = SPLIT | {
+ALL: dict[str, MatmulParams | AmpereParams] = SPLIT | {
     "scatter": SCATTER,
     "roles": ROLES,
     "roles, tma": replace(ROLES, meet="tma", residency="ticket"),

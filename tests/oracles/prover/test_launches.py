@@ -15,7 +15,7 @@ from fuser.cookbook.recipes import RECIPES, cluster_multicast, persistent, split
 from fuser.expr import eq, maximum
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
-from oracles.prover.coverage import boxes
+from oracles.prover.coverage import outputs as boxes
 from oracles.prover.launches import broken
 from oracles.simulator import simulate
 from oracles.verdict import Status

@@ -8,7 +8,7 @@ import pytest
 
 from fuser.cookbook import recipes
 from fuzz.mutation import operators
-from oracles.prover.memo import Memory, nameless_key
+from oracles.prover.prove import Memory, nameless_key
 from oracles.verdict import Finding, Status, Verdict
 
 PASSED = Verdict("prover", Status.PASS, 1)

@@ -10,7 +10,7 @@ import pytest
 from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Var, ceildiv, fold, minimum
 from fuser.kernel import ir as kir
-from oracles.prover.polynomial import Product, digit, poly, product
+from oracles.prover.arithmetic import Product, digit, poly, product
 from oracles.prover.prove import prove
 from oracles.prover.solver import Question
 from oracles.verdict import Status, Verdict

@@ -41,7 +41,7 @@ from fuser.dtype import DType
 from fuser.expr import Expr, Kind, both, ceildiv, eq, fold
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.coverage import boxes
+from oracles.prover.coverage import outputs as boxes
 from oracles.prover.coverage.outputs import Covered, covered
 
 RLIMIT = 500_000

@@ -14,9 +14,9 @@ from fuser.expr import Expr, ceildiv, eq
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import function
-from oracles.prover.coverage import boxes as tiles
+from oracles.prover.coverage import outputs as tiles
 from oracles.prover.coverage.outputs import Covered, covered
-from oracles.prover.coverage.rewrites import RANK, Stores, rewrites
+from oracles.prover.coverage.partition import RANK, Stores, rewrites
 from oracles.prover.solver import Known
 
 RLIMIT = 500_000

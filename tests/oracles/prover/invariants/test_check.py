@@ -1,4 +1,4 @@
-"""Tests of the proof for all trip counts: it agrees with closure, and never overreaches.
+"""Tests of the proof for all trip counts: it agrees with reachability, and never overreaches.
 
 `CERTIFICATE_ALL=1` asks about every mutant; without it about every third one.
 """
@@ -20,8 +20,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.draw import FAMILIES as FAMILIES_OF_SKELETONS
 from fuzz.kernels.draw import draw
 from fuzz.mutation.operators import Mutant, all_mutants, drop_each_sync
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import Questions, UndecidedError
+from oracles.prover.invariants.check import Questions, UndecidedError, confirm
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
@@ -96,7 +95,7 @@ def sample(mutants: Iterable[Mutant]) -> list[Mutant]:
 
 
 FOUND = (Status.FAIL, Status.UNSUPPORTED)
-"""What the certificate may say of a kernel that the other engine refutes."""
+"""What the invariants may say of a kernel that the other engine refutes."""
 
 
 def refuted(kernel: kir.Kernel) -> bool:

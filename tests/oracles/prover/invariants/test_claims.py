@@ -9,9 +9,8 @@ from litmus.products import refilled
 from litmus.rules_phases import BOTH, rounds
 
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import RLIMIT
-from oracles.prover.invariants.rules import Obligation
+from oracles.prover.invariants.check import RLIMIT, confirm
+from oracles.prover.invariants.trace import Obligation
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 

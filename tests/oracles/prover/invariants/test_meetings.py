@@ -9,6 +9,7 @@ from litmus.matmul_kernels import round_trip
 from fuser.kernel import ir as kir
 from oracles.prover.invariants.graph import Footprints
 from oracles.prover.invariants.trace import read
+from oracles.prover.sites import Meet
 
 
 def test_plain_accesses_of_one_layout_do_not_meet() -> None:
@@ -26,7 +27,7 @@ def test_matrix_accesses_meet_within_their_warp(*, put_matrix: bool, get_matrix:
     put, get = feet.spreads
     found = list(feet.meetings(put, get))
     assert found
-    assert all(meeting.same_warp for meeting in found)
+    assert all(how is Meet.WARP for *_, how in found)
 
 
 def test_lanes_of_one_matrix_store_touch_different_elements() -> None:
@@ -43,7 +44,7 @@ def test_the_same_layout_meets_only_itself() -> None:
     store, load = feet.spreads
     assert not list(feet.meetings(store, load))
     feet = Footprints(read(ks.relaid()))
-    assert any(not meeting.same_warp for meeting in feet.meetings(store, load))
+    assert any(how is Meet.ANY for *_, how in feet.meetings(store, load))
 
 
 def test_a_broadcast_tile_meets_many_threads() -> None:

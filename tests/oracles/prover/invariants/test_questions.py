@@ -6,10 +6,9 @@ import kernels as ks
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.check import confirm
+from oracles.prover.invariants.check import RLIMIT, Questions, Width, Window, confirm
 from oracles.prover.invariants.claims import Claims
 from oracles.prover.invariants.graph import EventGraph
-from oracles.prover.invariants.questions import RLIMIT, Questions, Width, Window
 from oracles.prover.invariants.trace import read
 from oracles.prover.solver import Script
 from oracles.verdict import Status

@@ -9,8 +9,7 @@ import pytest
 from fuser.cookbook import recipes
 from fuser.cookbook.matmul import ACC
 from fuser.kernel import ir as kir
-from oracles.prover.invariants.rules import RefusedError
-from oracles.prover.invariants.static import check
+from oracles.prover.invariants.trace import RefusedError, check
 
 WGMMA = kir.AsyncKind.WGMMA
 

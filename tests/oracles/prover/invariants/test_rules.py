@@ -1,4 +1,4 @@
-"""Tests of the rules of the certificate: each is needed, for without it some verdict changes."""
+"""Tests of the rules of the invariants: each is needed, for without it some verdict changes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from fuser.cookbook import recipes
 from fuser.cookbook.ring import k, start, trips
 from fuser.kernel import ir as kir
 from fuzz.mutation.operators import all_mutants
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import RLIMIT
-from oracles.prover.invariants.rules import Axiom, Obligation, Rule
+from oracles.prover.invariants.check import RLIMIT, confirm
+from oracles.prover.invariants.trace import Axiom, Obligation, Rule
 from oracles.verdict import Status
 
 NEEDS: dict[Axiom, str] = {
     Axiom.PROGRAM: "tma_ring",
-    Axiom.TURN: "store_ring",
+    Axiom.BARRIER: "store_ring",
     Axiom.ARRIVAL: "specialized_ring",
     Axiom.BYTES: "specialized_ring",
     Axiom.WAIT: "specialized_ring",

@@ -13,9 +13,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.rewriting.alternating_roles import teamed
-from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.statements import Whole
+from oracles.prover.invariants.rewriting import Whole, teamed, whole
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
@@ -151,8 +149,8 @@ def test_a_team_is_one_role_and_its_turns() -> None:
     team = teamed(whole(PAIR))
     assert team is not None
     assert [s.name for s in team.one.kernel.body if isinstance(s, kir.Role)] == ["mma0", "load"]
-    assert len(team.turns) == 2
-    for turns in team.turns:
+    assert len(team.handovers) == 2
+    for turns in team.handovers:
         assert isinstance(turns, Whole)
         assert [b.name for b in turns.kernel.buffers] == ["baton"]
 
@@ -170,7 +168,7 @@ def test_roles_with_staging_of_their_own_are_one() -> None:
 
 @pytest.mark.parametrize("part", range(len([s for s in COMPILED.walk() if _is_sync(s)])))
 def test_no_sync_of_compiled_roles_can_be_left_out(part: int) -> None:
-    """One at a time, in one of the roles only: what the certificate proves the other judge does."""
+    """One at a time, in one of the roles only: what z3 proves the other engine does."""
     victim = [s for s in COMPILED.walk() if _is_sync(s)][part]
     kernel = COMPILED.rewrite(lambda stmt: [] if stmt is victim else None)
     if confirm(kernel).status is Status.PASS:

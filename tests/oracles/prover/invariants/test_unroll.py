@@ -13,8 +13,7 @@ from fuser.kernel import ir as kir
 from fuzz.kernels.draw import FAMILIES, draw
 from fuzz.mutation.operators import drop_each_sync
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.loops import unrolled
+from oracles.prover.invariants.rewriting import unrolled, whole
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 

@@ -13,7 +13,7 @@ from fuser.kernel.text import numbered
 from fuzz.mutation.operators import all_mutants, drop_each_sync
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.rewriting.clusters import whole
+from oracles.prover.invariants.rewriting import whole
 from oracles.verdict import Status
 
 

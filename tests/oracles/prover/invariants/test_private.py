@@ -12,7 +12,7 @@ from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.rewriting.alternating_roles import private, renamed
+from oracles.prover.invariants.rewriting import private, renamed
 from oracles.verdict import Status
 
 PAIR = compiled(linear(), hopper("ping_pong", 2, 1))

@@ -13,10 +13,9 @@ from fuser.cookbook import recipes
 from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import K, N
-from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.questions import RLIMIT
-from oracles.prover.invariants.rules import Axiom, Obligation, Rule
-from oracles.prover.invariants.semaphore.turns import TILE, alone, split
+from oracles.prover.invariants.check import RLIMIT, confirm
+from oracles.prover.invariants.semaphore import TILE, alone, split
+from oracles.prover.invariants.trace import Axiom, Obligation, Rule
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status
 
@@ -106,8 +105,8 @@ def test_a_turn_is_a_number_of_all_turns() -> None:
     parts = split(recipes.split_k(), frozenset())
     assert parts is not None
     splits = Var("splits")
-    assert parts.plain(kir.BLOCK // splits) == TILE
-    assert parts.plain((Var("turn") + 1) % splits) == (K + 1) % N
+    assert parts.sharing.plain(kir.BLOCK // splits) == TILE
+    assert parts.sharing.plain((Var("turn") + 1) % splits) == (K + 1) % N
     assert not any(isinstance(stmt, kir.ForLoop) for stmt in parts.turn.walk())
     assert not any(isinstance(stmt, kir.BlockSerializeWait) for stmt in parts.rest.walk())
 
@@ -127,7 +126,7 @@ def test_tiles_may_lie_beside_each_other() -> None:
     parts = split(shared().rewrite(crosswise), frozenset())
     assert parts is not None
     assert (parts.sharing.tiles, parts.sharing.turns) == (t, s)
-    assert parts.plain(kir.BLOCK // t + 1) == K + 1
+    assert parts.sharing.plain(kir.BLOCK // t + 1) == K + 1
 
 
 def test_boxes_tell_semaphores_apart_or_do_not() -> None:

@@ -6,8 +6,7 @@ from fuser.cookbook import recipes
 from fuser.kernel import ir as kir
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
-from oracles.prover.invariants.rewriting.clusters import whole
-from oracles.prover.invariants.rewriting.statements import by_number
+from oracles.prover.invariants.rewriting import by_number, whole
 
 CHUNKS = whole(
     compiled(linear(), hopper("cooperative", 3, 2, persistent=True, groups=2, columns=8))

@@ -13,7 +13,7 @@ from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.invariants.check import confirm
-from oracles.prover.invariants.rewriting.loops import AT, FLAT, levels
+from oracles.prover.invariants.rewriting import AT, FLAT, levels
 from oracles.verdict import Status
 
 

@@ -1,1 +1,0 @@
-"""CTAs in turn on a semaphore: what must hold between any two of their turns."""
