@@ -21,7 +21,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
 R = TypeVar("R")
@@ -128,12 +127,7 @@ class Child(Generic[R]):
     def __enter__(self) -> Child[R]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ STATUS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for.
+    """What the command line asks for, an option of `main` each.
 
     Parameters
     ----------
@@ -196,11 +196,11 @@ def conduct(plan: Plan, console: Console) -> int:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
         for (what, why), count in campaign.skipped.items():
             console.print(f"not judged: {count} {what}: {why}", markup=False, soft_wrap=True)
-        console.print(f"gpu: {gpu}" if not plan.gpu else f"gpu: {_gpu_cases(campaign)} cases run")
-        speed = campaign.drawn / elapsed
-        steps = len(campaign.cases["shrink"])
+        ran = len({r.case for r in campaign.records if r.oracle == "gpu"})
+        console.print(f"gpu: {ran} cases run" if plan.gpu else f"gpu: {gpu}")
+        drawn, steps = campaign.drawn, len(campaign.cases["shrink"])
         console.print(
-            f"{elapsed:.1f} s, {campaign.drawn} cases drawn, {speed:.1f} per second; "
+            f"{elapsed:.1f} s, {drawn} cases drawn, {drawn / elapsed:.1f} per second; "
             f"{steps} steps of shrinking"
         )
     for trace in campaign.broken:
@@ -214,10 +214,6 @@ def conduct(plan: Plan, console: Console) -> int:
     good = f"green: no failure, each family judged by {', '.join(campaign.asked)}"
     console.print(f"{good if code == CLEAN else 'not green'}; exit code {code}")
     return code
-
-
-def _gpu_cases(campaign: Campaign) -> int:
-    return len({r.case for r in campaign.records if r.oracle == "gpu"})
 
 
 def _listen(campaign: Campaign) -> bool:
@@ -385,23 +381,16 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
 )
-@click.option("--gpu", default="auto", show_default=True, type=click.Choice(["auto", "off"]))
+@click.option(
+    "--gpu",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "off"]),
+    callback=lambda _, __, value: value == "auto" and device_present(),
+)
 @click.option("--mutants/--no-mutants", default=True, show_default=True)
 @click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
-def main(
-    seconds: float,
-    most: int | None,
-    seed: int,
-    oracles: tuple[str, ...],
-    workers: int,
-    shard: tuple[int, int],
-    ledger: Path,
-    gpu: str,
-    mutants: bool,
-    resume: bool,
-) -> None:
+@click.pass_context
+def main(context: click.Context, **_: object) -> None:
     """Draw random fusions and schedules, judge them by every oracle, and write a report."""
-    console = Console(soft_wrap=True, highlight=False)
-    use_gpu = gpu == "auto" and device_present()
-    plan = Plan(seconds, most, seed, oracles, workers, shard, ledger, use_gpu, mutants, resume)
-    sys.exit(conduct(plan, console))
+    sys.exit(conduct(Plan(**context.params), Console(soft_wrap=True, highlight=False)))

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import click
 import torch
@@ -36,7 +35,7 @@ from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
-from fuzz.campaign.recorder import Clerk, blank_record
+from fuzz.campaign.recorder import Recorder, blank_record
 from fuzz.cases.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
 from fuzz.cases.metamorphic import agree, siblings
 from fuzz.cases.params import FAMILIES
@@ -118,14 +117,14 @@ class Guarded:
 def judge_case(text: str) -> list[Record]:
     """Run the case of a text on the device; one record per launch, and one of another schedule."""
     case = from_text(text)
-    clerk = Clerk(case, text)
+    recorder = Recorder(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
     for turn in range(LAUNCHES):
-        verdict = clerk.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
+        verdict = recorder.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
         if verdict is None or verdict.status is not Status.PASS:
-            return clerk.records
-    clerk.ask("gpu", "another schedule", partial(_another, executable, case))
-    return clerk.records
+            return recorder.records
+    recorder.ask("gpu", "another schedule", partial(_another, executable, case))
+    return recorder.records
 
 
 def _another(executable: Executable, case: Case) -> Verdict:
@@ -204,13 +203,8 @@ class Device:
     def __enter__(self) -> Device:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._child.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._child.close()
 
     def judge(self, case: Case, text: str) -> list[Record]:
         """Run a case; a crash or a hang of the child is a failure of the case.

@@ -55,18 +55,20 @@ def write(record: Record, text: str, *, folder: Path = FOLDER) -> Path:
 def script(record: Record, text: str) -> str:
     """Return the script of a failure."""
     facts = ", ".join(f"{name} {value}" for name, value in versions().items())
-    said = [f"# {line}" for line in record.reason.splitlines()[:12]]
-    head = [
-        f'"""{record.oracle}: {record.kind or record.status}, {record.family}."""',
-        "",
-        f"# {facts}",
-        f"# {record.subject}",
-        *said,
-        "",
-    ]
-    tail = ["", "from fuzz.campaign.repro import replay  # noqa: E402  (the case is above)", ""]
-    tail += ['if __name__ == "__main__":', f'    replay(case, oracle="{record.oracle}")']
-    return "\n".join([*head, text, *tail]) + "\n"
+    lines = [record.subject, *record.reason.splitlines()[:12]]
+    said = "\n".join(f"# {line}" for line in lines)
+    return f'''"""{record.oracle}: {record.kind or record.status}, {record.family}."""
+
+# {facts}
+{said}
+
+{text}
+
+from fuzz.campaign.repro import replay  # noqa: E402  (the case is above)
+
+if __name__ == "__main__":
+    replay(case, oracle="{record.oracle}")
+'''
 
 
 def judged(case: Case, oracle: str = "") -> list[Record] | Lost:

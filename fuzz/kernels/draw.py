@@ -28,8 +28,7 @@ from fuzz.kernels.ring import (
     wgmma,
 )
 from fuzz.kernels.tile import Start, Template
-from fuzz.mutation.number import LATE
-from fuzz.mutation.operators import OPERATORS, Mutant
+from fuzz.mutation.operators import LATE, OPERATORS, Mutant
 from fuzz.mutation.site import closed
 
 FAMILIES: dict[str, Callable[[Random], Template]] = {

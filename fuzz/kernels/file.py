@@ -13,8 +13,7 @@ from fuser.expr import variables
 from fuser.kernel import ir as kir
 from fuzz.kernels.draw import Subject, accepted
 from fuzz.kernels.tile import Start
-from fuzz.mutation.number import LATE
-from fuzz.mutation.operators import Mutant, all_mutants
+from fuzz.mutation.operators import LATE, Mutant, all_mutants
 from oracles.cli.target import load
 from oracles.prover import launches
 from oracles.prover.launches import Launch

@@ -1,7 +1,7 @@
-"""Rows of the hazard table that a change aims at because of the kernel that it is made in.
+"""Rows of the hazard table that a change aims at: by its statement alone, and by its kernel.
 
-A statement alone tells what it guards against in any kernel (`site.rows`).  Whether the
-reader of a slot is a thread, who fills it, and how many warpgroups share it, only the kernel tells.
+A statement tells what it guards against in any kernel (`rows`).  Whether the reader of a slot is a
+thread, who fills it, and how many warpgroups share it, only the kernel tells (`traits`, `aimed`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,54 @@ from dataclasses import dataclass
 
 from fuser.kernel import ir as kir
 from fuzz.mutation.site import Mutant, sites
+
+
+def rows(*stmts: kir.Stmt) -> tuple[str, ...]:
+    """Return the hazard rows that the syncs in some statements guard against."""
+    found = (row for stmt in kir.walk(stmts) for row in _rows(stmt))
+    return tuple(sorted(set(found)))
+
+
+def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
+    match stmt:
+        case kir.BlockSync(number):
+            return ("H70", "H10", "H43", "H51", "H81") if number == 0 else ("H70", "H72", "H43")
+        case kir.NamedArrive():
+            return ("H72",)
+        case kir.WarpSync():
+            return ("H05", "H33")
+        case kir.MBarrierInit() | kir.MBarrierInvalidate():
+            return ("H11",)
+        case kir.MBarrierArrive(_, _, scope):
+            return ("H09", "H62") if scope is kir.Scope.CLUSTER else ("H09",)
+        case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
+            return ("H08",)
+        case kir.MBarrierWaitParity(_, _, _, scope):
+            return ("H01", "H05", "H60") if scope is kir.Scope.CLUSTER else ("H01", "H05")
+        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+            return {
+                kir.AsyncKind.BULK: ("H40", "H41", "H42", "H45"),
+                kir.AsyncKind.CP_ASYNC: ("H50", "H51"),
+                kir.AsyncKind.WGMMA: ("H06", "H21", "H22"),
+            }[kind]
+        case kir.CpAsyncMBarrierArrive():
+            return ("H52",)
+        case kir.FenceAsyncProxy():
+            return ("H30", "H34")
+        case kir.FenceMBarrierInit():
+            return ("H10",)
+        case kir.ThreadFence():
+            return ("H81",)
+        case kir.WgmmaFence():
+            return ("H20",)
+        case kir.ClusterArrive() | kir.ClusterWait():
+            return ("H10", "H63", "H65")
+        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.LastArriving():
+            return ("H80",)
+        case kir.SetMaxNReg():
+            return ("H75",)
+        case _:
+            return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,8 @@ class Site:
 
     Parameters
     ----------
+    kernel : Kernel
+        The kernel it stands in.
     line : int
         Its line in the kernel's text.
     stmt : Stmt
@@ -66,6 +68,7 @@ class Site:
         The statements around it, outermost first.
     """
 
+    kernel: kir.Kernel
     line: int
     stmt: kir.Stmt
     body: tuple[kir.Stmt, ...]
@@ -97,6 +100,19 @@ class Site:
         at = self.index + step
         return self.body[at] if 0 <= at < len(self.body) else None
 
+    def instead(
+        self, operator: str, change: str, hazards: tuple[str, ...], *new: kir.Stmt
+    ) -> Mutant:
+        """Return the mutant with other statements, or none, in place of this one."""
+        return self.mutant(operator, change, hazards, (self.stmt, new))
+
+    def mutant(
+        self, operator: str, change: str, hazards: tuple[str, ...], *changes: Change
+    ) -> Mutant:
+        """Return the mutant by some changes, which is told by the line of this statement."""
+        kernel = edited(self.kernel, *changes)
+        return Mutant(f"{change} {self.words}", kernel, operator, hazards, self.stmt)
+
 
 def sites(kernel: kir.Kernel) -> Iterator[Site]:
     """Every statement of a kernel, parents before children, in program order."""
@@ -104,7 +120,7 @@ def sites(kernel: kir.Kernel) -> Iterator[Site]:
 
     def inside(body: tuple[kir.Stmt, ...], parents: tuple[kir.Stmt, ...]) -> Iterator[Site]:
         for index, stmt in enumerate(body):
-            yield Site(lines[id(stmt)], stmt, body, index, parents)
+            yield Site(kernel, lines[id(stmt)], stmt, body, index, parents)
             for inner in kir.bodies(stmt):
                 yield from inside(inner, (*parents, stmt))
 
@@ -254,54 +270,3 @@ def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
         if isinstance(stmt, kir.Let):
             scope = scope | {stmt.var}
     return True
-
-
-# --- hazards ------------------------------------------------------------------------------------
-
-
-def rows(*stmts: kir.Stmt) -> tuple[str, ...]:
-    """Return the hazard rows that the syncs in some statements guard against."""
-    found = (row for stmt in kir.walk(stmts) for row in _rows(stmt))
-    return tuple(sorted(set(found)))
-
-
-def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
-    match stmt:
-        case kir.BlockSync(number):
-            return ("H70", "H10", "H43", "H51", "H81") if number == 0 else ("H70", "H72", "H43")
-        case kir.NamedArrive():
-            return ("H72",)
-        case kir.WarpSync():
-            return ("H05", "H33")
-        case kir.MBarrierInit() | kir.MBarrierInvalidate():
-            return ("H11",)
-        case kir.MBarrierArrive(_, _, scope):
-            return ("H09", "H62") if scope is kir.Scope.CLUSTER else ("H09",)
-        case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
-            return ("H08",)
-        case kir.MBarrierWaitParity(_, _, _, scope):
-            return ("H01", "H05", "H60") if scope is kir.Scope.CLUSTER else ("H01", "H05")
-        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
-            return {
-                kir.AsyncKind.BULK: ("H40", "H41", "H42", "H45"),
-                kir.AsyncKind.CP_ASYNC: ("H50", "H51"),
-                kir.AsyncKind.WGMMA: ("H06", "H21", "H22"),
-            }[kind]
-        case kir.CpAsyncMBarrierArrive():
-            return ("H52",)
-        case kir.FenceAsyncProxy():
-            return ("H30", "H34")
-        case kir.FenceMBarrierInit():
-            return ("H10",)
-        case kir.ThreadFence():
-            return ("H81",)
-        case kir.WgmmaFence():
-            return ("H20",)
-        case kir.ClusterArrive() | kir.ClusterWait():
-            return ("H10", "H63", "H65")
-        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.LastArriving():
-            return ("H80",)
-        case kir.SetMaxNReg():
-            return ("H75",)
-        case _:
-            return ()
