@@ -329,7 +329,8 @@ def kills(records: pd.DataFrame) -> Section:
 def environment(runs: pd.DataFrame) -> Section:
     """Show what each run was made with."""
     facts = pd.DataFrame(list(runs["facts"]), index=runs["run"]).T if len(runs) else pd.DataFrame()
-    table = facts.rename_axis(index="fact", columns=None).reset_index().fillna("").astype(str)
+    table = facts.rename_axis(index="fact", columns=None).reset_index()
+    table = table.astype(object).fillna("").astype(str)
     return Section("Environment", f"{_many(len(runs), 'run')} in this report.", table)
 
 

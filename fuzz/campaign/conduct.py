@@ -391,6 +391,6 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
 @click.option("--mutants/--no-mutants", default=True, show_default=True)
 @click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
 @click.pass_context
-def main(context: click.Context, **_: object) -> None:
+def main(context: click.Context, /, **_: object) -> None:
     """Draw random fusions and schedules, judge them by every oracle, and write a report."""
     sys.exit(conduct(Plan(**context.params), Console(soft_wrap=True, highlight=False)))

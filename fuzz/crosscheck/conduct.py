@@ -37,8 +37,7 @@ from fuzz.crosscheck.judge import (
     request,
     settle_here,
 )
-from fuzz.crosscheck.kills import kill_lines, needless_lines, seed_lines, seeds_hold
-from fuzz.crosscheck.report import lines
+from fuzz.crosscheck.report import kill_lines, lines, needless_lines, seed_lines, seeds_hold
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.kernels.cookbook import STAGES, subjects
 from fuzz.kernels.draw import FAMILIES, family_of
@@ -162,7 +161,7 @@ def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Ou
             seen.append(outcome)
             with _writing(plan), results(plan).open("a", encoding="utf-8") as book:
                 book.write(json.dumps(asdict(outcome)) + "\n")
-            if Bucket(outcome.bucket) in (*DISAGREE, Bucket.BROKEN):
+            if outcome.bucket in (*DISAGREE, Bucket.BROKEN):
                 bad += 1
                 with _writing(plan):
                     path = write(outcome, plan.folder)
@@ -211,7 +210,7 @@ def show(subject: str, *, states: int = STATES) -> int:
 
 def exit_code(seen: Sequence[Outcome]) -> int:
     """Tell a disagreement from a judge that broke, no kernel, or too many without an answer."""
-    buckets = [Bucket(outcome.bucket) for outcome in seen]
+    buckets = [outcome.bucket for outcome in seen]
     if any(bucket in DISAGREE for bucket in buckets):
         return FAILED
     withheld = sum(bucket in OPEN for bucket in buckets)
@@ -259,7 +258,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
         case "mutants":
             return seeds_hold(seen)
         case "matmul":
-            right = [o.bucket == Bucket.SAFE.value for o in seen if not o.faults]
+            right = [o.bucket == Bucket.SAFE for o in seen if not o.faults]
             return all(right) and seeds_hold(seen, tuple(COMPILED))
         case _:
             return True

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -46,7 +46,7 @@ Explorer = Callable[[kir.Kernel, Start], Verdict]
 Simulator = Callable[[kir.Kernel, Start, int], Verdict]
 
 
-class Bucket(Enum):
+class Bucket(StrEnum):
     """What a kernel came to; every kernel is in one."""
 
     SAFE = "agree: safe"
@@ -63,6 +63,8 @@ class Bucket(Enum):
     """A judge raised, crashed or hung."""
 
 
+JUDGES = ("prover", "explorer", "simulator")
+"""Who is asked: the fields of `Outcome` that hold their answers."""
 DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM, Bucket.BLIND)
 OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
 
@@ -108,8 +110,8 @@ class Outcome:
         What `find` takes.
     family, faults, hazards
         Of `Subject`.
-    bucket : str
-        Of `Bucket`.
+    bucket : Bucket
+        What it came to.
     prover, explorer : Answer
         What they said.
     simulator : Answer or None
@@ -121,7 +123,7 @@ class Outcome:
     family: str
     faults: tuple[str, ...]
     hazards: tuple[str, ...]
-    bucket: str
+    bucket: Bucket
     prover: Answer
     explorer: Answer
     simulator: Answer | None = None
@@ -188,19 +190,8 @@ def settle(
     bucket = conclude(proof, seen, refuted=found or seen.status == "fail", cleared=confirmed)
     if found and seen.status == "pass" and bucket is not Bucket.BROKEN:
         bucket = Bucket.BLIND
-    return _outcome(name, subject, bucket, proof, seen, searched)
-
-
-def _outcome(
-    name: str,
-    subject: Subject,
-    bucket: Bucket,
-    proof: Answer,
-    seen: Answer,
-    searched: Answer | None = None,
-) -> Outcome:
     faults, hazards = subject.faults, subject.hazards
-    return Outcome(name, subject.family, faults, hazards, bucket.value, proof, seen, searched)
+    return Outcome(name, subject.family, faults, hazards, bucket, proof, seen, searched)
 
 
 def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
@@ -324,7 +315,8 @@ def lost(name: str, subject: Subject, proof: Answer | None, reason: str) -> Outc
     """
     gone = Answer("error", (), reason)
     prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
-    return _outcome(name, subject, Bucket.BROKEN, prover, seen)
+    faults, hazards = subject.faults, subject.hazards
+    return Outcome(name, subject.family, faults, hazards, Bucket.BROKEN, prover, seen)
 
 
 def request(subject: str, states: int, *, search: bool = False, prover_only: bool = False) -> str:
@@ -359,21 +351,12 @@ def report(subject: Subject, outcome: Outcome) -> str:
     lines = [f"{outcome.subject}: {outcome.bucket} ({subject.family})"]
     lines += [f"fault: {fault}" for fault in subject.faults]
     lines += ["", text(subject.kernel)]
-    return "\n".join([*lines, *said(outcome)])
-
-
-def said(outcome: Outcome) -> list[str]:
-    """Return one line for each judge."""
-    lines = []
-    for name, answer in (
-        ("prover", outcome.prover),
-        ("explorer", outcome.explorer),
-        ("simulator", outcome.simulator),
-    ):
+    for name in JUDGES:
+        answer: Answer | None = getattr(outcome, name)
         if answer is not None:
             at = f" at {answer.launch}" if answer.launch else ""
             lines.append(
                 f"{name}: {answer.status}{at}: {answer.reason} "
                 f"({answer.seconds * 1e3:.0f} ms, {answer.states} states)"
             )
-    return lines
+    return "\n".join(lines)
