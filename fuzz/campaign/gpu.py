@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -129,9 +128,7 @@ def judge_case(text: str) -> list[Record]:
 
 def _another(executable: Executable, case: Case) -> Verdict:
     """Run the first other schedule that the case can have, and compare bit by bit."""
-    given = inputs(case, turn=0)
-    guards: list[Guarded] = []
-    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+    arguments, _ = _guarded(case, inputs(case, turn=0))
     mine = _outputs(case)
     executable(*arguments, out=[guard.tensor for guard in mine])
     for params in siblings(case):
@@ -156,8 +153,7 @@ def _outputs(case: Case) -> list[Guarded]:
 
 def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
     given = inputs(case, turn=turn)
-    guards: list[Guarded] = []
-    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+    arguments, guards = _guarded(case, given)
     outs = _outputs(case)
     before = [guard.bits() for guard in guards]
     got = executable(*arguments, out=[guard.tensor for guard in outs])
@@ -178,20 +174,17 @@ def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
     return replace(verdict, oracle="gpu")
 
 
-def _pairs(case: Case, given: list[Value]) -> list[tuple[TensorView | None, Value]]:
-    return [
-        (arg if isinstance(arg, TensorView) else None, value)
-        for arg, value in zip(case.fusion.inputs, given, strict=True)
-    ]
-
-
-def _on_device(case: Case, arg: TensorView | None, value: Value, guards: list[Guarded]) -> Value:
-    if arg is None or not isinstance(value, torch.Tensor):
-        return value
-    guard = Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset)
-    guard.tensor.copy_(value)
-    guards.append(guard)
-    return guard.tensor
+def _guarded(case: Case, given: list[Value]) -> tuple[list[Value], list[Guarded]]:
+    """Put inputs on the device; numbers stay what they are."""
+    arguments: list[Value] = []
+    guards: list[Guarded] = []
+    for arg, value in zip(case.fusion.inputs, given, strict=True):
+        if isinstance(arg, TensorView) and isinstance(value, torch.Tensor):
+            guards.append(Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset))
+            guards[-1].tensor.copy_(value)
+            value = guards[-1].tensor
+        arguments.append(value)
+    return arguments, guards
 
 
 class Device:
@@ -235,6 +228,10 @@ class Device:
         return Child(judge_case, wall_s=WALL_S, spawn=True)
 
 
+class _Enough(KeyboardInterrupt):
+    """A family has its cases, or the time is over; Hypothesis lets it pass."""
+
+
 @click.command(cls=Command)
 @click.option("--count", default=500, show_default=True, help="Cases in all.")
 @click.option("--seconds", default=1e9, help="Stop after this time.", show_default="no limit")
@@ -268,44 +265,32 @@ def main(
     if not device_present():
         click.echo("gpu: no device, 0 cases run")
         sys.exit(HARNESS)
-    end = time.monotonic() + seconds
-    start = time.monotonic()
+    start, seen = time.monotonic(), set[str]()
     statuses: Counter[tuple[str, str]] = Counter()
     per_family = -(-count // len(families))
-    seen: set[str] = set()
-    begun = [0]
-    unwritten: list[CannotWrite] = []
-    with ExitStack() as stack:
-        book = stack.enter_context(Ledger(ledger))
-        device = stack.enter_context(Device())
+    with Ledger(ledger) as book, Device() as device:
         facts = {**versions(), **machine(), "seed": seed_, "gpu": torch.cuda.get_device_name()}
         run = book.start(f"gpu-seed{seed_}", facts)
 
         def judge(case: Case) -> None:
-            if shared and splits_of(case) == 1:
-                return
+            if time.monotonic() > start + seconds or len(seen) >= most:
+                raise _Enough
             text = to_text(case)
-            if (
-                unwritten
-                or time.monotonic() > end
-                or text in seen
-                or len(seen) >= per_family * begun[0]
-            ):
+            if text in seen or (shared and splits_of(case) == 1):
                 return
             seen.add(text)
             records = device.judge(case, text)
             try:
                 book.append(run, records, text=text)
             except CannotWrite as error:  # Hypothesis would take it for a failure of the case
-                unwritten.append(error)
-                return
+                raise _Enough from error
             worst = next((r for r in records if r.status not in ("pass", "unknown")), records[-1])
             statuses[case.params.family, worst.status] += 1
             if worst.status not in ("pass", "unknown"):
                 click.echo(f"{worst.status} {worst.kind}: {worst.reason}\n{text}")
 
-        for number, family in enumerate(families):
-            begun[0] = number + 1
+        for number, family in enumerate(families, start=1):
+            most = per_family * number
             chosen = settings(
                 max_examples=3 * per_family * (MOST_ALONE if shared else 1),  # some come twice
                 database=None,
@@ -314,11 +299,18 @@ def main(
                 suppress_health_check=tuple(HealthCheck),
             )
             test = chosen(given(cases(families=(family,)))(judge))
-            seed(seed_ * len(FAMILIES) + FAMILIES.index(family))(test)()
-            if unwritten:
-                raise unwritten[0]
+            try:
+                seed(seed_ * len(FAMILIES) + FAMILIES.index(family))(test)()
+            except _Enough as enough:
+                if enough.__cause__ is not None:
+                    raise enough.__cause__ from None
         book.note(run, {"elapsed_s": time.monotonic() - start})
-    _print(statuses)
+    names = sorted({status for _, status in statuses})
+    table = Table("family", "cases", *names)
+    for family in FAMILIES:
+        counts = [statuses[family, name] for name in names]
+        table.add_row(family, str(sum(counts)), *map(str, counts))
+    Console().print(table)
     bad = sum(n for (_, status), n in statuses.items() if status in ("fail", "error"))
     total = sum(statuses.values())
     click.echo(
@@ -334,15 +326,6 @@ def splits_of(case: Case) -> int:
             return case.params.splits
         case _:
             return 1
-
-
-def _print(statuses: Counter[tuple[str, str]]) -> None:
-    names = sorted({status for _, status in statuses})
-    table = Table("family", "cases", *names)
-    for family in FAMILIES:
-        counts = [statuses[family, name] for name in names]
-        table.add_row(family, str(sum(counts)), *map(str, counts))
-    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -40,11 +40,12 @@ from fuzz.crosscheck.judge import (
 from fuzz.crosscheck.report import kill_lines, lines, needless_lines, seed_lines, seeds_hold
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.kernels.cookbook import STAGES, subjects
-from fuzz.kernels.draw import FAMILIES, family_of
+from fuzz.kernels.draw import family_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
 from fuzz.kernels.subjects import find
+from fuzz.kernels.template import FAMILIES
 from oracles.cli.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")

@@ -49,7 +49,7 @@ from fuser.dtype import DType
 from fuser.expr import ceildiv, eq
 from fuser.kernel import ir as kir
 from fuzz.kernels.draw import Subject, mutated, subject
-from fuzz.kernels.ring import one_product
+from fuzz.kernels.template import one_product
 from fuzz.kernels.tile import COLS, ROWS, C, R, Start, Template, X, fragment, one_cta, tile
 from fuzz.mutation.operators import Mutant, all_mutants
 

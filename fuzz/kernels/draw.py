@@ -14,38 +14,11 @@ from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.kernels.grid import cluster, turnstile
-from fuzz.kernels.ring import (
-    chained,
-    cp_async_mbarrier,
-    cp_async_ring,
-    handed,
-    named,
-    persistent,
-    pipelined,
-    specialized,
-    store_ring,
-    wgmma,
-)
+from fuzz.kernels.template import FAMILIES
 from fuzz.kernels.tile import Start, Template
 from fuzz.mutation.operators import LATE, OPERATORS, Mutant
 from fuzz.mutation.site import closed
 
-FAMILIES: dict[str, Callable[[Random], Template]] = {
-    "pipelined": pipelined,
-    "specialized": specialized,
-    "chained": chained,
-    "persistent": persistent,
-    "store_ring": store_ring,
-    "cp_async_ring": cp_async_ring,
-    "cp_async_mbarrier": cp_async_mbarrier,
-    "wgmma": wgmma,
-    "turnstile": turnstile,
-    "handed": handed,
-    "named": named,
-    "cluster": cluster,
-}
-"""Every family, with what draws a variant of it."""
 TRIES = 20
 """Mutants of one operator that are tried."""
 FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
