@@ -50,18 +50,9 @@ class _Placed:
 
 
 def svg(witness: Witness) -> Markup:
-    """Draw a witness.
+    """Draw a witness as one `<svg>` without scripts or links, for a page or a file of its own.
 
-    Parameters
-    ----------
-    witness : Witness
-        What happened.
-
-    Returns
-    -------
-    markupsafe.Markup
-        One `<svg>` without scripts or links, for a page or a file of its own; its colours are
-        those of the page around it, or follow the reader's theme.
+    Its colours are those of the page around it, or follow the reader's theme.
     """
     shown = selected(witness, ROWS)
     lanes = present(witness, shown) or ("",)

@@ -81,16 +81,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What a reader must see first.
+    """What a reader must see first: the result in one sentence, and a few numbers with their names.
 
-    Parameters
-    ----------
-    status : str
-        One of `fuzz.campaign.record.STATUSES`; colours the banner.
-    says : str
-        The result in one sentence.
-    numbers : tuple of (str, str)
-        A few more numbers, each with its name.
+    The status is one of `fuzz.campaign.record.STATUSES`, and colours the banner.
     """
 
     status: str

@@ -35,16 +35,12 @@ class Product(Row):
 
     Parameters
     ----------
-    shape : tuple of int
-        M, N and K.
-    products : int
-        How many products of that shape.
+    shape, products
+        M, N and K; how many products of that shape.
     extra : str
         What else goes in: "bias", "residual" or nothing.
-    dtype : dtype
-        Type of x.
-    prologue : str
-        The operation that x goes through first, if any.
+    dtype, prologue
+        Type of x, and the operation that it goes through first, if any.
     """
 
     shape: tuple[int, int, int]

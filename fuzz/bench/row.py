@@ -137,14 +137,7 @@ def side_by_side(
 ) -> dict[str, float]:
     """Return the microseconds of a call of each peer: medians of shuffled replays.
 
-    Parameters
-    ----------
-    peers : mapping
-        What is called, by name.
-    sets : sequence
-        Arguments of the calls, one after the other; together larger than the L2.
-    samples : int
-        Replays of each.
+    They are called on `sets` of arguments one after the other, together larger than the L2.
     """
     graphs = {name: _capture(call, sets) for name, call in peers.items()}
     taken: dict[str, list[float]] = {name: [] for name in graphs}

@@ -17,11 +17,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 R = TypeVar("R")
 
@@ -175,6 +176,55 @@ class Child(Generic[R]):
             self._worker = None
 
 
+class Probed(Generic[R]):
+    """A GPU behind a child, of which each new one has to pass a probe.
+
+    Parameters
+    ----------
+    work, limits
+        As of `Child`.
+    probe : str
+        A request that any working device answers.
+    passes : callable
+        Tells whether an answer to the probe is right.
+    """
+
+    def __init__(
+        self, work: Callable[[str], R], probe: str, passes: Callable[[R], bool], **limits: float
+    ) -> None:
+        self._new = partial(Child[R], work, spawn=True, **limits)  # type: ignore[arg-type]
+        self._probe, self._passes = probe, passes
+        self._child = self._new()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.close()
+
+    def call(self, argument: str) -> R | Lost:
+        """Run `work(argument)`; exceptions of `work` are raised here."""
+        return self._child.call(argument)
+
+    def restart(self, what: str) -> None:
+        """Start a new child after a crash, a hang or a CUDA error.
+
+        Raises
+        ------
+        RuntimeError
+            If not even the probe comes back, which is `what`.
+        """
+        self.close()
+        self._child = self._new()
+        answer = self._child.call(self._probe)
+        if isinstance(answer, Lost) or not self._passes(answer):
+            raise RuntimeError(f"the GPU does not run {what} any more: {answer}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Worker:
     """A process that serves, and our end of the pipe to it."""
@@ -208,12 +258,11 @@ class _Worker:
                 assert isinstance(heard, _AtWork), f"a child says {heard!r}"
                 at = heard
             wall, cpu = time.monotonic() - begin, self._cpu_s() - used
-            if cpu > limit_s:
-                reason = f"no answer within {limit_s:g} s of CPU time ({wall:.1f} s by the clock)"
-                return Lost("hang", f"{reason}{at}", at.judge)
-            if wall > wall_s:
-                reason = f"no answer within {wall_s:g} s by the clock ({cpu:.1f} s of CPU time)"
-                return Lost("hang", f"{reason}{at}", at.judge)
+            if cpu > limit_s or wall > wall_s:
+                reason = f"{wall_s:g} s by the clock ({cpu:.1f} s of CPU time)"
+                if cpu > limit_s:
+                    reason = f"{limit_s:g} s of CPU time ({wall:.1f} s by the clock)"
+                return Lost("hang", f"no answer within {reason}{at}", at.judge)
 
     def end(self) -> None:
         """Kill the process."""

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -231,8 +230,16 @@ def _listen(campaign: Campaign) -> bool:
             outbox.close()
             inboxes[inbox] = worker
             processes.append(process)
-        with _Bar(campaign) as show:
-            _receive(campaign, inboxes, show)
+        bar = Progress(
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=campaign.console,
+            transient=True,
+            disable=not campaign.console.is_terminal,
+        )
+        with bar:
+            _receive(campaign, inboxes, bar)
     except KeyboardInterrupt:
         interrupted = True
         campaign.console.print("interrupted; what was judged is in the ledger")
@@ -259,10 +266,15 @@ def _end(processes: list[SpawnProcess]) -> None:
         process.join()
 
 
-def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
-    """Hear the drivers until all have closed their pipes, or are long overdue."""
-    overdue = time.time() + campaign.plan.seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
-    open_ = dict(inboxes)
+def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) -> None:
+    """Hear the drivers until all have closed their pipes, or are long overdue.
+
+    Meanwhile show how far they are: by a bar on a terminal, by a line now and then elsewhere.
+    """
+    seconds = campaign.plan.seconds
+    overdue = time.time() + seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
+    open_, following = dict(inboxes), STATUS_S
+    task = bar.add_task("starting the drivers", total=seconds)
     while open_ and time.time() < overdue:
         for inbox in wait(list(open_), timeout=0.25):
             assert isinstance(inbox, Connection), "only pipes are waited for"
@@ -270,7 +282,12 @@ def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[
                 campaign.hear(open_[inbox], inbox.recv())
             except EOFError:
                 del open_[inbox]
-        show()
+        elapsed = campaign.elapsed
+        if elapsed and not bar.disable:
+            bar.update(task, completed=elapsed, description=campaign.line())
+        elif elapsed >= following:
+            following += STATUS_S
+            campaign.console.print(f"{elapsed:4.0f} s: {campaign.line()}")
 
 
 def _job(campaign: Campaign, worker: int) -> Job:
@@ -289,40 +306,6 @@ def _job(campaign: Campaign, worker: int) -> Job:
         mutants=worker == 0 and plan.mutants,
         done=frozenset(campaign.book.rounds(campaign.run, worker)),
     )
-
-
-class _Bar:
-    """A bar on a terminal, a line now and then elsewhere."""
-
-    def __init__(self, campaign: Campaign) -> None:
-        self._campaign = campaign
-        self._next = STATUS_S
-        self._bar = Progress(
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=campaign.console,
-            transient=True,
-        )
-        self._task = self._bar.add_task("starting the drivers", total=campaign.plan.seconds)
-
-    def __enter__(self) -> Callable[[], None]:
-        if self._campaign.console.is_terminal:
-            self._bar.start()
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def _show(self) -> None:
-        elapsed = self._campaign.elapsed
-        if not elapsed:
-            return
-        if self._campaign.console.is_terminal:
-            self._bar.update(self._task, completed=elapsed, description=self._campaign.line())
-        elif elapsed >= self._next:
-            self._next += STATUS_S
-            self._campaign.console.print(f"{elapsed:4.0f} s: {self._campaign.line()}")
 
 
 def _report(ledger: Path, run: str, console: Console) -> bool:

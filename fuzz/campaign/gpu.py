@@ -29,7 +29,7 @@ from fuser.runtime.executable import Executable, device_present
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import ReductionParams
-from fuzz.campaign.child import LIMIT_S, Child, Lost
+from fuzz.campaign.child import LIMIT_S, Lost, Probed
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
@@ -71,16 +71,9 @@ _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
 
 
 class Guarded:
-    """A tensor on the device between guard bytes.
+    """A tensor on the device between guard bytes; the room in gaps between elements holds poison.
 
-    Parameters
-    ----------
-    shape, strides : tuple of int
-        In elements.
-    dtype : DType
-        Of the elements; the room between them and in gaps holds poison.
-    offset : int
-        Elements between an aligned address and the first element.
+    `offset` elements lie between an aligned address and the first element.
     """
 
     def __init__(
@@ -187,17 +180,11 @@ def _guarded(case: Case, given: list[Value]) -> tuple[list[Value], list[Guarded]
     return arguments, guards
 
 
-class Device:
-    """The GPU as an oracle: a child process, restarted after every crash, hang or CUDA error."""
+class Device(Probed[list[Record]]):
+    """The GPU as an oracle."""
 
     def __init__(self) -> None:
-        self._child = self._new()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.close()
+        super().__init__(judge_case, PROBE, _passed, wall_s=WALL_S)
 
     def judge(self, case: Case, text: str) -> list[Record]:
         """Run a case; a crash or a hang of the child is a failure of the case.
@@ -207,25 +194,18 @@ class Device:
         RuntimeError
             If the device does not even pass the probe in a new child.
         """
-        answer = self._child.call(text)
+        answer = self.call(text)
         if not isinstance(answer, Lost):
             if any(record.status == "error" for record in answer):
-                self._restart()
+                self.restart("a plain relu")
             return answer
-        self._restart()
+        self.restart("a plain relu")
         blank = blank_record(case, text)
         return [replace(blank, oracle="gpu", status="fail", kind=answer.kind, reason=answer.reason)]
 
-    def _restart(self) -> None:
-        self._child.close()
-        self._child = self._new()
-        answer = self._child.call(PROBE)
-        if isinstance(answer, Lost) or any(record.status != "pass" for record in answer):
-            raise RuntimeError(f"the GPU does not run a plain relu any more: {answer}")
 
-    @staticmethod
-    def _new() -> Child[list[Record]]:
-        return Child(judge_case, wall_s=WALL_S, spawn=True)
+def _passed(records: list[Record]) -> bool:
+    return all(record.status == "pass" for record in records)
 
 
 class _Enough(KeyboardInterrupt):

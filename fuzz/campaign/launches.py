@@ -34,18 +34,9 @@ ANY_COUNT = 3
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
-    """One launch of a case as the simulator takes it.
+    """One launch of a case as the simulator takes it; None where there is nothing to compute.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        What is launched.
-    launch : Launch or None
-        How; None where there is nothing to compute.
-    views : dict
-        Per tensor of the kernel the strided view of the tensor that it stands for.
-    scalars : dict
-        Per scalar its value.
+    `views` are strided ones of the tensors that those of the kernel stand for.
     """
 
     kernel: kir.Kernel
@@ -119,7 +110,7 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         extents.append(max(off, count * tile - off) if tile > 1 else count)
     numbers = {"splits": sharing, "groups": 1}
     known = {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
-    return Launch(kernel.cluster * sharing, _dense(kernel, extents, known | {"raster": 1}))
+    return Launch(kernel.cluster * sharing, _dense(kernel, extents, {"raster": 1} | known))
 
 
 def _sharing(launch: pipeline.Launch, steps: int) -> int:

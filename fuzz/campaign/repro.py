@@ -33,17 +33,7 @@ FAILED = ("fail", "error")
 
 
 def write(record: Record, text: str, *, folder: Path = FOLDER) -> Path:
-    """Write the script of a failure and return its path.
-
-    Parameters
-    ----------
-    record : Record
-        What failed.
-    text : str
-        The text of its case.
-    folder : Path
-        Made where it does not exist.
-    """
+    """Write the script of a failure, with the text of its case, and return its path."""
     words = re.sub(r"[^a-z0-9]+", "_", f"{record.oracle} {record.kind or record.status}".lower())
     path = folder / f"{words.strip('_')}_{case_id(text)}.py"
     with writing(f"repro.write({str(path)!r})", path, "name another place with --ledger"):
@@ -112,12 +102,7 @@ def outcome(answer: list[Record] | Lost) -> int:
 def replay(*cases: Case, oracle: str = "") -> NoReturn:
     """Judge cases, say what comes out, and end the process by the table of exit codes.
 
-    Parameters
-    ----------
-    *cases : Case
-        At least one.
-    oracle : str
-        Whose failure it is; all that need no GPU where none is named.
+    Asked is the oracle whose failure it is; all that need no GPU where none is named.
     """
     codes = []
     for case in cases:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -163,12 +164,6 @@ def settle(
 
     Parameters
     ----------
-    name : str
-        In the results.
-    subject : Subject
-        The kernel and its launches.
-    prover, explorer : callable
-        The judges.
     search : callable, optional
         The simulator, with a number of schedules: asked where the explorer has no answer, and of
         sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
@@ -209,16 +204,10 @@ def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
 
 
 def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bucket:
-    """Return the bucket of two answers.
+    """Return the bucket of what prover and explorer say.
 
-    Parameters
-    ----------
-    proof, seen : Answer
-        Of prover and explorer.
-    refuted : bool
-        Whether some launch fails.
-    cleared : bool
-        Whether every launch at a witness of the prover was explored completely and passed.
+    `refuted`: some launch fails; `cleared`: every launch at a witness of the prover was explored
+    completely and passed.
     """
     if "error" in (proof.status, seen.status):
         return Bucket.BROKEN
@@ -304,14 +293,7 @@ def _said(error: Exception) -> str:
 def lost(name: str, subject: Subject, proof: Answer | None, reason: str) -> Outcome:
     """Return the outcome of a kernel on which the process of a judge crashed or hung.
 
-    Parameters
-    ----------
-    name, subject
-        As in `settle`.
-    proof : Answer or None
-        What the prover says when asked alone; None if it is the one that does not come back.
-    reason : str
-        How the process ended.
+    `proof` is what the prover says when asked alone; None if it is the one that does not come back.
     """
     gone = Answer("error", (), reason)
     prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
@@ -334,12 +316,8 @@ def judge_request(asked: str) -> Outcome:
 
 def settle_here(subject: str, states: int, *, search: bool = False) -> Outcome:
     """Judge a subject by the real judges."""
-    return settle(
-        subject,
-        find(subject),
-        explorer=lambda kernel, start: explore(kernel, start, states),
-        search=simulate if search else None,
-    )
+    explorer, searching = partial(explore, states=states), simulate if search else None
+    return settle(subject, find(subject), explorer=explorer, search=searching)
 
 
 def _nothing(kernel: kir.Kernel, start: Start) -> Verdict:

@@ -185,19 +185,9 @@ def atomic_sum(stages: int) -> kir.Kernel:
         kir.Store(_whole(out), every, 1),
     )
     return kir.Kernel(
-        "atomic_sum",
-        (R, C),
-        (X, base, out),
-        (),
-        (),
-        (),
-        kir.WARP * stages,
-        body,
-        outputs=("Y",),
-        workspaces=("W",),
-        requires=(eq(kir.GRID, 1),),
-        determinism="unordered",
-    )
+        "atomic_sum", (R, C), (X, base, out), (), (), (), kir.WARP * stages, body, outputs=("Y",),
+        workspaces=("W",), requires=(eq(kir.GRID, 1),), determinism="unordered",
+    )  # fmt: skip
 
 
 def _whole(tensor: kir.Tensor) -> kir.Box:

@@ -30,12 +30,9 @@ SAME = 3
 
 
 def names(spec: str) -> Iterator[str]:
-    """Yield `FILE.py:name` for every kernel that a file offers.
+    """Yield `FILE.py:name` for every kernel that `FILE.py` offers, or `FILE.py:name` alone.
 
-    Parameters
-    ----------
-    spec : str
-        `FILE.py`, or `FILE.py:name` for one; programs of several launches are passed over.
+    Programs of several launches are passed over.
 
     Raises
     ------
@@ -65,15 +62,7 @@ def subjects(spec: str) -> Iterator[tuple[str, int]]:
 
 
 def of_file(name: str, number: int) -> Subject:
-    """Return subject `number` of a kernel, with launches of few trips.
-
-    Parameters
-    ----------
-    name : str
-        `FILE.py:name`.
-    number : int
-        0 for the kernel itself, from 1 on for its mutants.
-    """
+    """Return subject `number` of the kernel `FILE.py:name`, with launches of few trips."""
     base, mutants = _kernel(name)
     mutant = mutants[number - 1] if number else None
     kernel = base if mutant is None else mutant.kernel

@@ -501,20 +501,10 @@ def _split(
         kir.Elect(ELECT, (kir.BlockSerializeRelease(turns, number, (turn + 1) % splits),)),
     )
     return kir.Kernel(
-        name,
-        (R, C, splits),
-        (x, W, Y),
-        (),
-        buffers,
-        barriers,
-        threads,
-        body,
-        outputs=("Y",),
-        workspaces=("W",),
-        semaphores=(turns,),
-        requires=(splits >= 1, eq(kir.GRID, turns.count * splits)),
-        residency="ticket",
-    )
+        name, (R, C, splits), (x, W, Y), (), buffers, barriers, threads, body,
+        outputs=("Y",), workspaces=("W",), semaphores=(turns,),
+        requires=(splits >= 1, eq(kir.GRID, turns.count * splits)), residency="ticket",
+    )  # fmt: skip
 
 
 def _splits(count: int) -> tuple[Start, ...]:
@@ -622,18 +612,10 @@ def cluster(rng: Random) -> Template:
         kir.ClusterWait(),
     )
     kernel = kir.Kernel(
-        "multicast" if multicast else "remote",
-        (R, C),
-        (X, Y),
-        (),
-        (s,),
-        (full, empty),
-        kir.WARP * warps,
-        body,
-        outputs=("Y",),
-        requires=(eq(kir.GRID, 2 * ceildiv(C, COLS)),),
+        "multicast" if multicast else "remote", (R, C), (X, Y), (), (s,), (full, empty),
+        kir.WARP * warps, body, outputs=("Y",), requires=(eq(kir.GRID, 2 * ceildiv(C, COLS)),),
         cluster=2,
-    )
+    )  # fmt: skip
     rows = 2 * ROWS if multicast else ROWS
 
     def at(count: int) -> tuple[Start, ...]:

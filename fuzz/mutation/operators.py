@@ -592,17 +592,10 @@ SYNC_OPERATORS = ("drop", "swap", "weaken")
 
 
 def mutants(kernel: kir.Kernel, operator: str) -> Iterator[Mutant]:
-    """Yield the mutants of one operator: each another kernel, none of them twice.
+    """Yield the mutants of a finished kernel by one operator: other kernels, none of them twice.
 
     What uses a variable outside its scope is no kernel and left out; what a validator would refuse
     for another reason (a barrier inside an election) is a mutant.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        A finished kernel.
-    operator : str
-        A key of `OPERATORS`.
     """
     seen, has = {text(kernel)}, traits(kernel)
     for mutant in OPERATORS[operator](kernel):

@@ -23,12 +23,8 @@ class Mutant:
 
     Parameters
     ----------
-    change : str
-        The change in words, with the line of the original kernel's text.
-    kernel : Kernel
-        The changed kernel.
-    operator : str
-        Name of the operator that made it, a key of `fuzz.mutation.operators.OPERATORS`.
+    change, operator : str
+        The change in words, with the line of the original kernel's text; who made it.
     hazards : tuple of str
         Rows of the hazard table it aims at, such as ``"H05"``; none for a change that only values
         can show.
@@ -50,22 +46,10 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A statement where it stands.
+    """A statement of a kernel where it stands.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel it stands in.
-    line : int
-        Its line in the kernel's text.
-    stmt : Stmt
-        The statement.
-    body : tuple of Stmt
-        The body it stands in.
-    index : int
-        Its place there.
-    parents : tuple of Stmt
-        The statements around it, outermost first.
+    That is its line in the kernel's text, the body and its place there (`index`), and the
+    statements around it, outermost first.
     """
 
     kernel: kir.Kernel

@@ -37,20 +37,9 @@ _Reach, _Explorer = reachability_rules.Rule, explorer_rules.Rule
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel whose truth is known.
+    """A kernel whose truth is known: whether it is right, else a judge has to find an error.
 
-    Parameters
-    ----------
-    name : str
-        How reports and records call it.
-    subject : Kernel or LaunchSequence
-        What is judged.
-    safe : bool
-        Whether it is right; else a judge has to find an error.
-    start : tuple
-        The launch that the explorer looks at; an unsafe kernel can go wrong in it.
-    policy : str
-        Under which that is so.
+    An unsafe one can go wrong in the launch `start`, at which the explorer looks, under `policy`.
     """
 
     name: str
@@ -110,16 +99,9 @@ Judge = Callable[[Case, frozenset[Enum]], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine whose rules can be left out.
+    """An engine whose rules can be left out: axioms grant an order, obligations demand one.
 
-    Parameters
-    ----------
-    name : str
-        Of the engine.
-    axioms, obligations : tuple of Enum
-        Its rules: what grants an order, and what demands one.
-    judge : callable
-        Asks it about a case, without some rules.
+    `judge` asks it about a case, without some rules.
     """
 
     name: str

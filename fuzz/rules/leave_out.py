@@ -59,19 +59,7 @@ class Strength(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A case as the whole engine sees it.
-
-    Parameters
-    ----------
-    case : Case
-        What was judged.
-    answer : Answer
-        Of the engine with all its rules.
-    consulted : frozenset of Enum
-        Rules that the engine looked up.
-    seconds : float
-        What it took.
-    """
+    """A case as the whole engine sees it, which rules it looked up for that, and its time."""
 
     case: Case
     answer: Answer

@@ -100,18 +100,9 @@ def ran(words: Sequence[str], tool: str, *, limit_s: float) -> Cell:
 
 
 def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
-    """Return what a tool's report says of the one kernel that was launched.
+    """Return what a tool's report, all that its process wrote, says of the one kernel launched.
 
-    Parameters
-    ----------
-    tool : str
-        One of `SANITIZERS`.
-    output : str
-        All that the process wrote.
-    code : int
-        Its exit code, for a process that ended without a summary.
-    seconds : float
-        How long it took.
+    The exit code is told where a process ended without a summary.
     """
     if tool not in SANITIZERS:
         raise ValueError(f"parsed({tool!r}): pick one of {tuple(SANITIZERS)}")

@@ -38,19 +38,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A launch.
-
-    Parameters
-    ----------
-    name : str
-        What a reader is shown.
-    grid : int
-        CTAs.
-    params : mapping of str to int
-        Of the kernel.
-    sets : list of (dict, dict)
-        Inputs and outputs by name, on the host, each as it lies in memory.
-    """
+    """A launch, with inputs and outputs by name, on the host, each as it lies in memory."""
 
     name: str
     grid: int
