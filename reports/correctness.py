@@ -191,7 +191,8 @@ def mechanisms(records: pd.DataFrame) -> Section:
         return Section("Mechanisms", "No schedule was met.", pd.DataFrame(), look="heat")
     counts = built.groupby(["family", "stages"]).size().unstack(fill_value=0)
     table = counts.rename_axis(index="load / store", columns=None).reset_index()
-    table.columns = pd.Index([_stage(name) for name in table.columns])
+    first, *counted = table.columns
+    table.columns = pd.Index([first, *(_many(int(name), "stage") for name in counted)])
     met = int((counts > 0).sum().sum())
     says = f"{met} pairs of mechanism and number of stages were met; counts are cases."
     return Section("Mechanisms", says, table, look="heat")
@@ -329,12 +330,6 @@ def _milliseconds(rows: pd.DataFrame) -> pd.Series[float]:
 def _spread(name: str, values: pd.Series[float]) -> Spread:
     quantiles = values.clip(lower=1e-3).quantile([0.05, 0.25, 0.5, 0.75, 0.95])
     return Spread(name, *(float(value) for value in quantiles))
-
-
-def _stage(name: object) -> str:
-    if not isinstance(name, int):
-        return str(name)
-    return f"{name} stage" if name == 1 else f"{name} stages"
 
 
 def _many(count: int, what: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -120,18 +119,9 @@ def _copies(nbytes: int) -> Peers:
     for warps, vectors in ((4, 1), (4, 2), (8, 2), (4, 4)):
         tile = (1, 32 * warps * 4 * vectors)
         run = Executable(fd.fusion(), PointwiseParams(tile, 4, warps, None, "direct", "direct"))
-        peers[f"copy w{warps} v{vectors}"] = _rotated(run, pairs)
+        following = cycle((partial(run, source, out=[target]) for source, target in pairs))
+        peers[f"copy w{warps} v{vectors}"] = lambda *_, following=following: next(following)()
     return peers
-
-
-def _rotated(run: Executable, pairs: list[list[torch.Tensor]]) -> Callable[..., object]:
-    following = cycle(pairs)
-
-    def once(*_: torch.Tensor) -> None:
-        source, target = next(following)
-        run(source, out=[target])
-
-    return once
 
 
 def _sum() -> Fusion:

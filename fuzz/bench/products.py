@@ -12,12 +12,12 @@ from torch.nn import functional
 
 from fuser.arch import SM_90A
 from fuser.fusion.definition import FusionDefinition
-from fuser.fusion.ir import Fusion, TensorView
+from fuser.fusion.ir import Fusion
 from fuser.schedule.matmul_heuristic import STACKED, columns_of_share
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
 from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16
-from fuzz.kernels.fusions import residual
+from fuzz.kernels.fusions import begin, residual
 
 WAYS: tuple[tuple[Meet, int], ...] = (
     ("vectorized", 8),
@@ -204,27 +204,14 @@ PROLOGUES = {
 def rows() -> list[Row]:
     """Return the rows G, L, S, E, M and P."""
     plain = {
-        "G1": (1024, 1024, 1024),
-        "G2": (2048, 2048, 2048),
-        "G3": (4096, 4096, 4096),
-        "G4": (8192, 8192, 8192),
-        "G5": (16384, 16384, 1024),
-        "G6": (2048, 2048, 8192),
-        "L1": (8192, 6144, 4096),
-        "L2": (4096, 4096, 14336),
-        "L3": (2048, 8192, 8192),
-        "L4": (512, 28672, 8192),
-        "L5": (4096, 24576, 1536),
-        "L6": (128, 7168, 16384),
-        "L7": (64, 18944, 3584),
-        "L8": (16, 32064, 4096),
-        "S1": (128, 128, 16384),
-        "S2": (256, 256, 32768),
-        "S3": (512, 512, 16384),
-        "S4": (128, 1536, 7168),
-        "S5": (64, 2112, 7168),
-        "S6": (16, 4096, 14336),
-    }
+        "G1": (1024, 1024, 1024), "G2": (2048, 2048, 2048), "G3": (4096, 4096, 4096),
+        "G4": (8192, 8192, 8192), "G5": (16384, 16384, 1024), "G6": (2048, 2048, 8192),
+        "L1": (8192, 6144, 4096), "L2": (4096, 4096, 14336), "L3": (2048, 8192, 8192),
+        "L4": (512, 28672, 8192), "L5": (4096, 24576, 1536), "L6": (128, 7168, 16384),
+        "L7": (64, 18944, 3584), "L8": (16, 32064, 4096), "S1": (128, 128, 16384),
+        "S2": (256, 256, 32768), "S3": (512, 512, 16384), "S4": (128, 1536, 7168),
+        "S5": (64, 2112, 7168), "S6": (16, 4096, 14336),
+    }  # fmt: skip
     out: list[Row] = [Product(name, _plain, functional.linear, plain[name]) for name in plain]
     biased = {
         "E1": ((8192, 4096, 4096), "gelu_tanh"),
@@ -270,20 +257,14 @@ ACTIVATIONS: dict[str, Form] = {
 """In torch, by the name that each has here."""
 
 
-def _begin(count: int = 2) -> tuple[FusionDefinition, list[TensorView]]:
-    fd = FusionDefinition()
-    return fd, [fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(count)]
-
-
 def _plain() -> Fusion:
-    fd, (x, w) = _begin()
+    fd, (x, w) = begin(2, 2)
     fd.add_output(fd.ops.linear(x, w))
     return fd.fusion()
 
 
 def _biased(op: str) -> Fusion:
-    fd, (x, w) = _begin()
-    bias = fd.define_tensor(shape=[-1], dtype="bf16")
+    fd, (x, w, bias) = begin(2, 2, 1)
     fd.add_output(getattr(fd.ops, op)(fd.ops.linear(x, w, bias)))
     return fd.fusion()
 
@@ -297,7 +278,7 @@ def _torch_residual(x: torch.Tensor, w: torch.Tensor, r: torch.Tensor) -> torch.
 
 
 def _gated() -> Fusion:
-    fd, (x, gate, up) = _begin(3)
+    fd, (x, gate, up) = begin(2, 2, 2)
     fd.add_output(fd.ops.mul(fd.ops.silu(fd.ops.linear(x, gate)), fd.ops.linear(x, up)))
     return fd.fusion()
 

@@ -41,16 +41,10 @@ PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What is left of a call whose child did not come back.
+    """What is left of a call whose child did not come back: it died, or was ended at a limit.
 
-    Parameters
-    ----------
-    kind : {"crash", "hang"}
-        Whether it died or was ended at a limit.
-    reason : str
-        With the signal, the exit code or the limit, and who was at work.
-    judge : str
-        Who was at work when last heard of; empty if nobody said so.
+    The reason names the signal, the exit code or the limit, and who was at work; `judge` is empty
+    if nobody said so.
     """
 
     kind: Literal["crash", "hang"]
@@ -143,7 +137,7 @@ class Child(Generic[R]):
         """Run `work(argument)`; exceptions of `work` are raised here."""
         with self._calling:
             try:
-                answer = self._ready() or self._asked(argument)
+                answer = self._asked(argument)
             except BaseException:  # Ctrl-C: what the child says later answers no other call
                 self._drop()
                 raise
@@ -154,18 +148,15 @@ class Child(Generic[R]):
             raise answer.error
         return answer.value
 
-    def _ready(self) -> Lost | None:
-        """Start the process if there is none."""
+    def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
         if self._worker is None and not self._closed:
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
             process.start()
             theirs.close()
             self._worker = _Worker(process, ours)
-            return self._worker.started()
-        return None
-
-    def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
+            if lost := self._worker.started():
+                return lost
         if self._worker is None or self._closed:
             return Lost("crash", "the child was closed")
         return self._worker.asked(argument, self._limit_s, self._wall_s)

@@ -43,28 +43,8 @@ STATUS_S = 10.0
 class Plan:
     """What the command line asks for, an option of `main` each.
 
-    Parameters
-    ----------
-    seconds : float
-        Wall time in which cases begin.
-    most : int or None
-        Cases after which a driver ends before that time.
-    seed : int
-        The same seed, shard and number of workers draw the same cases.
-    oracles : tuple of str
-        Of `CPU_ORACLES`.
-    workers : int
-        Drivers, at least 1.
-    shard : tuple of int
-        Which part of how many, counted from 1.
-    ledger : Path
-        File that is appended to.
-    gpu : bool
-        Run every case on the GPU as well.
-    mutants : bool
-        Judge mutants of every family, too.
-    resume : bool
-        Go on with the newest run of the same name instead of a new one.
+    Cases begin for so many seconds; a driver ends before that after `most`.  The same seed, shard
+    (which part of how many, counted from 1) and number of workers draw the same cases.
     """
 
     seconds: float

@@ -111,8 +111,10 @@ def judge_case(text: str) -> list[Record]:
     case = from_text(text)
     recorder = Recorder(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
-    for turn in range(LAUNCHES):
-        verdict = recorder.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
+    for number in range(LAUNCHES):
+        verdict = recorder.ask(
+            "gpu", f"launch {number}", partial(_launched, executable, case, number)
+        )
         if verdict is None or verdict.status is not Status.PASS:
             return recorder.records
     recorder.ask("gpu", "another schedule", partial(_another, executable, case))
@@ -144,8 +146,8 @@ def _outputs(case: Case) -> list[Guarded]:
     ]
 
 
-def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
-    given = inputs(case, turn=turn)
+def _launched(executable: Executable, case: Case, number: int) -> Verdict:
+    given = inputs(case, turn=number)
     arguments, guards = _guarded(case, given)
     outs = _outputs(case)
     before = [guard.bits() for guard in guards]

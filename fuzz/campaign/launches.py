@@ -147,15 +147,15 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     kernel, tile = launch.kernel, launch.tiling.tile
     even = max((tensor.aligned for tensor in kernel.tensors), default=1)
     across = -(-even // tile[-1]) if len(tile) > 1 else lcm(even, tile[-1]) // tile[-1]
-    turns = max(trips, 1)
+    count = max(trips, 1)
     extents = [1] * len(tile)
     extents[-1] = max(even, (tile[-1] - 1) // even * even)
     if len(tile) == 1:
-        most = across * turns * tile[0]
+        most = across * count * tile[0]
         extents[0] = most - even if most - even > most - tile[0] else most
     else:
         extents[-2] = max(1, tile[-2] - 1)
-        extents[0] += (turns - 1) * tile[0]
+        extents[0] += (count - 1) * tile[0]
     params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))

@@ -20,7 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.pipeline import Launch, Program, build
 from fuser.runtime.classify import classify
@@ -51,16 +51,10 @@ SCHEDULES = 24
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """What became of the mutants of a family.
+    """What became of the mutants of a family, with the text of the case whose kernels they are of.
 
-    Parameters
-    ----------
-    text : str
-        Of the case whose kernels they are of.
-    records : list of Record
-        Those of the kernels as they are, then three per mutant: prover, simulator, what follows.
-    left : int
-        Mutants that were not judged: the time was over, or the kernel itself does not pass.
+    Records are those of the kernels as they are, then three per mutant: prover, simulator, what
+    follows.  `left` were not judged: the time was over, or the kernel itself does not pass.
     """
 
     text: str
@@ -79,13 +73,20 @@ class Searched:
 def representative(family: str) -> Case:
     """Return the case whose kernel stands for a schedule family.
 
-    That is relu(x + y) in f32, or relu(linear(x, w, bias)) in bf16.
+    That is relu(x + y) in f32; or relu(linear(x, w, bias)) in bf16, by small tiles, a ring of three
+    slots, and several tiles.
     """
+    schedule: PointwiseParams | MatmulParams | AmpereParams
     if family in MATMUL_FAMILIES:
-        return _representative_product(family)
+        tile = (64, 32, 32)
+        if observe := OBSERVES.get(family):
+            ahead = 2 if observe == "groups" else 0
+            schedule = AmpereParams(tile, 2, observe, 3, ahead, persistent=False, columns=32)
+        else:
+            split, pairs = SPLITS[family], SPLITS[family] == "ping_pong"
+            schedule = MatmulParams(tile, 1 + pairs, split, 3, 1, persistent=pairs, columns=32)
+        return Case(linear(), schedule, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
     loads, stores = family.split("/")
-    specialized = loads == "tma-specialized"
-    stages = 1 if loads == "direct" else 3
     schedule = PointwiseParams(
         tile=(4, 64),
         vector=4,
@@ -93,11 +94,14 @@ def representative(family: str) -> Case:
         ctas_per_sm=1,
         load="direct" if loads == "direct" else "tma",
         store="tma" if stores == "tma" else "direct",
-        stages=stages,
+        stages=1 if loads == "direct" else 3,
         prefetch=2 if loads == "tma-pipelined" else 0,
-        warp_specialized=specialized,
+        warp_specialized=loads == "tma-specialized",
     )
-    return Case(_relu_of_sum(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, -1], "f32", contiguity=[False, True]) for _ in range(2))
+    fd.add_output(fd.ops.relu(fd.ops.add(x, y)))
+    return Case(fd.fusion(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
 
 
 def taken(records: list[Record]) -> list[Record]:
@@ -202,41 +206,6 @@ def _searched(
             return Searched(verdict, f"trips={count}")
     extent = f"{schedules} schedules at each of trips {', '.join(map(str, sorted(trips)))}"
     return Searched(Verdict(simulate.ORACLE, Status.PASS, checked, reason=extent), extent)
-
-
-def _representative_product(family: str) -> Case:
-    """Return a case of a small tile, a ring of three slots, and several tiles."""
-    schedule: MatmulParams | AmpereParams
-    if family in OBSERVES:
-        schedule = AmpereParams(
-            tile=(64, 32, 32),
-            warps=2,
-            observe=OBSERVES[family],
-            stages=3,
-            prefetch=2 if OBSERVES[family] == "groups" else 0,
-            persistent=False,
-            columns=32,
-        )
-    else:
-        pairs = SPLITS[family] == "ping_pong"
-        schedule = MatmulParams(
-            tile=(64, 32, 32),
-            warpgroups=2 if pairs else 1,
-            split=SPLITS[family],
-            stages=3,
-            prefetch=1,
-            persistent=pairs,
-            columns=32,
-        )
-    return Case(linear(), schedule, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
-
-
-def _relu_of_sum() -> Fusion:
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "f32", contiguity=[False, True])
-    y = fd.define_tensor([-1, -1], "f32", contiguity=[False, True])
-    fd.add_output(fd.ops.relu(fd.ops.add(x, y)))
-    return fd.fusion()
 
 
 @click.command(cls=Command)

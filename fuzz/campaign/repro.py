@@ -82,11 +82,8 @@ def judged(case: Case, oracle: str = "") -> list[Record] | Lost:
             answer = child.call(request(text, CPU_ORACLES))
     if isinstance(answer, Lost):
         return answer
-    return [r for r in answer if oracle in ("", r.oracle) or _unbuilt(r)]
-
-
-def _unbuilt(record: Record) -> bool:
-    return record.oracle == "build" and record.status != "pass"
+    unbuilt = [r for r in answer if r.oracle == "build" and r.status != "pass"]
+    return [r for r in answer if oracle in ("", r.oracle) or r in unbuilt]
 
 
 def outcome(answer: list[Record] | Lost) -> int:

@@ -72,24 +72,12 @@ OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a judge said of a kernel.
+    """What a judge said of a kernel, and its time over all launches.
 
-    Parameters
-    ----------
-    status : str
-        Of `Status`, or ``"error"`` where the judge raised.
-    kinds : tuple of str
-        Kinds of its errors.
-    reason : str
-        Why it has no answer, or its first finding.
-    seconds : float
-        Its time, over all launches.
-    states : int
-        States explored over all launches; 0 for the prover.
-    launch : str
-        The launch that decided it, for the explorer.
-    checked : int
-        Claims, states or events that were looked at.
+    The status is one of `Status`, or ``"error"`` where the judge raised.  The reason is why it has
+    no answer, or its first finding; kinds are those of its errors.  States are counted over all
+    launches (0 for the prover), one of which, `launch`, decided it; checked are
+    claims, states or events.
     """
 
     status: str
@@ -105,19 +93,8 @@ class Answer:
 class Outcome:
     """One kernel, judged: a line of the results.
 
-    Parameters
-    ----------
-    subject : str
-        What `find` takes.
-    family, faults, hazards
-        Of `Subject`.
-    bucket : Bucket
-        What it came to.
-    prover, explorer : Answer
-        What they said.
-    simulator : Answer or None
-        What the simulator found, if it was asked: where the explorer had no answer, and of the
-        sync mutants of the seed kernels.
+    The simulator is asked where the explorer has no answer, and of the sync mutants of the seed
+    kernels.
     """
 
     subject: str

@@ -245,15 +245,9 @@ _RECIPES: dict[str, tuple[Callable[[int], kir.Kernel], Callable[[int], tuple[Sta
 }
 """The cookbook, and the variants that show what it cannot."""
 SEEDS = (
-    "tma_ring",
-    "wgmma_ring",
-    "double_wgmma",
-    "store_ring",
-    "split_k",
-    "split_k_tma",
-    "ping_pong",
+    "tma_ring", "wgmma_ring", "double_wgmma", "store_ring", "split_k", "split_k_tma", "ping_pong",
     "persistent",
-)
+)  # fmt: skip
 """Recipes whose sync mutants both judges have to kill, each one that is not redundant."""
 
 

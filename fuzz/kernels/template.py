@@ -468,17 +468,17 @@ def handed(rng: Random) -> Template:
 splits, number = Var("splits"), Var("tile")
 W = kir.Tensor("W", DType.F32, (R, C), (C, 1), 4)
 _TILES = ceildiv(R, ROWS) * ceildiv(C, COLS)
-_TURNS = kir.Semaphore("turns", _TILES)
+_SEMAPHORE = kir.Semaphore("turns", _TILES)
 
 
 def turnstile(rng: Random) -> Template:
-    """Let `splits` CTAs add to a tile in turn, through registers or by TMA reductions."""
+    """Let `splits` CTAs add to a tile in order, through registers or by TMA reductions."""
     warps, by_tma = rng.randint(1, 2), rng.random() < 0.5
     across = ceildiv(C, COLS)
     here = {tensor.name: tile(tensor, number // across, number % across) for tensor in (X, Y, W)}
     summed, buffers = (_by_tma if by_tma else _by_registers)(here, warps)
     load = kir.Load(fragment("x", warps), here["X"], 1)
-    kernel = _split("turnstile", X, _TURNS, kir.WARP * warps, (load, *summed), buffers)
+    kernel = _split("turnstile", X, _SEMAPHORE, kir.WARP * warps, (load, *summed), buffers)
     kernel = replace(kernel, residency=rng.choice(("ticket", "co-resident")))
     return Template(kernel, 1, _splits)
 
@@ -486,24 +486,24 @@ def turnstile(rng: Random) -> Template:
 def _split(
     name: str,
     x: kir.Tensor,
-    turns: kir.Semaphore,
+    semaphore: kir.Semaphore,
     threads: int,
     part: Body,
     buffers: tuple[kir.Buffer, ...],
     barriers: tuple[kir.MBarrier, ...] = (),
 ) -> kir.Kernel:
-    """Return a kernel in which `splits` CTAs do their part of a tile in the order of `turns`."""
+    """Return a kernel in which `splits` CTAs do their part of a tile in a semaphore's order."""
     body = (
         kir.Let(number, kir.BLOCK // splits),
         kir.Let(turn, kir.BLOCK % splits),
         *part,
         kir.BlockSync(0, threads),
-        kir.Elect(ELECT, (kir.BlockSerializeRelease(turns, number, (turn + 1) % splits),)),
+        kir.Elect(ELECT, (kir.BlockSerializeRelease(semaphore, number, (turn + 1) % splits),)),
     )
     return kir.Kernel(
         name, (R, C, splits), (x, W, Y), (), buffers, barriers, threads, body,
-        outputs=("Y",), workspaces=("W",), semaphores=(turns,),
-        requires=(splits >= 1, eq(kir.GRID, turns.count * splits)), residency="ticket",
+        outputs=("Y",), workspaces=("W",), semaphores=(semaphore,),
+        requires=(splits >= 1, eq(kir.GRID, semaphore.count * splits)), residency="ticket",
     )  # fmt: skip
 
 
@@ -519,7 +519,7 @@ def _by_registers(here: dict[str, kir.Box], warps: int) -> _Sum:
     x, y, w = fragment("x", warps), fragment("y", warps), fragment("w", warps)
     later = (kir.Load(w, here["W"], 1), kir.Compute(y, "add", (x, w)))
     return (
-        kir.BlockSerializeWait(_TURNS, number, turn),
+        kir.BlockSerializeWait(_SEMAPHORE, number, turn),
         kir.IfThenElse(eq(turn, 0), (kir.Compute(y, "cast", (x,)),), later),
         kir.IfThenElse(
             turn + 1 < splits, (kir.Store(here["W"], y, 1),), (kir.Store(here["Y"], y, 1),)
@@ -530,12 +530,12 @@ def _by_registers(here: dict[str, kir.Box], warps: int) -> _Sum:
 def _by_tma(here: dict[str, kir.Box], warps: int) -> _Sum:
     s = slots("S", 1)
     store = kir.Store(kir.Slot(s, 0), fragment("x", warps), 1)
-    added = _added(_TURNS, kir.Slot(s, 0), here["W"], here["Y"], fragment("y", warps))
+    added = _added(_SEMAPHORE, kir.Slot(s, 0), here["W"], here["Y"], fragment("y", warps))
     return (store, kir.FenceAsyncProxy(kir.Space.SHARED), *added), (s,)
 
 
 def _added(
-    turns: kir.Semaphore, slot: kir.Slot, w: kir.Box, y: kir.Box, total: kir.Fragment
+    semaphore: kir.Semaphore, slot: kir.Slot, w: kir.Box, y: kir.Box, total: kir.Fragment
 ) -> Body:
     """Store or add a slot to the workspace in order; the last CTA writes the sum."""
     threads, vector = total.layout.threads, total.layout.vector
@@ -547,7 +547,7 @@ def _added(
     )
     write = (kir.BlockSync(0, threads), kir.Load(total, w, vector), kir.Store(y, total, vector))
     return (
-        kir.BlockSerializeWait(turns, number, turn),
+        kir.BlockSerializeWait(semaphore, number, turn),
         kir.Elect(ELECT, issue),
         kir.IfThenElse(eq(turn + 1, splits), write),
     )
@@ -565,7 +565,7 @@ def wide_turns() -> Template:
     """
     wide, across = (WIDE, WIDE), ceildiv(C, WIDE)
     x = kir.Tensor("X", DType.F32, (R * splits, C), (C, 1), 4)
-    turns = kir.Semaphore("turns", ceildiv(R, WIDE) * across)
+    semaphore = kir.Semaphore("turns", ceildiv(R, WIDE) * across)
     buffer, full = kir.Buffer("S", DType.F32, wide, 1, 0), ring("full", 1, 1)
     total = kir.Fragment("sum", DType.F32, kir.Layout(wide, 4, WIDE_THREADS))
 
@@ -582,9 +582,9 @@ def wide_turns() -> Template:
         *start(full, threads=WIDE_THREADS),
         kir.Elect(ELECT, load),
         kir.MBarrierWaitParity(full, 0, 0),
-        *_added(turns, slot, here(W), here(Y), total),
+        *_added(semaphore, slot, here(W), here(Y), total),
     )
-    kernel = _split("wide_turns", x, turns, WIDE_THREADS, part, (buffer,), (full,))
+    kernel = _split("wide_turns", x, semaphore, WIDE_THREADS, part, (buffer,), (full,))
 
     def at(ctas: int) -> tuple[Start, ...]:
         return ((ctas, {"R": WIDE, "C": WIDE, "splits": ctas}),) if ctas else ()

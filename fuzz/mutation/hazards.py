@@ -81,7 +81,7 @@ class Traits:
     fed_by_cp_async : bool
         An engine reads what cp.async wrote.
     shared_region : bool
-        TMA engines of several CTAs write the same elements, by turns.
+        TMA engines of several CTAs write the same elements, one after the other.
     """
 
     cluster: bool

@@ -117,7 +117,7 @@ def syncs(kernel: kir.Kernel) -> Iterator[Site]:
 
 
 def synchronises(stmt: kir.Stmt) -> bool:
-    """Tell whether a statement is a sync, CTAs that come, or an election of nothing but syncs."""
+    """Tell whether it is a sync, an election of the last-arriving CTA, or one of syncs alone."""
     if isinstance(stmt, kir.Elect):
         return bool(stmt.body) and all(isinstance(inner, kir.SYNCS) for inner in stmt.body)
     return isinstance(stmt, kir.SYNCS | kir.LastArriving)

@@ -59,13 +59,13 @@ class Answer:
     reason: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return self.told(warned=False)
+        return self.words(warned=False)
 
-    def told(self, *, warned: bool) -> str:
+    def words(self, *, warned: bool) -> str:
         """Put it in words, with what it warns of if that is asked."""
-        words = " ".join((self.status, *sorted(self.errors)))
+        said = " ".join((self.status, *sorted(self.errors)))
         more = " ".join(sorted(self.warnings)) or "nothing"
-        return f"{words}, warns of {more}" if warned else words
+        return f"{said}, warns of {more}" if warned else said
 
 
 CRASHED = "crashed"

@@ -138,7 +138,7 @@ def search(engine: Engine, rule: Enum, known: Sequence[Baseline]) -> Search:
             crashes.append(f"{one.case.name}: {after.reason}")
         elif how > (found.strength if found else Strength.NONE):
             warned = how is Strength.WARNING
-            before, left = one.answer.told(warned=warned), after.told(warned=warned)
+            before, left = one.answer.words(warned=warned), after.words(warned=warned)
             found = Notice(one.case.name, before, left, how)
         if how is Strength.STATUS:
             break

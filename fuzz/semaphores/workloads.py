@@ -78,8 +78,8 @@ def _added(subject: Subject, m: int, n: int, k: int, splits: int) -> Workload:
             params = {"M": m, "N": n, "K": k}
     params |= {"splits": splits}
     kernel = subject.base
-    (turns,) = kernel.semaphores
-    grid = number(turns.count, _values(kernel, 1, params)) * splits
+    (semaphore,) = kernel.semaphores
+    grid = number(semaphore.count, _values(kernel, 1, params)) * splits
     made = torch.Generator().manual_seed(m)
 
     def integers(rows: int, cols: int) -> torch.Tensor:
