@@ -20,15 +20,7 @@ MET = 1000
 
 
 def shortfalls(records: Iterable[Record], oracles: Sequence[str]) -> Iterator[str]:
-    """Say what was asked of a campaign and not judged, with numbers.
-
-    Parameters
-    ----------
-    records : iterable of Record
-        All of a run.
-    oracles : sequence of str
-        Those that were asked.
-    """
+    """Say what was asked of these oracles and not judged, by all records of a run, with numbers."""
     counted = ordinary(records)
     drawn = {r.case: r.family for r in counted if r.phase == "generate"}
     cases = verdicts(counted)

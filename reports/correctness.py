@@ -80,12 +80,13 @@ def headline(records: pd.DataFrame, runs: pd.DataFrame) -> Headline:
     if len(valid):
         numbers.append(("Valid cases", f"{100 * valid.mean():.1f} %"))
     if seconds:
-        numbers.append(("Time", f"{seconds:,.0f} s"))
-        numbers.append(("Cases per second", f"{drawn / seconds:,.1f}"))
+        speed = f"{drawn / seconds:,.1f}"
+        numbers += [("Time", f"{seconds:,.0f} s"), ("Cases per second", speed)]
     if len(runs):
         seeds = sorted({str(facts.get("seed", "")) for facts in runs["facts"]} - {""})
+        began = str(runs["started"].iloc[-1]).replace("T", " ")[:16] + " UTC"
         numbers.append(("Seed" if len(seeds) == 1 else "Seeds", ", ".join(seeds)))
-        numbers.append(("Started", str(runs["started"].iloc[-1]).replace("T", " ")[:16] + " UTC"))
+        numbers.append(("Started", began))
     return Headline(status, says, tuple(numbers))
 
 
@@ -100,12 +101,13 @@ def totals(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
         .unstack(fill_value=0)
         .reindex(index=list(ORACLES), columns=list(STATUSES), fill_value=0)
     )
-    table = counts.reset_index()
-    table["cases"] = counts.sum(axis=1).to_numpy()
-    table["unit"] = table["oracle"].map(unit)
-    table["about"] = table["oracle"].map(ABOUT)
-    gpu = sorted({str(facts["gpu"]) for facts in runs["facts"] if "gpu" in facts})
-    table["note"] = [", ".join(gpu) if name == "gpu" else "" for name in table["oracle"]]
+    gpu = ", ".join(sorted({str(facts["gpu"]) for facts in runs["facts"] if "gpu" in facts}))
+    table = counts.reset_index().assign(
+        cases=counts.sum(axis=1).to_numpy(),
+        unit=lambda rows: rows["oracle"].map(unit),
+        about=lambda rows: rows["oracle"].map(ABOUT),
+        note=lambda rows: rows["oracle"].map({"gpu": gpu}).fillna(""),
+    )
     origin = cases.drop_duplicates("case")["phase"]
     drawn, bases, again = (int((origin == name).sum()) for name in ("generate", "base", "corpus"))
     says = (
@@ -119,23 +121,17 @@ def totals(records: pd.DataFrame, runs: pd.DataFrame) -> Section:
 def families(records: pd.DataFrame) -> Section:
     """Count, per schedule family and oracle, in which bucket every case ended."""
     cases = verdicts(records)
-    counts = (
-        cases.groupby(["family", "oracle", "status"])
-        .size()
-        .unstack(fill_value=0)
-        .reindex(columns=list(STATUSES), fill_value=0)
-    )
-    table = counts.reset_index()
-    order = {name: position for position, name in enumerate(ORACLES)}
+    counts = cases.groupby(["family", "oracle", "status"]).size().unstack(fill_value=0)
+    table = counts.reindex(columns=list(STATUSES), fill_value=0).reset_index()
+    place = {name: position for position, name in enumerate(ORACLES)}
     table = table.sort_values(
         ["family", "oracle"],
-        key=lambda names: names.map(order).fillna(0) if names.name == "oracle" else names,
+        key=lambda names: names.map(place).fillna(0) if names.name == "oracle" else names,
     )
     table.insert(2, "cases", table[list(STATUSES)].sum(axis=1))
     table = table.loc[:, [*table.columns[:3], *(s for s in STATUSES if table[s].any())]]
-    says = (
-        f"{table['family'].nunique()} schedule families were met; every row adds up to its cases."
-    )
+    many = table["family"].nunique()
+    says = f"{many} schedule families were met; every row adds up to its cases."
     return Section("Families", says, table)
 
 
@@ -143,33 +139,27 @@ def times(records: pd.DataFrame) -> Section:
     """Give the median times of the two judges per schedule family, with what they checked."""
     rows = ordinary(records)
     rows = rows[rows["oracle"].isin(GOALS_MS)].assign(milliseconds=_milliseconds)
-    names = sorted(rows["family"].unique())
-    table = []
+    table: list[dict[str, object]] = []
     panels = []
-    late = 0
     for oracle, goal in GOALS_MS.items():
-        picked = []
-        for name in names:
-            part = rows[(rows["oracle"] == oracle) & (rows["family"] == name)]
-            if part.empty:
-                continue
-            spread = _spread(name, part["milliseconds"])
-            late += spread.p50 > goal
-            picked.append(spread)
-            table.append(
-                {
-                    "family": name,
-                    "oracle": oracle,
-                    "runs": len(part),
-                    "median ms": spread.p50,
-                    "95 % ms": spread.p95,
-                    "goal ms": goal,
-                    "claims": int(part["checked"].sum()),
-                    "claims per run": float(part["checked"].median()),
-                }
-            )
-        if len(picked) == len(names):
-            panels.append(Panel(f"{oracle} time per run", "ms", goal, tuple(picked)))
+        parts = {str(name): part for name, part in rows[rows["oracle"] == oracle].groupby("family")}
+        drawn = tuple(_spread(name, part["milliseconds"]) for name, part in parts.items())
+        table += [
+            {
+                "family": spread.name,
+                "oracle": oracle,
+                "runs": len(part),
+                "median ms": spread.p50,
+                "95 % ms": spread.p95,
+                "goal ms": goal,
+                "claims": int(part["checked"].sum()),
+                "claims per run": float(part["checked"].median()),
+            }
+            for spread, part in zip(drawn, parts.values(), strict=True)
+        ]
+        if len(parts) == rows["family"].nunique():
+            panels.append(Panel(f"{oracle} time per run", "ms", goal, drawn))
+    late = sum(row["median ms"] > row["goal ms"] for row in table)  # type: ignore[operator]
     says = (
         f"{late} of {len(table)} medians are above their goal. Lines show 5 to 95 %, boxes 25 to "
         "75 %, ticks the median."
@@ -201,7 +191,8 @@ def mechanisms(records: pd.DataFrame) -> Section:
         return Section("Mechanisms", "No schedule was met.", pd.DataFrame(), look="heat")
     counts = built.groupby(["family", "stages"]).size().unstack(fill_value=0)
     table = counts.rename_axis(index="load / store", columns=None).reset_index()
-    table.columns = pd.Index([_stage(name) for name in table.columns])
+    first, *counted = table.columns
+    table.columns = pd.Index([first, *(_many(int(name), "stage") for name in counted)])
     met = int((counts > 0).sum().sum())
     says = f"{met} pairs of mechanism and number of stages were met; counts are cases."
     return Section("Mechanisms", says, table, look="heat")
@@ -224,7 +215,8 @@ def disagreements(records: pd.DataFrame) -> Section:
 def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
     """List the failures, one row per signature, with the script that shows each."""
     rows = records[(records["mutant"] == "") & records["status"].isin(["fail", "error"])]
-    rows = rows.assign(signature=lambda part: _signature(part))
+    kind = rows["kind"].where(rows["kind"] != "", rows["status"])
+    rows = rows.assign(signature=rows["oracle"] + " " + kind + " " + rows["family"])
     first = rows.drop_duplicates("signature")
     counts = rows.groupby("signature")["case"].nunique()
     table = first.assign(cases=first["signature"].map(counts)).merge(
@@ -234,11 +226,8 @@ def failures(records: pd.DataFrame, repros: pd.DataFrame) -> Section:
     table = table[
         ["status", "oracle", "kind", "family", "cases", "case", "reason", "repro"]
     ].fillna("")
-    says = (
-        f"{_many(len(table), 'kind')} of failure in {_many(rows['case'].nunique(), 'case')} "
-        "(shrinking included); "
-        "python FILE replays one alone."
-    )
+    kinds, cases = _many(len(table), "kind"), _many(rows["case"].nunique(), "case")
+    says = f"{kinds} of failure in {cases} (shrinking included); python FILE replays one alone."
     return Section("Failures", says, table, figure=drawings(first["witness"]))
 
 
@@ -255,12 +244,9 @@ def unanswered(records: pd.DataFrame) -> Section:
     judged = len(cases[cases["oracle"] != "build"])
     open_ = int(rows["status"].isin(["unknown", "unsupported"]).sum())
     share = 100 * open_ / judged if judged else 0.0
-    table = (
-        rows.groupby(["status", "oracle", "reason"])
-        .agg(cases=("case", "nunique"), case=("case", "first"))
-        .reset_index()
-        .sort_values("cases", ascending=False)
-    )
+    by_reason = rows.groupby(["status", "oracle", "reason"])
+    table = by_reason.agg(cases=("case", "nunique"), case=("case", "first")).reset_index()
+    table = table.sort_values("cases", ascending=False)
     table = table[["status", "oracle", "cases", "reason", "case"]]
     says = f"{open_} of {judged:,} answers ({share:.2f} %) are unknown or unsupported."
     return Section("Unanswered", says, table)
@@ -272,16 +258,13 @@ def warnings(records: pd.DataFrame) -> Section:
     lines = rows.assign(warning=rows["reason"].str.split("\n")).explode("warning")
     lines = lines[lines["warning"].str.startswith("warning: ", na=False)]
     kind = lines["warning"].str.extract(r"^warning: (\S+)", expand=False)
-    table = (
-        lines.assign(kind=kind)
-        .groupby(["oracle", "kind"])
-        .agg(cases=("case", "nunique"), example=("warning", "first"), case=("case", "first"))
-        .reset_index()
-        .sort_values("cases", ascending=False)
+    by_kind = lines.assign(kind=kind).groupby(["oracle", "kind"])
+    table = by_kind.agg(
+        cases=("case", "nunique"), example=("warning", "first"), case=("case", "first")
     )
-    says = (
-        f"{table['cases'].sum():,} times an oracle passed a case with a remark; none is a failure."
-    )
+    table = table.reset_index().sort_values("cases", ascending=False)
+    many = table["cases"].sum()
+    says = f"{many:,} times an oracle passed a case with a remark; none is a failure."
     return Section("Warnings", says, table)
 
 
@@ -329,7 +312,8 @@ def kills(records: pd.DataFrame) -> Section:
 def environment(runs: pd.DataFrame) -> Section:
     """Show what each run was made with."""
     facts = pd.DataFrame(list(runs["facts"]), index=runs["run"]).T if len(runs) else pd.DataFrame()
-    table = facts.rename_axis(index="fact", columns=None).reset_index().fillna("").astype(str)
+    table = facts.rename_axis(index="fact", columns=None).reset_index()
+    table = table.astype(object).fillna("").astype(str)
     return Section("Environment", f"{_many(len(runs), 'run')} in this report.", table)
 
 
@@ -343,20 +327,9 @@ def _milliseconds(rows: pd.DataFrame) -> pd.Series[float]:
     return rows["seconds"] * 1e3
 
 
-def _signature(rows: pd.DataFrame) -> pd.Series[str]:
-    kind = rows["kind"].where(rows["kind"] != "", rows["status"])
-    return rows["oracle"] + " " + kind + " " + rows["family"]
-
-
 def _spread(name: str, values: pd.Series[float]) -> Spread:
     quantiles = values.clip(lower=1e-3).quantile([0.05, 0.25, 0.5, 0.75, 0.95])
     return Spread(name, *(float(value) for value in quantiles))
-
-
-def _stage(name: object) -> str:
-    if not isinstance(name, int):
-        return str(name)
-    return f"{name} stage" if name == 1 else f"{name} stages"
 
 
 def _many(count: int, what: str) -> str:

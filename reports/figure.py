@@ -1,11 +1,17 @@
-"""Figures as inline SVG, drawn at the width of the page so that their text keeps its size."""
+"""Figures as inline SVG, drawn at the width of the page so that their text keeps its size.
+
+Here are the numbers; `spreads.svg.j2` draws them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
+
+from reports.page import template
 
 WIDTH = 1136
 """Units of the drawing, one CSS pixel each on a full-width page."""
@@ -47,52 +53,29 @@ def spreads(panels: tuple[Panel, ...]) -> Markup | None:
     panels = tuple(panel for panel in panels if panel.spreads)
     if not panels:
         return None
-    names = [spread.name for spread in panels[0].spreads]
-    height = _TOP + _ROW * len(names) + _BOTTOM
+    rows = len(panels[0].spreads)
+    height = _TOP + _ROW * rows + _BOTTOM
     width = (WIDTH - _LABEL - _RIGHT - _GAP * (len(panels) - 1)) / len(panels)
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="'
-        f'{escape("; ".join(panel.title for panel in panels))}">'
-    ]
-    for row, name in enumerate(names):
-        parts.append(_text(0, _middle(row) + 4, name))
-    for number, panel in enumerate(panels):
-        parts += _panel(panel, _LABEL + number * (width + _GAP), width, height)
-    return Markup("".join([*parts, "</svg>"]))
 
+    def axis(number: int) -> tuple[float, list[float], Callable[[float], float]]:
+        """Return where a panel begins, its ticks, and where a value lies."""
+        panel, left = panels[number], _LABEL + number * (width + _GAP)
+        least = min(panel.goal, *(spread.p5 for spread in panel.spreads))
+        most = max(panel.goal, *(spread.p95 for spread in panel.spreads))
+        ticks = _ticks(least, most)
+        return left, ticks, lambda value: left + width * _position(value, ticks[0], ticks[-1])
 
-def _panel(panel: Panel, left: float, width: float, height: float) -> list[str]:
-    ticks = _ticks(
-        min(panel.goal, *(spread.p5 for spread in panel.spreads)),
-        max(panel.goal, *(spread.p95 for spread in panel.spreads)),
+    return Markup(
+        template("spreads.svg.j2").render(
+            panels=panels,
+            width=WIDTH,
+            height=height,
+            top=_TOP - 6,
+            bottom=height - _BOTTOM,
+            middle=lambda row: _TOP + _ROW * row + _ROW / 2,
+            axis=axis,
+        )
     )
-
-    def at(value: float) -> float:
-        return left + width * _position(value, ticks[0], ticks[-1])
-
-    bottom = height - _BOTTOM
-    parts = [_text(left, 12, f"{panel.title}, {panel.unit}", style="soft")]
-    for tick in ticks:
-        parts.append(_line(at(tick), _TOP - 6, at(tick), bottom, "grid"))
-        parts.append(_text(at(tick), height - 8, f"{tick:,g}", style="soft", anchor="middle"))
-    parts.append(_line(at(panel.goal), _TOP - 6, at(panel.goal), bottom, "goal"))
-    parts.append(
-        _text(at(panel.goal), 12, f"goal {panel.goal:g}", style="goal-name", anchor="middle")
-    )
-    for row, spread in enumerate(panel.spreads):
-        y = _middle(row)
-        about = f"{spread.name}: median {spread.p50:.1f}, 5..95 % {spread.p5:.1f}..{spread.p95:.1f}"
-        parts.append(f"<g><title>{escape(about)}</title>")
-        parts.append(_line(at(spread.p5), y, at(spread.p95), y, "span"))
-        box = max(at(spread.p75) - at(spread.p25), 3)
-        parts.append(_rect(at(spread.p25), y - 6, box, 12, "core"))
-        parts.append(_rect(at(spread.p50) - 1.5, y - 8, 3, 16, "mid"))
-        parts.append("</g>")
-    return parts
-
-
-def _middle(row: int) -> float:
-    return _TOP + _ROW * row + _ROW / 2
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -107,19 +90,3 @@ def _ticks(low: float, high: float) -> list[float]:
 def _position(value: float, low: float, high: float) -> float:
     from_low = math.log(max(value, 1e-9) / low) / math.log(high / low)
     return min(max(from_low, 0.0), 1.0)
-
-
-def _text(x: float, y: float, text: str, *, style: str = "", anchor: str = "start") -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" class="{style}" text-anchor="{anchor}"'
-    return f"<text {place}>{escape(text)}</text>"
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{style}"/>'
-
-
-def _rect(x: float, y: float, width: float, height: float, style: str) -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="2" '
-        f'class="{style}"/>'
-    )

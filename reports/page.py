@@ -81,16 +81,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What a reader must see first.
+    """What a reader must see first: the result in one sentence, and a few numbers with their names.
 
-    Parameters
-    ----------
-    status : str
-        One of `fuzz.campaign.record.STATUSES`; colours the banner.
-    says : str
-        The result in one sentence.
-    numbers : tuple of (str, str)
-        A few more numbers, each with its name.
+    The status is one of `fuzz.campaign.record.STATUSES`, and colours the banner.
     """
 
     status: str
@@ -139,17 +132,16 @@ def render(title: str, headline: Headline, sections: list[Section]) -> str:
 
 def rows(section: Section) -> list[list[Cell]]:
     """Return the cells of a section's table, the first `MAX_ROWS` rows of it."""
-    table = section.table.head(MAX_ROWS)
-    hottest = _hottest(section)
-    columns = [str(name) for name in table.columns]
+    table, hot = section.table.head(MAX_ROWS), section.look == "heat"
+    hottest = section.table.select_dtypes("number").max().max() if hot else 1
     result = []
     for values in table.itertuples(index=False):
         line = []
-        for position, (name, value) in enumerate(zip(columns, values, strict=True)):
+        for position, (name, value) in enumerate(zip(map(str, table), values, strict=True)):
             heat = 0
-            if section.look == "heat" and position and _is_number(value) and value:
-                heat = round(100 * math.log1p(float(value)) / math.log1p(hottest))
-            line.append(_cell(name, value, heat=heat, blank="·" if section.look == "heat" else ""))
+            if hot and position and isinstance(value, int | float) and value > 0:
+                heat = round(100 * math.log1p(value) / math.log1p(hottest))
+            line.append(_cell(name, value, heat=heat, blank="·" if hot else ""))
         result.append(line)
     return result
 
@@ -179,16 +171,6 @@ def number(value: float) -> str:
         return f"{int(value):,}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.{min(digits, 4)}f}"
-
-
-def _hottest(section: Section) -> float:
-    numbers = section.table.select_dtypes("number")
-    top = numbers.max().max() if len(numbers) and numbers.shape[1] else 1
-    return float(top) if top == top and top > 0 else 1.0
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 def _cell(name: str, value: object, *, heat: int, blank: str) -> Cell:

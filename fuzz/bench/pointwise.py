@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 
 import torch
@@ -12,87 +13,92 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.fusion.ir import Fusion
 from fuser.runtime.executable import Executable
 from fuser.schedule.params import Mechanism, PointwiseParams
-from fuzz.bench.row import Form, Peers, Row, Tensors, by_torch, random_bf16
+from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16
 
 ELEMENTS = 1 << 28
 PROBE = 1 << 12
 """Elements, or rows of a matrix, that are compared with torch in f64."""
 
 
+@dataclass(frozen=True)
+class Pointwise(Row):
+    """A row of tensors of these shapes, and an output like the first."""
+
+    formula: str
+    shapes: tuple[tuple[int, ...], ...]
+    tolerance = 0.05
+
+    @property
+    def says(self) -> str:
+        """What it computes."""
+        return self.formula
+
+    @property
+    def nbytes(self) -> int:
+        """Those of the large tensors."""
+        large = sum(torch.Size(shape).numel() == ELEMENTS for shape in self.shapes) + 1
+        return 2 * large * ELEMENTS
+
+    def inputs(self) -> Tensors:
+        """Return numbers in [-1, 1]."""
+        return tuple(random_bf16(*shape) for shape in self.shapes)
+
+    def error(self, given: Tensors, out: torch.Tensor) -> float:
+        """Compare the beginning with torch in f64."""
+        few = [t.double() if t.numel() < 1 << 20 else t[:PROBE].double() for t in given]
+        want = self.form(*few)
+        return float((out[: len(want)].double() - want).abs().max())
+
+    def candidates(self) -> dict[str, PointwiseParams]:
+        """Return schedules of every family."""
+        out = {}
+        for warps, vectors in ((4, 1), (4, 2), (8, 1), (8, 2), (4, 4)):
+            tile = (1, 32 * warps * 8 * vectors)
+            name = f"direct w{warps} v{vectors}"
+            out[name] = PointwiseParams(tile, 8, warps, None, "direct", "direct")
+        for warps, vectors, ctas in ((4, 2, 8), (8, 2, 4), (16, 2, 2)):
+            tile = (1, 32 * warps * 8 * vectors)
+            name = f"direct persistent w{warps} v{vectors} c{ctas}"
+            out[name] = PointwiseParams(tile, 8, warps, ctas, "direct", "direct")
+        stores: tuple[tuple[int, int, Mechanism], ...]
+        stores = ((4, 8, "direct"), (4, 16, "direct"), (4, 16, "tma"))
+        for warps, height, store in stores:
+            name = f"tma one tile w{warps} {height}x256, {store} store"
+            out[name] = PointwiseParams((height, 256), 8, warps, None, "tma", store)
+        for warps, height, stages, ctas in ((8, 32, 4, 2), (8, 16, 3, 6), (16, 64, 3, 1)):
+            tile = (height, 256)
+            name = f"w{warps} {height}x256 s{stages} c{ctas}"
+            ring = (stages, stages - 1)
+            out[f"tma pipelined {name}"] = PointwiseParams(
+                tile, 8, warps, ctas, "tma", "direct", *ring
+            )
+            out[f"tma specialized {name}"] = PointwiseParams(
+                tile, 8, warps, ctas, "tma", "direct", stages, 0, warp_specialized=True
+            )
+        return out
+
+    def peers(self, out: torch.Tensor, *, compiled: bool) -> Peers:
+        """Return torch, and copies of as many bytes."""
+        return super().peers(out, compiled=compiled) | _copies(self.nbytes)
+
+
 def rows() -> list[Row]:
     """Return the rows X1 to X4, bf16."""
-    wide = (ELEMENTS // 8192, 8192)
-    gelu = {how: _gelu(how) for how in ("tanh", "none")}
+    flat, wide = (ELEMENTS,), (ELEMENTS // 8192, 8192)
+    scaled = (flat, *[(1,)] * 3)
+    tanh, erf = partial(functional.gelu, approximate="tanh"), functional.gelu
     return [
-        _row("X1", "x + y", _sum, lambda x, y: x + y, ((ELEMENTS,), (ELEMENTS,))),
-        *(
-            _row(
-                name, f"gelu({words})(x*a+b)*s", _scaled(how), gelu[how], ((ELEMENTS,), *[(1,)] * 3)
-            )
-            for name, words, how in (("X2", "tanh", "tanh"), ("X3", "erf", "none"))
-        ),
-        _row(
+        Pointwise("X1", _sum, lambda x, y: x + y, "x + y", (flat, flat)),
+        Pointwise("X2", partial(_scaled, "gelu_tanh"), _gelu(tanh), "gelu(tanh)(x*a+b)*s", scaled),
+        Pointwise("X3", partial(_scaled, "gelu"), _gelu(erf), "gelu(erf)(x*a+b)*s", scaled),
+        Pointwise(
             "X4",
-            "gelu(tanh)(x+bias)+r",
             _residual,
-            lambda x, bias, r: functional.gelu(x + bias, approximate="tanh") + r,
+            lambda x, bias, r: tanh(x + bias) + r,
+            "gelu(tanh)(x+bias)+r",
             (wide, (8192,), wide),
         ),
     ]
-
-
-def _row(
-    name: str,
-    says: str,
-    fusion: Callable[[], Fusion],
-    form: Form,
-    shapes: tuple[tuple[int, ...], ...],
-) -> Row:
-    def error(given: Tensors, out: torch.Tensor) -> float:
-        want = form(*(t.double() if t.numel() < 1 << 20 else t[:PROBE].double() for t in given))
-        return float((out[: len(want)].double() - want).abs().max())
-
-    large = sum(torch.Size(shape).numel() == ELEMENTS for shape in shapes) + 1
-    nbytes = 2 * large * ELEMENTS
-    return Row(
-        name,
-        says,
-        fusion,
-        form,
-        lambda: tuple(random_bf16(*shape) for shape in shapes),
-        nbytes,
-        error,
-        0.05,
-        candidates,
-        lambda out, compiled: by_torch(form, compiled=compiled) | _copies(nbytes),
-    )
-
-
-def candidates() -> dict[str, PointwiseParams]:
-    """Schedules of every family."""
-    out = {}
-    for warps, vectors in ((4, 1), (4, 2), (8, 1), (8, 2), (4, 4)):
-        tile = (1, 32 * warps * 8 * vectors)
-        name = f"direct w{warps} v{vectors}"
-        out[name] = PointwiseParams(tile, 8, warps, None, "direct", "direct")
-    for warps, vectors, ctas in ((4, 2, 8), (8, 2, 4), (16, 2, 2)):
-        tile = (1, 32 * warps * 8 * vectors)
-        name = f"direct persistent w{warps} v{vectors} c{ctas}"
-        out[name] = PointwiseParams(tile, 8, warps, ctas, "direct", "direct")
-    stores: tuple[tuple[int, int, Mechanism], ...]
-    stores = ((4, 8, "direct"), (4, 16, "direct"), (4, 16, "tma"))
-    for warps, height, store in stores:
-        name = f"tma one tile w{warps} {height}x256, {store} store"
-        out[name] = PointwiseParams((height, 256), 8, warps, None, "tma", store)
-    for warps, height, stages, ctas in ((8, 32, 4, 2), (8, 16, 3, 6), (16, 64, 3, 1)):
-        tile = (height, 256)
-        name = f"w{warps} {height}x256 s{stages} c{ctas}"
-        ring = (stages, stages - 1)
-        out[f"tma pipelined {name}"] = PointwiseParams(tile, 8, warps, ctas, "tma", "direct", *ring)
-        out[f"tma specialized {name}"] = PointwiseParams(
-            tile, 8, warps, ctas, "tma", "direct", stages, 0, warp_specialized=True
-        )
-    return out
 
 
 def call_overhead() -> tuple[float, float]:
@@ -113,18 +119,9 @@ def _copies(nbytes: int) -> Peers:
     for warps, vectors in ((4, 1), (4, 2), (8, 2), (4, 4)):
         tile = (1, 32 * warps * 4 * vectors)
         run = Executable(fd.fusion(), PointwiseParams(tile, 4, warps, None, "direct", "direct"))
-        peers[f"copy w{warps} v{vectors}"] = _rotated(run, pairs)
+        following = cycle((partial(run, source, out=[target]) for source, target in pairs))
+        peers[f"copy w{warps} v{vectors}"] = lambda *_, following=following: next(following)()
     return peers
-
-
-def _rotated(run: Executable, pairs: list[list[torch.Tensor]]) -> Callable[..., object]:
-    following = cycle(pairs)
-
-    def once(*_: torch.Tensor) -> None:
-        source, target = next(following)
-        run(source, out=[target])
-
-    return once
 
 
 def _sum() -> Fusion:
@@ -134,21 +131,16 @@ def _sum() -> Fusion:
     return fd.fusion()
 
 
-def _gelu(how: str) -> Form:
-    return lambda x, a, b, s: functional.gelu(x * a + b, approximate=how) * s
+def _gelu(act: Form) -> Form:
+    return lambda x, a, b, s: act(x * a + b) * s
 
 
-def _scaled(how: str) -> Callable[[], Fusion]:
-    def make() -> Fusion:
-        fd = FusionDefinition()
-        x = fd.define_tensor(shape=[-1], dtype="bf16")
-        a, b, s = (fd.define_tensor(shape=[1], dtype="bf16") for _ in range(3))
-        inner = fd.ops.add(fd.ops.mul(x, a), b)
-        act = fd.ops.gelu_tanh(inner) if how == "tanh" else fd.ops.gelu(inner)
-        fd.add_output(fd.ops.mul(act, s))
-        return fd.fusion()
-
-    return make
+def _scaled(op: str) -> Fusion:
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1], dtype="bf16")
+    a, b, s = (fd.define_tensor(shape=[1], dtype="bf16") for _ in range(3))
+    fd.add_output(fd.ops.mul(getattr(fd.ops, op)(fd.ops.add(fd.ops.mul(x, a), b)), s))
+    return fd.fusion()
 
 
 def _residual() -> Fusion:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch.nn import functional
 
 from fuser.arch import SM_90A
 from fuser.fusion.definition import FusionDefinition
-from fuser.fusion.ir import Fusion, TensorView
+from fuser.fusion.ir import Fusion
 from fuser.schedule.matmul_heuristic import STACKED, columns_of_share
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
 from fuser.schedule.params import Meet
-from fuzz.bench.row import Form, Peers, Row, Tensors, by_torch, random_bf16
+from fuzz.bench.row import Form, Peers, Row, Tensors, random_bf16
+from fuzz.kernels.fusions import begin, residual
 
 WAYS: tuple[tuple[Meet, int], ...] = (
     ("vectorized", 8),
@@ -29,35 +30,30 @@ WAYS: tuple[tuple[Meet, int], ...] = (
 
 
 @dataclass(frozen=True)
-class Product:
-    """One case: out = f(x [M, K], weights [N, K], ...), bf16.
+class Product(Row):
+    """A row: out = f(x [M, K], weights [N, K], ...), bf16.
 
     Parameters
     ----------
-    shape : tuple of int
-        M, N and K.
-    products : int
-        How many products of that shape.
+    shape, products
+        M, N and K; how many products of that shape.
     extra : str
         What else goes in: "bias", "residual" or nothing.
-    dtype : dtype
-        Type of x.
-    prologue : str
-        The operation that x goes through first, if any.
-    form : callable
-        The same in torch, on inputs in the order of the fusion's.
-    fusion : callable
-        Makes our fusion.
+    dtype, prologue
+        Type of x, and the operation that it goes through first, if any.
     """
 
-    name: str
     shape: tuple[int, int, int]
-    form: Form
-    fusion: Callable[[], Fusion]
     products: int = 1
     extra: str = ""
     dtype: torch.dtype = torch.bfloat16
     prologue: str = ""
+    tolerance = 0.01
+
+    @property
+    def says(self) -> str:
+        """M x N x K."""
+        return " x ".join(map(str, self.shape))
 
     @property
     def flops(self) -> int:
@@ -91,11 +87,98 @@ class Product:
         want = self.form(x[:few].double(), *(t.double() for t in rest))
         return float((out[:few].double() - want).abs().max() / want.abs().max())
 
-    def peers(self, out: torch.Tensor, compiled: bool) -> Peers:
+    def candidates(self) -> dict[str, MatmulParams]:
+        """Return schedules worth trying."""
+        out: dict[str, MatmulParams] = {}
+
+        def add(
+            tile: tuple[int, int, int], groups: int, split: str, stages: int, **more: int
+        ) -> None:
+            stacked = self.products > 1 and (split == "ping_pong" or tile[1] < STACKED)
+            registers = {1: None, 2: (40, 232), 3: (32, 160)}[groups]
+            m, n, _ = tile
+            columns = next(c for c in (64, 48, 32, 16, 8) if n % c == 0)
+            words = " ".join(f"{key}{value}" for key, value in more.items())
+            params = MatmulParams(
+                tile=tile,
+                warpgroups=groups,
+                split="ping_pong" if split == "ping_pong" else "cooperative",
+                stages=stages,
+                prefetch=more.get("prefetch", stages - 2),
+                persistent=True,
+                raster=more.get("raster", 8),
+                columns=columns,
+                registers=registers,
+                stacked=stacked,
+            )
+            out[f"{split} {m}x{n} s{stages} {words}".strip() + " stacked" * stacked] = params
+
+        for raster in (8, 16):
+            add((128, 256 // self.products, 64), 2, "cooperative", 4, raster=raster)
+        if self.products == 1:
+            add((128, 192, 64), 2, "ping_pong", 4)
+            add((64, 256, 64), 2, "ping_pong", 4)
+            add((256, 128, 64), 2, "cooperative", 3)
+        if self.products == 2:
+            add((128, 96, 64), 2, "ping_pong", 4)
+            wide = next(iter(out.values()))
+            out["cooperative 128x128 s4 raster8 stacked"] = replace(wide, stacked=True)
+            pair = out["ping_pong 128x96 s4 stacked"]
+            out["ping_pong 128x96 s4"] = replace(pair, stacked=False)
+        add((128, 128 // self.products, 64), 2, "ping_pong", 5)
+        add((128, 128 // self.products, 64), 2, "cooperative", 6)
+        add((64, 128, 64), 2, "ping_pong", 4)
+        if self.prologue:
+            stored = {f"{name}, stored first": params for name, params in out.items()}
+            return stored | {n: replace(p, prologue="registers") for n, p in out.items()}
+        if self.shape[0] <= 256:
+            add((64, 64, 64), 1, "cooperative", 8)
+            add((64, 128, 64), 1, "cooperative", 6)
+            add((64, 256 // self.products, 64), 1, "cooperative", 4)
+        if self.shape[0] <= 512:
+            out |= self._shared()
+        return out
+
+    def _shared(self) -> dict[str, MatmulParams]:
+        """Schedules by which CTAs share tiles, where few tiles have a long K, in every way."""
+        m, n, k = self.shape
+        out: dict[str, MatmulParams] = {}
+        for rows_, cols in ((64, 32), (64, 64), (64, 128), (128, 64), (128, 128)):
+            tiles = -(-m // rows_) * -(-n // cols)
+            if rows_ > max(m, 64) or self.products > 1:
+                continue
+            for meet, most in WAYS:
+                splits = min(SM_90A.sms // tiles, most, k // 64 // 4)
+                kept = 0
+                if meet == "cluster":
+                    splits = max((n for n in SHARING_CLUSTERS if n <= splits), default=1)
+                    kept = 4 * rows_ * cols
+                if splits < 2:
+                    continue
+                room = (SM_90A.smem_bytes // 1024 - 40) * 1024 - kept
+                stages = room // ((rows_ + cols) * 128) - (meet == "tma")
+                params = MatmulParams(
+                    tile=(rows_, cols, 64),
+                    warpgroups=rows_ // 64,
+                    split="pipelined" if meet == "cluster" else "cooperative",
+                    stages=min(8, stages),
+                    prefetch=min(8, stages) - 1,
+                    persistent=False,
+                    columns=min(cols, 64)
+                    if meet in ("vectorized", "tma")
+                    else columns_of_share(cols, splits),
+                    splits=splits,
+                    meet=meet,
+                    residency="ticket" if meet == "cluster" else "co-resident",
+                )
+                out[f"{rows_}x{cols} s{params.stages} {meet} x{splits}"] = params
+        return out
+
+    def peers(self, out: torch.Tensor, *, compiled: bool) -> Peers:
         """Return torch, Triton for plain products, torch.compile for all others."""
         if self.products == 1 and not self.extra and not self.prologue:
-            return by_torch(self.form, compiled=False) | _triton(out)
-        found = by_torch(self.form, compiled=compiled)
+            return super().peers(out, compiled=False) | _triton(out)
+        found = super().peers(out, compiled=compiled)
         if compiled:
             mode = "max-autotune-no-cudagraphs"
             found["compile max-autotune"] = torch.compile(self.form, dynamic=False, mode=mode)
@@ -105,22 +188,6 @@ class Product:
                 x, torch.as_strided(gate, (2 * gate.shape[0], gate.shape[1]), gate.stride())
             )
         return found
-
-
-def _row(case: Product) -> Row:
-    return Row(
-        case.name,
-        " x ".join(map(str, case.shape)),
-        case.fusion,
-        case.form,
-        case.inputs,
-        case.nbytes,
-        case.error,
-        0.01,
-        lambda: candidates(case),
-        case.peers,
-        case.flops,
-    )
 
 
 _NAMES = {torch.bfloat16: "bf16", torch.float32: "f32", torch.int8: "i8"}
@@ -136,34 +203,16 @@ PROLOGUES = {
 
 def rows() -> list[Row]:
     """Return the rows G, L, S, E, M and P."""
-    return [_row(case) for case in cases()]
-
-
-def cases() -> list[Product]:
-    """Return what they compute."""
     plain = {
-        "G1": (1024, 1024, 1024),
-        "G2": (2048, 2048, 2048),
-        "G3": (4096, 4096, 4096),
-        "G4": (8192, 8192, 8192),
-        "G5": (16384, 16384, 1024),
-        "G6": (2048, 2048, 8192),
-        "L1": (8192, 6144, 4096),
-        "L2": (4096, 4096, 14336),
-        "L3": (2048, 8192, 8192),
-        "L4": (512, 28672, 8192),
-        "L5": (4096, 24576, 1536),
-        "L6": (128, 7168, 16384),
-        "L7": (64, 18944, 3584),
-        "L8": (16, 32064, 4096),
-        "S1": (128, 128, 16384),
-        "S2": (256, 256, 32768),
-        "S3": (512, 512, 16384),
-        "S4": (128, 1536, 7168),
-        "S5": (64, 2112, 7168),
-        "S6": (16, 4096, 14336),
-    }
-    out = [Product(name, shape, functional.linear, _plain) for name, shape in plain.items()]
+        "G1": (1024, 1024, 1024), "G2": (2048, 2048, 2048), "G3": (4096, 4096, 4096),
+        "G4": (8192, 8192, 8192), "G5": (16384, 16384, 1024), "G6": (2048, 2048, 8192),
+        "L1": (8192, 6144, 4096), "L2": (4096, 4096, 14336), "L3": (2048, 8192, 8192),
+        "L4": (512, 28672, 8192), "L5": (4096, 24576, 1536), "L6": (128, 7168, 16384),
+        "L7": (64, 18944, 3584), "L8": (16, 32064, 4096), "S1": (128, 128, 16384),
+        "S2": (256, 256, 32768), "S3": (512, 512, 16384), "S4": (128, 1536, 7168),
+        "S5": (64, 2112, 7168), "S6": (16, 4096, 14336),
+    }  # fmt: skip
+    out: list[Row] = [Product(name, _plain, functional.linear, plain[name]) for name in plain]
     biased = {
         "E1": ((8192, 4096, 4096), "gelu_tanh"),
         "E2": ((4096, 4096, 4096), "relu"),
@@ -171,107 +220,15 @@ def cases() -> list[Product]:
         "E5": ((256, 4096, 4096), "gelu_tanh"),
     }
     for name, (shape, op) in biased.items():
-        out.append(Product(name, shape, _torch_biased(op), _biased(op), extra="bias"))
-    residual = Product("E4", (4096, 4096, 14336), _torch_residual, _residual, extra="residual")
-    out.insert(-1, residual)
+        form = partial(_torch_biased, ACTIVATIONS[op])
+        out.append(Product(name, partial(_biased, op), form, shape, extra="bias"))
+    shape = (4096, 4096, 14336)
+    out.insert(-1, Product("E4", residual, _torch_residual, shape, extra="residual"))
     gated = {"M1": (8192, 14336, 4096), "M2": (2048, 18944, 3584), "M3": (128, 14336, 4096)}
-    out += [Product(name, shape, _torch_gated, _gated, products=2) for name, shape in gated.items()]
+    out += [Product(name, _gated, _torch_gated, shape, products=2) for name, shape in gated.items()]
     for name, (shape, op, dtype) in PROLOGUES.items():
-        form, fusion = _torch_computed(op), _computed(op, dtype)
-        out.append(Product(name, shape, form, fusion, dtype=dtype, prologue=op))
-    return out
-
-
-def candidates(case: Product) -> dict[str, MatmulParams]:
-    """Schedules worth trying for a row; the best is reported beside the default."""
-    out: dict[str, MatmulParams] = {}
-
-    def add(tile: tuple[int, int, int], groups: int, split: str, stages: int, **more: int) -> None:
-        stacked = case.products > 1 and (split == "ping_pong" or tile[1] < STACKED)
-        registers = {1: None, 2: (40, 232), 3: (32, 160)}[groups]
-        m, n, _ = tile
-        columns = next(c for c in (64, 48, 32, 16, 8) if n % c == 0)
-        words = " ".join(f"{key}{value}" for key, value in more.items())
-        params = MatmulParams(
-            tile=tile,
-            warpgroups=groups,
-            split="ping_pong" if split == "ping_pong" else "cooperative",
-            stages=stages,
-            prefetch=more.get("prefetch", stages - 2),
-            persistent=True,
-            raster=more.get("raster", 8),
-            columns=columns,
-            registers=registers,
-            stacked=stacked,
-        )
-        out[f"{split} {m}x{n} s{stages} {words}".strip() + " stacked" * stacked] = params
-
-    for raster in (8, 16):
-        add((128, 256 // case.products, 64), 2, "cooperative", 4, raster=raster)
-    if case.products == 1:
-        add((128, 192, 64), 2, "ping_pong", 4)
-        add((64, 256, 64), 2, "ping_pong", 4)
-        add((256, 128, 64), 2, "cooperative", 3)
-    if case.products == 2:
-        add((128, 96, 64), 2, "ping_pong", 4)
-        wide = next(iter(out.values()))
-        out["cooperative 128x128 s4 raster8 stacked"] = replace(wide, stacked=True)
-        pair = out["ping_pong 128x96 s4 stacked"]
-        out["ping_pong 128x96 s4"] = replace(pair, stacked=False)
-    add((128, 128 // case.products, 64), 2, "ping_pong", 5)
-    add((128, 128 // case.products, 64), 2, "cooperative", 6)
-    add((64, 128, 64), 2, "ping_pong", 4)
-    if case.prologue:
-        stored = {f"{name}, stored first": params for name, params in out.items()}
-        return stored | {n: replace(p, prologue="registers") for n, p in out.items()}
-    if case.shape[0] <= 256:
-        add((64, 64, 64), 1, "cooperative", 8)
-        add((64, 128, 64), 1, "cooperative", 6)
-        add((64, 256 // case.products, 64), 1, "cooperative", 4)
-    if case.shape[0] <= 512:
-        out |= _shared(case)
-    return out
-
-
-def _shared(case: Product) -> dict[str, MatmulParams]:
-    """Schedules by which CTAs share tiles, where few tiles have a long K, in every way."""
-    m, n, k = case.shape
-    out: dict[str, MatmulParams] = {}
-    for rows_, cols, groups in (
-        (64, 32, 1),
-        (64, 64, 1),
-        (64, 128, 1),
-        (128, 64, 2),
-        (128, 128, 2),
-    ):
-        tiles = -(-m // rows_) * -(-n // cols)
-        if rows_ > max(m, 64) or case.products > 1:
-            continue
-        for meet, most in WAYS:
-            splits = min(SM_90A.sms // tiles, most, k // 64 // 4)
-            kept = 0
-            if meet == "cluster":
-                splits = max((n for n in SHARING_CLUSTERS if n <= splits), default=1)
-                kept = 4 * rows_ * cols
-            if splits < 2:
-                continue
-            room = (SM_90A.smem_bytes // 1024 - 40) * 1024 - kept
-            stages = room // ((rows_ + cols) * 128) - (meet == "tma")
-            params = MatmulParams(
-                tile=(rows_, cols, 64),
-                warpgroups=groups,
-                split="pipelined" if meet == "cluster" else "cooperative",
-                stages=min(8, stages),
-                prefetch=min(8, stages) - 1,
-                persistent=False,
-                columns=min(cols, 64)
-                if meet in ("vectorized", "tma")
-                else columns_of_share(cols, splits),
-                splits=splits,
-                meet=meet,
-                residency="ticket" if meet == "cluster" else "co-resident",
-            )
-            out[f"{rows_}x{cols} s{params.stages} {meet} x{splits}"] = params
+        fusion, form = partial(_computed, op, dtype), partial(_torch_computed, ACTIVATIONS[op])
+        out.append(Product(name, fusion, form, shape, dtype=dtype, prologue=op))
     return out
 
 
@@ -291,44 +248,29 @@ def _triton(out: torch.Tensor) -> Peers:
 # --- fusions, and what they are in torch --------------------------------------------------------
 
 
-def _begin(products: int = 1) -> tuple[FusionDefinition, TensorView, list[TensorView]]:
-    fd = FusionDefinition()
-    x = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-    weights = [fd.define_tensor(shape=[-1, -1], dtype="bf16") for _ in range(products)]
-    return fd, x, weights
+ACTIVATIONS: dict[str, Form] = {
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "cast": lambda x: x,
+}
+"""In torch, by the name that each has here."""
 
 
 def _plain() -> Fusion:
-    fd, x, (w,) = _begin()
+    fd, (x, w) = begin(2, 2)
     fd.add_output(fd.ops.linear(x, w))
     return fd.fusion()
 
 
-def _biased(op: str) -> Callable[[], Fusion]:
-    def make() -> Fusion:
-        fd, x, (w,) = _begin()
-        bias = fd.define_tensor(shape=[-1], dtype="bf16")
-        fd.add_output(getattr(fd.ops, op)(fd.ops.linear(x, w, bias)))
-        return fd.fusion()
-
-    return make
-
-
-def _torch_biased(op: str) -> Form:
-    acts: dict[str, Form] = {
-        "gelu_tanh": lambda y: functional.gelu(y, approximate="tanh"),
-        "relu": functional.relu,
-        "silu": functional.silu,
-    }
-    act = acts[op]
-    return lambda x, w, b: act(functional.linear(x, w, b))
-
-
-def _residual() -> Fusion:
-    fd, x, (w,) = _begin()
-    r = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-    fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
+def _biased(op: str) -> Fusion:
+    fd, (x, w, bias) = begin(2, 2, 1)
+    fd.add_output(getattr(fd.ops, op)(fd.ops.linear(x, w, bias)))
     return fd.fusion()
+
+
+def _torch_biased(act: Form, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return act(functional.linear(x, w, bias))
 
 
 def _torch_residual(x: torch.Tensor, w: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
@@ -336,7 +278,7 @@ def _torch_residual(x: torch.Tensor, w: torch.Tensor, r: torch.Tensor) -> torch.
 
 
 def _gated() -> Fusion:
-    fd, x, (gate, up) = _begin(2)
+    fd, (x, gate, up) = begin(2, 2, 2)
     fd.add_output(fd.ops.mul(fd.ops.silu(fd.ops.linear(x, gate)), fd.ops.linear(x, up)))
     return fd.fusion()
 
@@ -351,23 +293,14 @@ def torch_stacked(x: torch.Tensor, gate_and_up: torch.Tensor) -> torch.Tensor:
     return functional.silu(gate) * up
 
 
-def _computed(op: str, dtype: torch.dtype) -> Callable[[], Fusion]:
-    def make() -> Fusion:
-        fd = FusionDefinition()
-        x = fd.define_tensor(shape=[-1, -1], dtype=_NAMES[dtype])
-        w = fd.define_tensor(shape=[-1, -1], dtype="bf16")
-        a = fd.ops.cast(x, "bf16") if op == "cast" else getattr(fd.ops, op)(x)
-        fd.add_output(fd.ops.linear(a, w))
-        return fd.fusion()
-
-    return make
+def _computed(op: str, dtype: torch.dtype) -> Fusion:
+    fd = FusionDefinition()
+    x = fd.define_tensor(shape=[-1, -1], dtype=_NAMES[dtype])
+    w = fd.define_tensor(shape=[-1, -1], dtype="bf16")
+    a = fd.ops.cast(x, "bf16") if op == "cast" else getattr(fd.ops, op)(x)
+    fd.add_output(fd.ops.linear(a, w))
+    return fd.fusion()
 
 
-def _torch_computed(op: str) -> Form:
-    acts: dict[str, Form] = {
-        "relu": functional.relu,
-        "silu": functional.silu,
-        "cast": lambda x: x,
-    }
-    act = acts[op]
-    return lambda x, w: functional.linear(act(x).to(w.dtype), w)
+def _torch_computed(act: Form, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return functional.linear(act(x).to(w.dtype), w)

@@ -26,8 +26,7 @@ from fuser.schedule.ampere_params import AmpereParams
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import Params, compiled, hopper
-from fuzz.mutation.number import LATE
-from fuzz.mutation.operators import mutants
+from fuzz.mutation.operators import LATE, mutants
 from oracles.prover import prove
 from oracles.verdict import Status, Verdict
 

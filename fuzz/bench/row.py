@@ -7,9 +7,11 @@ replayed in a shuffled order, so that clocks and neighbours hit all alike.  Rand
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import ClassVar
 
 import click
 import torch
@@ -36,58 +38,69 @@ ROOF = "copy"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One case.
+class Row(ABC):
+    """One case, of a kind that says what goes in, who else computes it, and how far off one is.
 
     Parameters
     ----------
-    name, says : str
-        Its number in the table, and what it computes.
+    name : str
+        Its number in the table.
     fusion : callable
         Makes our fusion, of one output.
     form : callable
         The same in torch, on inputs in the order of the fusion's.
-    inputs : callable
-        Makes random inputs on the device.
-    nbytes, flops : int
-        Of all tensors, each once; of products.
-    error : callable
-        How far an output is off, given the inputs: compared with `tolerance` before timing.
-    candidates : callable
-        Schedules worth trying, by name; the best is reported beside the default.
-    peers : callable
-        Who else computes it, given the output and whether torch.compile is asked.
     """
 
     name: str
-    says: str
     fusion: Callable[[], Fusion]
     form: Form
-    inputs: Callable[[], Tensors]
-    nbytes: int
-    error: Callable[[Tensors, torch.Tensor], float]
-    tolerance: float
-    candidates: Callable[[], Mapping[str, Params]]
-    peers: Callable[[torch.Tensor, bool], Peers]
-    flops: int = 0
+    tolerance: ClassVar[float]
+    """How far off an output may be, as `error` measures it."""
+
+    @property
+    @abstractmethod
+    def says(self) -> str:
+        """What it computes."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of all tensors, each once."""
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of products."""
+        return 0
 
     @property
     def roof_us(self) -> float:
         """Microseconds in which an H200 moves these bytes, or multiplies so much."""
         return max(self.flops / PRACTICAL_FLOPS, self.nbytes / PRACTICAL_BYTES) * 1e6
 
+    @abstractmethod
+    def inputs(self) -> Tensors:
+        """Make random inputs on the device."""
+
+    @abstractmethod
+    def error(self, given: Tensors, out: torch.Tensor) -> float:
+        """Return how far an output is off, given the inputs."""
+
+    @abstractmethod
+    def candidates(self) -> Mapping[str, Params]:
+        """Return schedules worth trying, by name; the best is reported beside the default."""
+
+    def peers(self, out: torch.Tensor, *, compiled: bool) -> Peers:
+        """Return who else computes it into `out`: torch, and torch.compile where it is asked."""
+        del out
+        peers: Peers = {"torch": self.form}
+        if compiled:
+            peers["compile"] = torch.compile(self.form, dynamic=False)
+        return peers
+
 
 def random_bf16(*shape: int) -> torch.Tensor:
     """Return numbers in [-1, 1]."""
     return (torch.rand(*shape, device="cuda") * 2 - 1).to(torch.bfloat16)
-
-
-def by_torch(form: Form, *, compiled: bool) -> Peers:
-    """Return torch, and torch.compile where it is asked."""
-    peers: Peers = {"torch": form}
-    if compiled:
-        peers["compile"] = torch.compile(form, dynamic=False)
-    return peers
 
 
 def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
@@ -101,7 +114,7 @@ def measure(row: Row, *, tune: bool, compiled: bool) -> dict[str, float]:
     count = max(2, min(8, 2 * L2_BYTES // row.nbytes + 1))
     sets = [row.inputs() for _ in range(count)]
     out = torch.empty_like(row.form(*sets[0]))
-    peers = row.peers(out, compiled)
+    peers = row.peers(out, compiled=compiled)
     fusion = row.fusion()
     tried: dict[str, Params | None] = {DEFAULT: None}
     if tune:
@@ -124,14 +137,7 @@ def side_by_side(
 ) -> dict[str, float]:
     """Return the microseconds of a call of each peer: medians of shuffled replays.
 
-    Parameters
-    ----------
-    peers : mapping
-        What is called, by name.
-    sets : sequence
-        Arguments of the calls, one after the other; together larger than the L2.
-    samples : int
-        Replays of each.
+    They are called on `sets` of arguments one after the other, together larger than the L2.
     """
     graphs = {name: _capture(call, sets) for name, call in peers.items()}
     taken: dict[str, list[float]] = {name: [] for name in graphs}

@@ -17,12 +17,12 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 R = TypeVar("R")
 
@@ -41,16 +41,10 @@ PRELOAD = ("torch", "z3", "numpy", "fuzz.campaign.judge", "fuzz.campaign.mutants
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What is left of a call whose child did not come back.
+    """What is left of a call whose child did not come back: it died, or was ended at a limit.
 
-    Parameters
-    ----------
-    kind : {"crash", "hang"}
-        Whether it died or was ended at a limit.
-    reason : str
-        With the signal, the exit code or the limit, and who was at work.
-    judge : str
-        Who was at work when last heard of; empty if nobody said so.
+    The reason names the signal, the exit code or the limit, and who was at work; `judge` is empty
+    if nobody said so.
     """
 
     kind: Literal["crash", "hang"]
@@ -128,12 +122,7 @@ class Child(Generic[R]):
     def __enter__(self) -> Child[R]:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -148,7 +137,7 @@ class Child(Generic[R]):
         """Run `work(argument)`; exceptions of `work` are raised here."""
         with self._calling:
             try:
-                answer = self._ready() or self._asked(argument)
+                answer = self._asked(argument)
             except BaseException:  # Ctrl-C: what the child says later answers no other call
                 self._drop()
                 raise
@@ -159,18 +148,15 @@ class Child(Generic[R]):
             raise answer.error
         return answer.value
 
-    def _ready(self) -> Lost | None:
-        """Start the process if there is none."""
+    def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
         if self._worker is None and not self._closed:
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=_serve, args=(self._work, theirs), daemon=True)
             process.start()
             theirs.close()
             self._worker = _Worker(process, ours)
-            return self._worker.started()
-        return None
-
-    def _asked(self, argument: str) -> _Answer[R] | _Raised | Lost:
+            if lost := self._worker.started():
+                return lost
         if self._worker is None or self._closed:
             return Lost("crash", "the child was closed")
         return self._worker.asked(argument, self._limit_s, self._wall_s)
@@ -179,6 +165,55 @@ class Child(Generic[R]):
         if self._worker is not None:
             self._worker.end()
             self._worker = None
+
+
+class Probed(Generic[R]):
+    """A GPU behind a child, of which each new one has to pass a probe.
+
+    Parameters
+    ----------
+    work, limits
+        As of `Child`.
+    probe : str
+        A request that any working device answers.
+    passes : callable
+        Tells whether an answer to the probe is right.
+    """
+
+    def __init__(
+        self, work: Callable[[str], R], probe: str, passes: Callable[[R], bool], **limits: float
+    ) -> None:
+        self._new = partial(Child[R], work, spawn=True, **limits)  # type: ignore[arg-type]
+        self._probe, self._passes = probe, passes
+        self._child = self._new()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.close()
+
+    def call(self, argument: str) -> R | Lost:
+        """Run `work(argument)`; exceptions of `work` are raised here."""
+        return self._child.call(argument)
+
+    def restart(self, what: str) -> None:
+        """Start a new child after a crash, a hang or a CUDA error.
+
+        Raises
+        ------
+        RuntimeError
+            If not even the probe comes back, which is `what`.
+        """
+        self.close()
+        self._child = self._new()
+        answer = self._child.call(self._probe)
+        if isinstance(answer, Lost) or not self._passes(answer):
+            raise RuntimeError(f"the GPU does not run {what} any more: {answer}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +249,11 @@ class _Worker:
                 assert isinstance(heard, _AtWork), f"a child says {heard!r}"
                 at = heard
             wall, cpu = time.monotonic() - begin, self._cpu_s() - used
-            if cpu > limit_s:
-                reason = f"no answer within {limit_s:g} s of CPU time ({wall:.1f} s by the clock)"
-                return Lost("hang", f"{reason}{at}", at.judge)
-            if wall > wall_s:
-                reason = f"no answer within {wall_s:g} s by the clock ({cpu:.1f} s of CPU time)"
-                return Lost("hang", f"{reason}{at}", at.judge)
+            if cpu > limit_s or wall > wall_s:
+                reason = f"{wall_s:g} s by the clock ({cpu:.1f} s of CPU time)"
+                if cpu > limit_s:
+                    reason = f"{limit_s:g} s of CPU time ({wall:.1f} s by the clock)"
+                return Lost("hang", f"no answer within {reason}{at}", at.judge)
 
     def end(self) -> None:
         """Kill the process."""

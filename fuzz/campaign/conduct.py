@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -42,30 +41,10 @@ STATUS_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the command line asks for.
+    """What the command line asks for, an option of `main` each.
 
-    Parameters
-    ----------
-    seconds : float
-        Wall time in which cases begin.
-    most : int or None
-        Cases after which a driver ends before that time.
-    seed : int
-        The same seed, shard and number of workers draw the same cases.
-    oracles : tuple of str
-        Of `CPU_ORACLES`.
-    workers : int
-        Drivers, at least 1.
-    shard : tuple of int
-        Which part of how many, counted from 1.
-    ledger : Path
-        File that is appended to.
-    gpu : bool
-        Run every case on the GPU as well.
-    mutants : bool
-        Judge mutants of every family, too.
-    resume : bool
-        Go on with the newest run of the same name instead of a new one.
+    Cases begin for so many seconds; a driver ends before that after `most`.  The same seed, shard
+    (which part of how many, counted from 1) and number of workers draw the same cases.
     """
 
     seconds: float
@@ -196,11 +175,11 @@ def conduct(plan: Plan, console: Console) -> int:
             console.print(text, markup=False, highlight=False, soft_wrap=True)
         for (what, why), count in campaign.skipped.items():
             console.print(f"not judged: {count} {what}: {why}", markup=False, soft_wrap=True)
-        console.print(f"gpu: {gpu}" if not plan.gpu else f"gpu: {_gpu_cases(campaign)} cases run")
-        speed = campaign.drawn / elapsed
-        steps = len(campaign.cases["shrink"])
+        ran = len({r.case for r in campaign.records if r.oracle == "gpu"})
+        console.print(f"gpu: {ran} cases run" if plan.gpu else f"gpu: {gpu}")
+        drawn, steps = campaign.drawn, len(campaign.cases["shrink"])
         console.print(
-            f"{elapsed:.1f} s, {campaign.drawn} cases drawn, {speed:.1f} per second; "
+            f"{elapsed:.1f} s, {drawn} cases drawn, {drawn / elapsed:.1f} per second; "
             f"{steps} steps of shrinking"
         )
     for trace in campaign.broken:
@@ -214,10 +193,6 @@ def conduct(plan: Plan, console: Console) -> int:
     good = f"green: no failure, each family judged by {', '.join(campaign.asked)}"
     console.print(f"{good if code == CLEAN else 'not green'}; exit code {code}")
     return code
-
-
-def _gpu_cases(campaign: Campaign) -> int:
-    return len({r.case for r in campaign.records if r.oracle == "gpu"})
 
 
 def _listen(campaign: Campaign) -> bool:
@@ -235,8 +210,16 @@ def _listen(campaign: Campaign) -> bool:
             outbox.close()
             inboxes[inbox] = worker
             processes.append(process)
-        with _Bar(campaign) as show:
-            _receive(campaign, inboxes, show)
+        bar = Progress(
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=campaign.console,
+            transient=True,
+            disable=not campaign.console.is_terminal,
+        )
+        with bar:
+            _receive(campaign, inboxes, bar)
     except KeyboardInterrupt:
         interrupted = True
         campaign.console.print("interrupted; what was judged is in the ledger")
@@ -263,10 +246,15 @@ def _end(processes: list[SpawnProcess]) -> None:
         process.join()
 
 
-def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[[], None]) -> None:
-    """Hear the drivers until all have closed their pipes, or are long overdue."""
-    overdue = time.time() + campaign.plan.seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
-    open_ = dict(inboxes)
+def _receive(campaign: Campaign, inboxes: dict[Connection, int], bar: Progress) -> None:
+    """Hear the drivers until all have closed their pipes, or are long overdue.
+
+    Meanwhile show how far they are: by a bar on a terminal, by a line now and then elsewhere.
+    """
+    seconds = campaign.plan.seconds
+    overdue = time.time() + seconds + driver.SHRINK_S + FAR * LIMIT_S + 2 * GRACE_S
+    open_, following = dict(inboxes), STATUS_S
+    task = bar.add_task("starting the drivers", total=seconds)
     while open_ and time.time() < overdue:
         for inbox in wait(list(open_), timeout=0.25):
             assert isinstance(inbox, Connection), "only pipes are waited for"
@@ -274,7 +262,12 @@ def _receive(campaign: Campaign, inboxes: dict[Connection, int], show: Callable[
                 campaign.hear(open_[inbox], inbox.recv())
             except EOFError:
                 del open_[inbox]
-        show()
+        elapsed = campaign.elapsed
+        if elapsed and not bar.disable:
+            bar.update(task, completed=elapsed, description=campaign.line())
+        elif elapsed >= following:
+            following += STATUS_S
+            campaign.console.print(f"{elapsed:4.0f} s: {campaign.line()}")
 
 
 def _job(campaign: Campaign, worker: int) -> Job:
@@ -293,40 +286,6 @@ def _job(campaign: Campaign, worker: int) -> Job:
         mutants=worker == 0 and plan.mutants,
         done=frozenset(campaign.book.rounds(campaign.run, worker)),
     )
-
-
-class _Bar:
-    """A bar on a terminal, a line now and then elsewhere."""
-
-    def __init__(self, campaign: Campaign) -> None:
-        self._campaign = campaign
-        self._next = STATUS_S
-        self._bar = Progress(
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=campaign.console,
-            transient=True,
-        )
-        self._task = self._bar.add_task("starting the drivers", total=campaign.plan.seconds)
-
-    def __enter__(self) -> Callable[[], None]:
-        if self._campaign.console.is_terminal:
-            self._bar.start()
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def _show(self) -> None:
-        elapsed = self._campaign.elapsed
-        if not elapsed:
-            return
-        if self._campaign.console.is_terminal:
-            self._bar.update(self._task, completed=elapsed, description=self._campaign.line())
-        elif elapsed >= self._next:
-            self._next += STATUS_S
-            self._campaign.console.print(f"{elapsed:4.0f} s: {self._campaign.line()}")
 
 
 def _report(ledger: Path, run: str, console: Console) -> bool:
@@ -385,23 +344,16 @@ def _oracles(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ..
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
 )
-@click.option("--gpu", default="auto", show_default=True, type=click.Choice(["auto", "off"]))
+@click.option(
+    "--gpu",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "off"]),
+    callback=lambda _, __, value: value == "auto" and device_present(),
+)
 @click.option("--mutants/--no-mutants", default=True, show_default=True)
 @click.option("--resume", is_flag=True, help="Go on with the newest run of the same name.")
-def main(
-    seconds: float,
-    most: int | None,
-    seed: int,
-    oracles: tuple[str, ...],
-    workers: int,
-    shard: tuple[int, int],
-    ledger: Path,
-    gpu: str,
-    mutants: bool,
-    resume: bool,
-) -> None:
+@click.pass_context
+def main(context: click.Context, /, **_: object) -> None:
     """Draw random fusions and schedules, judge them by every oracle, and write a report."""
-    console = Console(soft_wrap=True, highlight=False)
-    use_gpu = gpu == "auto" and device_present()
-    plan = Plan(seconds, most, seed, oracles, workers, shard, ledger, use_gpu, mutants, resume)
-    sys.exit(conduct(plan, console))
+    sys.exit(conduct(Plan(**context.params), Console(soft_wrap=True, highlight=False)))

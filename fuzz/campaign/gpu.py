@@ -12,11 +12,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import click
 import torch
@@ -31,12 +29,12 @@ from fuser.runtime.executable import Executable, device_present
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import ReductionParams
-from fuzz.campaign.child import LIMIT_S, Child, Lost
+from fuzz.campaign.child import LIMIT_S, Lost, Probed
 from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.judge import compared
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
-from fuzz.campaign.recorder import Clerk, blank_record
+from fuzz.campaign.recorder import Recorder, blank_record
 from fuzz.cases.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
 from fuzz.cases.metamorphic import agree, siblings
 from fuzz.cases.params import FAMILIES
@@ -73,16 +71,9 @@ _TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
 
 
 class Guarded:
-    """A tensor on the device between guard bytes.
+    """A tensor on the device between guard bytes; the room in gaps between elements holds poison.
 
-    Parameters
-    ----------
-    shape, strides : tuple of int
-        In elements.
-    dtype : DType
-        Of the elements; the room between them and in gaps holds poison.
-    offset : int
-        Elements between an aligned address and the first element.
+    `offset` elements lie between an aligned address and the first element.
     """
 
     def __init__(
@@ -118,21 +109,21 @@ class Guarded:
 def judge_case(text: str) -> list[Record]:
     """Run the case of a text on the device; one record per launch, and one of another schedule."""
     case = from_text(text)
-    clerk = Clerk(case, text)
+    recorder = Recorder(case, text)
     executable = Executable(case.fusion, case.params, poison=True)
-    for turn in range(LAUNCHES):
-        verdict = clerk.ask("gpu", f"launch {turn}", partial(_launched, executable, case, turn))
+    for number in range(LAUNCHES):
+        verdict = recorder.ask(
+            "gpu", f"launch {number}", partial(_launched, executable, case, number)
+        )
         if verdict is None or verdict.status is not Status.PASS:
-            return clerk.records
-    clerk.ask("gpu", "another schedule", partial(_another, executable, case))
-    return clerk.records
+            return recorder.records
+    recorder.ask("gpu", "another schedule", partial(_another, executable, case))
+    return recorder.records
 
 
 def _another(executable: Executable, case: Case) -> Verdict:
     """Run the first other schedule that the case can have, and compare bit by bit."""
-    given = inputs(case, turn=0)
-    guards: list[Guarded] = []
-    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+    arguments, _ = _guarded(case, inputs(case, turn=0))
     mine = _outputs(case)
     executable(*arguments, out=[guard.tensor for guard in mine])
     for params in siblings(case):
@@ -155,10 +146,9 @@ def _outputs(case: Case) -> list[Guarded]:
     ]
 
 
-def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
-    given = inputs(case, turn=turn)
-    guards: list[Guarded] = []
-    arguments = [_on_device(case, arg, value, guards) for arg, value in _pairs(case, given)]
+def _launched(executable: Executable, case: Case, number: int) -> Verdict:
+    given = inputs(case, turn=number)
+    arguments, guards = _guarded(case, given)
     outs = _outputs(case)
     before = [guard.bits() for guard in guards]
     got = executable(*arguments, out=[guard.tensor for guard in outs])
@@ -179,38 +169,24 @@ def _launched(executable: Executable, case: Case, turn: int) -> Verdict:
     return replace(verdict, oracle="gpu")
 
 
-def _pairs(case: Case, given: list[Value]) -> list[tuple[TensorView | None, Value]]:
-    return [
-        (arg if isinstance(arg, TensorView) else None, value)
-        for arg, value in zip(case.fusion.inputs, given, strict=True)
-    ]
+def _guarded(case: Case, given: list[Value]) -> tuple[list[Value], list[Guarded]]:
+    """Put inputs on the device; numbers stay what they are."""
+    arguments: list[Value] = []
+    guards: list[Guarded] = []
+    for arg, value in zip(case.fusion.inputs, given, strict=True):
+        if isinstance(arg, TensorView) and isinstance(value, torch.Tensor):
+            guards.append(Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset))
+            guards[-1].tensor.copy_(value)
+            value = guards[-1].tensor
+        arguments.append(value)
+    return arguments, guards
 
 
-def _on_device(case: Case, arg: TensorView | None, value: Value, guards: list[Guarded]) -> Value:
-    if arg is None or not isinstance(value, torch.Tensor):
-        return value
-    guard = Guarded(tuple(value.shape), value.stride(), arg.dtype, case.offset)
-    guard.tensor.copy_(value)
-    guards.append(guard)
-    return guard.tensor
-
-
-class Device:
-    """The GPU as an oracle: a child process, restarted after every crash, hang or CUDA error."""
+class Device(Probed[list[Record]]):
+    """The GPU as an oracle."""
 
     def __init__(self) -> None:
-        self._child = self._new()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._child.__exit__(kind, error, trace)
+        super().__init__(judge_case, PROBE, _passed, wall_s=WALL_S)
 
     def judge(self, case: Case, text: str) -> list[Record]:
         """Run a case; a crash or a hang of the child is a failure of the case.
@@ -220,25 +196,22 @@ class Device:
         RuntimeError
             If the device does not even pass the probe in a new child.
         """
-        answer = self._child.call(text)
+        answer = self.call(text)
         if not isinstance(answer, Lost):
             if any(record.status == "error" for record in answer):
-                self._restart()
+                self.restart("a plain relu")
             return answer
-        self._restart()
+        self.restart("a plain relu")
         blank = blank_record(case, text)
         return [replace(blank, oracle="gpu", status="fail", kind=answer.kind, reason=answer.reason)]
 
-    def _restart(self) -> None:
-        self._child.close()
-        self._child = self._new()
-        answer = self._child.call(PROBE)
-        if isinstance(answer, Lost) or any(record.status != "pass" for record in answer):
-            raise RuntimeError(f"the GPU does not run a plain relu any more: {answer}")
 
-    @staticmethod
-    def _new() -> Child[list[Record]]:
-        return Child(judge_case, wall_s=WALL_S, spawn=True)
+def _passed(records: list[Record]) -> bool:
+    return all(record.status == "pass" for record in records)
+
+
+class _Enough(KeyboardInterrupt):
+    """A family has its cases, or the time is over; Hypothesis lets it pass."""
 
 
 @click.command(cls=Command)
@@ -274,44 +247,32 @@ def main(
     if not device_present():
         click.echo("gpu: no device, 0 cases run")
         sys.exit(HARNESS)
-    end = time.monotonic() + seconds
-    start = time.monotonic()
+    start, seen = time.monotonic(), set[str]()
     statuses: Counter[tuple[str, str]] = Counter()
     per_family = -(-count // len(families))
-    seen: set[str] = set()
-    begun = [0]
-    unwritten: list[CannotWrite] = []
-    with ExitStack() as stack:
-        book = stack.enter_context(Ledger(ledger))
-        device = stack.enter_context(Device())
+    with Ledger(ledger) as book, Device() as device:
         facts = {**versions(), **machine(), "seed": seed_, "gpu": torch.cuda.get_device_name()}
         run = book.start(f"gpu-seed{seed_}", facts)
 
         def judge(case: Case) -> None:
-            if shared and splits_of(case) == 1:
-                return
+            if time.monotonic() > start + seconds or len(seen) >= most:
+                raise _Enough
             text = to_text(case)
-            if (
-                unwritten
-                or time.monotonic() > end
-                or text in seen
-                or len(seen) >= per_family * begun[0]
-            ):
+            if text in seen or (shared and splits_of(case) == 1):
                 return
             seen.add(text)
             records = device.judge(case, text)
             try:
                 book.append(run, records, text=text)
             except CannotWrite as error:  # Hypothesis would take it for a failure of the case
-                unwritten.append(error)
-                return
+                raise _Enough from error
             worst = next((r for r in records if r.status not in ("pass", "unknown")), records[-1])
             statuses[case.params.family, worst.status] += 1
             if worst.status not in ("pass", "unknown"):
                 click.echo(f"{worst.status} {worst.kind}: {worst.reason}\n{text}")
 
-        for number, family in enumerate(families):
-            begun[0] = number + 1
+        for number, family in enumerate(families, start=1):
+            most = per_family * number
             chosen = settings(
                 max_examples=3 * per_family * (MOST_ALONE if shared else 1),  # some come twice
                 database=None,
@@ -320,11 +281,18 @@ def main(
                 suppress_health_check=tuple(HealthCheck),
             )
             test = chosen(given(cases(families=(family,)))(judge))
-            seed(seed_ * len(FAMILIES) + FAMILIES.index(family))(test)()
-            if unwritten:
-                raise unwritten[0]
+            try:
+                seed(seed_ * len(FAMILIES) + FAMILIES.index(family))(test)()
+            except _Enough as enough:
+                if enough.__cause__ is not None:
+                    raise enough.__cause__ from None
         book.note(run, {"elapsed_s": time.monotonic() - start})
-    _print(statuses)
+    names = sorted({status for _, status in statuses})
+    table = Table("family", "cases", *names)
+    for family in FAMILIES:
+        counts = [statuses[family, name] for name in names]
+        table.add_row(family, str(sum(counts)), *map(str, counts))
+    Console().print(table)
     bad = sum(n for (_, status), n in statuses.items() if status in ("fail", "error"))
     total = sum(statuses.values())
     click.echo(
@@ -340,15 +308,6 @@ def splits_of(case: Case) -> int:
             return case.params.splits
         case _:
             return 1
-
-
-def _print(statuses: Counter[tuple[str, str]]) -> None:
-    names = sorted({status for _, status in statuses})
-    table = Table("family", "cases", *names)
-    for family in FAMILIES:
-        counts = [statuses[family, name] for name in names]
-        table.add_row(family, str(sum(counts)), *map(str, counts))
-    Console().print(table)
 
 
 if __name__ == "__main__":

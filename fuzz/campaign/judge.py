@@ -22,7 +22,7 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.shape_class import Params
 from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
-from fuzz.campaign.recorder import Clerk
+from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, Value, from_text, inputs, specs, to_text
 from oracles.assembler import judge_log
 from oracles.cli.launching import witnessed
@@ -70,7 +70,7 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
         One per kernel and oracle, simulator and agreement one per trip count.
     """
     wanted = frozenset(oracles)
-    clerk = Clerk(case, to_text(case))
+    recorder = Recorder(case, to_text(case))
     programs: list[Program] = []
 
     def compiled() -> Verdict:
@@ -78,37 +78,37 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
         programs.append(build(case.fusion, case.params, shapes))
         return Verdict("build", Status.PASS, len(programs[0].launches))
 
-    clerk.ask("build", "", compiled)
+    recorder.ask("build", "", compiled)
     for program in programs:
         for launch in program.launches:
-            judge_kernel(clerk, launch, wanted, seed=case.seed)
+            judge_kernel(recorder, launch, wanted, seed=case.seed)
             if "assembler" in wanted:
-                clerk.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
+                recorder.ask("assembler", launch.kernel.name, partial(_read_log, launch.source))
         if wanted & {"simulator", "differential"}:
-            judge_values(clerk, case, program, wanted)
-    return clerk.records
+            judge_values(recorder, case, program, wanted)
+    return recorder.records
 
 
-def judge_kernel(clerk: Clerk, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
+def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
     """Prove a kernel, simulate it on small launches, and hold both against each other."""
     kernel, name = launch.kernel, launch.kernel.name
-    proof = clerk.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
+    proof = recorder.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
     if proof is not None and proof.status is Status.FAIL:
-        clerk.show(name, lambda: witnessed(kernel, "default"))
+        recorder.show(name, lambda: witnessed(kernel, "default"))
     if "simulator" not in wanted:
         return
     said = sorted(witness_trips(proof)) if proof is not None else []
     seen: dict[int, Verdict] = {}
     for trips in trip_counts(launch):
         if trips not in said:
-            verdict = _simulated(clerk, launch, trips, seed=seed + trips, schedules=1)
+            verdict = _simulated(recorder, launch, trips, seed=seed + trips, schedules=1)
             seen |= {} if verdict is None else {trips: verdict}
     for trips in said:
-        verdict = _simulated(clerk, launch, trips, seed=seed, schedules=REPLAYS)
+        verdict = _simulated(recorder, launch, trips, seed=seed, schedules=REPLAYS)
         seen |= {} if verdict is None else {trips: verdict}
     if proof is not None and "agreement" in wanted:
         start = time.perf_counter()
-        clerk.hear("agreement", name, agreement(proof, said, seen), start)
+        recorder.hear("agreement", name, agreement(proof, said, seen), start)
 
 
 def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verdict:
@@ -135,7 +135,7 @@ def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verd
     return Verdict("agreement", Status.UNKNOWN, 0, reason=reason)
 
 
-def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[str]) -> None:
+def judge_values(recorder: Recorder, case: Case, program: Program, wanted: frozenset[str]) -> None:
     """Simulate the case's own launches in order and compare the outputs with the reference."""
     given = inputs(case)
     made: list[tuple[list[Call], list[torch.Tensor]]] = []
@@ -145,11 +145,11 @@ def judge_values(clerk: Clerk, case: Case, program: Program, wanted: frozenset[s
         made.append(calls(case, given, program, bindings))
         return Verdict("build", Status.PASS, 1)
 
-    clerk.ask("build", "launch", bound)
+    recorder.ask("build", "launch", bound)
     for launches, outputs in made:
-        bad = [call.kernel.name for call in launches if not _run(clerk, case, call, wanted)]
+        bad = [call.kernel.name for call in launches if not _run(recorder, case, call, wanted)]
         if "differential" in wanted:
-            clerk.ask(
+            recorder.ask(
                 "differential",
                 "own launch",
                 partial(_not_compared, bad) if bad else partial(compared, case, given, outputs),
@@ -178,20 +178,20 @@ def _not_compared(bad: list[str]) -> Verdict:
     return Verdict("differential", Status.UNKNOWN, 0, reason=reason)
 
 
-def _run(clerk: Clerk, case: Case, call: Call, wanted: frozenset[str]) -> bool:
+def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str]) -> bool:
     """Simulate one launch of a case; tell whether its values can be compared."""
     kernel, launch = call.kernel, call.launch
     if launch is None:
         return True
-    before = len(clerk.records)
+    before = len(recorder.records)
     arrays = call.arrays()
-    verdict = clerk.ask(
+    verdict = recorder.ask(
         "simulator",
         f"{kernel.name} own launch",
         lambda: simulate.simulate(kernel, launch, arrays, call.scalars, seed=case.seed),
     )
     if "simulator" not in wanted:
-        del clerk.records[before:]
+        del recorder.records[before:]
     call.store(arrays)
     return verdict is not None and verdict.status is Status.PASS
 
@@ -201,10 +201,10 @@ def _read_log(source: str) -> Verdict:
 
 
 def _simulated(
-    clerk: Clerk, launch: Launch, trips: int, *, seed: int, schedules: int
+    recorder: Recorder, launch: Launch, trips: int, *, seed: int, schedules: int
 ) -> Verdict | None:
     small = with_trips(launch, trips)
-    return clerk.ask(
+    return recorder.ask(
         "simulator",
         f"{launch.kernel.name} trips={trips}",
         lambda: simulate.search(

@@ -34,18 +34,9 @@ ANY_COUNT = 3
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Call:
-    """One launch of a case as the simulator takes it.
+    """One launch of a case as the simulator takes it; None where there is nothing to compute.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        What is launched.
-    launch : Launch or None
-        How; None where there is nothing to compute.
-    views : dict
-        Per tensor of the kernel the strided view of the tensor that it stands for.
-    scalars : dict
-        Per scalar its value.
+    `views` are strided ones of the tensors that those of the kernel stand for.
     """
 
     kernel: kir.Kernel
@@ -117,12 +108,9 @@ def _with_steps(launch: pipeline.Launch, tiles: MatmulTiling, steps: int) -> Lau
         # 16 elements of 8 bits are more than a tile of 8 columns, where nothing asks for them.
         off = even if even <= tile else max(ends, default=1)
         extents.append(max(off, count * tile - off) if tile > 1 else count)
-    params = {f"n{axis}": n for axis, n in enumerate(extents)} | {"raster": 1}
     numbers = {"splits": sharing, "groups": 1}
-    params |= {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
-    for tensor in kernel.tensors:
-        params |= _strides(tensor, params)
-    return Launch(kernel.cluster * sharing, params)
+    known = {p.name: numbers[p.name] for p in kernel.params if p.name in numbers}
+    return Launch(kernel.cluster * sharing, _dense(kernel, extents, {"raster": 1} | known))
 
 
 def _sharing(launch: pipeline.Launch, steps: int) -> int:
@@ -145,11 +133,8 @@ def _with_shares(launch: pipeline.Launch, tiles: ReductionTiling, steps: int) ->
     # The first has so many, the others one less.
     extents[axis] += (steps - 1) * CTAS_OF_A_TILE * tiles.tile[axis]
     extents[-1] = -(-extents[-1] // even) * even
-    params = {f"n{axis}": n for axis, n in enumerate(extents)}
-    params["splits"] = ctas = CTAS_OF_A_TILE if steps > 1 else 1
-    for tensor in kernel.tensors:
-        params |= _strides(tensor, params)
-    return Launch(ctas, _counted(kernel, params))
+    ctas = CTAS_OF_A_TILE if steps > 1 else 1
+    return Launch(ctas, _counted(kernel, _dense(kernel, extents, {"splits": ctas})))
 
 
 def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
@@ -162,19 +147,16 @@ def _with_tiles(launch: pipeline.Launch, trips: int) -> Launch:
     kernel, tile = launch.kernel, launch.tiling.tile
     even = max((tensor.aligned for tensor in kernel.tensors), default=1)
     across = -(-even // tile[-1]) if len(tile) > 1 else lcm(even, tile[-1]) // tile[-1]
-    turns = max(trips, 1)
+    count = max(trips, 1)
     extents = [1] * len(tile)
     extents[-1] = max(even, (tile[-1] - 1) // even * even)
     if len(tile) == 1:
-        most = across * turns * tile[0]
+        most = across * count * tile[0]
         extents[0] = most - even if most - even > most - tile[0] else most
     else:
         extents[-2] = max(1, tile[-2] - 1)
-        extents[0] += (turns - 1) * tile[0]
-    params = {f"n{axis}": n for axis, n in enumerate(extents)}
-    for tensor in kernel.tensors:
-        params |= _strides(tensor, params)
-    params = _counted(kernel, params)
+        extents[0] += (count - 1) * tile[0]
+    params = _counted(kernel, _dense(kernel, extents, {}))
     if trips == 0:
         return Launch(across + 1, params, blocks=(across,))
     return Launch(across, params)
@@ -223,18 +205,19 @@ def calls(
     return made, outputs
 
 
-def _strides(tensor: kir.Tensor, params: dict[str, int]) -> dict[str, int]:
-    """Give the strides of a tensor that are parameters: dense, the unit stride fastest."""
-    values = [params[e.name] if isinstance(e, Var) else 1 for e in tensor.extents]
-    order = sorted(range(len(values)), key=lambda axis: (tensor.strides[axis] != 1, -axis))
-    unit = max(tensor.aligned, _TMA_BYTES // tensor.dtype.nbytes)
-    made, span = {}, 1
-    for axis in order:
-        stride = tensor.strides[axis]
-        if isinstance(stride, Var) and stride.name not in params:
-            made[stride.name] = span = -(-span // unit) * unit
-        span *= max(values[axis], 1)
-    return made
+def _dense(kernel: kir.Kernel, extents: list[int], more: dict[str, int]) -> dict[str, int]:
+    """Give extents and strides their values: tensors are dense, the unit stride fastest."""
+    params = {f"n{axis}": n for axis, n in enumerate(extents)} | more
+    for tensor in kernel.tensors:
+        values = [params[e.name] if isinstance(e, Var) else 1 for e in tensor.extents]
+        order = sorted(range(len(values)), key=lambda axis: (tensor.strides[axis] != 1, -axis))
+        unit, span = max(tensor.aligned, _TMA_BYTES // tensor.dtype.nbytes), 1
+        for axis in order:
+            stride = tensor.strides[axis]
+            if isinstance(stride, Var) and stride.name not in params:
+                params[stride.name] = span = -(-span // unit) * unit
+            span *= max(values[axis], 1)
+    return params
 
 
 def _register_form(seen: torch.Tensor, dtype: DType) -> Array:

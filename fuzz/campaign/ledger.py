@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import astuple
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 
 import click
 
@@ -95,15 +94,14 @@ class Ledger:
             self._db.execute("BEGIN")
             yield
 
+    def _write(self, statement: str, *row: object) -> None:
+        with self._transaction():
+            self._db.execute(statement, row)
+
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -117,9 +115,7 @@ class Ledger:
         while run in taken:
             run, number = f"{name}.{number}", number + 1
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        row = (run, now, json.dumps(dict(facts)))
-        with self._transaction():
-            self._db.execute("INSERT INTO runs VALUES (?, ?, ?)", row)
+        self._write("INSERT INTO runs VALUES (?, ?, ?)", run, now, json.dumps(dict(facts)))
         return run
 
     def resume(self, name: str) -> str | None:
@@ -132,9 +128,8 @@ class Ledger:
 
     def note(self, run: str, facts: Mapping[str, Fact]) -> None:
         """Add facts to a run, over older ones of the same name."""
-        row = (json.dumps({**self.facts(run), **facts}), run)
-        with self._transaction():
-            self._db.execute("UPDATE runs SET facts = ? WHERE run = ?", row)
+        known = json.dumps({**self.facts(run), **facts})
+        self._write("UPDATE runs SET facts = ? WHERE run = ?", known, run)
 
     def facts(self, run: str) -> dict[str, Fact]:
         """Return the facts of a run."""
@@ -152,9 +147,7 @@ class Ledger:
 
     def finish_round(self, run: str, worker: int, round_: int) -> None:
         """Remember that a worker is done with a round, so that a resumed run skips it."""
-        row = (run, worker, round_)
-        with self._transaction():
-            self._db.execute("INSERT OR IGNORE INTO rounds VALUES (?, ?, ?)", row)
+        self._write("INSERT OR IGNORE INTO rounds VALUES (?, ?, ?)", run, worker, round_)
 
     def rounds(self, run: str, worker: int) -> set[int]:
         """Return the rounds that a worker has finished."""
@@ -165,15 +158,12 @@ class Ledger:
 
     def add_repro(self, run: str, failure: str, case: str, path: str) -> None:
         """Remember the script of a shrunk failure, by its signature."""
-        row = (run, failure, case, path)
-        with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO repros VALUES (?, ?, ?, ?)", row)
+        statement = "INSERT OR REPLACE INTO repros VALUES (?, ?, ?, ?)"
+        self._write(statement, run, failure, case, path)
 
     def repros(self, run: str) -> dict[str, str]:
         """Return the paths of the scripts of a run, by the signature of the failure."""
-        return dict(
-            self._db.execute("SELECT signature, path FROM repros WHERE run = ?", (run,)).fetchall()
-        )
+        return dict(self._db.execute("SELECT signature, path FROM repros WHERE run = ?", (run,)))
 
     def records(self, run: str | None = None) -> list[Record]:
         """Return the records of one run, or of all, in the order of writing."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fuser.fusion.definition import Fusion, FusionDefinition
+from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.pipeline import Launch, Program, build
 from fuser.runtime.classify import classify
@@ -30,11 +31,12 @@ from fuzz.campaign.environment import machine, versions
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
-from fuzz.campaign.recorder import Clerk
+from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, specs, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
+from fuzz.kernels.fusions import linear
 from fuzz.mutation.fate import Fate, fate
 from fuzz.mutation.operators import Mutant, drop_each_sync
 from oracles.prover.prove import prove, witness_trips
@@ -49,16 +51,10 @@ SCHEDULES = 24
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """What became of the mutants of a family.
+    """What became of the mutants of a family, with the text of the case whose kernels they are of.
 
-    Parameters
-    ----------
-    text : str
-        Of the case whose kernels they are of.
-    records : list of Record
-        Those of the kernels as they are, then three per mutant: prover, simulator, what follows.
-    left : int
-        Mutants that were not judged: the time was over, or the kernel itself does not pass.
+    Records are those of the kernels as they are, then three per mutant: prover, simulator, what
+    follows.  `left` were not judged: the time was over, or the kernel itself does not pass.
     """
 
     text: str
@@ -77,13 +73,20 @@ class Searched:
 def representative(family: str) -> Case:
     """Return the case whose kernel stands for a schedule family.
 
-    That is relu(x + y) in f32, or relu(linear(x, w, bias)) in bf16.
+    That is relu(x + y) in f32; or relu(linear(x, w, bias)) in bf16, by small tiles, a ring of three
+    slots, and several tiles.
     """
+    schedule: PointwiseParams | MatmulParams | AmpereParams
     if family in MATMUL_FAMILIES:
-        return _representative_product(family)
+        tile = (64, 32, 32)
+        if observe := OBSERVES.get(family):
+            ahead = 2 if observe == "groups" else 0
+            schedule = AmpereParams(tile, 2, observe, 3, ahead, persistent=False, columns=32)
+        else:
+            split, pairs = SPLITS[family], SPLITS[family] == "ping_pong"
+            schedule = MatmulParams(tile, 1 + pairs, split, 3, 1, persistent=pairs, columns=32)
+        return Case(linear(), schedule, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
     loads, stores = family.split("/")
-    specialized = loads == "tma-specialized"
-    stages = 1 if loads == "direct" else 3
     schedule = PointwiseParams(
         tile=(4, 64),
         vector=4,
@@ -91,11 +94,14 @@ def representative(family: str) -> Case:
         ctas_per_sm=1,
         load="direct" if loads == "direct" else "tma",
         store="tma" if stores == "tma" else "direct",
-        stages=stages,
+        stages=1 if loads == "direct" else 3,
         prefetch=2 if loads == "tma-pipelined" else 0,
-        warp_specialized=specialized,
+        warp_specialized=loads == "tma-specialized",
     )
-    return Case(_relu_of_sum(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1, -1], "f32", contiguity=[False, True]) for _ in range(2))
+    fd.add_output(fd.ops.relu(fd.ops.add(x, y)))
+    return Case(fd.fusion(), schedule, {"i0": 30, "i1": 64}, "integers", 0)
 
 
 def taken(records: list[Record]) -> list[Record]:
@@ -125,7 +131,7 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     """
     end = time.perf_counter() + seconds
     case = representative(family)
-    clerk = Clerk(case, to_text(case), phase="base")
+    recorder = Recorder(case, to_text(case), phase="base")
     programs: list[Program] = []
 
     def built() -> Verdict:
@@ -133,51 +139,38 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
         programs.append(build(case.fusion, case.params, shapes))
         return Verdict("build", Status.PASS, 1)
 
-    clerk.ask("build", "", built)
+    recorder.ask("build", "", built)
     left = 0
     for launch in (launch for program in programs for launch in program.launches):
-        alive = seconds > 0 and passes(clerk, launch, schedules=schedules)
+        both = judge_both(recorder, launch, None, schedules) if seconds > 0 else None
+        alive = both and both[0].status is both[1].verdict.status is Status.PASS
         for number, mutant in enumerate(drop_each_sync(launch.kernel)):
             if not alive or (number and time.perf_counter() > end):
                 left += 1
-            else:
-                judge_mutant(clerk, launch, mutant, schedules=schedules)
-    return Kills(to_text(case), taken(clerk.records), left)
-
-
-def passes(clerk: Clerk, launch: Launch, *, schedules: int) -> bool:
-    """Judge a kernel as it is, in the way in which its mutants are judged."""
-    proof, found = judge_both(clerk, launch, launch.kernel, "", schedules=schedules)
-    both = [proof, found.verdict] if found is not None else []
-    return {verdict and verdict.status for verdict in both} == {Status.PASS}
-
-
-def judge_mutant(clerk: Clerk, launch: Launch, mutant: Mutant, *, schedules: int) -> None:
-    """Judge one mutant and say which it is: killed by both, redundant, or past a blind judge."""
-    proof, found = judge_both(clerk, launch, mutant.kernel, mutant.change, schedules=schedules)
-    if proof is None or found is None:
-        return
-    conclusion = conclude(proof, found)
-    clerk.ask("mutant", launch.kernel.name, lambda: conclusion, mutant=mutant.change)
+            elif both := judge_both(recorder, launch, mutant, schedules):
+                said = partial(conclude, *both)
+                recorder.ask("mutant", launch.kernel.name, said, mutant=mutant.change)
+    return Kills(to_text(case), taken(recorder.records), left)
 
 
 def judge_both(
-    clerk: Clerk, launch: Launch, kernel: kir.Kernel, change: str, *, schedules: int
-) -> tuple[Verdict | None, Searched | None]:
-    """Prove a kernel and search it on the launches of another: itself, or what it is a mutant of.
+    recorder: Recorder, launch: Launch, mutant: Mutant | None, schedules: int
+) -> tuple[Verdict, Searched] | None:
+    """Prove and search a kernel as it is, or a mutant of it on its launches.
 
-    Either is None where the judge itself broke.
+    None where a judge itself broke.
     """
-    name = launch.kernel.name
-    proof = clerk.ask("prover", name, lambda: prove(kernel), mutant=change)
+    name, kernel = launch.kernel.name, mutant.kernel if mutant else launch.kernel
+    change = mutant.change if mutant else ""
+    proof = recorder.ask("prover", name, lambda: prove(kernel), mutant=change)
     found: list[Searched] = []
 
     def search() -> Verdict:
         found.append(_searched(launch, kernel, proof, schedules=schedules))
         return found[0].verdict
 
-    clerk.ask("simulator", name, search, mutant=change)
-    return proof, found[0] if found else None
+    recorder.ask("simulator", name, search, mutant=change)
+    return (proof, found[0]) if proof is not None and found else None
 
 
 def conclude(proof: Verdict, found: Searched) -> Verdict:
@@ -215,64 +208,23 @@ def _searched(
     return Searched(Verdict(simulate.ORACLE, Status.PASS, checked, reason=extent), extent)
 
 
-def _representative_product(family: str) -> Case:
-    """Return a case of a small tile, a ring of three slots, and several tiles."""
-    schedule: MatmulParams | AmpereParams
-    if family in OBSERVES:
-        schedule = AmpereParams(
-            tile=(64, 32, 32),
-            warps=2,
-            observe=OBSERVES[family],
-            stages=3,
-            prefetch=2 if OBSERVES[family] == "groups" else 0,
-            persistent=False,
-            columns=32,
-        )
-    else:
-        pairs = SPLITS[family] == "ping_pong"
-        schedule = MatmulParams(
-            tile=(64, 32, 32),
-            warpgroups=2 if pairs else 1,
-            split=SPLITS[family],
-            stages=3,
-            prefetch=1,
-            persistent=pairs,
-            columns=32,
-        )
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
-    bias = fd.define_tensor([-1], "bf16")
-    fd.add_output(fd.ops.relu(fd.ops.linear(x, w, bias)))
-    return Case(fd.fusion(), schedule, {"i0": 72, "i1": 104, "i2": 24}, "integers", 0)
-
-
-def _relu_of_sum() -> Fusion:
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "f32", contiguity=[False, True])
-    y = fd.define_tensor([-1, -1], "f32", contiguity=[False, True])
-    fd.add_output(fd.ops.relu(fd.ops.add(x, y)))
-    return fd.fusion()
-
-
 @click.command(cls=Command)
 @click.option("--ledger", type=click.Path(dir_okay=False, path_type=Path), help="Also write here.")
 @click.option("--schedules", default=SCHEDULES, show_default=True, help="Per trip count.")
 def main(ledger: Path | None, schedules: int) -> None:
     """Print the table of mutants: killed or survived, per judge."""
-    table = Table("family", "mutation", "prover", "simulator", "status", "conclusion")
+    judges = ("prover", "simulator")
+    table = Table("family", "mutation", *judges, "status", "conclusion")
     everything = [judge_mutants(family, schedules=schedules) for family in FAMILIES]
     said: set[str] = set()
     for kills in everything:
         mutants = [r for r in kills.records if r.mutant]
         for change, some in groupby(mutants, key=lambda r: r.mutant):
             by = {r.oracle: r for r in some}
-            words = [
-                "killed" if by[name].status == "fail" else by[name].status
-                for name in ("prover", "simulator")
-            ]
+            said_by = [by[name].status.replace("fail", "killed") for name in judges]
             final = by.get("mutant", by["simulator"])  # which broke, where nothing follows
             said.add(final.status)
-            table.add_row(final.family, change, *words, final.status, final.reason)
+            table.add_row(final.family, change, *said_by, final.status, final.reason)
     Console(width=200).print(table)
     for r in (r for kills in everything for r in kills.records if not r.mutant):
         if r.status != "pass":

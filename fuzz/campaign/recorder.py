@@ -1,4 +1,4 @@
-"""The clerk: asks an oracle, times it, and writes down what it says as a Record."""
+"""The recorder: asks an oracle, times it, and writes down what it says as a Record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oracles.witness import Witness
 from oracles.witness_json import dumps
 
 
-class Clerk:
+class Recorder:
     """Runs oracles on one case and writes what they say into Records."""
 
     def __init__(self, case: Case, text: str, *, phase: str = "generate") -> None:
@@ -36,19 +36,18 @@ class Clerk:
         try:
             verdict = judge()
         except (FusionError, ScheduleError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            self.note(oracle, subject, "invalid", start, reason=reason, mutant=mutant)
+            status, kind, reason = "invalid", "", f"{type(error).__name__}: {error}"
         except CompileError as error:
             reason = f"CompileError: {error}\n{error.log}".strip()[:4000]
-            self.note(oracle, subject, "fail", start, kind=error.kind, reason=reason, mutant=mutant)
+            status, kind = "fail", error.kind
         except Exception as error:
-            reason = "".join(traceback.format_exception(error))[-4000:]
-            kind = type(error).__name__
             status = "fail" if oracle == "build" else "error"
-            self.note(oracle, subject, status, start, kind=kind, reason=reason, mutant=mutant)
+            kind, reason = _broken(error)
         else:
             self.hear(oracle, subject, verdict, start, mutant=mutant)
             return verdict
+        blank = replace(self._blank, oracle=oracle, subject=subject, mutant=mutant)
+        self._note(replace(blank, status=status, kind=kind, reason=reason), start)
         return None
 
     def hear(
@@ -56,57 +55,40 @@ class Clerk:
     ) -> None:
         """Record a verdict that was given since `start`."""
         errors = [finding for finding in verdict.findings if finding.severity == "error"]
-        self.note(
-            oracle,
-            subject,
-            verdict.status.value,
-            start,
+        said = replace(
+            self._blank,
+            oracle=oracle,
+            subject=subject,
+            mutant=mutant,
+            status=verdict.status.value,
             checked=verdict.checked,
             kind=errors[0].kind if errors else "",
             reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
-            mutant=mutant,
         )
+        self._note(said, start)
 
     def show(self, subject: str, search: Callable[[], Witness | None]) -> None:
         """Add a witness to the latest record; a search that breaks is an error of its own."""
-        at_work("prover", f"{subject} witness")
+        what = f"{subject} witness"
+        at_work("prover", what)
         start = time.perf_counter()
         try:
             found = search()
         except Exception as error:
-            reason = "".join(traceback.format_exception(error))[-4000:]
-            kind = type(error).__name__
-            self.note("prover", f"{subject} witness", "error", start, kind=kind, reason=reason)
+            blank = replace(self._blank, oracle="prover", subject=what, status="error")
+            kind, reason = _broken(error)
+            self._note(replace(blank, kind=kind, reason=reason), start)
         else:
             if found is not None:
                 self.records[-1] = replace(self.records[-1], witness=dumps(found))
 
-    def note(
-        self,
-        oracle: str,
-        subject: str,
-        status: str,
-        start: float,
-        *,
-        checked: int = 0,
-        kind: str = "",
-        reason: str = "",
-        mutant: str = "",
-    ) -> None:
-        """Record anything."""
-        self.records.append(
-            replace(
-                self._blank,
-                oracle=oracle,
-                subject=subject,
-                status=status,
-                checked=checked,
-                seconds=time.perf_counter() - start,
-                kind=kind,
-                reason=reason,
-                mutant=mutant,
-            )
-        )
+    def _note(self, record: Record, start: float) -> None:
+        self.records.append(replace(record, seconds=time.perf_counter() - start))
+
+
+def _broken(error: Exception) -> tuple[str, str]:
+    """Return the kind of an exception, and the end of its trace."""
+    return type(error).__name__, "".join(traceback.format_exception(error))[-4000:]
 
 
 def blank_record(case: Case, text: str) -> Record:

@@ -33,17 +33,7 @@ FAILED = ("fail", "error")
 
 
 def write(record: Record, text: str, *, folder: Path = FOLDER) -> Path:
-    """Write the script of a failure and return its path.
-
-    Parameters
-    ----------
-    record : Record
-        What failed.
-    text : str
-        The text of its case.
-    folder : Path
-        Made where it does not exist.
-    """
+    """Write the script of a failure, with the text of its case, and return its path."""
     words = re.sub(r"[^a-z0-9]+", "_", f"{record.oracle} {record.kind or record.status}".lower())
     path = folder / f"{words.strip('_')}_{case_id(text)}.py"
     with writing(f"repro.write({str(path)!r})", path, "name another place with --ledger"):
@@ -55,18 +45,20 @@ def write(record: Record, text: str, *, folder: Path = FOLDER) -> Path:
 def script(record: Record, text: str) -> str:
     """Return the script of a failure."""
     facts = ", ".join(f"{name} {value}" for name, value in versions().items())
-    said = [f"# {line}" for line in record.reason.splitlines()[:12]]
-    head = [
-        f'"""{record.oracle}: {record.kind or record.status}, {record.family}."""',
-        "",
-        f"# {facts}",
-        f"# {record.subject}",
-        *said,
-        "",
-    ]
-    tail = ["", "from fuzz.campaign.repro import replay  # noqa: E402  (the case is above)", ""]
-    tail += ['if __name__ == "__main__":', f'    replay(case, oracle="{record.oracle}")']
-    return "\n".join([*head, text, *tail]) + "\n"
+    lines = [record.subject, *record.reason.splitlines()[:12]]
+    said = "\n".join(f"# {line}" for line in lines)
+    return f'''"""{record.oracle}: {record.kind or record.status}, {record.family}."""
+
+# {facts}
+{said}
+
+{text}
+
+from fuzz.campaign.repro import replay  # noqa: E402  (the case is above)
+
+if __name__ == "__main__":
+    replay(case, oracle="{record.oracle}")
+'''
 
 
 def judged(case: Case, oracle: str = "") -> list[Record] | Lost:
@@ -90,11 +82,8 @@ def judged(case: Case, oracle: str = "") -> list[Record] | Lost:
             answer = child.call(request(text, CPU_ORACLES))
     if isinstance(answer, Lost):
         return answer
-    return [r for r in answer if oracle in ("", r.oracle) or _unbuilt(r)]
-
-
-def _unbuilt(record: Record) -> bool:
-    return record.oracle == "build" and record.status != "pass"
+    unbuilt = [r for r in answer if r.oracle == "build" and r.status != "pass"]
+    return [r for r in answer if oracle in ("", r.oracle) or r in unbuilt]
 
 
 def outcome(answer: list[Record] | Lost) -> int:
@@ -110,12 +99,7 @@ def outcome(answer: list[Record] | Lost) -> int:
 def replay(*cases: Case, oracle: str = "") -> NoReturn:
     """Judge cases, say what comes out, and end the process by the table of exit codes.
 
-    Parameters
-    ----------
-    *cases : Case
-        At least one.
-    oracle : str
-        Whose failure it is; all that need no GPU where none is named.
+    Asked is the oracle whose failure it is; all that need no GPU where none is named.
     """
     codes = []
     for case in cases:

@@ -61,6 +61,11 @@ class Case:
         that is longer than 1: no stride of a single element means anything).
     offset : int
         Elements between an aligned address and the first element of every input.
+
+    Raises
+    ------
+    ValueError
+        If there are no params.
     """
 
     fusion: Fusion
@@ -70,6 +75,13 @@ class Case:
     seed: int
     gap: int = 0
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        if self.params is None:
+            raise ValueError(
+                "Case(params=None): a case names a schedule, or its text would not make it again; "
+                "give params of the other kind, and kernels take the default heuristics"
+            )
 
     def __str__(self) -> str:
         return to_text(self)

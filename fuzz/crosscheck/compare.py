@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from fuzz.crosscheck.judge import Answer, Outcome
+from fuzz.crosscheck.judge import JUDGES, Answer, Outcome
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
 
 MOST = 20
@@ -24,7 +24,7 @@ def read(path: Path, renamed: Sequence[tuple[str, str]] = ()) -> dict[str, Outco
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         fields = json.loads(line)
-        for judge in ("prover", "explorer", "simulator"):
+        for judge in JUDGES:
             fields[judge] = fields[judge] and Answer(**fields[judge])
         name = fields["subject"]
         for old, new in renamed:
@@ -35,7 +35,7 @@ def read(path: Path, renamed: Sequence[tuple[str, str]] = ()) -> dict[str, Outco
 
 def verdict(outcome: Outcome) -> tuple[str, ...]:
     """Return what must not change: the bucket, and status and kinds of every judge."""
-    said = (outcome.prover, outcome.explorer, outcome.simulator)
+    said: list[Answer | None] = [getattr(outcome, judge) for judge in JUDGES]
     return outcome.bucket, *(" ".join((one.status, *one.kinds)) if one else "-" for one in said)
 
 
@@ -63,7 +63,7 @@ def _pair(
 ) -> list[tuple[str, str]]:
     pairs = [text.partition("=") for text in texts]
     if not all(equals for _, equals, _ in pairs):
-        raise click.BadParameter(f"{' '.join(texts)}: give OLD=NEW, such as skeleton=template")
+        raise click.BadParameter(f"{' '.join(texts)}: give OLD=NEW, such as ring=tma_ring")
     return [(old, new) for old, _, new in pairs]
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import local
@@ -37,15 +38,15 @@ from fuzz.crosscheck.judge import (
     request,
     settle_here,
 )
-from fuzz.crosscheck.kills import kill_lines, needless_lines, seed_lines, seeds_hold
-from fuzz.crosscheck.report import lines
+from fuzz.crosscheck.report import kill_lines, lines, needless_lines, seed_lines, seeds_hold
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.kernels.cookbook import STAGES, subjects
-from fuzz.kernels.draw import FAMILIES, family_of
+from fuzz.kernels.draw import family_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
 from fuzz.kernels.subjects import find
+from fuzz.kernels.template import FAMILIES
 from oracles.cli.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")
@@ -59,20 +60,8 @@ PRELOAD = ("z3", "fuzz.crosscheck.judge")
 class Plan:
     """What the command line asks for.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Subjects, as `find` takes them.
-    states : int
-        Limit of the explorer.
-    workers : int
-        Kernels judged at once.
-    search : bool
-        Ask the simulator where the explorer has no answer, and of sync mutants of the seeds.
-    folder : Path
-        For results and scripts.
-    limit_s : float
-        CPU seconds of one kernel.
+    `states` limits the explorer, `limit_s` the CPU seconds of one kernel.  With `search` the
+    simulator is asked where the explorer has no answer, and of sync mutants of the seeds.
     """
 
     names: Sequence[str]
@@ -83,53 +72,39 @@ class Plan:
     limit_s: float = LIMIT_S
 
 
+Score = tuple[Callable[[Sequence[Outcome]], Iterator[str]], ...]
 Work = Callable[[str], Outcome]
 """What a child does: `judge_request`, or a stand-in."""
 
 
-class Judges:
-    """Children that judge subjects, one per thread of the pool."""
+def outcomes(plan: Plan, work: Work = judge_request) -> Generator[Outcome, None, None]:
+    """Judge every subject, by a child for each thread of a pool; they come as they are done."""
+    own, children = local(), list[Child[Outcome]]()
 
-    def __init__(self, plan: Plan, work: Work = judge_request) -> None:
-        self._plan = plan
-        self._work = work
-        self._own = local()
-        self._children: list[Child[Outcome]] = []
+    def ask(subject: str, *, prover_only: bool = False) -> Outcome | Lost:
+        if not hasattr(own, "child"):
+            own.child = Child(work, limit_s=plan.limit_s, preload=PRELOAD)
+            children.append(own.child)
+        words = request(subject, plan.states, search=plan.search, prover_only=prover_only)
+        answer: Outcome | Lost = own.child.call(words)
+        return answer
 
-    def judge(self, subject: str) -> Outcome:
+    def judge(subject: str) -> Outcome:
         """Judge a subject in this thread's child; find out which judge it was that got lost."""
-        words = request(subject, self._plan.states, search=self._plan.search)
-        answer = self._child().call(words)
+        answer = ask(subject)
         if not isinstance(answer, Lost):
             return answer
-        proof = None
-        if answer.judge != "prover":
-            alone = self._child().call(request(subject, self._plan.states, prover_only=True))
-            proof = None if isinstance(alone, Lost) else alone.prover
+        alone = answer if answer.judge == "prover" else ask(subject, prover_only=True)
+        proof = None if isinstance(alone, Lost) else alone.prover
         return lost(subject, find(subject), proof, f"{answer.kind}: {answer.reason}")
 
-    def _child(self) -> Child[Outcome]:
-        if not hasattr(self._own, "child"):
-            self._own.child = Child(self._work, limit_s=self._plan.limit_s, preload=PRELOAD)
-            self._children.append(self._own.child)
-        child: Child[Outcome] = self._own.child
-        return child
-
-    def close(self) -> None:
-        """End the children."""
-        for child in self._children:
-            child.close()
-
-
-def outcomes(plan: Plan, work: Work = judge_request) -> Generator[Outcome, None, None]:
-    """Judge every subject; they come as they are done."""
-    judges, names = Judges(plan, work), iter(plan.names)
+    names = iter(plan.names)
     with ThreadPoolExecutor(plan.workers) as pool:
         try:
             running: set[Future[Outcome]] = set()
             while True:
                 for name in islice(names, 2 * plan.workers - len(running)):
-                    running.add(pool.submit(judges.judge, name))
+                    running.add(pool.submit(judge, name))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -137,7 +112,8 @@ def outcomes(plan: Plan, work: Work = judge_request) -> Generator[Outcome, None,
                     yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            judges.close()
+            for child in children:
+                child.close()
 
 
 def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Outcome]:
@@ -145,14 +121,10 @@ def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Ou
     with _writing(plan):
         plan.folder.mkdir(parents=True, exist_ok=True)
         results(plan).write_text("", encoding="utf-8")
-    seen: list[Outcome] = []
-    bad = 0
+    seen, bad = list[Outcome](), 0
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )  # fmt: skip
     with (
         closing(outcomes(plan, work)) as found,
         Progress(*columns, console=console, transient=True) as progress,
@@ -162,7 +134,7 @@ def conduct(plan: Plan, console: Console, work: Work = judge_request) -> list[Ou
             seen.append(outcome)
             with _writing(plan), results(plan).open("a", encoding="utf-8") as book:
                 book.write(json.dumps(asdict(outcome)) + "\n")
-            if Bucket(outcome.bucket) in (*DISAGREE, Bucket.BROKEN):
+            if outcome.bucket in (*DISAGREE, Bucket.BROKEN):
                 bad += 1
                 with _writing(plan):
                     path = write(outcome, plan.folder)
@@ -184,22 +156,24 @@ def _writing(plan: Plan) -> AbstractContextManager[None]:
 
 def write(outcome: Outcome, folder: Path) -> Path:
     """Write the script that replays an outcome, and return its path."""
-    words = re.sub(r"[^a-z0-9]+", "_", f"{outcome.bucket} {outcome.subject}".lower()).strip("_")
-    path = folder / f"{words}.py"
+    words = re.findall(r"[a-z0-9]+", f"{outcome.bucket} {outcome.subject}".lower())
+    path = folder / f"{'_'.join(words)}.py"
     path.write_text(script(outcome), encoding="utf-8")
     return path
 
 
 def script(outcome: Outcome) -> str:
     """Return a script that prints the kernel and both verdicts again, and ends like `show`."""
-    said = [f"# {line}".rstrip() for line in report(find(outcome.subject), outcome).splitlines()]
-    head = [f'"""{outcome.bucket}: {outcome.subject}, family {outcome.family}."""', "", *said, ""]
-    tail = [
-        "from fuzz.crosscheck.conduct import show",
-        "",
-        f"raise SystemExit(show({outcome.subject!r}))",
-    ]
-    return "\n".join([*head, *tail]) + "\n"
+    lines = report(find(outcome.subject), outcome).splitlines()
+    said = "\n".join(f"# {line}".rstrip() for line in lines)
+    return f'''"""{outcome.bucket}: {outcome.subject}, family {outcome.family}."""
+
+{said}
+
+from fuzz.crosscheck.conduct import show
+
+raise SystemExit(show({outcome.subject!r}))
+'''
 
 
 def show(subject: str, *, states: int = STATES) -> int:
@@ -211,7 +185,7 @@ def show(subject: str, *, states: int = STATES) -> int:
 
 def exit_code(seen: Sequence[Outcome]) -> int:
     """Tell a disagreement from a judge that broke, no kernel, or too many without an answer."""
-    buckets = [Bucket(outcome.bucket) for outcome in seen]
+    buckets = [outcome.bucket for outcome in seen]
     if any(bucket in DISAGREE for bucket in buckets):
         return FAILED
     withheld = sum(bucket in OPEN for bucket in buckets)
@@ -227,30 +201,11 @@ def chosen(names: Sequence[str], count: int | None, seed: int) -> list[str]:
     return [names[i] for i in picked]
 
 
-def _offered(files: Sequence[str]) -> list[str]:
-    """Return the subjects that files offer: kernels and their mutants."""
-    try:
-        return [f"of {name} {number}" for spec in files for name, number in subjects_of(spec)]
-    except TargetError as error:
-        raise click.UsageError(f"--of {error}") from error
-
-
 def _numbers(context: click.Context, option: click.Parameter, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: give numbers such as 2,3,4") from error
-
-
-def _scores(kind: str, seen: Sequence[Outcome]) -> Iterator[str]:
-    if kind == "mutants":
-        yield from kill_lines(seen)
-    yield from lines(seen)
-    if kind == "mutants":
-        yield from seed_lines(seen)
-    if kind == "matmul":
-        yield from seed_lines(seen, tuple(COMPILED))
-        yield from needless_lines(seen)
 
 
 def holds(kind: str, seen: Sequence[Outcome]) -> bool:
@@ -259,7 +214,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
         case "mutants":
             return seeds_hold(seen)
         case "matmul":
-            right = [o.bucket == Bucket.SAFE.value for o in seen if not o.faults]
+            right = [o.bucket == Bucket.SAFE for o in seen if not o.faults]
             return all(right) and seeds_hold(seen, tuple(COMPILED))
         case _:
             return True
@@ -321,20 +276,30 @@ def main(
     console = Console(soft_wrap=True, highlight=False)
     if only is not None:
         sys.exit(show(f"template {seed} {only}", states=states))
-    if files:
-        names = chosen(_offered(files), count, seed)
-    elif mutants:
-        names = chosen([f"mutant {n} {s} {i}" for n, s, i in subjects(stages)], count, seed)
-    elif matmul:
-        names = chosen([f"matmul {n} {i}" for n, i in products()], count, seed)
-    else:
-        wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
-        names = [f"template {seed} {i}" for i in wanted]
     kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "templates"
+    before: Score = ()
+    behind: Score = ()
+    match kind:
+        case "files":
+            try:
+                names = [f"of {name} {i}" for file in files for name, i in subjects_of(file)]
+            except TargetError as error:
+                raise click.UsageError(f"--of {error}") from error
+        case "mutants":
+            names = [f"mutant {name} {slots} {i}" for name, slots, i in subjects(stages)]
+            before, behind = (kill_lines,), (seed_lines,)
+        case "matmul":
+            names = [f"matmul {name} {i}" for name, i in products()]
+            behind = (partial(seed_lines, names=tuple(COMPILED)), needless_lines)
+        case _:
+            wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
+            names = [f"template {seed} {i}" for i in wanted]
+    names = names if kind == "templates" else chosen(names, count, seed)
     plan = Plan(names, states, workers, kind != "templates", folder / kind)
     seen = conduct(plan, console)
-    for text in _scores(kind, seen):
-        console.print(text, markup=False, highlight=False)
+    for said in (*before, lines, *behind):
+        for text in said(seen):
+            console.print(text, markup=False, highlight=False)
     shown = CLEAN if count is not None or holds(kind, seen) else FAILED
     code = worst((exit_code(seen), shown))
     console.print(f"results: {results(plan)}; exit code {code}", markup=False)

@@ -11,7 +11,8 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
+from functools import partial
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
@@ -46,7 +47,7 @@ Explorer = Callable[[kir.Kernel, Start], Verdict]
 Simulator = Callable[[kir.Kernel, Start, int], Verdict]
 
 
-class Bucket(Enum):
+class Bucket(StrEnum):
     """What a kernel came to; every kernel is in one."""
 
     SAFE = "agree: safe"
@@ -63,30 +64,20 @@ class Bucket(Enum):
     """A judge raised, crashed or hung."""
 
 
+JUDGES = ("prover", "explorer", "simulator")
+"""Who is asked: the fields of `Outcome` that hold their answers."""
 DISAGREE = (Bucket.FALSE_PROOF, Bucket.FALSE_ALARM, Bucket.BLIND)
 OPEN = (Bucket.PROVER_OPEN, Bucket.EXPLORER_OPEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a judge said of a kernel.
+    """What a judge said of a kernel, and its time over all launches.
 
-    Parameters
-    ----------
-    status : str
-        Of `Status`, or ``"error"`` where the judge raised.
-    kinds : tuple of str
-        Kinds of its errors.
-    reason : str
-        Why it has no answer, or its first finding.
-    seconds : float
-        Its time, over all launches.
-    states : int
-        States explored over all launches; 0 for the prover.
-    launch : str
-        The launch that decided it, for the explorer.
-    checked : int
-        Claims, states or events that were looked at.
+    The status is one of `Status`, or ``"error"`` where the judge raised.  The reason is why it has
+    no answer, or its first finding; kinds are those of its errors.  States are counted over all
+    launches (0 for the prover), one of which, `launch`, decided it; checked are
+    claims, states or events.
     """
 
     status: str
@@ -102,26 +93,15 @@ class Answer:
 class Outcome:
     """One kernel, judged: a line of the results.
 
-    Parameters
-    ----------
-    subject : str
-        What `find` takes.
-    family, faults, hazards
-        Of `Subject`.
-    bucket : str
-        Of `Bucket`.
-    prover, explorer : Answer
-        What they said.
-    simulator : Answer or None
-        What the simulator found, if it was asked: where the explorer had no answer, and of the
-        sync mutants of the seed kernels.
+    The simulator is asked where the explorer has no answer, and of the sync mutants of the seed
+    kernels.
     """
 
     subject: str
     family: str
     faults: tuple[str, ...]
     hazards: tuple[str, ...]
-    bucket: str
+    bucket: Bucket
     prover: Answer
     explorer: Answer
     simulator: Answer | None = None
@@ -161,12 +141,6 @@ def settle(
 
     Parameters
     ----------
-    name : str
-        In the results.
-    subject : Subject
-        The kernel and its launches.
-    prover, explorer : callable
-        The judges.
     search : callable, optional
         The simulator, with a number of schedules: asked where the explorer has no answer, and of
         sync mutants of the seeds, first and hard at the launch where the explorer finds a defect.
@@ -188,19 +162,8 @@ def settle(
     bucket = conclude(proof, seen, refuted=found or seen.status == "fail", cleared=confirmed)
     if found and seen.status == "pass" and bucket is not Bucket.BROKEN:
         bucket = Bucket.BLIND
-    return _outcome(name, subject, bucket, proof, seen, searched)
-
-
-def _outcome(
-    name: str,
-    subject: Subject,
-    bucket: Bucket,
-    proof: Answer,
-    seen: Answer,
-    searched: Answer | None = None,
-) -> Outcome:
     faults, hazards = subject.faults, subject.hazards
-    return Outcome(name, subject.family, faults, hazards, bucket.value, proof, seen, searched)
+    return Outcome(name, subject.family, faults, hazards, bucket, proof, seen, searched)
 
 
 def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
@@ -218,16 +181,10 @@ def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:
 
 
 def conclude(proof: Answer, seen: Answer, *, refuted: bool, cleared: bool) -> Bucket:
-    """Return the bucket of two answers.
+    """Return the bucket of what prover and explorer say.
 
-    Parameters
-    ----------
-    proof, seen : Answer
-        Of prover and explorer.
-    refuted : bool
-        Whether some launch fails.
-    cleared : bool
-        Whether every launch at a witness of the prover was explored completely and passed.
+    `refuted`: some launch fails; `cleared`: every launch at a witness of the prover was explored
+    completely and passed.
     """
     if "error" in (proof.status, seen.status):
         return Bucket.BROKEN
@@ -313,18 +270,12 @@ def _said(error: Exception) -> str:
 def lost(name: str, subject: Subject, proof: Answer | None, reason: str) -> Outcome:
     """Return the outcome of a kernel on which the process of a judge crashed or hung.
 
-    Parameters
-    ----------
-    name, subject
-        As in `settle`.
-    proof : Answer or None
-        What the prover says when asked alone; None if it is the one that does not come back.
-    reason : str
-        How the process ended.
+    `proof` is what the prover says when asked alone; None if it is the one that does not come back.
     """
     gone = Answer("error", (), reason)
     prover, seen = (gone, Answer("unknown", (), "not asked")) if proof is None else (proof, gone)
-    return _outcome(name, subject, Bucket.BROKEN, prover, seen)
+    faults, hazards = subject.faults, subject.hazards
+    return Outcome(name, subject.family, faults, hazards, Bucket.BROKEN, prover, seen)
 
 
 def request(subject: str, states: int, *, search: bool = False, prover_only: bool = False) -> str:
@@ -342,12 +293,8 @@ def judge_request(asked: str) -> Outcome:
 
 def settle_here(subject: str, states: int, *, search: bool = False) -> Outcome:
     """Judge a subject by the real judges."""
-    return settle(
-        subject,
-        find(subject),
-        explorer=lambda kernel, start: explore(kernel, start, states),
-        search=simulate if search else None,
-    )
+    explorer, searching = partial(explore, states=states), simulate if search else None
+    return settle(subject, find(subject), explorer=explorer, search=searching)
 
 
 def _nothing(kernel: kir.Kernel, start: Start) -> Verdict:
@@ -359,21 +306,12 @@ def report(subject: Subject, outcome: Outcome) -> str:
     lines = [f"{outcome.subject}: {outcome.bucket} ({subject.family})"]
     lines += [f"fault: {fault}" for fault in subject.faults]
     lines += ["", text(subject.kernel)]
-    return "\n".join([*lines, *said(outcome)])
-
-
-def said(outcome: Outcome) -> list[str]:
-    """Return one line for each judge."""
-    lines = []
-    for name, answer in (
-        ("prover", outcome.prover),
-        ("explorer", outcome.explorer),
-        ("simulator", outcome.simulator),
-    ):
+    for name in JUDGES:
+        answer: Answer | None = getattr(outcome, name)
         if answer is not None:
             at = f" at {answer.launch}" if answer.launch else ""
             lines.append(
                 f"{name}: {answer.status}{at}: {answer.reason} "
                 f"({answer.seconds * 1e3:.0f} ms, {answer.states} states)"
             )
-    return lines
+    return "\n".join(lines)

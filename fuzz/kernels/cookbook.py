@@ -49,7 +49,7 @@ from fuser.dtype import DType
 from fuser.expr import ceildiv, eq
 from fuser.kernel import ir as kir
 from fuzz.kernels.draw import Subject, mutated, subject
-from fuzz.kernels.ring import one_product
+from fuzz.kernels.template import one_product
 from fuzz.kernels.tile import COLS, ROWS, C, R, Start, Template, X, fragment, one_cta, tile
 from fuzz.mutation.operators import Mutant, all_mutants
 
@@ -185,19 +185,9 @@ def atomic_sum(stages: int) -> kir.Kernel:
         kir.Store(_whole(out), every, 1),
     )
     return kir.Kernel(
-        "atomic_sum",
-        (R, C),
-        (X, base, out),
-        (),
-        (),
-        (),
-        kir.WARP * stages,
-        body,
-        outputs=("Y",),
-        workspaces=("W",),
-        requires=(eq(kir.GRID, 1),),
-        determinism="unordered",
-    )
+        "atomic_sum", (R, C), (X, base, out), (), (), (), kir.WARP * stages, body, outputs=("Y",),
+        workspaces=("W",), requires=(eq(kir.GRID, 1),), determinism="unordered",
+    )  # fmt: skip
 
 
 def _whole(tensor: kir.Tensor) -> kir.Box:
@@ -255,15 +245,9 @@ _RECIPES: dict[str, tuple[Callable[[int], kir.Kernel], Callable[[int], tuple[Sta
 }
 """The cookbook, and the variants that show what it cannot."""
 SEEDS = (
-    "tma_ring",
-    "wgmma_ring",
-    "double_wgmma",
-    "store_ring",
-    "split_k",
-    "split_k_tma",
-    "ping_pong",
+    "tma_ring", "wgmma_ring", "double_wgmma", "store_ring", "split_k", "split_k_tma", "ping_pong",
     "persistent",
-)
+)  # fmt: skip
 """Recipes whose sync mutants both judges have to kill, each one that is not redundant."""
 
 

@@ -14,39 +14,11 @@ from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.kernels.grid import cluster, turnstile
-from fuzz.kernels.ring import (
-    chained,
-    cp_async_mbarrier,
-    cp_async_ring,
-    handed,
-    named,
-    persistent,
-    pipelined,
-    specialized,
-    store_ring,
-    wgmma,
-)
+from fuzz.kernels.template import FAMILIES
 from fuzz.kernels.tile import Start, Template
-from fuzz.mutation.number import LATE
-from fuzz.mutation.operators import OPERATORS, Mutant
+from fuzz.mutation.operators import LATE, OPERATORS, Mutant
 from fuzz.mutation.site import closed
 
-FAMILIES: dict[str, Callable[[Random], Template]] = {
-    "pipelined": pipelined,
-    "specialized": specialized,
-    "chained": chained,
-    "persistent": persistent,
-    "store_ring": store_ring,
-    "cp_async_ring": cp_async_ring,
-    "cp_async_mbarrier": cp_async_mbarrier,
-    "wgmma": wgmma,
-    "turnstile": turnstile,
-    "handed": handed,
-    "named": named,
-    "cluster": cluster,
-}
-"""Every family, with what draws a variant of it."""
 TRIES = 20
 """Mutants of one operator that are tried."""
 FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
@@ -57,21 +29,11 @@ FAULTS = {0: 3, 1: 5, 2: 3, 3: 1}
 class Subject:
     """What judges are asked about: a small kernel, its faults, and launches worth a look.
 
-    Parameters
-    ----------
-    base, kernel : Kernel
-        Without the faults, and with them.
-    family : str
-        A key of `FAMILIES`, or the name of a recipe.
-    faults : tuple of str
-        Each ``"operator: change"``, in the order of application.
-    hazards : tuple of str
-        Rows of the hazard table that the faults aim at.
-    launches : tuple of (int, mapping)
-        Grid and parameters: trip counts 0, 1, S - 1, S, S + 1, 2 S + 1 and 2 S + 2, and one
-        beyond `LATE` where a fault acts only there.
-    at : callable
-        The launches with a given trip count.
+    `base` is without the faults.  The family is a template's, or the name of a recipe.  Faults are
+    ``"operator: change"`` in the order of application; hazards are the rows of the hazard table
+    that they aim at.  Launches, each a grid and parameters, have 0, 1, S - 1, S, S + 1, 2 S + 1 and
+    2 S + 2 trips, and more than `LATE` where a fault acts only there; `at` returns those with a
+    given number.
     """
 
     base: kir.Kernel
@@ -97,21 +59,19 @@ def draw(seed: int, index: int) -> Subject:
     kernel, faults, hazards = template.kernel, list[str](), set[str]()
     for _ in range(number):
         operators = rng.sample(tuple(OPERATORS), len(OPERATORS))
-        mutant = next(m for op in operators if (m := _accepted(rng, kernel, op)) is not None)
+        mutant = next(filter(None, (_drawn(rng, kernel, op) for op in operators)))
         kernel = mutant.kernel
         faults.append(mutant.fault)
         hazards |= set(mutant.hazards)
     return subject(template, family, kernel, tuple(faults), tuple(sorted(hazards)))
 
 
-def _accepted(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
+def _drawn(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
     """Return a mutant that validation lets through; what it refuses is not for judges."""
-    some = list(OPERATORS[operator](kernel))
+    some, words = list(OPERATORS[operator](kernel)), text(kernel)
     rng.shuffle(some)
-    for mutant in some[:TRIES]:
-        if text(mutant.kernel) != text(kernel) and accepted(mutant.kernel):
-            return mutant
-    return None
+    tried = (m for m in some[:TRIES] if text(m.kernel) != words and accepted(m.kernel))
+    return next(tried, None)
 
 
 def accepted(kernel: kir.Kernel) -> bool:

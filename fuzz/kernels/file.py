@@ -13,8 +13,7 @@ from fuser.expr import variables
 from fuser.kernel import ir as kir
 from fuzz.kernels.draw import Subject, accepted
 from fuzz.kernels.tile import Start
-from fuzz.mutation.number import LATE
-from fuzz.mutation.operators import Mutant, all_mutants
+from fuzz.mutation.operators import LATE, Mutant, all_mutants
 from oracles.cli.target import load
 from oracles.prover import launches
 from oracles.prover.launches import Launch
@@ -31,12 +30,9 @@ SAME = 3
 
 
 def names(spec: str) -> Iterator[str]:
-    """Yield `FILE.py:name` for every kernel that a file offers.
+    """Yield `FILE.py:name` for every kernel that `FILE.py` offers, or `FILE.py:name` alone.
 
-    Parameters
-    ----------
-    spec : str
-        `FILE.py`, or `FILE.py:name` for one; programs of several launches are passed over.
+    Programs of several launches are passed over.
 
     Raises
     ------
@@ -66,15 +62,7 @@ def subjects(spec: str) -> Iterator[tuple[str, int]]:
 
 
 def of_file(name: str, number: int) -> Subject:
-    """Return subject `number` of a kernel, with launches of few trips.
-
-    Parameters
-    ----------
-    name : str
-        `FILE.py:name`.
-    number : int
-        0 for the kernel itself, from 1 on for its mutants.
-    """
+    """Return subject `number` of the kernel `FILE.py:name`, with launches of few trips."""
     base, mutants = _kernel(name)
     mutant = mutants[number - 1] if number else None
     kernel = base if mutant is None else mutant.kernel

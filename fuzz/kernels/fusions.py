@@ -23,10 +23,15 @@ def dense(fusion: Fusion) -> dict[str, Spec]:
     }
 
 
+def begin(*ranks: int) -> tuple[FusionDefinition, list[TensorView]]:
+    """Begin a fusion with inputs of these ranks, bf16."""
+    fd = FusionDefinition()
+    return fd, [fd.define_tensor([-1] * rank, "bf16") for rank in ranks]
+
+
 def linear(outputs: int = 1, *, bias: bool = True) -> Fusion:
     """`relu(x @ w + bias)`; of two outputs the second is its negative."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd, (x, w) = begin(2, 2)
     y = fd.ops.linear(x, w, fd.define_tensor([-1], "bf16")) if bias else fd.ops.linear(x, w)
     fd.add_output(fd.ops.relu(y))
     if outputs == 2:
@@ -36,40 +41,35 @@ def linear(outputs: int = 1, *, bias: bool = True) -> Fusion:
 
 def gated() -> Fusion:
     """`relu(x @ g) * (x @ u)`: two products that share a loop and an operand."""
-    fd = FusionDefinition()
-    x, g, u = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
+    fd, (x, g, u) = begin(2, 2, 2)
     fd.add_output(fd.ops.mul(fd.ops.relu(fd.ops.linear(x, g)), fd.ops.linear(x, u)))
     return fd.fusion()
 
 
 def two_sums() -> Fusion:
     """`relu(a @ b) + relu(c @ d)`: two products of different depths, a loop each."""
-    fd = FusionDefinition()
-    a, b, c, d = (fd.define_tensor([-1, -1], "bf16") for _ in range(4))
+    fd, (a, b, c, d) = begin(2, 2, 2, 2)
     fd.add_output(fd.ops.add(fd.ops.relu(fd.ops.linear(a, b)), fd.ops.relu(fd.ops.linear(c, d))))
     return fd.fusion()
 
 
 def batched() -> Fusion:
     """Multiply batches of matrices, the second stored along its columns."""
-    fd = FusionDefinition()
-    a, b = (fd.define_tensor([-1, -1, -1], "bf16") for _ in range(2))
+    fd, (a, b) = begin(3, 3)
     fd.add_output(fd.ops.matmul(a, b))
     return fd.fusion()
 
 
 def residual() -> Fusion:
     """`x @ w + r`, with r read in the epilogue."""
-    fd = FusionDefinition()
-    x, w, r = (fd.define_tensor([-1, -1], "bf16") for _ in range(3))
+    fd, (x, w, r) = begin(2, 2, 2)
     fd.add_output(fd.ops.add(fd.ops.linear(x, w), r))
     return fd.fusion()
 
 
 def statistics() -> Fusion:
     """`x @ w`, with the sum and the maximum of each row: a kernel behind ends them."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd, (x, w) = begin(2, 2)
     y = fd.ops.linear(x, w)
     fd.add_output(y)
     fd.add_output(fd.ops.sum(y, [1]))
@@ -79,16 +79,14 @@ def statistics() -> Fusion:
 
 def computed() -> Fusion:
     """`silu(x) @ w`: the first operand is computed where it is multiplied."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd, (x, w) = begin(2, 2)
     fd.add_output(fd.ops.linear(fd.ops.silu(x), w))
     return fd.fusion()
 
 
 def normalised() -> Fusion:
     """`(exp(x) * rows * columns) @ w`: not 0 where x is 0, and computed from vectors too."""
-    fd = FusionDefinition()
-    x, w = (fd.define_tensor([-1, -1], "bf16") for _ in range(2))
+    fd, (x, w) = begin(2, 2)
     rows, columns = (fd.define_tensor([-1], "f32") for _ in range(2))
     scaled = fd.ops.mul(fd.ops.exp(x), fd.ops.broadcast(rows, [False, True]))
     scaled = fd.ops.mul(scaled, fd.ops.broadcast(columns, [True, False]))
@@ -101,24 +99,21 @@ def normalised() -> Fusion:
 
 def rows(op: str = "sum") -> Fusion:
     """Reduce the rows of a matrix."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "bf16")
+    fd, (x,) = begin(2)
     fd.add_output(fd.ops.max(x, [1]) if op == "max" else fd.ops.sum(x, [1]))
     return fd.fusion()
 
 
 def columns() -> Fusion:
     """Reduce the columns of a matrix, and add to the results."""
-    fd = FusionDefinition()
-    x, y = fd.define_tensor([-1, -1], "bf16"), fd.define_tensor([-1], "bf16")
+    fd, (x, y) = begin(2, 1)
     fd.add_output(fd.ops.add(fd.ops.sum(x, [0]), y))
     return fd.fusion()
 
 
 def spread() -> Fusion:
     """Return mean and maximum of each row: two reductions that are shared at once."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "bf16")
+    fd, (x,) = begin(2)
     fd.add_output(fd.ops.mean(x, [1]))
     fd.add_output(fd.ops.max(x, [1]))
     return fd.fusion()
@@ -126,8 +121,7 @@ def spread() -> Fusion:
 
 def moments() -> Fusion:
     """Return mean and sum of squares of each row, as a norm wants them."""
-    fd = FusionDefinition()
-    x = fd.define_tensor([-1, -1], "bf16")
+    fd, (x,) = begin(2)
     fd.add_output(fd.ops.mean(x, [1]))
     fd.add_output(fd.ops.sum(fd.ops.mul(x, x), [1], dtype="f32"))
     return fd.fusion()

@@ -13,9 +13,9 @@ from fuser.fusion.definition import Fusion
 from fuser.kernel import ir as kir
 from fuser.pipeline import build
 from fuser.runtime.classify import classify
-from fuser.schedule.ampere_params import AmpereParams
+from fuser.schedule.ampere_params import AmpereParams, Observe
 from fuser.schedule.matmul_params import MatmulParams, Split
-from fuser.schedule.params import COUNTED, Mechanism, Meet, Partial, Prologue, Residency
+from fuser.schedule.params import COUNTED
 from fuzz.kernels.draw import Subject, accepted, mutated, subject
 from fuzz.kernels.fusions import (
     batched,
@@ -102,199 +102,133 @@ def hopper(
     stages: int,
     prefetch: int,
     *,
-    persistent: bool = False,
     groups: int = 1,
     columns: int = N,
     direct: bool = False,
-    registers: tuple[int, int] | None = None,
-    cluster: tuple[int, int] = (1, 1),
-    prologue: Prologue = "memory",
-    inputs: Mechanism = "direct",
-    stacked: bool = False,
-    splits: int = 1,
-    meet: Meet = "vectorized",
-    residency: Residency = "ticket",
-    partial: Partial = "f32",
+    **more: object,
 ) -> MatmulParams:
-    """Return a schedule by wgmma with small tiles."""
+    """Return a schedule by wgmma with small tiles; `more` is checked by the params."""
     pairs = split == "ping_pong"
-    return MatmulParams(
-        (64 * groups, N, K),
-        2 if pairs else groups,
-        split,
-        stages,
-        prefetch,
-        persistent or pairs,
-        columns=columns,
-        store="direct" if direct else "tma",
-        registers=registers,
-        cluster=cluster,
-        prologue=prologue,
-        inputs=inputs,
-        stacked=stacked,
-        splits=splits,
-        meet=meet,
-        residency=residency,
-        partial=partial,
-    )
+    given = {"persistent": pairs, "store": "direct" if direct else "tma"} | more
+    tile, warpgroups = (64 * groups, N, K), 2 if pairs else groups
+    return MatmulParams(tile, warpgroups, split, stages, prefetch, columns=columns, **given)  # type: ignore[arg-type]
+
+
+def wgmma(
+    fusion: Callable[[], Fusion], split: Split, stages: int, prefetch: int, **more: object
+) -> Schedule:
+    """Compute a fusion by wgmma; see `hopper`."""
+    return Schedule(fusion, hopper(split, stages, prefetch, **more))  # type: ignore[arg-type]
+
+
+def mma(
+    fusion: Callable[[], Fusion], observe: Observe, stages: int, prefetch: int, **more: object
+) -> Schedule:
+    """Compute a fusion by mma.sync; `more` is checked by the params."""
+    given = {"persistent": False, "columns": N} | more
+    return Schedule(fusion, AmpereParams((32, N, K), 2, observe, stages, prefetch, **given))  # type: ignore[arg-type]
 
 
 MATMULS: dict[str, Schedule] = {
-    "pipelined_1_slot": Schedule(linear, hopper("pipelined", 1, 0)),
-    "pipelined_0_in_flight": Schedule(linear, hopper("pipelined", 2, 1, direct=True)),
-    "pipelined_1_in_flight": Schedule(linear, hopper("pipelined", 3, 1)),
-    "pipelined_2_in_flight": Schedule(linear, hopper("pipelined", 4, 1)),
-    "pipelined_persistent": Schedule(linear, hopper("pipelined", 3, 1, persistent=True)),
-    "cooperative_0_in_flight": Schedule(linear, hopper("cooperative", 2, 1, direct=True)),
-    "cooperative_1_in_flight": Schedule(
-        linear, hopper("cooperative", 3, 1, persistent=True, columns=8)
+    "pipelined_1_slot": wgmma(linear, "pipelined", 1, 0),
+    "pipelined_0_in_flight": wgmma(linear, "pipelined", 2, 1, direct=True),
+    "pipelined_1_in_flight": wgmma(linear, "pipelined", 3, 1),
+    "pipelined_2_in_flight": wgmma(linear, "pipelined", 4, 1),
+    "pipelined_persistent": wgmma(linear, "pipelined", 3, 1, persistent=True),
+    "cooperative_0_in_flight": wgmma(linear, "cooperative", 2, 1, direct=True),
+    "cooperative_1_in_flight": wgmma(linear, "cooperative", 3, 1, persistent=True, columns=8),
+    "cooperative_2_in_flight": wgmma(residual, "cooperative", 3, 0, persistent=True),
+    "cooperative_2_warpgroups": wgmma(
+        linear, "cooperative", 2, 0, persistent=True, groups=2, registers=(40, 232)
     ),
-    "cooperative_2_in_flight": Schedule(residual, hopper("cooperative", 3, 0, persistent=True)),
-    "cooperative_2_warpgroups": Schedule(
-        linear, hopper("cooperative", 2, 0, persistent=True, groups=2, registers=(40, 232))
+    "ping_pong_0_in_flight": wgmma(linear, "ping_pong", 2, 1),
+    "ping_pong_1_in_flight": wgmma(linear, "ping_pong", 3, 1, columns=8),
+    "ping_pong_2_in_flight": wgmma(linear, "ping_pong", 3, 0),
+    "cooperative_cluster": wgmma(linear, "cooperative", 2, 0, persistent=True, cluster=(2, 1)),
+    "ping_pong_cluster": wgmma(linear, "ping_pong", 2, 1, direct=True, cluster=(1, 2)),
+    "two_outputs": wgmma(lambda: linear(2), "cooperative", 2, 0, persistent=True, columns=8),
+    "gated_pipelined": wgmma(gated, "pipelined", 3, 1),
+    "gated_cooperative": wgmma(gated, "cooperative", 2, 0, persistent=True),
+    "stacked_pipelined": wgmma(gated, "pipelined", 3, 1, stacked=True),
+    "stacked_cooperative": wgmma(
+        gated, "cooperative", 3, 1, persistent=True, columns=8, stacked=True
     ),
-    "ping_pong_0_in_flight": Schedule(linear, hopper("ping_pong", 2, 1)),
-    "ping_pong_1_in_flight": Schedule(linear, hopper("ping_pong", 3, 1, columns=8)),
-    "ping_pong_2_in_flight": Schedule(linear, hopper("ping_pong", 3, 0)),
-    "cooperative_cluster": Schedule(
-        linear, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1))
+    "stacked_ping_pong": wgmma(gated, "ping_pong", 2, 1, stacked=True),
+    "stacked_cluster": wgmma(
+        gated, "cooperative", 2, 0, persistent=True, cluster=(2, 1), stacked=True
     ),
-    "ping_pong_cluster": Schedule(linear, hopper("ping_pong", 2, 1, direct=True, cluster=(1, 2))),
-    "two_outputs": Schedule(
-        lambda: linear(2), hopper("cooperative", 2, 0, persistent=True, columns=8)
+    "split_pipelined": wgmma(linear, "pipelined", 2, 0, splits=3),
+    "split_in_flight": wgmma(linear, "pipelined", 3, 1, direct=True, splits=2),
+    "split_chunks": wgmma(linear, "pipelined", 2, 1, splits=2, columns=8),
+    "split_gated": wgmma(gated, "pipelined", 2, 1, splits=2, stacked=True),
+    "split_tma": wgmma(linear, "pipelined", 2, 0, splits=3, meet="tma"),
+    "split_tma_direct": wgmma(linear, "pipelined", 3, 1, splits=3, direct=True, meet="tma"),
+    "split_tma_chunks": wgmma(linear, "pipelined", 2, 1, splits=3, columns=8, meet="tma"),
+    "split_tma_gated": wgmma(gated, "pipelined", 2, 1, splits=3, stacked=True, meet="tma"),
+    "split_f16": wgmma(linear, "pipelined", 2, 0, splits=3, partial="f16"),
+    "split_tma_bf16": wgmma(
+        linear, "pipelined", 2, 1, splits=3, columns=8, meet="tma", partial="bf16"
     ),
-    "gated_pipelined": Schedule(gated, hopper("pipelined", 3, 1)),
-    "gated_cooperative": Schedule(gated, hopper("cooperative", 2, 0, persistent=True)),
-    "stacked_pipelined": Schedule(gated, hopper("pipelined", 3, 1, stacked=True)),
-    "stacked_cooperative": Schedule(
-        gated, hopper("cooperative", 3, 1, persistent=True, columns=8, stacked=True)
+    "split_scatter": wgmma(linear, "pipelined", 2, 0, splits=3, columns=8, meet="scatter"),
+    "split_scatter_gated": wgmma(
+        gated, "pipelined", 2, 1, splits=3, columns=8, stacked=True, meet="scatter"
     ),
-    "stacked_ping_pong": Schedule(gated, hopper("ping_pong", 2, 1, stacked=True)),
-    "stacked_cluster": Schedule(
-        gated, hopper("cooperative", 2, 0, persistent=True, cluster=(2, 1), stacked=True)
+    "split_scatter_ampere": mma(linear, "groups", 2, 1, columns=8, splits=2, meet="scatter"),
+    "split_roles": wgmma(linear, "cooperative", 2, 0, splits=3),
+    "split_roles_neighbours": wgmma(
+        gated, "cooperative", 2, 1, splits=3, stacked=True, residency="co-resident"
     ),
-    "split_pipelined": Schedule(linear, hopper("pipelined", 2, 0, splits=3)),
-    "split_in_flight": Schedule(linear, hopper("pipelined", 3, 1, direct=True, splits=2)),
-    "split_chunks": Schedule(linear, hopper("pipelined", 2, 1, splits=2, columns=8)),
-    "split_gated": Schedule(gated, hopper("pipelined", 2, 1, splits=2, stacked=True)),
-    "split_tma": Schedule(linear, hopper("pipelined", 2, 0, splits=3, meet="tma")),
-    "split_tma_direct": Schedule(
-        linear, hopper("pipelined", 3, 1, splits=3, direct=True, meet="tma")
+    "split_tma_roles": wgmma(linear, "cooperative", 2, 1, splits=3, columns=8, meet="tma"),
+    "split_scatter_roles": wgmma(
+        linear, "cooperative", 3, 1, splits=3, columns=8, meet="scatter", residency="co-resident"
     ),
-    "split_tma_chunks": Schedule(
-        linear, hopper("pipelined", 2, 1, splits=3, columns=8, meet="tma")
+    "split_scatter_neighbours": wgmma(
+        linear, "pipelined", 2, 0, splits=2, meet="scatter", residency="co-resident"
     ),
-    "split_tma_gated": Schedule(
-        gated, hopper("pipelined", 2, 1, splits=3, stacked=True, meet="tma")
+    "split_last": wgmma(linear, "pipelined", 2, 0, splits=3, columns=8, meet="last"),
+    "split_last_gated": wgmma(gated, "pipelined", 2, 1, splits=2, stacked=True, meet="last"),
+    "split_last_statistics": wgmma(statistics, "pipelined", 2, 0, splits=2, columns=8, meet="last"),
+    "split_last_roles": wgmma(
+        linear, "cooperative", 2, 0, splits=3, meet="last", residency="co-resident"
     ),
-    "split_f16": Schedule(linear, hopper("pipelined", 2, 0, splits=3, partial="f16")),
-    "split_tma_bf16": Schedule(
-        linear, hopper("pipelined", 2, 1, splits=3, columns=8, meet="tma", partial="bf16")
+    "split_last_ampere": mma(linear, "groups", 2, 1, columns=8, splits=2, meet="last"),
+    "split_cluster": wgmma(linear, "pipelined", 2, 0, splits=2, columns=8, meet="cluster"),
+    "split_cluster_gated": wgmma(gated, "pipelined", 2, 1, splits=2, stacked=True, meet="cluster"),
+    "split_ampere_roles": mma(linear, "mbarriers", 2, 0, splits=2),
+    "split_ampere": mma(linear, "groups", 2, 1, splits=2),
+    "split_persistent": wgmma(linear, "pipelined", 2, 1, persistent=True, splits=2, direct=True),
+    "split_persistent_tma": wgmma(
+        linear, "cooperative", 2, 0, persistent=True, splits=3, columns=8, meet="tma"
     ),
-    "split_scatter": Schedule(
-        linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="scatter")
+    "split_persistent_scatter": wgmma(
+        linear, "pipelined", 2, 0, persistent=True, splits=2, columns=8, meet="scatter"
     ),
-    "split_scatter_gated": Schedule(
-        gated, hopper("pipelined", 2, 1, splits=3, columns=8, stacked=True, meet="scatter")
+    "split_persistent_neighbours": wgmma(
+        linear, "cooperative", 2, 1, persistent=True, splits=2, residency="co-resident"
     ),
-    "split_scatter_ampere": Schedule(
-        linear,
-        AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="scatter"),
+    "split_persistent_ampere": mma(linear, "groups", 2, 1, persistent=True, splits=2),
+    "batched_cooperative": wgmma(batched, "cooperative", 2, 0, persistent=True),
+    "computed_pipelined": wgmma(computed, "pipelined", 3, 1, prologue="registers"),
+    "computed_cooperative": wgmma(
+        computed, "cooperative", 3, 1, persistent=True, prologue="registers"
     ),
-    "split_roles": Schedule(linear, hopper("cooperative", 2, 0, splits=3)),
-    "split_roles_neighbours": Schedule(
-        gated, hopper("cooperative", 2, 1, splits=3, stacked=True, residency="co-resident")
+    "computed_ping_pong": wgmma(normalised, "ping_pong", 2, 0, columns=8, prologue="registers"),
+    "computed_ampere": mma(computed, "mbarriers", 2, 0, prologue="registers"),
+    "inputs_pipelined": wgmma(
+        residual, "pipelined", 2, 1, persistent=True, columns=8, inputs="tma"
     ),
-    "split_tma_roles": Schedule(
-        linear, hopper("cooperative", 2, 1, splits=3, columns=8, meet="tma")
-    ),
-    "split_scatter_roles": Schedule(
-        linear,
-        hopper("cooperative", 3, 1, splits=3, columns=8, meet="scatter", residency="co-resident"),
-    ),
-    "split_scatter_neighbours": Schedule(
-        linear, hopper("pipelined", 2, 0, splits=2, meet="scatter", residency="co-resident")
-    ),
-    "split_last": Schedule(linear, hopper("pipelined", 2, 0, splits=3, columns=8, meet="last")),
-    "split_last_gated": Schedule(
-        gated, hopper("pipelined", 2, 1, splits=2, stacked=True, meet="last")
-    ),
-    "split_last_statistics": Schedule(
-        statistics, hopper("pipelined", 2, 0, splits=2, columns=8, meet="last")
-    ),
-    "split_last_roles": Schedule(
-        linear, hopper("cooperative", 2, 0, splits=3, meet="last", residency="co-resident")
-    ),
-    "split_last_ampere": Schedule(
-        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=8, splits=2, meet="last")
-    ),
-    "split_cluster": Schedule(
-        linear, hopper("pipelined", 2, 0, splits=2, columns=8, meet="cluster")
-    ),
-    "split_cluster_gated": Schedule(
-        gated, hopper("pipelined", 2, 1, splits=2, stacked=True, meet="cluster")
-    ),
-    "split_ampere_roles": Schedule(
-        linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, splits=2)
-    ),
-    "split_ampere": Schedule(
-        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, False, columns=N, splits=2)
-    ),
-    "split_persistent": Schedule(
-        linear, hopper("pipelined", 2, 1, persistent=True, splits=2, direct=True)
-    ),
-    "split_persistent_tma": Schedule(
-        linear, hopper("cooperative", 2, 0, persistent=True, splits=3, columns=8, meet="tma")
-    ),
-    "split_persistent_scatter": Schedule(
-        linear, hopper("pipelined", 2, 0, persistent=True, splits=2, columns=8, meet="scatter")
-    ),
-    "split_persistent_neighbours": Schedule(
-        linear,
-        hopper("cooperative", 2, 1, persistent=True, splits=2, residency="co-resident"),
-    ),
-    "split_persistent_ampere": Schedule(
-        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N, splits=2)
-    ),
-    "batched_cooperative": Schedule(batched, hopper("cooperative", 2, 0, persistent=True)),
-    "computed_pipelined": Schedule(computed, hopper("pipelined", 3, 1, prologue="registers")),
-    "computed_cooperative": Schedule(
-        computed, hopper("cooperative", 3, 1, persistent=True, prologue="registers")
-    ),
-    "computed_ping_pong": Schedule(
-        normalised, hopper("ping_pong", 2, 0, columns=8, prologue="registers")
-    ),
-    "computed_ampere": Schedule(
-        computed,
-        AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N, prologue="registers"),
-    ),
-    "inputs_pipelined": Schedule(
-        residual, hopper("pipelined", 2, 1, persistent=True, columns=8, inputs="tma")
-    ),
-    "inputs_cooperative": Schedule(
-        residual, hopper("cooperative", 2, 0, persistent=True, inputs="tma")
-    ),
-    "inputs_ping_pong": Schedule(residual, hopper("ping_pong", 2, 1, columns=8, inputs="tma")),
-    "statistics_pipelined": Schedule(statistics, hopper("pipelined", 3, 1)),
-    "statistics_cooperative": Schedule(
-        statistics, hopper("cooperative", 2, 0, persistent=True, columns=8)
-    ),
-    "statistics_ping_pong": Schedule(statistics, hopper("ping_pong", 2, 1)),
-    "two_loops_pipelined": Schedule(two_sums, hopper("pipelined", 2, 0)),
-    "two_loops_cooperative": Schedule(two_sums, hopper("cooperative", 2, 0, persistent=True)),
-    "two_loops_ping_pong": Schedule(two_sums, hopper("ping_pong", 2, 1, direct=True)),
-    "ampere_groups": Schedule(
-        linear, AmpereParams((32, N, K), 2, "groups", 3, 2, False, columns=8)
-    ),
-    "ampere_groups_persistent": Schedule(
-        linear, AmpereParams((32, N, K), 2, "groups", 2, 1, True, columns=N)
-    ),
-    "ampere_mbarriers": Schedule(
-        linear, AmpereParams((32, N, K), 2, "mbarriers", 2, 0, False, columns=N)
-    ),
-    "ampere_mbarriers_persistent": Schedule(
-        gated, AmpereParams((32, N, K), 2, "mbarriers", 3, 0, True, columns=N)
-    ),
+    "inputs_cooperative": wgmma(residual, "cooperative", 2, 0, persistent=True, inputs="tma"),
+    "inputs_ping_pong": wgmma(residual, "ping_pong", 2, 1, columns=8, inputs="tma"),
+    "statistics_pipelined": wgmma(statistics, "pipelined", 3, 1),
+    "statistics_cooperative": wgmma(statistics, "cooperative", 2, 0, persistent=True, columns=8),
+    "statistics_ping_pong": wgmma(statistics, "ping_pong", 2, 1),
+    "two_loops_pipelined": wgmma(two_sums, "pipelined", 2, 0),
+    "two_loops_cooperative": wgmma(two_sums, "cooperative", 2, 0, persistent=True),
+    "two_loops_ping_pong": wgmma(two_sums, "ping_pong", 2, 1, direct=True),
+    "ampere_groups": mma(linear, "groups", 3, 2, columns=8),
+    "ampere_groups_persistent": mma(linear, "groups", 2, 1, persistent=True),
+    "ampere_mbarriers": mma(linear, "mbarriers", 2, 0),
+    "ampere_mbarriers_persistent": mma(gated, "mbarriers", 3, 0, persistent=True),
 }
 """Who loads and multiplies, groups of wgmma in flight, way out, and what is multiplied."""
 

@@ -12,11 +12,11 @@ from fuzz.kernels.semaphores import semaphore_mutant
 def find(name: str) -> Subject:
     """Return what a name stands for.
 
-    ``"template SEED INDEX"`` (``"skeleton"`` in older results), ``"mutant RECIPE STAGES NUMBER"``,
-    ``"matmul SCHEDULE NUMBER"``, ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
+    ``"template SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"``,
+    ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
     """
     match name.split():
-        case ["template" | "skeleton", seed, index]:
+        case ["template", seed, index]:
             return draw(int(seed), int(index))
         case ["mutant", recipe, stages, number]:
             return recipe_mutant(recipe, int(stages), int(number))

@@ -27,15 +27,8 @@ Start = tuple[int, Mapping[str, int]]
 class Template:
     """A kernel without a fault, and how to launch it; its mutants are launched alike.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Legal by construction.
-    slots : int
-        Of its rings, which begin again after as many trips.
-    at : callable
-        The launches in which a loop (or a semaphore) has the given number of trips; none if there
-        is no such launch.
+    It is legal by construction, and its rings begin again after `slots` trips.  `at` returns the
+    launches in which a loop (or a semaphore) has the given number of trips, if there are any.
     """
 
     kernel: kir.Kernel

@@ -19,14 +19,9 @@ class Fate(Enum):
 
 
 def fate(proof: str, *searches: str) -> Fate:
-    """Return what became of a mutant.
+    """Return what became of a mutant, by the statuses of its verdicts.
 
-    Parameters
-    ----------
-    proof : str
-        Status of the prover's verdict.
-    searches : str
-        Those of explorer and simulator, which both look for a failing interleaving.
+    Searches are those of explorer and simulator, which both look for a failing interleaving.
     """
     match proof == "fail", "fail" in searches:
         case True, True:

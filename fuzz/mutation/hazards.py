@@ -1,16 +1,63 @@
-"""Rows of the hazard table that a change aims at because of the kernel that it is made in.
+"""Rows of the hazard table that a change aims at: by its statement alone, and by its kernel.
 
-A statement alone tells what it guards against in any kernel (`site.rows`).  Whether the
-reader of a slot is a thread, who fills it, and how many warpgroups share it, only the kernel tells.
+A statement tells what it guards against in any kernel (`rows`).  Whether the reader of a slot is a
+thread, who fills it, and how many warpgroups share it, only the kernel tells (`traits`, `aimed`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser.kernel import ir as kir
 from fuzz.mutation.site import Mutant, sites
+
+
+def rows(*stmts: kir.Stmt) -> tuple[str, ...]:
+    """Return the hazard rows that the syncs in some statements guard against."""
+    found = (row for stmt in kir.walk(stmts) for row in _rows(stmt))
+    return tuple(sorted(set(found)))
+
+
+_ROWS: dict[type[kir.Stmt], tuple[str, ...]] = {
+    kir.NamedArrive: ("H72",),
+    kir.WarpSync: ("H05", "H33"),
+    kir.MBarrierInit: ("H11",),
+    kir.MBarrierInvalidate: ("H11",),
+    kir.MBarrierArriveExpectTx: ("H08",),
+    kir.MBarrierExpectTx: ("H08",),
+    kir.CpAsyncMBarrierArrive: ("H52",),
+    kir.FenceAsyncProxy: ("H30", "H34"),
+    kir.FenceMBarrierInit: ("H10",),
+    kir.ThreadFence: ("H81",),
+    kir.WgmmaFence: ("H20",),
+    kir.ClusterArrive: ("H10", "H63", "H65"),
+    kir.ClusterWait: ("H10", "H63", "H65"),
+    kir.BlockSerializeWait: ("H80",),
+    kir.BlockSerializeRelease: ("H80",),
+    kir.LastArriving: ("H80",),
+    kir.SetMaxNReg: ("H75",),
+}
+_GROUPS = {
+    kir.AsyncKind.BULK: ("H40", "H41", "H42", "H45"),
+    kir.AsyncKind.CP_ASYNC: ("H50", "H51"),
+    kir.AsyncKind.WGMMA: ("H06", "H21", "H22"),
+}
+
+
+def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
+    match stmt:
+        case kir.BlockSync(number):
+            return ("H70", "H10", "H43", "H51", "H81") if number == 0 else ("H70", "H72", "H43")
+        case kir.MBarrierArrive(_, _, scope):
+            return ("H09", "H62") if scope is kir.Scope.CLUSTER else ("H09",)
+        case kir.MBarrierWaitParity(_, _, _, scope):
+            return ("H01", "H05", "H60") if scope is kir.Scope.CLUSTER else ("H01", "H05")
+        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+            return _GROUPS[kind]
+        case _:
+            return _ROWS.get(type(stmt), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +81,7 @@ class Traits:
     fed_by_cp_async : bool
         An engine reads what cp.async wrote.
     shared_region : bool
-        TMA engines of several CTAs write the same elements, by turns.
+        TMA engines of several CTAs write the same elements, one after the other.
     """
 
     cluster: bool
@@ -51,11 +98,9 @@ class Traits:
 def traits(kernel: kir.Kernel) -> Traits:
     """Look through a kernel once."""
     products: list[kir.Wgmma] = []
-    filled, copied, read, written, sent = (set[str]() for _ in range(5))
-    teams: dict[str, set[str | None]] = {}
-    freed: dict[kir.MBarrier, set[str | None]] = {}
-    fillers: dict[str, set[str | None]] = {}
-    in_loop: set[str] = set()
+    filled, copied, read, written, sent, in_loop = (set[str]() for _ in range(6))
+    teams, fillers = (defaultdict[str, set[str | None]](set) for _ in range(2))
+    freed = defaultdict[kir.MBarrier, set[str | None]](set)
     for site in sites(kernel):
         who = site.role.name if site.role else None
         match site.stmt:
@@ -63,27 +108,22 @@ def traits(kernel: kir.Kernel) -> Traits:
                 products.append(product)
                 for slot in (a, *product.columns):
                     if isinstance(slot, kir.Slot):
-                        teams.setdefault(slot.buffer.name, set()).add(who)
+                        teams[slot.buffer.name].add(who)
             case kir.MBarrierArrive(barrier):
-                freed.setdefault(barrier, set()).add(who)
-            case kir.TmaLoad(dst):
-                filled.add(dst.buffer.name)
-                fillers.setdefault(dst.buffer.name, set()).add(who)
-            case kir.CpAsync(dst):
-                copied.add(dst.buffer.name)
-                fillers.setdefault(dst.buffer.name, set()).add(who)
+                freed[barrier].add(who)
+            case kir.TmaLoad(dst) | kir.CpAsync(dst):
+                (filled if isinstance(site.stmt, kir.TmaLoad) else copied).add(dst.buffer.name)
+                fillers[dst.buffer.name].add(who)
             case kir.TmaStore(_, src) | kir.TmaReduce(_, src):
                 sent.add(src.buffer.name)
             case kir.Load(fragment, source):
                 if isinstance(source, kir.Slot):
                     read.add(source.buffer.name)
-                if site.loops:
-                    in_loop.add(fragment.name)
+                in_loop |= {fragment.name} if site.loops else set()
             case kir.Store(kir.Slot(buffer)):
                 written.add(buffer.name)
-            case kir.Compute(fragment):
-                if site.loops:
-                    in_loop.add(fragment.name)
+            case kir.Compute(fragment) if site.loops:
+                in_loop.add(fragment.name)
             case _:
                 pass
     return Traits(

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from fuser.expr import Kind, Op
 from fuser.kernel import ir as kir
-from fuzz.mutation.site import Change, Mutant, closed, edited, rows, sites
+from fuzz.mutation.hazards import rows
+from fuzz.mutation.site import Change, Mutant, closed, edited, sites
 
 S = TypeVar("S", bound=kir.Stmt)
 _Edits = Iterator[tuple[str, tuple[Change, ...]]]

@@ -23,12 +23,8 @@ class Mutant:
 
     Parameters
     ----------
-    change : str
-        The change in words, with the line of the original kernel's text.
-    kernel : Kernel
-        The changed kernel.
-    operator : str
-        Name of the operator that made it, a key of `fuzz.mutation.operators.OPERATORS`.
+    change, operator : str
+        The change in words, with the line of the original kernel's text; who made it.
     hazards : tuple of str
         Rows of the hazard table it aims at, such as ``"H05"``; none for a change that only values
         can show.
@@ -50,22 +46,13 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A statement where it stands.
+    """A statement of a kernel where it stands.
 
-    Parameters
-    ----------
-    line : int
-        Its line in the kernel's text.
-    stmt : Stmt
-        The statement.
-    body : tuple of Stmt
-        The body it stands in.
-    index : int
-        Its place there.
-    parents : tuple of Stmt
-        The statements around it, outermost first.
+    That is its line in the kernel's text, the body and its place there (`index`), and the
+    statements around it, outermost first.
     """
 
+    kernel: kir.Kernel
     line: int
     stmt: kir.Stmt
     body: tuple[kir.Stmt, ...]
@@ -97,6 +84,19 @@ class Site:
         at = self.index + step
         return self.body[at] if 0 <= at < len(self.body) else None
 
+    def instead(
+        self, operator: str, change: str, hazards: tuple[str, ...], *new: kir.Stmt
+    ) -> Mutant:
+        """Return the mutant with other statements, or none, in place of this one."""
+        return self.mutant(operator, change, hazards, (self.stmt, new))
+
+    def mutant(
+        self, operator: str, change: str, hazards: tuple[str, ...], *changes: Change
+    ) -> Mutant:
+        """Return the mutant by some changes, which is told by the line of this statement."""
+        kernel = edited(self.kernel, *changes)
+        return Mutant(f"{change} {self.words}", kernel, operator, hazards, self.stmt)
+
 
 def sites(kernel: kir.Kernel) -> Iterator[Site]:
     """Every statement of a kernel, parents before children, in program order."""
@@ -104,7 +104,7 @@ def sites(kernel: kir.Kernel) -> Iterator[Site]:
 
     def inside(body: tuple[kir.Stmt, ...], parents: tuple[kir.Stmt, ...]) -> Iterator[Site]:
         for index, stmt in enumerate(body):
-            yield Site(lines[id(stmt)], stmt, body, index, parents)
+            yield Site(kernel, lines[id(stmt)], stmt, body, index, parents)
             for inner in kir.bodies(stmt):
                 yield from inside(inner, (*parents, stmt))
 
@@ -117,7 +117,7 @@ def syncs(kernel: kir.Kernel) -> Iterator[Site]:
 
 
 def synchronises(stmt: kir.Stmt) -> bool:
-    """Tell whether a statement is a sync, CTAs that come, or an election of nothing but syncs."""
+    """Tell whether it is a sync, an election of the last-arriving CTA, or one of syncs alone."""
     if isinstance(stmt, kir.Elect):
         return bool(stmt.body) and all(isinstance(inner, kir.SYNCS) for inner in stmt.body)
     return isinstance(stmt, kir.SYNCS | kir.LastArriving)
@@ -254,54 +254,3 @@ def _closed(body: tuple[kir.Stmt, ...], scope: frozenset[Var]) -> bool:
         if isinstance(stmt, kir.Let):
             scope = scope | {stmt.var}
     return True
-
-
-# --- hazards ------------------------------------------------------------------------------------
-
-
-def rows(*stmts: kir.Stmt) -> tuple[str, ...]:
-    """Return the hazard rows that the syncs in some statements guard against."""
-    found = (row for stmt in kir.walk(stmts) for row in _rows(stmt))
-    return tuple(sorted(set(found)))
-
-
-def _rows(stmt: kir.Stmt) -> tuple[str, ...]:
-    match stmt:
-        case kir.BlockSync(number):
-            return ("H70", "H10", "H43", "H51", "H81") if number == 0 else ("H70", "H72", "H43")
-        case kir.NamedArrive():
-            return ("H72",)
-        case kir.WarpSync():
-            return ("H05", "H33")
-        case kir.MBarrierInit() | kir.MBarrierInvalidate():
-            return ("H11",)
-        case kir.MBarrierArrive(_, _, scope):
-            return ("H09", "H62") if scope is kir.Scope.CLUSTER else ("H09",)
-        case kir.MBarrierArriveExpectTx() | kir.MBarrierExpectTx():
-            return ("H08",)
-        case kir.MBarrierWaitParity(_, _, _, scope):
-            return ("H01", "H05", "H60") if scope is kir.Scope.CLUSTER else ("H01", "H05")
-        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
-            return {
-                kir.AsyncKind.BULK: ("H40", "H41", "H42", "H45"),
-                kir.AsyncKind.CP_ASYNC: ("H50", "H51"),
-                kir.AsyncKind.WGMMA: ("H06", "H21", "H22"),
-            }[kind]
-        case kir.CpAsyncMBarrierArrive():
-            return ("H52",)
-        case kir.FenceAsyncProxy():
-            return ("H30", "H34")
-        case kir.FenceMBarrierInit():
-            return ("H10",)
-        case kir.ThreadFence():
-            return ("H81",)
-        case kir.WgmmaFence():
-            return ("H20",)
-        case kir.ClusterArrive() | kir.ClusterWait():
-            return ("H10", "H63", "H65")
-        case kir.BlockSerializeWait() | kir.BlockSerializeRelease() | kir.LastArriving():
-            return ("H80",)
-        case kir.SetMaxNReg():
-            return ("H75",)
-        case _:
-            return ()

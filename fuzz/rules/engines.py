@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import cast
 
 from fuser.kernel import ir as kir
@@ -23,7 +24,7 @@ from oracles.prover.invariants import trace as invariant_rules
 from oracles.prover.invariants.trace import Axiom, Obligation
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability import rules as reachability_rules
-from oracles.verdict import Finding, Status, Verdict
+from oracles.verdict import Status, Verdict
 
 STATES = 20_000
 """States after which the explorer gives up."""
@@ -36,20 +37,9 @@ _Reach, _Explorer = reachability_rules.Rule, explorer_rules.Rule
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel whose truth is known.
+    """A kernel whose truth is known: whether it is right, else a judge has to find an error.
 
-    Parameters
-    ----------
-    name : str
-        How reports and records call it.
-    subject : Kernel or LaunchSequence
-        What is judged.
-    safe : bool
-        Whether it is right; else a judge has to find an error.
-    start : tuple
-        The launch that the explorer looks at; an unsafe kernel can go wrong in it.
-    policy : str
-        Under which that is so.
+    An unsafe one can go wrong in the launch `start`, at which the explorer looks, under `policy`.
     """
 
     name: str
@@ -69,7 +59,13 @@ class Answer:
     reason: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        return " ".join((self.status, *sorted(self.errors)))
+        return self.words(warned=False)
+
+    def words(self, *, warned: bool) -> str:
+        """Put it in words, with what it warns of if that is asked."""
+        said = " ".join((self.status, *sorted(self.errors)))
+        more = " ".join(sorted(self.warnings)) or "nothing"
+        return f"{said}, warns of {more}" if warned else said
 
 
 CRASHED = "crashed"
@@ -103,16 +99,9 @@ Judge = Callable[[Case, frozenset[Enum]], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine whose rules can be left out.
+    """An engine whose rules can be left out: axioms grant an order, obligations demand one.
 
-    Parameters
-    ----------
-    name : str
-        Of the engine.
-    axioms, obligations : tuple of Enum
-        Its rules: what grants an order, and what demands one.
-    judge : callable
-        Asks it about a case, without some rules.
+    `judge` asks it about a case, without some rules.
     """
 
     name: str
@@ -146,23 +135,17 @@ def _kernels(case: Case) -> tuple[kir.Kernel, ...]:
     return subject.launches if isinstance(subject, LaunchSequence) else (subject,)
 
 
-def _joined(status: Status, findings: Sequence[Finding], reason: str) -> Answer:
-    errors = frozenset(f.kind for f in findings if f.severity == "error")
-    warnings = frozenset(f.kind for f in findings if f.severity != "error")
-    return Answer(status.value, errors, warnings, reason)
-
-
 def _answer(verdicts: Sequence[Verdict]) -> Answer:
     worst = min(verdicts, key=lambda verdict: WORST.index(verdict.status))
     findings = [f for verdict in verdicts for f in verdict.findings]
-    return _joined(worst.status, findings, worst.reason)
+    errors = frozenset(f.kind for f in findings if f.severity == "error")
+    warnings = frozenset(f.kind for f in findings if f.severity != "error")
+    return Answer(worst.status.value, errors, warnings, worst.reason)
 
 
 def _reachability(case: Case, without: frozenset[Enum]) -> Answer:
     rules = cast(frozenset[reachability_rules.Rule], without)
-    errors: set[str] = set()
-    warnings: set[str] = set()
-    reason = ""
+    errors, warnings, reason = set[str](), set[str](), ""
     for kernel in _kernels(case):
         try:
             closed = fixpoint.judge(kernel, policy=case.policy, without=rules)
@@ -176,27 +159,16 @@ def _reachability(case: Case, without: frozenset[Enum]) -> Answer:
 
 
 def _explorer(case: Case, without: frozenset[Enum]) -> Answer:
-    grid, params = case.start
-    launch = explore.Launch(grid, params)
-    each = (launch,) * len(_kernels(case))
-    verdict = explore.explore(
-        case.subject,
-        each,
-        policy=case.policy,
-        states=STATES,
-        without=cast(frozenset[explorer_rules.Rule], without),
-    )
+    each = (explore.Launch(*case.start),) * len(_kernels(case))
+    rules = cast(frozenset[explorer_rules.Rule], without)
+    verdict = explore.explore(case.subject, each, policy=case.policy, states=STATES, without=rules)
     return _answer([verdict])
 
 
 def _invariants(case: Case, without: frozenset[Enum]) -> Answer:
     rules = cast(invariant_rules.Without, without)
-    return _answer(
-        [
-            check.confirm(kernel, policy=case.policy, rlimit=RLIMIT, without=rules)
-            for kernel in _kernels(case)
-        ]
-    )
+    ask = partial(check.confirm, policy=case.policy, rlimit=RLIMIT, without=rules)
+    return _answer([ask(kernel) for kernel in _kernels(case)])
 
 
 def _split(rules: type[Enum], first: Enum) -> tuple[tuple[Enum, ...], tuple[Enum, ...]]:
@@ -206,20 +178,12 @@ def _split(rules: type[Enum], first: Enum) -> tuple[tuple[Enum, ...], tuple[Enum
     return every[:at], every[at:]
 
 
-ENGINES: dict[str, Engine] = {
-    name: Engine(name, *split, judge)
-    for name, split, judge in (
-        (
-            "reachability",
-            _split(_Reach, _Reach.RAW),
-            _reachability,
-        ),
-        ("explorer", _split(_Explorer, _Explorer.RAW), _explorer),
-        (
-            "invariants",
-            (tuple(Axiom), tuple(Obligation)),
-            _invariants,
-        ),
+ENGINES = {
+    engine.name: engine
+    for engine in (
+        Engine("reachability", *_split(_Reach, _Reach.RAW), _reachability),
+        Engine("explorer", *_split(_Explorer, _Explorer.RAW), _explorer),
+        Engine("invariants", tuple(Axiom), tuple(Obligation), _invariants),
     )
 }
 """The engines, by name."""
@@ -254,14 +218,7 @@ class Implied:
 
 IMPLIED: dict[Enum, Implied] = {
     _Explorer.GROUP: Implied(
-        frozenset(
-            {
-                _Explorer.EXIT,
-                _Explorer.RAW,
-                _Explorer.WAR,
-                _Explorer.WAW,
-            }
-        ),
+        frozenset({_Explorer.EXIT, _Explorer.RAW, _Explorer.WAR, _Explorer.WAW}),
         "what is not committed is not covered by any await, so whoever uses its bytes races with "
         "it, and if nobody does it is in flight at the exit; the rule tells the cause",
         "rule_store_never_committed",

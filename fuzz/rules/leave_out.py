@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
@@ -59,19 +59,7 @@ class Strength(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A case as the whole engine sees it.
-
-    Parameters
-    ----------
-    case : Case
-        What was judged.
-    answer : Answer
-        Of the engine with all its rules.
-    consulted : frozenset of Enum
-        Rules that the engine looked up.
-    seconds : float
-        What it took.
-    """
+    """A case as the whole engine sees it, which rules it looked up for that, and its time."""
 
     case: Case
     answer: Answer
@@ -134,83 +122,27 @@ def strength(engine: Engine, rule: Enum, case: Case, before: Answer, after: Answ
 
 
 def search(engine: Engine, rule: Enum, known: Sequence[Baseline]) -> Search:
-    """Look for a case that notices the loss of a rule; stop at the first whose status changes."""
+    """Look for a case that notices the loss of a rule; stop at the first whose status changes.
+
+    Those that can show it come first, by how few errors they have besides, then by time.
+    """
     found: Notice | None = None
     crashes: list[str] = []
     asked = [one for one in known if rule in one.consulted and one.answer.status != CRASHED]
-    for one in sorted(asked, key=lambda one: _unlikely(engine, rule, one)):
+    axiom = rule in engine.axioms
+    asked.sort(key=lambda one: (one.case.safe is not axiom, len(one.answer.errors), one.seconds))
+    for one in asked:
         after = engine.ask(one.case, {rule})
         how = strength(engine, rule, one.case, one.answer, after)
         if how is Strength.CRASH:
             crashes.append(f"{one.case.name}: {after.reason}")
-        elif found is None or how > found.strength:
-            found = _notice(one, after, how)
+        elif how > (found.strength if found else Strength.NONE):
+            warned = how is Strength.WARNING
+            before, left = one.answer.words(warned=warned), after.words(warned=warned)
+            found = Notice(one.case.name, before, left, how)
         if how is Strength.STATUS:
             break
-    if found is not None and found.strength is Strength.NONE:
-        found = None
     return Search(found, len(asked), tuple(crashes))
-
-
-def _notice(one: Baseline, after: Answer, how: Strength) -> Notice:
-    before, left = str(one.answer), str(after)
-    if how is Strength.WARNING:
-        before += f", warns of {' '.join(sorted(one.answer.warnings))}"
-        left += f", warns of {' '.join(sorted(after.warnings)) or 'nothing'}"
-    return Notice(one.case.name, before, left, how)
-
-
-def _unlikely(engine: Engine, rule: Enum, one: Baseline) -> tuple[bool, int, float]:
-    """Order cases: those that can show it, by how few errors they have besides, then by time."""
-    axiom = rule in engine.axioms
-    return one.case.safe is not axiom, len(one.answer.errors), one.seconds
-
-
-# --- the cookbook -------------------------------------------------------------------------------
-
-
-def recipe_case(name: str) -> Case:
-    """Return a recipe of the cookbook, which is right."""
-    whole = recipe(name, STAGES)
-    return Case(name, whole.kernel, safe=True, start=whole.launches[-1])
-
-
-def mutant_cases(name: str) -> Iterator[Case]:
-    """Yield every mutant of a recipe; `settled` tells which of them are harmless."""
-    start = recipe(name, STAGES).launches[-1]
-    for mutant in recipe_mutants(name, STAGES):
-        what = f"{name}: {mutant.fault}"
-        yield Case(what, mutant.kernel, safe=False, start=start)
-
-
-def settled(known: Iterable[Baseline]) -> Iterator[Baseline]:
-    """Take the whole engine's word for which cases are safe; leave out what it does not judge."""
-    for one in known:
-        if one.answer.status in (Status.PASS.value, Status.FAIL.value):
-            safe = one.answer.status == Status.PASS.value
-            yield replace(one, case=replace(one.case, safe=safe))
-
-
-@cache
-def cookbook_case(name: str) -> Case:
-    """Return a recipe or a mutant by the name of its case."""
-    if name in RECIPES:
-        return recipe_case(name)
-    return next(case for case in mutant_cases(name.split(":", 1)[0]) if case.name == name)
-
-
-# --- the tool -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One rule of one engine, and where the cases come from."""
-
-    engine: str
-    rule: str
-    cases: str
-    folder: Path
-    cookbook: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,38 +210,54 @@ def _known(engine: str, cases: str, folder: Path) -> tuple[Baseline, ...]:
     return tuple(baselines(ENGINES[engine], named(cases, folder)))
 
 
+def recipe_cases(name: str, *, mutants: bool) -> Iterator[Case]:
+    """Yield a recipe of the cookbook, which is right, or every mutant of it, taken for wrong."""
+    whole = recipe(name, STAGES)
+    start = whole.launches[-1]
+    if not mutants:
+        yield Case(name, whole.kernel, safe=True, start=start)
+        return
+    for mutant in recipe_mutants(name, STAGES):
+        yield Case(f"{name}: {mutant.fault}", mutant.kernel, safe=False, start=start)
+
+
 @cache
 def _cookbook(engine: str, name: str, *, mutants: bool) -> tuple[Baseline, ...]:
-    """Return a recipe that the whole engine passes, or its mutants."""
-    cases = mutant_cases(name) if mutants else [recipe_case(name)]
-    return tuple(settled(baselines(ENGINES[engine], cases)))
+    """Take the whole engine's word for which are safe; leave out what it does not judge."""
+    known = baselines(ENGINES[engine], recipe_cases(name, mutants=mutants))
+    passed, failed = Status.PASS.value, Status.FAIL.value
+    return tuple(
+        replace(one, case=replace(one.case, safe=one.answer.status == passed))
+        for one in known
+        if one.answer.status in (passed, failed)
+    )
 
 
-def look(job: Job) -> Row:
-    """Look for who notices a rule: first among the cases, then in the cookbook.
+def look(name: str, rule: Enum, cases: str, folder: Path, *, cookbook: bool) -> Row:
+    """Look for who notices a rule of an engine: first among the cases, then in the cookbook.
 
     An axiom is missed by what is right, an obligation by a mutant.
     """
-    engine = ENGINES[job.engine]
-    rule = next(rule for rule in engine.rules if rule.name == job.rule)
-    known = _known(job.engine, job.cases, job.folder)
-    broken = tuple(
-        f"{one.case.name}: {one.answer.reason}" for one in known if one.answer.status == CRASHED
-    )
-    row = Row(job.engine, rule, search(engine, rule, known), broken)
-    for name in RECIPES if job.cookbook else ():
+    engine, known = ENGINES[name], _known(name, cases, folder)
+    crashed = (one for one in known if one.answer.status == CRASHED)
+    broken = tuple(f"{one.case.name}: {one.answer.reason}" for one in crashed)
+    row = Row(name, rule, search(engine, rule, known), broken)
+    for one in RECIPES if cookbook else ():
         if row.noticed:
             break
-        more = search(engine, rule, _cookbook(job.engine, name, mutants=not row.axiom))
+        more = search(engine, rule, _cookbook(name, one, mutants=not row.axiom))
         row = replace(row, found=row.found.joined(more))
     return row
 
 
-def rows(jobs: Sequence[Job], workers: int) -> Iterator[Row]:
-    """Do jobs in processes of their own; rows come as they are done."""
+def rows(
+    chosen: Sequence[tuple[str, Enum]], cases: str, folder: Path, *, cookbook: bool, workers: int
+) -> Iterator[Row]:
+    """Look for rules in processes of their own; rows come as they are done."""
     context = multiprocessing.get_context("forkserver")
+    asked = partial(look, cases=cases, folder=folder, cookbook=cookbook)
     with ProcessPool(max_workers=workers, context=context) as pool:
-        for future in as_completed([pool.schedule(look, (job,), timeout=LIMIT_S) for job in jobs]):
+        for future in as_completed([pool.schedule(asked, one, timeout=LIMIT_S) for one in chosen]):
             yield future.result()
 
 
@@ -321,14 +269,6 @@ def table(found: Sequence[Row]) -> Table:
         kind = "axiom" if row.axiom else "obligation"
         made.add_row(row.engine, row.rule.name, kind, row.says)
     return made
-
-
-def crashes(found: Sequence[Row]) -> Iterator[str]:
-    """Yield a line for each rule without which an engine raises."""
-    for row in found:
-        if row.found.crashes:
-            more = f", and {len(row.found.crashes) - 1} more"
-            yield f"without {row.rule.name}, {row.engine} raises: {row.found.crashes[0]}{more}"
 
 
 def summary(found: Sequence[Row]) -> str:
@@ -354,11 +294,10 @@ def record(found: Sequence[Row], path: Path) -> None:
         own.pop(row.rule.name, None)
         if row.noticed and row.found.notice is not None:
             own[row.rule.name] = row.found.notice.case
-    names = {engine: [rule.name for rule in ENGINES[engine].rules] for engine in ENGINES}
     ordered = {
-        engine: {rule: known[engine][rule] for rule in names[engine] if rule in known[engine]}
-        for engine in names
-        if engine in known
+        name: {r.name: known[name][r.name] for r in engine.rules if r.name in known[name]}
+        for name, engine in ENGINES.items()
+        if name in known
     }
     path.write_text(json.dumps(ordered, indent=2) + "\n", encoding="utf-8")
 
@@ -406,22 +345,20 @@ def main(
     ]
     if not chosen:
         raise click.BadParameter(f"--rule {' '.join(names)}: no engine has such a rule")
-    jobs = [Job(engine, rule.name, cases, folder, cookbook) for engine, rule in chosen]
-    seen: list[Row] = []
+    found = rows(chosen, cases, folder, cookbook=cookbook, workers=workers)
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("rules", total=len(jobs))
-        for row in rows(jobs, workers):
-            seen.append(row)
-            progress.update(task, advance=1)
-    place = {(engine, rule): number for number, (engine, rule) in enumerate(chosen)}
-    seen.sort(key=lambda row: place[row.engine, row.rule])
+        seen = list(progress.track(found, total=len(chosen), description="rules"))
+    seen.sort(key=lambda row: chosen.index((row.engine, row.rule)))
     console.print(table(seen))
     broken = dict(sorted((row.engine, row.broken) for row in seen if row.broken))
     for engine, what in broken.items():
         text = f"{engine} raises with all its rules on {len(what)} cases: {what[0]}"
         console.print(text, markup=False)
-    for text in crashes(seen):
-        console.print(text, markup=False)
+    for row in seen:
+        if first := row.found.crashes[:1]:
+            more = f"{first[0]}, and {len(row.found.crashes) - 1} more"
+            text = f"without {row.rule.name}, {row.engine} raises: {more}"
+            console.print(text, markup=False)
     if book is not None:
         record(seen, book)
     console.print(summary(seen))

@@ -79,12 +79,7 @@ __device__ __forceinline__ void occupy(uint32 launch, uint32 statement, const vo
 def delayed(source: str, smem_bytes: int) -> str:
     """Return the CUDA text of a kernel with delays, which takes `LAUNCH` as a last parameter.
 
-    Parameters
-    ----------
-    source : str
-        From `codegen.source`.
-    smem_bytes : int
-        Its shared memory.
+    `source` comes from `codegen.source`.
 
     Raises
     ------

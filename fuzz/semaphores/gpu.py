@@ -23,7 +23,7 @@ import torch
 from fuser.codegen import cuda
 from fuser.runtime.kernel_launch import Prepared
 from fuser.runtime.nvrtc import compile_cubin
-from fuzz.campaign.child import Child, Lost
+from fuzz.campaign.child import Probed
 from fuzz.kernels.draw import Subject
 from fuzz.kernels.subjects import find
 from fuzz.semaphores.delays import LAUNCH, delayed
@@ -204,26 +204,17 @@ def judge(asked: str) -> Tried:
     return Tried(cell("silent", "", 0, done))
 
 
-class Device:
+class Device(Probed[Tried]):
     """The GPU, in a child process that is replaced when a kernel does not come back.
 
-    Parameters
-    ----------
-    work : callable
-        What the child runs; another one in tests.
-    probe : str
-        A request that any working device answers: an unchanged kernel, launched a few times.
+    The probe is an unchanged kernel, launched a few times; tests give other work.
     """
 
     def __init__(
         self, work: Callable[[str], Tried], probe: str, *, limit_s: float = CHILD_LIMIT_S
     ) -> None:
-        self._work, self._probe, self._limit_s = work, probe, limit_s
-        self._child = self._new()
-
-    def close(self) -> None:
-        """End the child."""
-        self._child.close()
+        limits = {"limit_s": limit_s, "wall_s": 2 * limit_s}
+        super().__init__(work, probe, lambda tried: tried.cell.status == "silent", **limits)
 
     def ask(self, request: str) -> Cell:
         """Run a request; a child that hangs or crashes says what the kernel did to it.
@@ -235,31 +226,21 @@ class Device:
         """
         begin = time.monotonic()
         try:
-            answer = self._child.call(request)
+            answer = self.call(request)
         except Exception as error:  # CUDA errors have many types, and stay with the process
-            kind, reason = "error", f"{type(error).__name__}: {error}"
-            kind = "CUDA error" if "CUDA" in reason.upper() else kind
+            reason = f"{type(error).__name__}: {error}"
+            kind = "CUDA error" if "CUDA" in reason.upper() else "error"
         else:
             if isinstance(answer, Tried):
                 if answer.stuck:
-                    self._restart()
+                    self.restart("an unchanged kernel")
                 return answer.cell
             kind, reason = answer.kind, answer.reason
         seconds = time.monotonic() - begin
-        self._restart()
+        self.restart("an unchanged kernel")
         if kind in ("hang", "CUDA error"):
             return Cell("detected", kind, 1, 1, seconds, reason)
         return Cell("unknown", kind, seconds=seconds, detail=reason)
-
-    def _restart(self) -> None:
-        self.close()
-        self._child = self._new()
-        answer = self._child.call(self._probe)
-        if isinstance(answer, Lost) or answer.cell.status != "silent":
-            raise RuntimeError(f"the GPU does not run an unchanged kernel any more: {answer}")
-
-    def _new(self) -> Child[Tried]:
-        return Child(self._work, limit_s=self._limit_s, wall_s=2 * self._limit_s, spawn=True)
 
 
 def main(argv: list[str] | None = None) -> int:

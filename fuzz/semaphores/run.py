@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -110,17 +111,9 @@ def judged(name: str) -> tuple[dict[str, Cell], str, str]:
     """
     subject = find(name)
     compiled(subject)
-    outcome = settle(
-        name,
-        subject,
-        explorer=lambda kernel, start: explore(kernel, start, STATES),
-        search=simulate,
-        always=True,
-    )
-    answers = {"prover": outcome.prover, "explorer": outcome.explorer}
-    if outcome.simulator is not None:
-        answers["simulator"] = outcome.simulator
-    cells = {judge: cell(answers[judge]) for judge in PROVING}
+    explorer = partial(explore, states=STATES)
+    outcome = settle(name, subject, explorer=explorer, search=simulate, always=True)
+    cells = {judge: cell(getattr(outcome, judge)) for judge in PROVING}
     found = prove.witness(subject.kernel) if cells["prover"].status == "detected" else None
     return cells, difference(subject), "" if found is None else witness_json.dumps(found)
 
@@ -159,14 +152,12 @@ def judge_on_device(book: Book, launches: int, seconds: float) -> None:
     RuntimeError
         If the device is lost on the way; what was measured is in the book.
     """
-    device = Device(judge, request(PROBE, delays=False, launches=8, seconds=seconds))
-    try:
+    asked = partial(request, seconds=seconds)
+    with Device(judge, asked(PROBE, delays=False, launches=8)) as device:
         for column, delays in (("gpu", False), ("gpu with delays", True)):
             for name in book.open(column):
-                asked = request(name, delays=delays, launches=launches, seconds=seconds)
-                _keep(book, name, column, device.ask(asked))
-    finally:
-        device.close()
+                cell = device.ask(asked(name, delays=delays, launches=launches))
+                _keep(book, name, column, cell)
 
 
 def judge_by_sanitizers(book: Book, workers: int, seconds: float) -> None:
@@ -299,8 +290,8 @@ def main(
     Console(width=220).print(table)
     wrong, open_ = misjudged(rows), unanswered(rows)
     for name, one in wrong:
-        said = words(name, one.cells[name])
-        click.echo(f"{name} is wrong about {one.subject}: {said}; {one.says}")
+        said = f"{words(name, one.cells[name])}; {one.says}"
+        click.echo(f"{name} is wrong about {one.subject}: {said}")
     click.echo(
         f"{len(rows)} kernels, {len(wrong)} wrong answers, {open_} cells without an answer; "
         f"results {path}"

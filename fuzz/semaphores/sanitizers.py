@@ -100,18 +100,9 @@ def ran(words: Sequence[str], tool: str, *, limit_s: float) -> Cell:
 
 
 def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
-    """Return what a tool's report says of the one kernel that was launched.
+    """Return what a tool's report, all that its process wrote, says of the one kernel launched.
 
-    Parameters
-    ----------
-    tool : str
-        One of `SANITIZERS`.
-    output : str
-        All that the process wrote.
-    code : int
-        Its exit code, for a process that ended without a summary.
-    seconds : float
-        How long it took.
+    The exit code is told where a process ended without a summary.
     """
     if tool not in SANITIZERS:
         raise ValueError(f"parsed({tool!r}): pick one of {tuple(SANITIZERS)}")
@@ -128,22 +119,12 @@ def parsed(tool: str, output: str, code: int, seconds: float = 0.0) -> Cell:
         return Cell("unknown", "API errors only", 0, count, seconds, tail)
     if count:
         shown = "\n".join(dict.fromkeys(line for line in output.splitlines() if line[:3] == "==="))
-        kinds = _kinds(tool, output, reports)
-        return Cell("detected", kinds, count, count, seconds, shown[:DETAIL])
+        kinds = sorted(set(_HAZARD.findall(output))) or ["race"]
+        if tool != "racecheck":  # the first words of each report
+            first = (re.split(r"[.:]", line, maxsplit=1)[0] for line in reports)
+            kinds = [re.sub(r" of size \d+ bytes?$", "", words)[:60] for words in first]
+        says = ", ".join(dict.fromkeys(kinds))
+        return Cell("detected", says, count, count, seconds, shown[:DETAIL])
     if DONE not in output:
         return Cell("unknown", f"no launch, exit {code}", seconds=seconds, detail=tail)
     return Cell("silent", "", 0, 1, seconds)
-
-
-def _kinds(tool: str, output: str, reports: list[str]) -> str:
-    """Name what was reported, each once."""
-    if tool == "racecheck":
-        found = sorted(set(_HAZARD.findall(output)))
-        return ", ".join(found) or "race"
-    return ", ".join(dict.fromkeys(_short(line) for line in reports))
-
-
-def _short(line: str) -> str:
-    """Cut a report down to its first words."""
-    first = re.split(r"[.:]", line, maxsplit=1)[0]
-    return re.sub(r" of size \d+ bytes?$", "", first)[:60]

@@ -38,19 +38,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A launch.
-
-    Parameters
-    ----------
-    name : str
-        What a reader is shown.
-    grid : int
-        CTAs.
-    params : mapping of str to int
-        Of the kernel.
-    sets : list of (dict, dict)
-        Inputs and outputs by name, on the host, each as it lies in memory.
-    """
+    """A launch, with inputs and outputs by name, on the host, each as it lies in memory."""
 
     name: str
     grid: int
@@ -90,8 +78,8 @@ def _added(subject: Subject, m: int, n: int, k: int, splits: int) -> Workload:
             params = {"M": m, "N": n, "K": k}
     params |= {"splits": splits}
     kernel = subject.base
-    (turns,) = kernel.semaphores
-    grid = number(turns.count, _values(kernel, 1, params)) * splits
+    (semaphore,) = kernel.semaphores
+    grid = number(semaphore.count, _values(kernel, 1, params)) * splits
     made = torch.Generator().manual_seed(m)
 
     def integers(rows: int, cols: int) -> torch.Tensor:

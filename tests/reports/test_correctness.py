@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import sqlite3
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -236,3 +237,13 @@ def test_a_failure_that_carries_a_witness_is_drawn() -> None:
     assert RING.says in section.figure
     assert "witness" not in section.table
     assert correctness.failures(SPLIT, REPROS).figure is None
+
+
+def test_runs_without_facts_are_shown_without_a_warning() -> None:
+    """Their table has columns of floats, which pandas will refuse to fill with text."""
+    runs = pd.DataFrame({"run": ["a"], "started": ["now"], "facts": [{}]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        section = correctness.environment(runs)
+        assert len(correctness.environment(runs[:0]).table) == 0
+    assert section.says == "1 run in this report."

@@ -9,7 +9,7 @@ from fuser.runtime.classify import classify
 from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
-from fuzz.campaign.recorder import Clerk
+from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, specs, to_text
 from fuzz.cases.params import POINTWISE_FAMILIES
 from oracles.simulator import simulate as simulator
@@ -75,13 +75,13 @@ def test_trip_counts_follow_the_ring() -> None:
 def test_an_exception_in_an_oracle_is_a_record() -> None:
     """A harness error must never be lost, nor end the campaign."""
     case = representative("direct/direct")
-    clerk = Clerk(case, to_text(case))
+    recorder = Recorder(case, to_text(case))
 
     def broken() -> Verdict:
         raise ZeroDivisionError("an oracle's own bug")
 
-    assert clerk.ask("prover", "k", broken) is None
-    (record,) = clerk.records
+    assert recorder.ask("prover", "k", broken) is None
+    (record,) = recorder.records
     assert (record.status, record.kind) == ("error", "ZeroDivisionError")
     assert "an oracle's own bug" in record.reason
 
@@ -115,8 +115,8 @@ def test_a_broken_kernel_is_refuted_and_replayed() -> None:
     (launch,) = program.launches
     waits = [s for s in launch.kernel.walk() if type(s).__name__ == "MBarrierWaitParity"]
     broken = launch.kernel.rewrite(lambda stmt: [] if stmt is waits[0] else None)
-    clerk = Clerk(case, to_text(case))
+    recorder = Recorder(case, to_text(case))
     changed = replace(launch, kernel=broken)
-    judge_kernel(clerk, changed, frozenset(CPU_ORACLES), seed=0)
-    by_oracle = {r.oracle: r.status for r in clerk.records if r.oracle != "simulator"}
+    judge_kernel(recorder, changed, frozenset(CPU_ORACLES), seed=0)
+    by_oracle = {r.oracle: r.status for r in recorder.records if r.oracle != "simulator"}
     assert by_oracle == {"prover": "fail", "agreement": "pass"}

@@ -1,4 +1,4 @@
-"""A clerk keeps the witness of a refutation with its record, and never loses a crash."""
+"""A recorder keeps the witness of a refutation with its record, and never loses a crash."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from witnesses import RING
 from fuser.errors import CompileError
 from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.mutants import representative
-from fuzz.campaign.recorder import Clerk
+from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import to_text
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 from oracles.witness_json import loads
 
 
-def refuted() -> Clerk:
-    """A clerk that has just heard a refutation."""
+def refuted() -> Recorder:
+    """A recorder that has just heard a refutation."""
     case = representative("direct/direct")
-    clerk = Clerk(case, to_text(case))
+    recorder = Recorder(case, to_text(case))
     verdict = Verdict("prover", Status.FAIL, 1, (Finding("WAR", "line 3", "late", trips=4),))
-    clerk.ask("prover", "k", lambda: verdict)
-    return clerk
+    recorder.ask("prover", "k", lambda: verdict)
+    return recorder
 
 
 def segfault(_: str) -> str:
     """Ask a simulator that dies, between two others."""
-    clerk = refuted()
+    recorder = refuted()
 
     def judge() -> Verdict:
         os.kill(os.getpid(), signal.SIGSEGV)
         return Verdict("simulator", Status.PASS, 1)
 
-    clerk.ask("simulator", "k trips=3", judge)
+    recorder.ask("simulator", "k trips=3", judge)
     return "alive"
 
 
 def test_a_parent_knows_which_judge_it_lost() -> None:
-    """Whatever happens, the clerk has said before who is asked, and about what."""
+    """Whatever happens, the recorder has said before who is asked, and about what."""
     with Child(segfault, preload=()) as child:
         answer = child.call("")
     assert isinstance(answer, Lost)
@@ -51,9 +51,9 @@ def test_a_parent_knows_which_judge_it_lost() -> None:
 
 def test_a_witness_goes_with_the_record_of_its_refutation() -> None:
     """The report draws it beside the failure."""
-    clerk = refuted()
-    clerk.show("k", lambda: RING)
-    (record,) = clerk.records
+    recorder = refuted()
+    recorder.show("k", lambda: RING)
+    (record,) = recorder.records
     assert (record.status, record.kind) == ("fail", "WAR")
     assert loads(record.witness) == RING
 
@@ -67,24 +67,24 @@ def test_what_the_compiler_makes_wrong_is_a_failure_of_its_own() -> None:
     def broken() -> Verdict:
         raise KeyError("fulll")
 
-    clerk = refuted()
-    del clerk.records[:]
-    clerk.ask("assembler", "k", refused)
-    clerk.ask("build", "", broken)
-    clerk.ask("prover", "k", broken)
-    assert [(r.oracle, r.status, r.kind) for r in clerk.records] == [
+    recorder = refuted()
+    del recorder.records[:]
+    recorder.ask("assembler", "k", refused)
+    recorder.ask("build", "", broken)
+    recorder.ask("prover", "k", broken)
+    assert [(r.oracle, r.status, r.kind) for r in recorder.records] == [
         ("assembler", "fail", "refused by NVRTC"),
         ("build", "fail", "KeyError"),
         ("prover", "error", "KeyError"),
     ]
-    assert "line 3: no" in clerk.records[0].reason
+    assert "line 3: no" in recorder.records[0].reason
 
 
 def test_without_a_witness_the_record_stays_as_it_is() -> None:
     """Not every judge has an execution to show."""
-    clerk = refuted()
-    clerk.show("k", lambda: None)
-    assert [record.witness for record in clerk.records] == [""]
+    recorder = refuted()
+    recorder.show("k", lambda: None)
+    assert [record.witness for record in recorder.records] == [""]
 
 
 def test_a_search_that_breaks_is_a_record_of_its_own() -> None:
@@ -93,7 +93,7 @@ def test_a_search_that_breaks_is_a_record_of_its_own() -> None:
     def broken() -> Witness | None:
         raise ZeroDivisionError("a bug of the drawing")
 
-    clerk = refuted()
-    clerk.show("k", broken)
-    assert [record.status for record in clerk.records] == ["fail", "error"]
-    assert clerk.records[1].kind == "ZeroDivisionError"
+    recorder = refuted()
+    recorder.show("k", broken)
+    assert [record.status for record in recorder.records] == ["fail", "error"]
+    assert recorder.records[1].kind == "ZeroDivisionError"

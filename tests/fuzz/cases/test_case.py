@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 import torch
 from hypothesis import given, settings
 
@@ -30,6 +31,12 @@ def test_a_case_and_its_text_are_the_same_case(drawn: Case) -> None:
     again = from_text(to_text(drawn))
     assert to_text(again) == to_text(drawn)
     assert (again.extents, again.params) == (drawn.extents, drawn.params)
+
+
+def test_a_case_without_params_is_refused() -> None:
+    """It had a text that could not be read again."""
+    with pytest.raises(ValueError, match=r"Case\(params=None\): .*; give params of the other kind"):
+        case(params=None)
 
 
 def test_the_id_is_stable_and_follows_the_text() -> None:

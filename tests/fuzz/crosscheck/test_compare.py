@@ -13,8 +13,8 @@ from fuzz.exit_code import FAILED, HARNESS
 
 PASS = Answer("pass", reason="3 launches", seconds=2.0)
 FAIL = Answer("fail", ("RAW",), "error: RAW", 1.0)
-SAFE = Outcome("skeleton 0 1", "ring", (), (), Bucket.SAFE.value, PASS, PASS)
-UNSAFE = Outcome("skeleton 0 2", "ring", (), (), Bucket.UNSAFE.value, FAIL, FAIL, FAIL)
+SAFE = Outcome("old 0 1", "ring", (), (), Bucket.SAFE, PASS, PASS)
+UNSAFE = Outcome("old 0 2", "ring", (), (), Bucket.UNSAFE, FAIL, FAIL, FAIL)
 
 
 def run(folder: Path, old: list[Outcome], new: list[Outcome], *options: str) -> Result:
@@ -38,7 +38,7 @@ def test_equal_verdicts_pass_with_the_ratio_of_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        replace(UNSAFE, bucket=Bucket.LATER.value),
+        replace(UNSAFE, bucket=Bucket.LATER),
         replace(UNSAFE, prover=PASS),
         replace(UNSAFE, explorer=replace(FAIL, kinds=("RAW", "WAR"))),
         replace(UNSAFE, simulator=None),
@@ -48,7 +48,7 @@ def test_another_verdict_of_any_judge_fails(tmp_path: Path, changed: Outcome) ->
     """And names the subject with both verdicts."""
     done = run(tmp_path, [SAFE, UNSAFE], [SAFE, changed])
     assert done.exit_code == FAILED
-    assert "skeleton 0 2: ('agree: unsafe', 'fail RAW'" in done.output
+    assert "old 0 2: ('agree: unsafe', 'fail RAW'" in done.output
     assert "2 common subjects of 2 and 2, 1 differ" in done.output
 
 
@@ -56,5 +56,5 @@ def test_renamed_subjects_are_found_again(tmp_path: Path) -> None:
     """Nothing in common is no agreement."""
     new = [replace(SAFE, subject="template 0 1")]
     assert run(tmp_path, [SAFE], new).exit_code == HARNESS
-    assert run(tmp_path, [SAFE], new, "--rename", "skeleton=template").exit_code == 0
-    assert "give OLD=NEW" in run(tmp_path, [SAFE], new, "--rename", "skeleton").output
+    assert run(tmp_path, [SAFE], new, "--rename", "old=template").exit_code == 0
+    assert "give OLD=NEW" in run(tmp_path, [SAFE], new, "--rename", "old").output

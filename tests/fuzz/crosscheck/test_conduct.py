@@ -26,7 +26,7 @@ FAIL = Answer("fail", ("RAW",), "error: RAW")
 
 def outcome(bucket: Bucket) -> Outcome:
     """An outcome in a bucket."""
-    return Outcome("template 0 3", "persistent", (), (), bucket.value, FAIL, FAIL)
+    return Outcome("template 0 3", "persistent", (), (), bucket, FAIL, FAIL)
 
 
 def test_a_small_run_judges_every_kernel_once(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_small_run_judges_every_kernel_once(tmp_path: Path) -> None:
     assert [o.subject for o in seen] == names
     written = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert {o["subject"] for o in written} == set(names)
-    assert not [o for o in seen if o.bucket == Bucket.BROKEN.value]
+    assert not [o for o in seen if o.bucket == Bucket.BROKEN]
     assert f"of {len(names)}; explorer" in "\n".join(lines(seen))
 
 
@@ -61,17 +61,13 @@ def test_the_exit_code_forgives_no_disagreement(buckets: list[Bucket], code: int
 def test_a_run_over_matmuls_holds_where_each_kernel_is_right_and_its_mutants_settled() -> None:
     """A kernel that no judge passes has no mutants worth a score."""
     mutants = [
-        Outcome(
-            f"matmul {name} 1", name, ("drop: line 3",), (), Bucket.UNSAFE.value, FAIL, FAIL, FAIL
-        )
+        Outcome(f"matmul {name} 1", name, ("drop: line 3",), (), Bucket.UNSAFE, FAIL, FAIL, FAIL)
         for name in COMPILED
     ]
-    right = Outcome(
-        "matmul gated_pipelined 0", "gated_pipelined", (), (), Bucket.SAFE.value, FAIL, FAIL
-    )
+    right = Outcome("matmul gated_pipelined 0", "gated_pipelined", (), (), Bucket.SAFE, FAIL, FAIL)
     assert holds("matmul", [*mutants, right])
     assert not holds("matmul", mutants[1:])
-    assert not holds("matmul", [*mutants, replace(right, bucket=Bucket.PROVER_OPEN.value)])
+    assert not holds("matmul", [*mutants, replace(right, bucket=Bucket.PROVER_OPEN)])
     assert holds("templates", [])
     assert not holds("mutants", [])
 
@@ -110,7 +106,7 @@ def stumble(asked: str) -> Outcome:
         assert not prover_only, "it is known that the prover does not come back"
         at_work("prover", "ring")
         os.kill(os.getpid(), signal.SIGSEGV)
-    return Outcome(subject, "ring", (), (), Bucket.SAFE.value, Answer("pass"), Answer("pass"))
+    return Outcome(subject, "ring", (), (), Bucket.SAFE, Answer("pass"), Answer("pass"))
 
 
 def test_crashes_and_hangs_are_outcomes(tmp_path: Path) -> None:
@@ -118,7 +114,7 @@ def test_crashes_and_hangs_are_outcomes(tmp_path: Path) -> None:
     names = [f"template 0 {i}" for i in range(6)]
     plan = Plan(names, 1000, 2, False, tmp_path, limit_s=1.0)
     seen = conduct(plan, Console(quiet=True), stumble)
-    assert [o.bucket for o in seen].count(Bucket.SAFE.value) == 3
+    assert [o.bucket for o in seen].count(Bucket.SAFE) == 3
     crash, hang, told = seen[1:4]
     assert (crash.prover.status, crash.explorer.status) == ("error", "unknown")
     assert crash.prover.reason.startswith("crash: ")
@@ -149,7 +145,7 @@ def test_a_lost_process_says_which_judge_it_was() -> None:
     one = lost("template 0 1", find("template 0 1"), Answer("pass"), "hang: no answer")
     assert (one.prover.status, one.explorer.reason) == ("pass", "hang: no answer")
     other = lost("template 0 1", find("template 0 1"), None, "crash: exit code 9")
-    assert (other.prover.status, other.bucket) == ("error", Bucket.BROKEN.value)
+    assert (other.prover.status, other.bucket) == ("error", Bucket.BROKEN)
 
 
 def test_a_sample_of_mutants_is_drawn_by_the_seed() -> None:

@@ -57,14 +57,14 @@ def ring() -> Subject:
 def test_a_planted_false_proof_is_reported() -> None:
     """The bucket for which the crosscheck exists."""
     outcome = settle("x", ring(), prover=praise, explorer=break_at_2)
-    assert outcome.bucket == Bucket.FALSE_PROOF.value
+    assert outcome.bucket == Bucket.FALSE_PROOF
     assert outcome.explorer.launch == "grid 1, R=8, C=64"
 
 
 def test_a_planted_false_alarm_is_reported() -> None:
     """The explorer passes where the prover says that it fails."""
     outcome = settle("x", ring(), prover=blame, explorer=clear)
-    assert outcome.bucket == Bucket.FALSE_ALARM.value
+    assert outcome.bucket == Bucket.FALSE_ALARM
 
 
 def test_an_alarm_is_false_only_if_its_witness_was_explored() -> None:
@@ -76,7 +76,7 @@ def test_an_alarm_is_false_only_if_its_witness_was_explored() -> None:
         return clear(kernel, start)
 
     outcome = settle("x", ring(), prover=blame, explorer=lost_at_2)
-    assert outcome.bucket == Bucket.EXPLORER_OPEN.value
+    assert outcome.bucket == Bucket.EXPLORER_OPEN
     assert "more than 9" in outcome.explorer.reason
 
 
@@ -84,7 +84,7 @@ def test_a_defect_at_another_launch_is_agreement_by_another_name() -> None:
     """The kernel is unsafe, and the witness of the prover shows it to nobody."""
     early = bad(trips=1)
     outcome = settle("x", ring(), prover=lambda _: early, explorer=break_at_2)
-    assert outcome.bucket == Bucket.LATER.value
+    assert outcome.bucket == Bucket.LATER
     assert outcome.explorer.launch == "grid 1, R=8, C=64"
 
 
@@ -98,7 +98,7 @@ def test_an_alarm_at_a_clear_witness_is_open_while_another_launch_is() -> None:
 
     early = bad(trips=1)
     outcome = settle("x", ring(), prover=lambda _: early, explorer=lost_at_2)
-    assert outcome.bucket == Bucket.EXPLORER_OPEN.value
+    assert outcome.bucket == Bucket.EXPLORER_OPEN
 
 
 def test_the_witness_of_the_prover_is_explored_first() -> None:
@@ -111,7 +111,7 @@ def test_the_witness_of_the_prover_is_explored_first() -> None:
 
     late = bad(trips=41)
     outcome = settle("x", ring(), prover=lambda _: late, explorer=remember)
-    assert outcome.bucket == Bucket.UNSAFE.value
+    assert outcome.bucket == Bucket.UNSAFE
     assert asked == [41]
 
 
@@ -128,7 +128,7 @@ def test_a_judge_that_raises_is_broken() -> None:
         raise RuntimeError("fell over")
 
     outcome = settle("x", ring(), prover=fall, explorer=clear)
-    assert outcome.bucket == Bucket.BROKEN.value
+    assert outcome.bucket == Bucket.BROKEN
     assert outcome.prover.reason == "RuntimeError: fell over"
 
 
@@ -167,7 +167,7 @@ def test_the_simulator_is_not_asked_of_other_mutants() -> None:
 def test_a_defect_that_the_explorer_passed_is_a_disagreement() -> None:
     """It claims every interleaving; one schedule of the simulator contradicts."""
     found = settle("x", faulty(), prover=praise, explorer=clear, search=lambda *_: bad())
-    assert found.bucket == Bucket.BLIND.value
+    assert found.bucket == Bucket.BLIND
 
 
 @pytest.mark.parametrize(

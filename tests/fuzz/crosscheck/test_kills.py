@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fuzz.crosscheck.judge import Answer, Bucket, Outcome, is_sync_mutant
-from fuzz.crosscheck.kills import (
+from fuzz.crosscheck.report import (
     WITHOUT,
     fate_of,
     kill_lines,
@@ -26,7 +26,7 @@ def outcome(
     proof: Answer, seen: Answer, searched: Answer | None = None, family: str = "tma_ring"
 ) -> Outcome:
     """An outcome of a sync mutant."""
-    bucket = Bucket.SAFE.value
+    bucket = Bucket.SAFE
     name = f"mutant {family} 2 1"
     return Outcome(name, family, ("drop: line 3",), ("H05",), bucket, proof, seen, searched)
 

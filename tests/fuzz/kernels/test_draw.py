@@ -9,8 +9,9 @@ import pytest
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.kernels.draw import FAMILIES, Subject, draw, subject
-from fuzz.mutation.number import LATE
+from fuzz.kernels.draw import Subject, draw, subject
+from fuzz.kernels.template import FAMILIES
+from fuzz.mutation.operators import LATE
 from oracles.simulator import simulate
 from oracles.verdict import Status
 

@@ -4,8 +4,7 @@ from fuser.cookbook import recipes
 from fuser.expr import Var, both, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from fuzz.mutation.operators import mutants
-from fuzz.mutation.weak import predicate, weaken
+from fuzz.mutation.operators import mutants, predicate, weaken
 
 N = Var("n")
 

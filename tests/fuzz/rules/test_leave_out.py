@@ -22,7 +22,7 @@ from fuzz.rules.leave_out import (
     Search,
     Strength,
     baselines,
-    cookbook_case,
+    recipe_cases,
     record,
     search,
     strength,
@@ -41,9 +41,16 @@ def known() -> dict[str, Case]:
     return {one.name: one for one in cases()}
 
 
+@cache
+def of_cookbook(name: str) -> Case:
+    """Return a recipe or a mutant by the name of its case."""
+    recipe, colon, _ = name.partition(":")
+    return next(one for one in recipe_cases(recipe, mutants=bool(colon)) if one.name == name)
+
+
 def named(name: str) -> Case:
     """Return a case by the name on record."""
-    return known()[name] if name in known() else cookbook_case(name)
+    return known()[name] if name in known() else of_cookbook(name)
 
 
 def noticed() -> Iterator[tuple[Engine, Enum, str]]:

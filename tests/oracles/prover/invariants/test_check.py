@@ -17,8 +17,8 @@ from signalled import signalled
 from fuser.cookbook import recipes
 from fuser.expr import Kind, fold
 from fuser.kernel import ir as kir
-from fuzz.kernels.draw import FAMILIES as FAMILIES_OF_SKELETONS
 from fuzz.kernels.draw import draw
+from fuzz.kernels.template import FAMILIES as FAMILIES_OF_TEMPLATES
 from fuzz.mutation.operators import Mutant, all_mutants, drop_each_sync
 from oracles.prover.invariants.check import Questions, UndecidedError, confirm
 from oracles.prover.prove import REMEMBERED, prove
@@ -348,7 +348,7 @@ def test_a_warp_sync_makes_barriers_visible_to_its_warp() -> None:
     """A kernel of one warp needs no more to start; one of several does."""
     alone = next(
         found.kernel
-        for index in range(0, 300, len(FAMILIES_OF_SKELETONS))
+        for index in range(0, 300, len(FAMILIES_OF_TEMPLATES))
         if (found := draw(20, index)).kernel.threads == kir.WARP and not found.faults
     )
 

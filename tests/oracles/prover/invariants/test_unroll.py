@@ -10,7 +10,8 @@ import pytest
 from fuser.cookbook import recipes
 from fuser.expr import eq
 from fuser.kernel import ir as kir
-from fuzz.kernels.draw import FAMILIES, draw
+from fuzz.kernels.draw import draw
+from fuzz.kernels.template import FAMILIES
 from fuzz.mutation.operators import drop_each_sync
 from oracles.prover.invariants.check import confirm
 from oracles.prover.invariants.rewriting import unrolled, whole

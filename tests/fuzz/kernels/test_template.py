@@ -9,7 +9,7 @@ import pytest
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
-from fuzz.kernels.ring import handed
+from fuzz.kernels.template import handed
 from oracles.explorer.explore import Launch, explore
 from oracles.prover.prove import prove
 from oracles.verdict import Status

@@ -1,6 +1,7 @@
-"""Templates of one CTA around rings: TMA copies, cp.async, tensor cores, named barriers.
+"""Templates: every family of small kernels, each function draws a variant of one.
 
-Each function draws a variant of its template.
+Of one CTA around rings (TMA copies, cp.async, tensor cores, named barriers), then of several: split
+sums in the order of a semaphore, and clusters of two.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from fuser.cookbook.matmul import STEP, TILE_M, TILE_N, double_wgmma, wgmma_ring
+from fuser.cookbook.matmul import STEP, TILE_M, TILE_N, double_wgmma, turn, wgmma_ring
 from fuser.cookbook.ring import (
     BULK,
     CP_ASYNC,
@@ -49,8 +50,10 @@ from fuzz.kernels.tile import (
     tile,
 )
 
+Body = tuple[kir.Stmt, ...]
 
-def fill(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> tuple[kir.Stmt, ...]:
+
+def fill(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
     """Load a tile into a slot."""
     return (
         kir.MBarrierArriveExpectTx(full, at, NBYTES),
@@ -58,13 +61,13 @@ def fill(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> tuple[kir
     )
 
 
-def freed(empty: kir.MBarrier, at: Expr, *, each_thread: bool) -> tuple[kir.Stmt, ...]:
+def freed(empty: kir.MBarrier, at: Expr, *, each_thread: bool) -> Body:
     """Say that a slot was read: every thread, or a lane per warp after all lanes."""
     arrive = kir.MBarrierArrive(empty, at)
     return (arrive,) if each_thread else (kir.WarpSync(), kir.Elect(PER_WARP, (arrive,)))
 
 
-def elected_loop(body: tuple[kir.Stmt, ...], *, inside: bool) -> kir.Stmt:
+def elected_loop(body: Body, *, inside: bool) -> kir.Stmt:
     """Run a loop over all trips in which one thread acts: elected once, or in every trip."""
     if inside:
         return kir.ForLoop(k, trips, (kir.Elect(ELECT, body),))
@@ -88,7 +91,7 @@ def pipelined(rng: Random) -> Template:
     issue = kir.Elect(ELECT, (more,))
     read = (filled(full, k, stages), kir.Load(fragment("x", warps), kir.Slot(s, slot), 1))
     write = (add(warps), kir.Store(box(Y, k), fragment("y", warps), 1))
-    loop: tuple[kir.Stmt, ...]
+    loop: Body
     if block:
         loop = (issue, *read, *write, kir.BlockSync(0, kir.WARP * warps))
     else:
@@ -115,7 +118,7 @@ def specialized(rng: Random) -> Template:
     empty = ring("empty", per_tile * (kir.WARP if each else 1), stages)
     slot = k % stages
 
-    def consume(number: int) -> tuple[kir.Stmt, ...]:
+    def consume(number: int) -> Body:
         use = (
             filled(full, k, stages),
             kir.Load(fragment("x", 1), kir.Slot(s, slot), 1),
@@ -330,12 +333,12 @@ def named(rng: Random) -> Template:
     stages = rng.randint(1, 2)
     s, pair = slots("S", stages), 2 * kir.WARP
 
-    def by_slot(body: list[tuple[kir.Stmt, ...]]) -> tuple[kir.Stmt, ...]:
+    def by_slot(body: list[Body]) -> Body:
         if stages == 1:
             return body[0]
         return tuple(kir.IfThenElse(eq(k % 2, i), inner) for i, inner in enumerate(body))
 
-    def give(i: int) -> tuple[kir.Stmt, ...]:
+    def give(i: int) -> Body:
         return (
             kir.IfThenElse(k >= stages, (kir.BlockSync(2 * i + 2, pair),)),
             kir.Load(fragment("x", 1), box(X, k), 1),
@@ -343,7 +346,7 @@ def named(rng: Random) -> Template:
             kir.NamedArrive(2 * i + 1, pair),
         )
 
-    def take(i: int) -> tuple[kir.Stmt, ...]:
+    def take(i: int) -> Body:
         return (
             kir.BlockSync(2 * i + 1, pair),
             kir.Load(fragment("x", 1), kir.Slot(s, i), 1),
@@ -360,90 +363,59 @@ def named(rng: Random) -> Template:
 
 # --- from warp to warp --------------------------------------------------------------------------
 
-Body = tuple[kir.Stmt, ...]
-Fill = Callable[[kir.Buffer, kir.MBarrier, Expr, kir.Box], Body]
-"""Fill a slot from a box, and announce it on a barrier."""
 _PAIR = 2 * kir.WARP
 MOST = 3
 """Tiles that are written out at most."""
-
-
-def _loaded(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    return (kir.Elect(ELECT, fill(s, full, at, src)),)
-
-
-def _expected(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    """Expect bytes, load, and arrive, by three statements."""
-    load = kir.TmaLoad(kir.Slot(s, at), src, full, at)
-    arrive = kir.MBarrierArrive(full, at)
-    return (kir.Elect(ELECT, (kir.MBarrierExpectTx(full, at, NBYTES), load, arrive)),)
-
-
-def _copied(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    copy = kir.CpAsync(kir.Slot(s, at), src, layout(1, 2), 2)
-    return copy, kir.CpAsyncMBarrierArrive(full, at, noinc=True)
-
-
-def _counted(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    """Let copies arrive for themselves, and every thread as well."""
-    copy = kir.CpAsync(kir.Slot(s, at), src, layout(1, 2), 2)
-    return (
-        copy,
-        kir.CpAsyncMBarrierArrive(full, at, noinc=False),
-        kir.MBarrierArrive(full, at),
-    )
-
-
-def _awaited(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    return (
-        kir.CpAsync(kir.Slot(s, at), src, layout(1, 2), 2),
-        kir.AsyncCommit(CP_ASYNC),
-        kir.AsyncAwait(CP_ASYNC, 0),
-        kir.MBarrierArrive(full, at),
-    )
-
-
-def _stored(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    x = fragment("x", 1)
-    return (
-        kir.Load(x, src, 1),
-        kir.Store(kir.Slot(s, at), x, 1),
-        kir.MBarrierArrive(full, at),
-    )
-
-
-def _joined(s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
-    """Store, join the warp, and let one lane arrive for it."""
-    *stores, arrive = _stored(s, full, at, src)
-    return *stores, kir.WarpSync(), kir.Elect(ELECT, (arrive,))
-
-
-_FILLS: tuple[tuple[Fill, int], ...] = (
-    (_loaded, 1),
-    (_expected, 1),
-    (_copied, kir.WARP),
-    (_counted, kir.WARP),
-    (_awaited, kir.WARP),
-    (_stored, kir.WARP),
-    (_joined, 1),
-)
+_FILLS = {
+    "loaded": 1,
+    "expected": 1,
+    "copied": kir.WARP,
+    "counted": kir.WARP,
+    "awaited": kir.WARP,
+    "stored": kir.WARP,
+    "joined": 1,
+}
 """Every way to fill a slot, and the arrivals that it makes."""
+
+
+def _filled(way: str, s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+    """Fill a slot from a box in one of the ways, and announce it on a barrier."""
+    slot, arrive = kir.Slot(s, at), kir.MBarrierArrive(full, at)
+    copy = kir.CpAsync(slot, src, layout(1, 2), 2)
+    x = fragment("x", 1)
+    match way:
+        case "loaded":
+            return (kir.Elect(ELECT, fill(s, full, at, src)),)
+        case "expected":  # bytes are expected, loaded, and the arrival made by three statements
+            expect = kir.MBarrierExpectTx(full, at, NBYTES)
+            return (kir.Elect(ELECT, (expect, kir.TmaLoad(slot, src, full, at), arrive)),)
+        case "copied":
+            return copy, kir.CpAsyncMBarrierArrive(full, at, noinc=True)
+        case "counted":  # copies arrive for themselves, and every thread as well
+            return copy, kir.CpAsyncMBarrierArrive(full, at, noinc=False), arrive
+        case "awaited":
+            return copy, kir.AsyncCommit(CP_ASYNC), kir.AsyncAwait(CP_ASYNC, 0), arrive
+        case "stored":
+            return kir.Load(x, src, 1), kir.Store(slot, x, 1), arrive
+        case _:  # joined: the warp stores, is joined, and one lane arrives for it
+            stores = (kir.Load(x, src, 1), kir.Store(slot, x, 1))
+            return *stores, kir.WarpSync(), kir.Elect(ELECT, (arrive,))
 
 
 def handed(rng: Random) -> Template:
     """Draw how slots are filled and given back, their number, and a loop or a few tiles."""
-    filling, arrivals = rng.choice(_FILLS)
+    way, arrivals = rng.choice(tuple(_FILLS.items()))
     stages, back = rng.randint(1, 3), rng.choice(("each", "one", "block"))
     s, full = slots("S", stages), ring("full", arrivals, stages)
     empty = ring("empty", kir.WARP if back == "each" else 1, stages)
-    elected = filling in (_loaded, _expected)
+    elected = way in ("loaded", "expected")
     same = rng.random() < 0.3 and not elected
     x = replace(fragment("x", 1), layout=layout(1, 1 if same else 2))
     y = replace(x, name="y")
 
     def give(at: Expr, src: kir.Box) -> Body:
         slot = at % stages
-        fills = filling(s, full, slot, src)
+        fills = _filled(way, s, full, slot, src)
         if back == "block":
             return *fills, kir.BlockSync(1, _PAIR)
         room = emptied(empty, at, stages)
@@ -475,9 +447,15 @@ def handed(rng: Random) -> Template:
         kernel = over_tiles("handed", 2, body(loops[:1], loops[1:]), (s,), barriers)
         return Template(kernel, stages, one_cta)
     many = rng.randint(1, MOST)
-    given, taken = _tensor("X", many), _tensor("Y", many)
-    giver = tuple(stmt for i in range(many) for stmt in give(i, _tile(given, i)))
-    taker = tuple(stmt for i in range(many) for stmt in take(i, _tile(taken, i)))
+    given, taken = (
+        kir.Tensor(name, DType.F32, (ROWS * many, COLS), (COLS, 1), 4) for name in ("X", "Y")
+    )
+
+    def part(tensor: kir.Tensor, number: int) -> kir.Box:
+        return kir.Box(tensor, (number * ROWS, 0), (ROWS, COLS), tensor.extents)
+
+    giver = tuple(stmt for i in range(many) for stmt in give(i, part(given, i)))
+    taker = tuple(stmt for i in range(many) for stmt in take(i, part(taken, i)))
     kernel = kir.Kernel(
         "handed", (), (given, taken), (), (s,), barriers, _PAIR, body(giver, taker),
         outputs=("Y",), requires=(eq(kir.GRID, 1),),
@@ -485,9 +463,228 @@ def handed(rng: Random) -> Template:
     return Template(kernel, stages, lambda count: ((1, {}),))
 
 
-def _tensor(name: str, many: int) -> kir.Tensor:
-    return kir.Tensor(name, DType.F32, (ROWS * many, COLS), (COLS, 1), 4)
+# --- several CTAs ------------------------------------------------------------------------------
+
+splits, number = Var("splits"), Var("tile")
+W = kir.Tensor("W", DType.F32, (R, C), (C, 1), 4)
+_TILES = ceildiv(R, ROWS) * ceildiv(C, COLS)
+_SEMAPHORE = kir.Semaphore("turns", _TILES)
 
 
-def _tile(tensor: kir.Tensor, number: int) -> kir.Box:
-    return kir.Box(tensor, (number * ROWS, 0), (ROWS, COLS), tensor.extents)
+def turnstile(rng: Random) -> Template:
+    """Let `splits` CTAs add to a tile in order, through registers or by TMA reductions."""
+    warps, by_tma = rng.randint(1, 2), rng.random() < 0.5
+    across = ceildiv(C, COLS)
+    here = {tensor.name: tile(tensor, number // across, number % across) for tensor in (X, Y, W)}
+    summed, buffers = (_by_tma if by_tma else _by_registers)(here, warps)
+    load = kir.Load(fragment("x", warps), here["X"], 1)
+    kernel = _split("turnstile", X, _SEMAPHORE, kir.WARP * warps, (load, *summed), buffers)
+    kernel = replace(kernel, residency=rng.choice(("ticket", "co-resident")))
+    return Template(kernel, 1, _splits)
+
+
+def _split(
+    name: str,
+    x: kir.Tensor,
+    semaphore: kir.Semaphore,
+    threads: int,
+    part: Body,
+    buffers: tuple[kir.Buffer, ...],
+    barriers: tuple[kir.MBarrier, ...] = (),
+) -> kir.Kernel:
+    """Return a kernel in which `splits` CTAs do their part of a tile in a semaphore's order."""
+    body = (
+        kir.Let(number, kir.BLOCK // splits),
+        kir.Let(turn, kir.BLOCK % splits),
+        *part,
+        kir.BlockSync(0, threads),
+        kir.Elect(ELECT, (kir.BlockSerializeRelease(semaphore, number, (turn + 1) % splits),)),
+    )
+    return kir.Kernel(
+        name, (R, C, splits), (x, W, Y), (), buffers, barriers, threads, body,
+        outputs=("Y",), workspaces=("W",), semaphores=(semaphore,),
+        requires=(splits >= 1, eq(kir.GRID, semaphore.count * splits)), residency="ticket",
+    )  # fmt: skip
+
+
+def _splits(count: int) -> tuple[Start, ...]:
+    """Let `count` CTAs share one tile."""
+    return ((count, {"R": ROWS, "C": COLS, "splits": count}),) if count else ()
+
+
+_Sum = tuple[Body, tuple[kir.Buffer, ...]]
+
+
+def _by_registers(here: dict[str, kir.Box], warps: int) -> _Sum:
+    x, y, w = fragment("x", warps), fragment("y", warps), fragment("w", warps)
+    later = (kir.Load(w, here["W"], 1), kir.Compute(y, "add", (x, w)))
+    return (
+        kir.BlockSerializeWait(_SEMAPHORE, number, turn),
+        kir.IfThenElse(eq(turn, 0), (kir.Compute(y, "cast", (x,)),), later),
+        kir.IfThenElse(
+            turn + 1 < splits, (kir.Store(here["W"], y, 1),), (kir.Store(here["Y"], y, 1),)
+        ),
+    ), ()
+
+
+def _by_tma(here: dict[str, kir.Box], warps: int) -> _Sum:
+    s = slots("S", 1)
+    store = kir.Store(kir.Slot(s, 0), fragment("x", warps), 1)
+    added = _added(_SEMAPHORE, kir.Slot(s, 0), here["W"], here["Y"], fragment("y", warps))
+    return (store, kir.FenceAsyncProxy(kir.Space.SHARED), *added), (s,)
+
+
+def _added(
+    semaphore: kir.Semaphore, slot: kir.Slot, w: kir.Box, y: kir.Box, total: kir.Fragment
+) -> Body:
+    """Store or add a slot to the workspace in order; the last CTA writes the sum."""
+    threads, vector = total.layout.threads, total.layout.vector
+    reduce = (kir.FenceAsyncProxy(kir.Space.GLOBAL), kir.TmaReduce(w, slot))
+    issue = (
+        kir.IfThenElse(eq(turn, 0), (kir.TmaStore(w, slot),), reduce),
+        kir.AsyncCommit(BULK),
+        kir.AsyncAwait(BULK, 0),
+    )
+    write = (kir.BlockSync(0, threads), kir.Load(total, w, vector), kir.Store(y, total, vector))
+    return (
+        kir.BlockSerializeWait(semaphore, number, turn),
+        kir.Elect(ELECT, issue),
+        kir.IfThenElse(eq(turn + 1, splits), write),
+    )
+
+
+WIDE, WIDE_THREADS = 128, 256
+"""Rows and columns of a large tile, and threads of the CTA that adds it."""
+
+
+def wide_turns() -> Template:
+    """Add up tiles of 64 KB by bulk copies in the order of a semaphore: Y = X[0] + X[1] + ...
+
+    The parts of X lie below each other.  Nearly all of its time is copies under way, so that a
+    release that comes too early shows without delays.
+    """
+    wide, across = (WIDE, WIDE), ceildiv(C, WIDE)
+    x = kir.Tensor("X", DType.F32, (R * splits, C), (C, 1), 4)
+    semaphore = kir.Semaphore("turns", ceildiv(R, WIDE) * across)
+    buffer, full = kir.Buffer("S", DType.F32, wide, 1, 0), ring("full", 1, 1)
+    total = kir.Fragment("sum", DType.F32, kir.Layout(wide, 4, WIDE_THREADS))
+
+    def here(tensor: kir.Tensor, below: Expr = 0) -> kir.Box:
+        origin = (below + number // across * WIDE, number % across * WIDE)
+        return kir.Box(tensor, origin, wide, tensor.extents)
+
+    slot = kir.Slot(buffer, 0)
+    load = (
+        kir.MBarrierArriveExpectTx(full, 0, buffer.slot_nbytes),
+        kir.TmaLoad(slot, here(x, turn * R), full, 0),
+    )
+    part = (
+        *start(full, threads=WIDE_THREADS),
+        kir.Elect(ELECT, load),
+        kir.MBarrierWaitParity(full, 0, 0),
+        *_added(semaphore, slot, here(W), here(Y), total),
+    )
+    kernel = _split("wide_turns", x, semaphore, WIDE_THREADS, part, (buffer,), (full,))
+
+    def at(ctas: int) -> tuple[Start, ...]:
+        return ((ctas, {"R": WIDE, "C": WIDE, "splits": ctas}),) if ctas else ()
+
+    return Template(kernel, 2, at)
+
+
+def cluster(rng: Random) -> Template:
+    """Two CTAs: one loads for both by multicast, or one writes into the other's shared memory."""
+    stages = rng.randint(1, 3)
+    s, full = slots("S", stages), ring("full", 1, stages)
+    multicast = rng.random() < 0.5
+    empty = ring("empty", 2 if multicast else 1, stages)
+    work = _multicast(s, full, empty) if multicast else _remote(s, full, empty)
+    warps = 2 if multicast else 1
+    init, _ = start(full, empty, threads=kir.WARP * warps)
+    down = ceildiv(R, 2 * ROWS) if multicast else ceildiv(R, ROWS)
+    body = (
+        kir.Let(trips, down),
+        init,
+        kir.ClusterArrive(),
+        kir.ClusterWait(),
+        *work,
+        kir.ClusterArrive(),
+        kir.ClusterWait(),
+    )
+    kernel = kir.Kernel(
+        "multicast" if multicast else "remote", (R, C), (X, Y), (), (s,), (full, empty),
+        kir.WARP * warps, body, outputs=("Y",), requires=(eq(kir.GRID, 2 * ceildiv(C, COLS)),),
+        cluster=2,
+    )  # fmt: skip
+    rows = 2 * ROWS if multicast else ROWS
+
+    def at(count: int) -> tuple[Start, ...]:
+        return ((2, {"R": rows * count, "C": COLS}),)
+
+    return Template(kernel, stages, at)
+
+
+_CLUSTER = kir.BLOCK // 2
+
+
+def _multicast(s: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
+    """CTA 0 loads a tile for both, each stores a row of tiles of its own.
+
+    Both say first to CTA 1, then to CTA 0, that a slot is free: only CTA 0's barrier lets CTA 0 run
+    ahead, and its next arrival at CTA 1 must not come before the last one of CTA 1 itself.
+    """
+    stages, slot = s.slots, k % s.slots
+    free = Body(
+        kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, slot, kir.Scope.CLUSTER, cta),))
+        for cta in (1, 0)
+    )
+    loop = (
+        filled(full, k, stages),
+        kir.Load(fragment("x", 1), kir.Slot(s, slot), 1),
+        kir.WarpSync(),
+        *free,
+        add(1),
+        kir.Store(tile(Y, k * 2 + kir.RANK, _CLUSTER), fragment("y", 1), 1),
+    )
+    both = kir.TmaLoad(kir.Slot(s, slot), tile(X, k * 2, _CLUSTER), full, slot, multicast=3)
+    fill = (
+        replace(emptied(empty, k, stages), scope=kir.Scope.CLUSTER),
+        kir.MBarrierArriveExpectTx(full, slot, NBYTES),
+        kir.IfThenElse(eq(kir.RANK, 0), (both,)),
+    )
+    return (
+        kir.Role("compute", 0, 1, (kir.ForLoop(k, trips, loop),)),
+        kir.Role("load", 1, 1, (kir.ForLoop(k, trips, (kir.Elect(ELECT, fill),)),)),
+    )
+
+
+def _remote(s: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
+    """CTA 0 writes tiles into the ring of CTA 1, which stores them."""
+    stages, slot, wide = s.slots, k % s.slots, kir.Scope.CLUSTER
+    give = (
+        kir.Load(fragment("x", 1), tile(X, k, _CLUSTER), 1),
+        replace(emptied(empty, k, stages), scope=wide),
+        kir.Store(kir.Slot(s, slot, 1), fragment("x", 1), 1),
+        kir.WarpSync(),
+        kir.Elect(PER_WARP, (kir.MBarrierArrive(full, slot, wide, 1),)),
+    )
+    take = (
+        replace(filled(full, k, stages), scope=wide),
+        kir.Load(fragment("x", 1), kir.Slot(s, slot), 1),
+        kir.WarpSync(),
+        kir.Elect(PER_WARP, (kir.MBarrierArrive(empty, slot, wide, 0),)),
+        add(1),
+        kir.Store(tile(Y, k, _CLUSTER), fragment("y", 1), 1),
+    )
+    mine = (kir.ForLoop(k, trips, give),)
+    return (kir.IfThenElse(eq(kir.RANK, 0), mine, (kir.ForLoop(k, trips, take),)),)
+
+
+FAMILIES: dict[str, Callable[[Random], Template]] = {
+    family.__name__: family
+    for family in (
+        pipelined, specialized, chained, persistent, store_ring, cp_async_ring, cp_async_mbarrier,
+        wgmma, turnstile, handed, named, cluster,
+    )
+}  # fmt: skip
+"""Every family, with what draws a variant of it; they alternate in this order."""
