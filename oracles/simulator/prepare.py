@@ -6,14 +6,20 @@ from collections.abc import Mapping
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.simulator.agent import Agent, Warp
-from oracles.simulator.expr import compile_expr
-from oracles.simulator.machine import traits
+from oracles.simulator.machine import Agent, Warp, traits
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import Geometry, View, view
 from oracles.simulator.memory.tile import halves
 from oracles.simulator.sync.clock import fresh
-from oracles.simulator.unroll import Event, Position, compile_kernel, position, role_nodes, unroll
+from oracles.simulator.unroll import (
+    Event,
+    Position,
+    compile_expr,
+    compile_kernel,
+    position,
+    role_nodes,
+    unroll,
+)
 
 
 def unsupported(kernel: kir.Kernel) -> str:

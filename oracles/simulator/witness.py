@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.simulator.agent import Flight, Step
+from oracles.simulator.machine import Flight, Step
 from oracles.simulator.run import Run
 from oracles.verdict import Finding
 from oracles.witness import Mark, Row, Witness

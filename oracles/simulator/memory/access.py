@@ -12,13 +12,12 @@ from math import prod
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import Violation
-from oracles.simulator.expr import Env, compile_expr
-from oracles.simulator.memory.global_memory import GlobalShadow
+from oracles.simulator.machine import Violation
 from oracles.simulator.memory.ops import Array
+from oracles.simulator.memory.shadow import GlobalShadow
 from oracles.simulator.memory.tile import Atoms, narrowed, row_major, tile
 from oracles.simulator.sync.clock import Index
-from oracles.simulator.unroll import Event
+from oracles.simulator.unroll import Env, Event, compile_expr
 
 TMA_GLOBAL, TMA_SHARED = 16, 128
 """Bytes that divide every global stride, and every shared address, of a tensor copy.

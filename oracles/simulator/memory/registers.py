@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import Agent, Violation
+from oracles.simulator.machine import Agent, Violation
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tile import columns_of, registers_of, tile

@@ -17,8 +17,16 @@ from math import prod
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation
-from oracles.simulator.machine import GROUPS, Machine
+from oracles.simulator.machine import (
+    GROUPS,
+    READ_DONE,
+    WRITE_DONE,
+    Agent,
+    Flight,
+    Machine,
+    Step,
+    Violation,
+)
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import check_slot
 from oracles.simulator.memory.moves import Memory

@@ -10,15 +10,86 @@ Source: PTX ISA, "mbarrier".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import WRITE_DONE, Agent, Flight, Violation
-from oracles.simulator.machine import Machine
-from oracles.simulator.sync.barrier import REACH, Barrier
-from oracles.simulator.sync.clock import CAUSE, ORDER, SISTERS, SPOKEN, Clock, join, join_cause
+from oracles.simulator.machine import WRITE_DONE, Agent, Flight, Machine, Violation
+from oracles.simulator.sync.clock import (
+    CAUSE,
+    ORDER,
+    REACH,
+    SISTERS,
+    SPOKEN,
+    Clock,
+    join,
+    join_cause,
+)
 from oracles.simulator.unroll import Event
+
+
+@dataclass(eq=False, slots=True)
+class Barrier:
+    """One slot of an mbarrier.
+
+    Parameters
+    ----------
+    cta : int
+        In whose shared memory it lies.
+    column : int
+        Clock column that counts its completed phases.
+    made, wide : int
+        Clock columns that count its lives, as seen in its CTA and in its cluster.
+    phase : int
+        Full number of the running phase; -1 before `mbarrier_init` and after the end.
+    life : int
+        Phase with which the next life begins: even, and past all earlier ones, so that what a
+        thread knows of an earlier life does not count.
+    lives : int
+        How often it was initialised.
+    acc, sealed : Clock
+        What arrivals and bytes of the running phase released; the same of the last phase.
+    far, far_sealed : Clock
+        The same from threads of other CTAs, for who waits at cluster scope.
+    expects : list of (column, time)
+        Who expects bytes on the running phase without arriving.
+    parts, last_parts : list of (column, time)
+        Arrivals and bytes of the running phase, and of the last one.
+    returned : list of (Agent, time)
+        Who has left its wait for the last phase, and when.
+    """
+
+    name: str
+    cta: int
+    count: int
+    column: int
+    made: int
+    wide: int
+    acc: Clock
+    sealed: Clock
+    far: Clock
+    far_sealed: Clock
+    phase: int = -1
+    life: int = 0
+    lives: int = 0
+    made_by: int = -1
+    pending: int = 0
+    nbytes: int = 0
+    expects: list[tuple[int, int]] = field(default_factory=list)
+    parts: list[tuple[int, int]] = field(default_factory=list)
+    last_parts: list[tuple[int, int]] = field(default_factory=list)
+    waiters: list[Agent] = field(default_factory=list)
+    returned: list[tuple[Agent, int]] = field(default_factory=list)
+    used: dict[int, int] = field(default_factory=dict)
+    observed: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """Its counters, in words."""
+        if self.phase < 0:
+            return f"{self.name}: no life"
+        return f"{self.name}: phase {self.phase}, pending {self.pending}, bytes {self.nbytes}"
 
 
 class Phases:
