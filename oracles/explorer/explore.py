@@ -14,9 +14,8 @@ from math import prod
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
-from oracles.explorer.agents import value
 from oracles.explorer.machine import Machine
-from oracles.explorer.plan import Plan
+from oracles.explorer.plan import Plan, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
 from oracles.explorer.search import Search, TooMany
 from oracles.explorer.state import Access

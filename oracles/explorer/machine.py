@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
-from oracles.explorer.barriers import Barriers
-from oracles.explorer.grid import Semaphores
+from oracles.explorer.barriers import Barriers, Semaphores
 from oracles.explorer.memory import Memory
 from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import ALIVE, Op, State, Step
-from oracles.explorer.unroll_sync import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
+from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""

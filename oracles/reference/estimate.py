@@ -11,7 +11,9 @@ from itertools import product
 import torch
 
 from fuser.dtype import DType
-from oracles.reference.expected import TORCH
+
+TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
+"""torch's element type for each of ours."""
 
 EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 """Distance from 1 to the next number; half of it is the relative error of one rounding."""

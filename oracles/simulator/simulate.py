@@ -23,10 +23,7 @@ from oracles.simulator.memory.registers import number
 from oracles.simulator.prepare import Prepared, broken_requirement, unsupported
 from oracles.simulator.run import Run, judge_end
 from oracles.simulator.schedule import STRATEGIES, Fails, shrink
-from oracles.simulator.unroll import (
-    BadExpression,
-    Unsettled,
-)
+from oracles.simulator.unroll import BadExpression, Unsettled
 from oracles.simulator.witness import witness_of
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness

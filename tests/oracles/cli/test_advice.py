@@ -6,8 +6,7 @@ import kernels as ks
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.cli.ablation import Judge, syncs
-from oracles.cli.advice import Cost, advise, cost, survey
+from oracles.cli.advice import Cost, Judge, advise, cost, survey, syncs
 from oracles.verdict import Finding, Status, Verdict
 
 
