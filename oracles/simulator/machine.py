@@ -422,45 +422,6 @@ GROUPS = "groups of copies, first"
 """Begins the text of an agent that waits for its copies."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What a kernel has, so that it need not be looked for at every run.
-
-    Parameters
-    ----------
-    named : tuple of int
-        Named barriers.
-    followed : bool
-        Whether copies arrive on barriers by themselves.
-    multiplies : bool
-        Whether there are wgmmas.
-    """
-
-    named: tuple[int, ...]
-    followed: bool
-    multiplies: bool
-
-
-def traits(kernel: kir.Kernel) -> Traits:
-    """Look through a kernel once."""
-    every = list(kernel.walk())
-    return Traits(
-        tuple(sorted({n for stmt in every for n in _named(stmt)})),
-        any(isinstance(stmt, kir.CpAsyncMBarrierArrive) for stmt in every),
-        any(isinstance(stmt, kir.Wgmma) for stmt in every),
-    )
-
-
-def _named(stmt: kir.Stmt) -> tuple[int, ...]:
-    match stmt:
-        case kir.BlockSync(number) | kir.NamedArrive(number):
-            return (number,)
-        case kir.BlockSerializeWait() | kir.GridSync() | kir.LastArriving():
-            return (stmt.barrier,)
-        case _:
-            return ()
-
-
 class Machine:
     """CTAs that run together, in the middle of a run.
 
@@ -468,8 +429,8 @@ class Machine:
     ----------
     kernel : Kernel
         For its barriers.
-    traits : Traits
-        Of the kernel.
+    named : tuple of int
+        Its named barriers.
     agents : list of Agent
         Of all CTAs, those of one CTA next to each other.  Clock columns 0, 1, ...; then come
         `away`, those of barriers, and those of copies in flight.
@@ -478,6 +439,8 @@ class Machine:
 
     Attributes
     ----------
+    followed : bool
+        Whether copies have arrived on barriers by themselves.
     away : slice
         Columns that count what each agent did to other CTAs of its cluster.
     remote : list of (CTA, agent, count, Event)
@@ -486,13 +449,15 @@ class Machine:
         Called when clocks have grown, for who keeps clocks of its own.
     """
 
-    def __init__(self, kernel: kir.Kernel, traits: Traits, agents: list[Agent], warn: Warn) -> None:
+    def __init__(
+        self, kernel: kir.Kernel, named: tuple[int, ...], agents: list[Agent], warn: Warn
+    ) -> None:
         self.kernel = kernel
         self.agents = agents
         self.warn = warn
         self.ctas = agents[-1].cta + 1
-        self.named_numbers = traits.named
-        rings = sum(m.slots + 2 for m in kernel.barriers) + len(self.named_numbers)
+        self.named = named
+        rings = sum(m.slots + 2 for m in kernel.barriers) + len(named)
         self.away = slice(len(agents), len(agents) * (1 + (kernel.cluster > 1)))
         self.columns = Columns(agents, self.away.stop + self.ctas * rings)
         self.first_free: int = self.away.stop
@@ -500,7 +465,7 @@ class Machine:
         self.flights: list[Flight] = []
         self.issued: list[Flight] = []
         self.remote: list[tuple[int, int, int, Event]] = []
-        self.followed = traits.followed
+        self.followed = False
         self.followers: list[Callable[[], None]] = []
         size = kernel.threads // kir.WARP * 2
         self._reach = size * kernel.cluster
@@ -519,11 +484,7 @@ class Machine:
         """Return the copies that may move: not before those that they follow."""
         if not self.followed:
             return self.flights
-        able = []
-        for f in self.flights:
-            if not any(copy.done < WRITE_DONE for copy in f.waits_for):
-                able.append(f)
-        return able
+        return [f for f in self.flights if all(c.done == WRITE_DONE for c in f.waits_for)]
 
     # --- blocking -------------------------------------------------------------------------------
 

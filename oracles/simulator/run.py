@@ -27,7 +27,7 @@ from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
 from oracles.simulator.schedule import Choices, Schedule
-from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Meetings, Semaphores
+from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Joins
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
 from oracles.verdict import Finding
@@ -71,15 +71,14 @@ class Run:
         kernel = prepared.kernel
         self.blocks = blocks
         self.log: list[Step] = []
-        self.machine = machine = Machine(kernel, prepared.traits, agents, self._warn)
+        self.machine = machine = Machine(kernel, prepared.named, agents, self._warn)
         self.phases = Phases(machine)
         drained = frozenset(kernel.workspaces) | prepared.geometry.read
-        self.semaphores = Semaphores(machine, prepared.counts, drained)
-        self.meetings = Meetings(machine, self.semaphores)
+        self.joins = Joins(machine, prepared.counts, drained)
         self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
         self.copies = Copies(machine, self.phases, self.memory)
-        self.cores = Tensorcores(machine, self.meetings, self.memory)
-        self._multiplies = prepared.traits.multiplies
+        self.cores = Tensorcores(machine, self.joins, self.memory)
+        self._multiplies = prepared.multiplies
         clusters = len(blocks) // kernel.cluster
         drawn = kernel.residency == "ticket"
         self.schedule: Schedule | Choices = (
@@ -194,13 +193,13 @@ class Run:
                 phases.expect(agent, barrier, nbytes)
                 self._note(agent, event, barrier.state)
             case kir.WarpSync():
-                return self.meetings.warp_sync(agent, event) and self._note(agent, event)
+                return self.joins.warp_sync(agent, event) and self._note(agent, event)
             case kir.BlockSync(number, threads):
                 self._note(agent, event)
-                return self.meetings.arrive(agent, event, number, threads, None, wait=True)
+                return self.joins.arrive(agent, event, number, threads, None, wait=True)
             case kir.NamedArrive(number, threads):
                 self._note(agent, event)
-                return self.meetings.arrive(agent, event, number, threads, None, wait=False)
+                return self.joins.arrive(agent, event, number, threads, None, wait=False)
             case kir.TmaLoad():
                 self.copies.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
@@ -245,28 +244,28 @@ class Run:
                 memory.barrier_bytes(agent, event, ring, live=False)
                 self._note(agent, event)
             case kir.SetMaxNReg():
-                return self.meetings.set_registers(agent, event, stmt) and self._note(agent, event)
+                return self.joins.set_registers(agent, event, stmt) and self._note(agent, event)
             case kir.ClusterArrive(relaxed):
                 self._note(agent, event)
-                self.meetings.cluster_arrive(agent, event, relaxed=relaxed)
+                self.joins.cluster_arrive(agent, event, relaxed=relaxed)
             case kir.ClusterWait():
-                return self.meetings.cluster_wait(agent, event) and self._note(agent, event)
+                return self.joins.cluster_wait(agent, event) and self._note(agent, event)
             case kir.BlockSerializeWait(semaphore, _, _, scope, number):
                 self._note(agent, event)
                 gate = Gate((semaphore.name, event.slot), event.parity, scope)
                 threads = event.team.warps * kir.WARP
-                return self.meetings.arrive(agent, event, number, threads, gate, wait=True)
+                return self.joins.arrive(agent, event, number, threads, gate, wait=True)
             case kir.BlockSerializeRelease():
-                self.meetings.release(agent, stmt, event)
+                self.joins.release(agent, stmt, event)
                 self._note(agent, event)
             case kir.LastArriving(semaphore, barrier=number):
                 self._note(agent, event)
                 election = Election((semaphore.name, event.slot), event.parity, event.team)
                 threads = event.team.warps * kir.WARP
-                return self.meetings.arrive(agent, event, number, threads, election, wait=True)
+                return self.joins.arrive(agent, event, number, threads, election, wait=True)
             case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
-                self.meetings.grid_sync(agent, event, semaphore, number)
+                self.joins.grid_sync(agent, event, semaphore, number)
                 return False
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
@@ -300,7 +299,7 @@ class Run:
     def _matrix(self, agent: Agent, event: Event, stmt: kir.Load | kir.Store) -> bool:
         """Move a tile by a warp that executes `ldmatrix` or `stmatrix` in step."""
         what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
-        other = self.meetings.converge(agent, event, what)
+        other = self.joins.converge(agent, event, what)
         if other is None:
             return False
         if self._multiplies:
@@ -311,7 +310,7 @@ class Run:
 
     def _reduce(self, agent: Agent, event: Event, stmt: kir.Reduce) -> bool:
         """Put elements together by a warp that executes shuffles in step."""
-        other = self.meetings.converge(agent, event, "reduce")
+        other = self.joins.converge(agent, event, "reduce")
         if other is None:
             return False
         if self._multiplies:
@@ -399,7 +398,7 @@ def judge_end(run: Run) -> None:
     _barriers(run, stuck=bool(stuck))
     if stuck:
         return
-    for cta, numbers in enumerate(run.meetings.named):
+    for cta, numbers in enumerate(run.joins.named):
         for named in numbers.values():
             if named.arrived:
                 says = f"{named.arrived} of {named.threads} threads have arrived at the end"
@@ -410,12 +409,12 @@ def judge_end(run: Run) -> None:
             _error(run, agent.block, "collective", agent.name, says)
             break
     _in_flight(run)
-    for (name, index), counter in sorted(run.semaphores.counters.items()):
+    for (name, index), counter in sorted(run.joins.counters.items()):
         run.checked += 1
         if counter.value:
             says = f"it is {counter.value} at the end; the next launch expects 0"
             _error(run, run.blocks[0], "semaphore", f"{name}[{index}]", says)
-    for (name, index), here in sorted(run.semaphores.rounds.items()):
+    for (name, index), here in sorted(run.joins.rounds.items()):
         run.checked += 1
         if here.asked is not None:
             says = f"{len(here.came)} of {here.asked.ctas} CTAs have come at the end, and none is "

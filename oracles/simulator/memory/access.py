@@ -218,8 +218,6 @@ class Tensors:
                 name in geometry.read,
                 name in kernel.workspaces,
                 kernel.determinism == "bitwise" and geometry.views[name].tensor.dtype.is_float,
-                [],
-                [],
             )
             for name in {*geometry.written, *kernel.outputs, *kernel.workspaces}
         }

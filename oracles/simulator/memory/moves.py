@@ -34,7 +34,7 @@ from oracles.simulator.memory.access import (
 )
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
-from oracles.simulator.memory.shadow import Act, LaneShadow, Touch, lane_shadow, shared_shadow
+from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
 from oracles.simulator.memory.tile import Deal, tile, warp_of
 from oracles.simulator.sync.clock import Index, Trouble
 from oracles.simulator.sync.mbarriers import Phases
@@ -80,7 +80,7 @@ class Memory:
         kernel = self.geometry.kernel
         self.atoms_each = self.geometry.atoms.count
         atoms = self.atoms_each * machine.ctas
-        self.shadow = shared_shadow(atoms, machine.columns.parts, strict=strict)
+        self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
         self._through = np.full(atoms, -1)
         self._live = np.zeros(atoms, np.bool_)
         self._numbers = {b.name: i for i, b in enumerate(kernel.buffers)}
@@ -317,7 +317,7 @@ class Memory:
         deal = Deal(buffer, event.index, layout, lo, hi, event.first_warp, any_lane)
         how = self._deals.setdefault(deal, len(self._deals))
         if agent.by not in self._lanes:
-            self._lanes[agent.by] = lane_shadow(self.atoms_each * self.machine.ctas)
+            self._lanes[agent.by] = LaneShadow(self.atoms_each * self.machine.ctas)
         found = self._lanes[agent.by].touch(
             atoms, how, agent.now, agent.joined, writes=writes, alike=not any_lane
         )
@@ -521,7 +521,8 @@ class Copies:
             self.machine.columns.parts.published[copy.by] = True
         agent.issued.clear()
         agent.issued += [copy for copy in copies if copy.done < WRITE_DONE]
-        flight.waits_for = [copy for copy in copies if copy.done < WRITE_DONE]
+        flight.waits_for = list(agent.issued)
+        self.machine.followed = True
 
         def arrive() -> None:
             self.phases.arrive_for(flight, barrier, agent.mult, copies)

@@ -6,7 +6,7 @@ It knows nothing of statements or schedules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -84,8 +84,8 @@ class GlobalShadow:
     read_too: bool
     scratch: bool
     exact: bool
-    writes: list[Touch]
-    reads: list[Touch]
+    writes: list[Touch] = field(default_factory=list)
+    reads: list[Touch] = field(default_factory=list)
 
     def access(self, touch: Touch, clock: Clock) -> Trouble | None:
         """Check an access and remember it.
@@ -118,12 +118,9 @@ class GlobalShadow:
         if self.scratch or touch.act is not Act.WRITE:
             return None
         where = int(touch.elements[int(known.argmax())])
-        says = "the element was written before, in order"
-        for earlier in self.writes:
-            if where in earlier.elements:
-                by = earlier.by if earlier.gang == touch.gang else -1
-                return Trouble("coverage", says, by, True, where)
-        return Trouble("coverage", says, -1, True, where)
+        earlier = next(other for other in self.writes if where in other.elements)
+        by = earlier.by if earlier.gang == touch.gang else -1
+        return Trouble("coverage", "the element was written before, in order", by, True, where)
 
     def _against(self, others: list[Touch], touch: Touch, clock: Clock) -> Trouble | None:
         for other in others:
@@ -184,7 +181,6 @@ Writers = tuple[Index, NDArray[np.int32]]
 """Per atom a component that wrote it, and its time."""
 
 
-@dataclass(slots=True)
 class SharedShadow:
     """Last write and last reads of every atom of shared memory.
 
@@ -194,6 +190,11 @@ class SharedShadow:
     ----------
     parts : Parts
         What the components are.
+    strict : bool
+        Whether disputed omissions are errors.
+
+    Attributes
+    ----------
     write_by, write_at : array of int, one per atom
         Component and time of the last write; time 0 is "never written".
     also_by, also_at : array of int, one per atom
@@ -201,18 +202,15 @@ class SharedShadow:
         whether there has been any.
     reads : array of int, atoms x components
         Time of each component's last read; grows with the clocks.
-    strict : bool
-        Whether disputed omissions are errors.
     """
 
-    parts: Parts
-    write_by: Index
-    write_at: NDArray[np.int32]
-    also_by: Index
-    also_at: NDArray[np.int32]
-    reads: NDArray[np.int32]
-    strict: bool
-    paired: bool = False
+    def __init__(self, atoms: int, parts: Parts, *, strict: bool) -> None:
+        self.parts = parts
+        self.strict = strict
+        self.write_by, self.also_by = np.zeros((2, atoms), np.intp)
+        self.write_at, self.also_at = np.zeros((2, atoms), np.int32)
+        self.reads = np.zeros((atoms, parts.generic.size), np.int32)
+        self.paired = False
 
     def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
         """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
@@ -221,11 +219,11 @@ class SharedShadow:
         if not when.all():
             where = int(atoms[int(when.argmin())])
             return Trouble("RAW", "no write of these bytes came before", where=where)
-        for who, when in writers:
-            late = clock[ORDER][who] < when
-            if late.any():
-                says = "the write is not ordered before the read"
-                return self._meets("RAW", says, late, atoms, by, clock, who, when)
+        late = self._late(
+            "RAW", "the write is not ordered before the read", atoms, writers, by, clock
+        )
+        if late is not None:
+            return late
         if by >= self.reads.shape[1]:
             more = clock.shape[1] - self.reads.shape[1]
             self.reads = np.pad(self.reads, ((0, 0), (0, more)))
@@ -248,11 +246,10 @@ class SharedShadow:
             Another component that may make this write as well, and its time.
         """
         writers = self._writers(atoms)
-        for who, when in writers:
-            late = clock[ORDER][who] < when
-            if late.any():
-                says = "the earlier write is not ordered before this one"
-                return self._meets("WAW", says, late, atoms, by, clock, who, when)
+        says = "the earlier write is not ordered before this one"
+        late = self._late("WAW", says, atoms, writers, by, clock)
+        if late is not None:
+            return late
         reads = self.reads[atoms]
         unread = reads > clock[ORDER, : reads.shape[1]]
         found = self._unread(atoms, reads, unread, by, clock) if unread.any() else None
@@ -284,6 +281,19 @@ class SharedShadow:
     def _writers(self, atoms: Index) -> list[Writers]:
         first = self.write_by[atoms], self.write_at[atoms]
         return [first, (self.also_by[atoms], self.also_at[atoms])] if self.paired else [first]
+
+    def _late(
+        self, kind: str, says: str, atoms: Index, writers: list[Writers], by: int, clock: Clock
+    ) -> Trouble | None:
+        """Look for a last write of these atoms that is not in the clock."""
+        for who, when in writers:
+            late = clock[ORDER][who] < when
+            if late.any():
+                first = int(late.argmax())
+                other = int(who[first])
+                kind = self.parts.kind(kind, other, by, int(when[first]), clock)
+                return Trouble(kind, says, other, True, int(atoms[first]))
+        return None
 
     def _unread(
         self,
@@ -331,21 +341,6 @@ class SharedShadow:
         severity = "error" if self.strict else "warning"
         return Trouble("proxy", says, other, where=int(atoms[row]), severity=severity)
 
-    def _meets(
-        self,
-        kind: str,
-        says: str,
-        bad: NDArray[np.bool_],
-        atoms: Index,
-        by: int,
-        clock: Clock,
-        who: Index,
-        when: NDArray[np.int32],
-    ) -> Trouble:
-        first = int(bad.argmax())
-        where, other, at = int(atoms[first]), int(who[first]), int(when[first])
-        return Trouble(self.parts.kind(kind, other, by, at, clock), says, other, True, where)
-
     def _first(
         self,
         kind: str,
@@ -359,38 +354,17 @@ class SharedShadow:
         return Trouble(kind, says, int(who[first]), True, int(atoms[first]), severity)
 
 
-def shared_shadow(atoms: int, parts: Parts, *, strict: bool) -> SharedShadow:
-    """Return the shadow of memory that nobody has touched."""
-    return SharedShadow(
-        parts,
-        np.zeros(atoms, np.intp),
-        np.zeros(atoms, np.int32),
-        np.zeros(atoms, np.intp),
-        np.zeros(atoms, np.int32),
-        np.zeros((atoms, parts.generic.size), np.int32),
-        strict,
-    )
-
-
-@dataclass(slots=True)
 class LaneShadow:
     """Under which deal of elements to lanes one component last touched each atom.
 
     One clock stands for 31 lanes, so order *between* these lanes is kept apart: two accesses
     under different deals meet in different lanes, and need a barrier that joins the lanes.
-
-    Parameters
-    ----------
-    write_how, read_how : array of int, one per atom
-        Number of the deal, -1 for none.
-    write_at, read_at : array of int, one per atom
-        Time of the component at that access.
+    Per atom there are the number of the deal, -1 for none, and the component's time.
     """
 
-    write_how: Index
-    write_at: NDArray[np.int32]
-    read_how: Index
-    read_at: NDArray[np.int32]
+    def __init__(self, atoms: int) -> None:
+        self.write_how, self.read_how = np.full((2, atoms), -1, np.intp)
+        self.write_at, self.read_at = np.zeros((2, atoms), np.int32)
 
     def touch(
         self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
@@ -411,7 +385,8 @@ class LaneShadow:
             sort out.
         """
         same = how if alike else -1
-        out = self._apart(self.write_how, self.write_at, atoms, same, joined, _KINDS[writes])
+        kind = "WAW" if writes else "RAW"
+        out = self._apart(self.write_how, self.write_at, atoms, same, joined, kind)
         if writes:
             out += self._apart(self.read_how, self.read_at, atoms, same, joined, "WAR")
             self.write_how[atoms], self.write_at[atoms] = how, at
@@ -431,12 +406,3 @@ class LaneShadow:
         apart = (hows[atoms] != how) & (times[atoms] > joined)
         met = {int(hows[atom]): int(atom) for atom in atoms[apart]}
         return [(kind, other, atom) for other, atom in sorted(met.items())]
-
-
-_KINDS = {False: "RAW", True: "WAW"}
-
-
-def lane_shadow(atoms: int) -> LaneShadow:
-    """Return the shadow of memory that the lanes have not touched."""
-    never = np.full(atoms, -1, np.intp)
-    return LaneShadow(never, np.zeros(atoms, np.int32), never.copy(), np.zeros(atoms, np.int32))

@@ -34,7 +34,7 @@ from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import span
 from oracles.simulator.memory.tile import STRIP, halves, left_operand, tile, warpgroup
 from oracles.simulator.sync.clock import SHARED_SEEN, SISTERS, Clock, Index, join, join_cause
-from oracles.simulator.sync.joins import Meetings, whole_groups
+from oracles.simulator.sync.joins import Joins, whole_groups
 from oracles.simulator.unroll import Event
 
 OPERAND_NBYTES = 16
@@ -61,9 +61,9 @@ class Part:
 class Tensorcores:
     """The tensor cores of the CTAs that run together."""
 
-    def __init__(self, machine: Machine, meetings: Meetings, memory: Memory) -> None:
+    def __init__(self, machine: Machine, joins: Joins, memory: Memory) -> None:
         self.machine = machine
-        self.meetings = meetings
+        self.joins = joins
         self.memory = memory
         self.geometry = memory.geometry
         self._layouts: dict[int, kir.Layout] = {}
@@ -99,7 +99,7 @@ class Tensorcores:
     def fence(self, agent: Agent, event: Event) -> bool:
         """Order earlier register accesses before the next wgmma."""
         whole_groups(event, self.machine.kernel, "wgmma.fence", full=True)
-        other = self.meetings.converge(agent, event, "wgmma.fence")
+        other = self.joins.converge(agent, event, "wgmma.fence")
         if other is None:
             return False
         agent.team.fenced = True
@@ -113,7 +113,7 @@ class Tensorcores:
         """Start this warp's part of a wgmma."""
         whole_groups(event, self.machine.kernel, "wgmma", full=True)
         _dealt_to_all(event, stmt.acc)
-        other = self.meetings.converge(agent, event, "wgmma")
+        other = self.joins.converge(agent, event, "wgmma")
         if other is None:
             return False
         self._check_registers(agent, event, stmt)
@@ -213,7 +213,7 @@ class Tensorcores:
 
     def commit(self, agent: Agent, event: Event) -> bool:
         """Close the open group of a warp."""
-        other = self.meetings.converge(agent, event, "wgmma.commit_group")
+        other = self.joins.converge(agent, event, "wgmma.commit_group")
         if other is None:
             return False
         agent.team.groups.commit()
@@ -222,7 +222,7 @@ class Tensorcores:
 
     def await_groups(self, agent: Agent, event: Event, keep: int) -> bool:
         """Wait until all but the latest `keep` groups of a warp have finished."""
-        other = self.meetings.converge(agent, event, "wgmma.wait_group")
+        other = self.joins.converge(agent, event, "wgmma.wait_group")
         if other is None:
             return False
         groups = agent.team.groups
@@ -247,7 +247,7 @@ class Tensorcores:
 
     def mma(self, agent: Agent, event: Event, stmt: kir.Mma) -> bool:
         """Multiply the registers of a warp."""
-        other = self.meetings.converge(agent, event, "mma")
+        other = self.joins.converge(agent, event, "mma")
         if other is None:
             return False
         pair = _in_order(agent, other)
