@@ -198,9 +198,9 @@ class Machine:
     def _pool(self, st: State, i: int, step: Step) -> None:
         known = st.g[i] | st.own[i]
         late = any(event & ~known for events in step.mates for event in events)
-        if late and Rule.REGISTER_POOL not in self.plan.without:
+        if late:
             says = "nothing orders it after the change before of every warp of its warpgroup"
-            raise Defect(Rule.REGISTER_POOL, "registers", step.where, says)
+            self.plan.refuse(Rule.REGISTER_POOL, "registers", step.where, says)
         cta = self.plan.agents[i].cta
         st.pool[cta] = st.pool.get(cta, 0) - step.number
         if step.number > 0:
@@ -234,9 +234,9 @@ class Machine:
         left_out = self.semaphores.left_out(st)
         for cta, event, what in self.plan.leaving:
             self.memory.checked += 1
-            if not event & (seen[cta] | left_out) and Rule.EXIT not in without:
+            if not event & (seen[cta] | left_out):
                 where = f"the end of cta {self.plan.ctas[cta]}"
-                raise Defect(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
+                self.plan.refuse(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
         self.barriers.end(st)
         self.semaphores.end(st)
         if self.plan.elections:

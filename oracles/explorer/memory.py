@@ -70,11 +70,11 @@ class Memory:
                 self._conflict(st, agents, old, new)
                 kept.append(old)
         fresh = new.shared or new.space in self.plan.blank
-        if fresh and not new.write and Rule.RAW not in self.without:
+        if fresh and not new.write:
             unwritten = new.mask & ~union(e.mask for e in kept if e.write and not e.barrier)
             if unwritten:
                 says = f"reads {new.what} before anything is written there"
-                raise Defect(Rule.RAW, "RAW", new.where, says)
+                self.plan.refuse(Rule.RAW, "RAW", new.where, says)
         if new.barrier and new.adds:
             kept = [e for e in kept if not (e.barrier and e.adds and self._older(e, new))]
         kept += [new, *others]
@@ -99,9 +99,9 @@ class Memory:
     def _once(self, old: Access, new: Access) -> None:
         """Demand that an element of an output is written once; additions may follow."""
         plain = old.write and new.write and not old.adds and not new.adds
-        if plain and new.space in self.plan.results and Rule.COVERAGE not in self.without:
+        if plain and new.space in self.plan.results:
             says = f"{new.what} was written before, by {old.where}"
-            raise Defect(Rule.COVERAGE, "coverage", new.where, says)
+            self.plan.refuse(Rule.COVERAGE, "coverage", new.where, says)
 
     def _repeated(self, st: State, old: Access, new: Access) -> bool:
         """Tell whether who knows of a read knows of an earlier one of the same threads."""
@@ -163,9 +163,9 @@ class Memory:
             raise Defect(Rule.INIT, "init", new.where, says)
         if old.adds and old.adds == new.adds:
             sums = self.plan.kernel.determinism == "bitwise" and not new.exact
-            if sums and Rule.DETERMINISM not in self.without:
+            if sums:
                 says = f"its additions to {new.what} and those of {old.where} have no order"
-                raise Defect(Rule.DETERMINISM, "determinism", new.where, says)
+                self.plan.refuse(Rule.DETERMINISM, "determinism", new.where, says)
             return
         known = -1
         for i in agents:

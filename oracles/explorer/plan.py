@@ -230,6 +230,11 @@ class Plan:
                 if b.swizzle and name != b.name and b.holds(first, end):
                     raise NotModelled(f"{b.name} is swizzled and shares bytes with {name}")
 
+    def refuse(self, rule: Rule, kind: str, where: str, says: str) -> None:
+        """Raise a defect, unless the rule is left out."""
+        if rule not in self.without:
+            raise Defect(rule, kind, where, says)
+
     def event(self) -> int:
         """Return a new event."""
         self.events += 1

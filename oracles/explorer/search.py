@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from oracles.explorer.machine import Choice, Machine
-from oracles.explorer.rules import Defect, Rule
+from oracles.explorer.rules import Rule
 from oracles.explorer.state import Op, State
 
 HELD = 200
@@ -136,9 +136,9 @@ class Search:
 
     def _punctual(self) -> None:
         """Demand that no arrival or copy was seen that can land in the phase before (fact 6)."""
-        if self.early is not None and Rule.EARLY not in self.machine.plan.without:
+        if self.early is not None:
             self.way = []
-            raise Defect(Rule.EARLY, *self.early)
+            self.machine.plan.refuse(Rule.EARLY, *self.early)
 
     def last(self) -> str:
         """Return the last steps of the way that was being taken."""

@@ -24,9 +24,33 @@ JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
 access of which each lane may do any part."""
 
 
+STEPS = 50_000
+"""Steps of one agent beyond which a launch is too long to be explored."""
+
+
+def unroll(plan: Plan) -> None:
+    """Give every agent of a plan its steps.
+
+    Raises
+    ------
+    Defect
+        If a statement is wrong wherever and whenever it runs.
+    NotModelled
+        If a construct is not read, or a launch is too long.
+    """
+    places = {id(stmt): f"line {n}: {line(stmt)}" for n, stmt in numbered(plan.kernel)}
+    for agent in plan.agents:
+        block = plan.ctas[agent.cta]
+        values = dict(plan.values)
+        values[kir.BLOCK], values[kir.RANK] = block, block % plan.kernel.cluster
+        reader = _Unroller(plan, agent, places, values, Registers(plan.without))
+        reader.body(plan.kernel.body)
+        reader.end()
+
+
 @dataclass(slots=True)
-class SyncUnroller:
-    """Turns synchronising statements of one agent into steps."""
+class _Unroller:
+    """Turns the statements of one agent into steps."""
 
     plan: Plan
     agent: Agent
@@ -42,6 +66,7 @@ class SyncUnroller:
     products: list[tuple[int, list[int]]] = field(default_factory=list)
     """Its wgmmas not awaited yet: event, and those of all warps of the warpgroup."""
     joins: int = 0
+    wgmmas: int = 0
     held: int = -1
     """Registers per thread now."""
     changed: int = 0
@@ -334,38 +359,9 @@ class SyncUnroller:
         for kind, groups in self.groups.items():
             if kind is kir.AsyncKind.CP_ASYNC and self.copies:
                 continue
-            if groups.open and Rule.GROUP not in self.plan.without:
+            if groups.open:
                 says = f"{len(groups.open)} {kind.value} operations are never committed"
-                raise Defect(Rule.GROUP, "group", self.agent.name, says)
-
-
-STEPS = 50_000
-"""Steps of one agent beyond which a launch is too long to be explored."""
-
-
-def unroll(plan: Plan) -> None:
-    """Give every agent of a plan its steps.
-
-    Raises
-    ------
-    Defect
-        If a statement is wrong wherever and whenever it runs.
-    NotModelled
-        If a construct is not read, or a launch is too long.
-    """
-    places = {id(stmt): f"line {n}: {line(stmt)}" for n, stmt in numbered(plan.kernel)}
-    for agent in plan.agents:
-        block = plan.ctas[agent.cta]
-        values = dict(plan.values)
-        values[kir.BLOCK], values[kir.RANK] = block, block % plan.kernel.cluster
-        reader = _Unroller(plan, agent, places, values, Registers(plan.without))
-        reader.body(plan.kernel.body)
-        reader.end()
-
-
-@dataclass(slots=True)
-class _Unroller(SyncUnroller):
-    wgmmas: int = field(default=0)
+                self.plan.refuse(Rule.GROUP, "group", self.agent.name, says)
 
     def body(self, body: tuple[kir.Stmt, ...]) -> None:
         for stmt in body:
@@ -485,9 +481,9 @@ class _Unroller(SyncUnroller):
 
     def alone(self) -> None:
         """Demand that one thread executes the statement."""
-        if self.agent.lanes > 1 and Rule.COLLECTIVE not in self.plan.without:
+        if self.agent.lanes > 1:
             says = f"executed by {self.agent.lanes} threads of a warp, made for one"
-            raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+            self.plan.refuse(Rule.COLLECTIVE, "collective", self.where, says)
 
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()

@@ -9,7 +9,7 @@ other launches.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from oracles.simulator.memory.ops import REGISTER, Array, round_to
 from oracles.simulator.memory.registers import number
 from oracles.simulator.prepare import Prepared, broken_requirement, unsupported
 from oracles.simulator.run import Run, judge_end
-from oracles.simulator.schedule import STRATEGIES, Fails, shrink
+from oracles.simulator.schedule import STRATEGIES, shrink
 from oracles.simulator.unroll import BadExpression, Unsettled
 from oracles.simulator.witness import witness_of
 from oracles.verdict import Finding, Status, Verdict
@@ -81,6 +81,11 @@ class Done:
     accesses: int = 0
     last: Run | None = None
 
+    @property
+    def error(self) -> Finding | None:
+        """The first defect."""
+        return next((f for f in self.findings if f.severity == "error"), None)
+
 
 def chain(
     kernels: Sequence[kir.Kernel],
@@ -89,11 +94,6 @@ def chain(
     scalars: Mapping[str, float] | None,
 ) -> tuple[Stage, ...] | str:
     """Lay out launches in a row; tensors of one name are the same memory.
-
-    Parameters
-    ----------
-    tensors, scalars : mapping, optional
-        As for `simulator.simulate`.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def run_chain(
             at = f"launch {place} ({stage.prepared.kernel.name}), "
             new = done.findings[before:]
             done.findings[before:] = [replace(f, where=at + f.where) for f in new]
-        if any(finding.severity == "error" for finding in done.findings):
+        if done.error is not None:
             break
     return done
 
@@ -167,19 +167,16 @@ def _run_stage(
         done.checked += run.checked
         done.accesses += run.accesses
         done.last = run
-        if any(finding.severity == "error" for finding in run.findings):
+        if done.error is not None:
             return
-    if launch.blocks is None:
-        for name in prepared.kernel.outputs:
-            claimed = memory.shadows[name].claimed
-            done.checked += claimed.size
-            if not claimed.all():
-                where = int(claimed.argmin())
-                at = np.unravel_index(where, prepared.views[name].extents)
-                says = f"{claimed.size - int(claimed.sum())} of {claimed.size} elements are never"
-                at_text = ", ".join(str(int(x)) for x in at)
-                says += f" written, the first is [{at_text}]"
-                done.findings.append(Finding("coverage", f"output {name}", says))
+    for name in prepared.kernel.outputs if launch.blocks is None else ():
+        claimed = memory.shadows[name].claimed
+        done.checked += claimed.size
+        if not claimed.all():
+            first = np.unravel_index(int(claimed.argmin()), prepared.views[name].extents)
+            says = f"{claimed.size - int(claimed.sum())} of {claimed.size} elements are never"
+            says += f" written, the first is [{', '.join(str(int(x)) for x in first)}]"
+            done.findings.append(Finding("coverage", f"output {name}", says))
 
 
 def _environment(kernel: kir.Kernel, launch: Launch) -> dict[str, int]:
@@ -192,9 +189,8 @@ def _environment(kernel: kir.Kernel, launch: Launch) -> dict[str, int]:
 
 
 def _numbers(kernel: kir.Kernel, scalars: Mapping[str, float] | None) -> dict[str, Array]:
-    if scalars is None:
-        return {s.name: number(i + 1, s.dtype) for i, s in enumerate(kernel.scalars)}
-    return {s.name: number(scalars[s.name], s.dtype) for s in kernel.scalars}
+    given = {s.name: i + 1 for i, s in enumerate(kernel.scalars)} if scalars is None else scalars
+    return {s.name: number(given[s.name], s.dtype) for s in kernel.scalars}
 
 
 def _checked(tensors: Mapping[str, Array], t: kir.Tensor, shape: tuple[int, ...]) -> Array:
@@ -341,29 +337,23 @@ def shrunk(
     def judged(schedule: Sequence[int]) -> Verdict:
         return simulate(kernel, launch, policy=policy, schedule=schedule)
 
+    def first_error(verdict: Verdict) -> str:
+        return next((f.kind for f in verdict.findings if f.severity == "error"), "")
+
     draw = random.Random(seed)
     for attempt in range(attempts):
         length = 0 if attempt == 0 else draw.randint(1, LONGEST)
         schedule = [draw.randrange(LARGEST) if draw.random() < 0.5 else 0 for _ in range(length)]
         verdict = judged(schedule)
-        if verdict.status is Status.FAIL:
-            short = shrink(schedule, _fails_as(_first_error(verdict).kind, judged))
-            return short, judged(short)
         if verdict.status is not Status.PASS:
-            return None
-    return None
-
-
-def _first_error(verdict: Verdict) -> Finding:
-    return next(f for f in verdict.findings if f.severity == "error")
-
-
-def _fails_as(kind: str, judged: Callable[[Sequence[int]], Verdict]) -> Fails:
-    def fails(schedule: Sequence[int]) -> bool:
-        verdict = judged(schedule)
-        return verdict.status is Status.FAIL and _first_error(verdict).kind == kind
-
-    return fails
+            break
+    else:
+        return None
+    if verdict.status is not Status.FAIL:
+        return None
+    kind = first_error(verdict)
+    short = shrink(schedule, lambda some: first_error(judged(some)) == kind)
+    return short, judged(short)
 
 
 def witness(
@@ -376,27 +366,19 @@ def witness(
 ) -> Witness | None:
     """Run a kernel once and, if it fails, tell how, lane by lane.
 
-    Parameters
-    ----------
-    kernel, launch, seed, schedule, policy
-        As for `simulate`, on inputs of its own.
-
     Returns
     -------
     Witness or None
-        None where this run is right, or where the kernel cannot be judged.
+        None where this run, as `simulate` makes it, is right, or where the kernel cannot be judged.
     """
     _check(policy)
-    if unsupported(kernel):
-        return None
-    stages = chain([kernel], [launch], None, None)
+    stages = "" if unsupported(kernel) else chain([kernel], [launch], None, None)
     if isinstance(stages, str):
         return None
     done = run_chain(stages, seed, schedule, strict=policy == "strict")
-    error = next((f for f in done.findings if f.severity == "error"), None)
-    if error is None or done.last is None:
+    if done.error is None or done.last is None:
         return None
-    return witness_of(done.last, error, tuple(launch.params.items()))
+    return witness_of(done.last, done.error, tuple(launch.params.items()))
 
 
 def _check(policy: str) -> None:
@@ -456,13 +438,13 @@ def _search(
         accesses += done.accesses
         bits = {name: every[name].tobytes() for name in sorted(outputs)} if before else {}
         first = first or bits
-        if exact and bits != first and not any(f.severity == "error" for f in findings):
+        if exact and bits != first and done.error is None:
             differing = min(name for name in bits if bits[name] != first[name])
             says = f"schedules {seeds[0]} and {seed} leave different bits"
             findings.append(Finding("determinism", f"output {differing}", says))
         for finding in findings:
             warnings.setdefault((finding.kind, finding.where), finding)
-        if any(finding.severity == "error" for finding in findings):
+        if done.error is not None:
             reason = _reason(stages, seeds, seed, schedule)
             return Verdict(ORACLE, Status.FAIL, checked, tuple(findings), reason)
     reason = _reason(stages, seeds, seeds[-1], schedule)

@@ -129,11 +129,6 @@ class Event:
     base: int = 0
     body: int = 0
 
-    @property
-    def first_warp(self) -> int:
-        """First warp of the role; its layouts count threads from there."""
-        return self.team.first
-
 
 @dataclass(frozen=True, slots=True)
 class Team:

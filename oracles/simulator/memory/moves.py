@@ -314,7 +314,7 @@ class Memory:
     ) -> None:
         """Order between the lanes that one clock stands for."""
         lo, hi = span(agent, event)
-        deal = Deal(buffer, event.index, layout, lo, hi, event.first_warp, any_lane)
+        deal = Deal(buffer, event.index, layout, lo, hi, event.team.first, any_lane)
         how = self._deals.setdefault(deal, len(self._deals))
         if agent.by not in self._lanes:
             self._lanes[agent.by] = LaneShadow(self.atoms_each * self.machine.ctas)

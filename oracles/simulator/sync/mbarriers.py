@@ -105,21 +105,12 @@ class Phases:
     def _ring(self, m: kir.MBarrier, cta: int) -> list[Barrier]:
         made, wide = self.machine.column(), self.machine.column()
         where = f"CTA {self.machine.agents_of(cta)[0].block}'s " if self.machine.ctas > 1 else ""
-        return [
-            Barrier(
-                f"{where}{m.name}[{i}]",
-                cta,
-                m.arrivals,
-                self.machine.column(),
-                made,
-                wide,
-                self.machine.columns.fresh(),
-                self.machine.columns.fresh(),
-                self.machine.columns.fresh(),
-                self.machine.columns.fresh(),
-            )
-            for i in range(m.slots)
-        ]
+        new, ring = self.machine.columns.fresh, []
+        for i in range(m.slots):
+            name, column = f"{where}{m.name}[{i}]", self.machine.column()
+            clocks = new(), new(), new(), new()
+            ring.append(Barrier(name, cta, m.arrivals, column, made, wide, *clocks))
+        return ring
 
     def _follow(self) -> None:
         wide = self.machine.columns.widened
@@ -248,6 +239,9 @@ class Phases:
         for f in copies:
             column = b.acc[ORDER : CAUSE + 1, f.by]
             column[column < f.base + WRITE_DONE] = f.base + WRITE_DONE
+        self._landed(flight, b)
+
+    def _landed(self, flight: Flight, b: Barrier) -> None:
         join_cause(b.acc, flight.start)
         b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
         b.parts.append((flight.by, flight.base + WRITE_DONE))
@@ -283,11 +277,7 @@ class Phases:
                 f"{knows} phases were known to be over: they may land on phase {knows}",
             )
         b.nbytes -= nbytes
-        join_cause(b.acc, flight.start)
-        b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
-        b.parts.append((flight.by, flight.base + WRITE_DONE))
-        flight.done = WRITE_DONE
-        self._settle(b)
+        self._landed(flight, b)
 
     def _settle(self, b: Barrier) -> None:
         if b.pending:
@@ -339,7 +329,10 @@ class Phases:
                 raise Violation("parity", f"parity {parity} of {b.name} is neither 0 nor 1")
             last = _known(b, agent.clock) - 1
             agent.intent = last if last % 2 == parity else last + 1
-            self._skipped(agent, b)
+            seen = b.observed.get(agent.by)
+            if seen is not None and agent.intent > seen + 1:
+                says = f"{agent.name} never observes phase {seen + 1} of {b.name}"
+                self.machine.warn("parity", says, None)
         if b.phase <= agent.intent:
             b.waiters.append(agent)
             self.machine.block(agent, f"phase {agent.intent} of {b.name} (running: {b.state})")
@@ -361,12 +354,6 @@ class Phases:
         b.observed[agent.by] = agent.intent
         agent.intent = None
         return True
-
-    def _skipped(self, agent: Agent, b: Barrier) -> None:
-        seen = b.observed.get(agent.by)
-        if seen is not None and agent.intent is not None and agent.intent > seen + 1:
-            says = f"{agent.name} never observes phase {seen + 1} of {b.name}"
-            self.machine.warn("parity", says, None)
 
 
 def _known(b: Barrier, clock: Clock) -> int:
