@@ -227,7 +227,6 @@ class Machine:
         Defect
             If something is in flight, or a barrier or semaphore is not as it has to be.
         """
-        without = self.plan.without
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]

@@ -7,6 +7,7 @@ whichever order the two happen.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -14,6 +15,15 @@ from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import ALIVE, Access, State
 from oracles.explorer.tiles import apart, union
+
+
+def all_written(name: str, size: int, accesses: Iterable[Access]) -> None:
+    """Demand that accesses write every element of an output."""
+    missing = ((1 << size) - 1) & ~union(access.mask for access in accesses if access.write)
+    if missing:
+        first = (missing & -missing).bit_length() - 1
+        says = f"{missing.bit_count()} elements are not written, the first is {first}"
+        raise Defect(Rule.COVERAGE, "coverage", f"tensor {name}", says)
 
 
 @dataclass(slots=True)
@@ -88,13 +98,8 @@ class Memory:
         """Demand that this way has written every element of every output."""
         plan = self.plan
         for name in plan.kernel.outputs if Rule.COVERAGE not in self.without else ():
-            done = union(a.mask for a in st.memory.get(plan.spaces[name], ()) if a.write)
-            missing = ((1 << prod(plan.extents[name])) - 1) & ~done
             self.checked += 1
-            if missing:
-                first = (missing & -missing).bit_length() - 1
-                says = f"{missing.bit_count()} elements are not written, the first is {first}"
-                raise Defect(Rule.COVERAGE, "coverage", f"tensor {name}", says)
+            all_written(name, prod(plan.extents[name]), st.memory.get(plan.spaces[name], ()))
 
     def _once(self, old: Access, new: Access) -> None:
         """Demand that an element of an output is written once; additions may follow."""

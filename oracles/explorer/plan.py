@@ -16,8 +16,8 @@ from math import gcd
 from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel import ir as kir
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.state import EMPTY_SLOT, Access, Agent, State
-from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
+from oracles.explorer.state import EMPTY_SLOT, Agent, State
+from oracles.explorer.tiles import Shape
 
 Values = dict[Var, int]
 
@@ -296,108 +296,6 @@ class Plan:
         if not 0 <= rank < size:
             raise Defect(Rule.BOUNDS, "bounds", where, f"cta {rank} of a cluster of {size}")
         return cta - self.ctas[cta] % size + rank
-
-    def in_slot(
-        self,
-        agent: Agent,
-        slot: kir.Slot,
-        values: Mapping[Var, int],
-        where: str,
-        *,
-        layout: kir.Layout | None,
-        first: int,
-        lines: int = 0,
-        columns: bool = False,
-        any_lane: bool = False,
-    ) -> Access:
-        """Return the access of an agent to a slot; of an engine if there is no layout.
-
-        `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
-        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
-        """
-        buffer, index = slot.buffer, value(slot.index, values)
-        if not 0 <= index < buffer.slots:
-            says = f"{buffer.name}[{index}] of {buffer.slots} slots"
-            raise Defect(Rule.BOUNDS, "bounds", where, says)
-        cta = agent.cta
-        if slot.cta is not None:
-            cta = self.peer(cta, value(slot.cta, values), where)
-        size = buffer.dtype.nbytes // self.granule
-        base = buffer.start(index) // self.granule
-        length = buffer.slot_nbytes // self.granule
-        threads: Shape = ()
-        mask = (1 << length) - 1
-        if layout is not None:
-            warp = (agent.warp - first) * 32
-            start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
-            threads = slot_masks(layout, buffer.shape, start, lanes, size)
-            mask = union(threads)
-            threads = (mask,) * agent.lanes if any_lane else threads
-        elif lines:
-            mask = band_mask(buffer.shape, lines, size, columns=columns)
-        what = f"{buffer.name}[{index}]"
-        return Access(
-            cta, True, mask << base, base, base + length, False, False, 0, 0, 0, agent.index,
-            agent.cta, threads, base, what, where, any_lane=any_lane,
-        )  # fmt: skip
-
-    def in_box(
-        self,
-        agent: Agent,
-        box: kir.Box,
-        values: Mapping[Var, int],
-        where: str,
-        *,
-        layout: kir.Layout | None,
-        first: int,
-    ) -> Access | None:
-        """Return the access of an agent to a box; None if nobody writes the tensor."""
-        name = box.tensor.name
-        at = tuple(value(e, values) for e in box.origin)
-        extents = self.extents[name]
-        limit = tuple(value(e, values) for e in box.limit)
-        if layout is not None:
-            self._inside(at, box.shape, limit, extents, f"{name}[{', '.join(map(str, at))}]", where)
-        if name not in self.written and self.spaces[name] not in self.blank:
-            return None
-        limit = tuple(map(min, limit, extents))
-        key = (at, box.shape, limit, extents)
-        threads: Shape = ()
-        if layout is None:
-            mask = box_mask(*key)
-        else:
-            lane = (agent.warp - first) * 32 + agent.lane
-            threads = box_masks(layout, key, lane, agent.lanes)
-            mask = union(threads)
-        if not mask:
-            return None
-        return Access(
-            self.spaces[name], False, mask, 0, mask.bit_length(), False, False, 0, 0, 0,
-            agent.index, agent.cta, threads, 0, f"{name}[{', '.join(map(str, at))}]", where,
-        )  # fmt: skip
-
-    def _inside(
-        self, at: Shape, shape: Shape, limit: Shape, extents: Shape, what: str, where: str
-    ) -> None:
-        """Demand that threads stay inside a tensor; TMA engines do by themselves."""
-        ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
-        empty = any(end <= o for o, end in zip(at, ends, strict=True))
-        if empty or Rule.BOUNDS in self.without:
-            return
-        for end, extent in zip(ends, extents, strict=True):
-            if end > extent:
-                says = f"{what} reaches element {end - 1} of {extent}"
-                raise Defect(Rule.BOUNDS, "bounds", where, says)
-
-    def on_barrier(self, agent: Agent, barrier: kir.MBarrier, cta: int, where: str) -> Access:
-        """Return the use of the bytes of an mbarrier, all slots of it."""
-        base = self.places[barrier.name] // self.granule
-        length = 8 * barrier.slots // self.granule
-        mask = (1 << length) - 1 << base
-        return Access(
-            cta, True, mask, base, base + length, True, False, 3, 0, 0, agent.index, agent.cta,
-            (), base, barrier.name, where, False, True,
-        )  # fmt: skip
 
     def start(self) -> State:
         """Return the state before the first step."""

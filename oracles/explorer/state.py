@@ -81,17 +81,17 @@ class Access:
     mask: int
     low: int
     high: int
-    write: bool
-    engine: bool
-    adds: int
-    bit: int
-    issue: int
     agent: int
     cta: int
-    threads: tuple[int, ...]
-    base: int
     what: str
     where: str
+    write: bool = False
+    engine: bool = False
+    adds: int = 0
+    bit: int = 0
+    issue: int = 0
+    threads: tuple[int, ...] = ()
+    base: int = 0
     exact: bool = False
     barrier: bool = False
     any_lane: bool = False

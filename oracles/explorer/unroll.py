@@ -18,6 +18,7 @@ from oracles.explorer.groups import Groups, Registers, fragments
 from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
 from oracles.explorer.state import Access, Agent, Op, Step
+from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
 
 JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
 """What a meeting of the lanes of a warp does: join what they know, nothing more, an await, or an
@@ -100,15 +101,18 @@ class _Unroller:
 
     def collective(self, *, warpgroup: bool = False) -> None:
         """Demand whole warps, or warpgroups."""
-        if Rule.COLLECTIVE in self.plan.without:
-            return
         if self.elected:
             self._collective("executed by one lane, made for whole warps")
         if warpgroup and (self.warps % 4 or self.first % 4):
             self._collective(f"executed by {self.warps} warps from warp {self.first} on")
 
+    def alone(self) -> None:
+        """Demand that one thread executes the statement."""
+        if self.agent.lanes > 1:
+            self._collective(f"executed by {self.agent.lanes} threads of a warp, made for one")
+
     def _collective(self, says: str) -> None:
-        raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+        self.plan.refuse(Rule.COLLECTIVE, "collective", self.where, says)
 
     def join(
         self, stmt: kir.Stmt, accesses: tuple[Access, ...] = (), flag: int = JOIN_TIME
@@ -184,9 +188,8 @@ class _Unroller:
     def life(self, stmt: kir.MBarrierInit | kir.MBarrierInvalidate) -> None:
         """Append the begin or the end of the life of a barrier."""
         agent, plan = self.agent, self.plan
-        if agent.lanes > 1 and Rule.COLLECTIVE not in plan.without:
-            self._collective(f"executed by {agent.lanes} threads of a warp, made for one")
-        use = plan.on_barrier(agent, stmt.barrier, agent.cta, self.where)
+        self.alone()
+        use = self.on_barrier(stmt.barrier, agent.cta)
         event = self.event(use)
         use.bit, use.issue, use.adds = event, event, 0
         if isinstance(stmt, kir.MBarrierInit):
@@ -213,7 +216,7 @@ class _Unroller:
         event = plan.event()
         accesses: tuple[Access, ...] = ()
         if plan.tracked:
-            use = plan.on_barrier(agent, stmt.barrier, cta, self.where)
+            use = self.on_barrier(stmt.barrier, cta)
             use.bit = use.issue = event
             accesses = (use,)
         if cta != agent.cta:
@@ -291,7 +294,8 @@ class _Unroller:
             step = self.step(Op.TURN_WAIT, stmt, event)
         else:
             if self.agent.lanes > 1:
-                self._collective(f"executed by {self.agent.lanes} threads, made for one")
+                says = f"executed by {self.agent.lanes} threads, made for one"
+                raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
             step = self.step(Op.TURN_RELEASE, stmt, event)
             step.flag = int(stmt.relaxed)
         step.slot, step.number, step.reach = index, value(stmt.turn, values), stmt.scope
@@ -459,10 +463,7 @@ class _Unroller:
         if isinstance(place, kir.Box) or place.cta is not None:
             says = "ldmatrix and stmatrix reach the shared memory of their own CTA only"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
-        access = self.plan.in_slot(
-            self.agent, place, self.values, self.where,
-            layout=fragment.layout, first=self.first, any_lane=True,
-        )  # fmt: skip
+        access = self.in_slot(place, fragment.layout, any_lane=True)
         event = self.event(access)
         access.bit = access.issue = event
         access.write = isinstance(stmt, kir.Store)
@@ -471,19 +472,93 @@ class _Unroller:
     def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
         if isinstance(place, kir.Box):
-            return self.plan.in_box(
-                self.agent, place, self.values, self.where, layout=layout, first=self.first
-            )
-        found = self.plan.in_slot(
-            self.agent, place, self.values, self.where, layout=layout, first=self.first
-        )
+            return self.in_box(place, layout)
+        found = self.in_slot(place, layout)
         return found if found.mask else None
 
-    def alone(self) -> None:
-        """Demand that one thread executes the statement."""
-        if self.agent.lanes > 1:
-            says = f"executed by {self.agent.lanes} threads of a warp, made for one"
-            self.plan.refuse(Rule.COLLECTIVE, "collective", self.where, says)
+    def in_slot(
+        self,
+        slot: kir.Slot,
+        layout: kir.Layout | None,
+        *,
+        lines: int = 0,
+        columns: bool = False,
+        any_lane: bool = False,
+    ) -> Access:
+        """Return the access to a slot; of an engine if there is no layout.
+
+        `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
+        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
+        """
+        agent, buffer, index = self.agent, slot.buffer, value(slot.index, self.values)
+        what = f"{buffer.name}[{index}]"
+        if not 0 <= index < buffer.slots:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"{what} of {buffer.slots} slots")
+        cta = agent.cta
+        if slot.cta is not None:
+            cta = self.plan.peer(cta, value(slot.cta, self.values), self.where)
+        size = buffer.dtype.nbytes // self.plan.granule
+        base = buffer.start(index) // self.plan.granule
+        length = buffer.slot_nbytes // self.plan.granule
+        threads: Shape = ()
+        mask = (1 << length) - 1
+        if layout is not None:
+            warp = (agent.warp - self.first) * 32
+            start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
+            threads = slot_masks(layout, buffer.shape, start, lanes, size)
+            mask = union(threads)
+            threads = (mask,) * agent.lanes if any_lane else threads
+        elif lines:
+            mask = band_mask(buffer.shape, lines, size, columns=columns)
+        return Access(
+            cta, True, mask << base, base, base + length, agent.index, agent.cta, what, self.where,
+            threads=threads, base=base, any_lane=any_lane,
+        )  # fmt: skip
+
+    def in_box(self, box: kir.Box, layout: kir.Layout | None) -> Access | None:
+        """Return the access to a box; None if nobody writes the tensor."""
+        plan, agent, name = self.plan, self.agent, box.tensor.name
+        at = tuple(value(e, self.values) for e in box.origin)
+        what = f"{name}[{', '.join(map(str, at))}]"
+        extents = plan.extents[name]
+        limit = tuple(value(e, self.values) for e in box.limit)
+        if layout is not None:
+            self._inside(at, box.shape, limit, extents, what)
+        if name not in plan.written and plan.spaces[name] not in plan.blank:
+            return None
+        key = (at, box.shape, tuple(map(min, limit, extents)), extents)
+        threads: Shape = ()
+        if layout is None:
+            mask = box_mask(*key)
+        else:
+            lane = (agent.warp - self.first) * 32 + agent.lane
+            threads = box_masks(layout, key, lane, agent.lanes)
+            mask = union(threads)
+        if not mask:
+            return None
+        return Access(
+            plan.spaces[name], False, mask, 0, mask.bit_length(), agent.index, agent.cta, what,
+            self.where, threads=threads,
+        )  # fmt: skip
+
+    def _inside(self, at: Shape, shape: Shape, limit: Shape, extents: Shape, what: str) -> None:
+        """Demand that threads stay inside a tensor; TMA engines do by themselves."""
+        ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
+        if any(end <= o for o, end in zip(at, ends, strict=True)):
+            return
+        for end, extent in zip(ends, extents, strict=True):
+            if end > extent:
+                says = f"{what} reaches element {end - 1} of {extent}"
+                self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def on_barrier(self, barrier: kir.MBarrier, cta: int) -> Access:
+        """Return the use of the bytes of an mbarrier, all slots of it."""
+        base = self.plan.places[barrier.name] // self.plan.granule
+        length = 8 * barrier.slots // self.plan.granule
+        return Access(
+            cta, True, (1 << length) - 1 << base, base, base + length, self.agent.index,
+            self.agent.cta, barrier.name, self.where, write=True, adds=3, base=base, barrier=True,
+        )  # fmt: skip
 
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
@@ -511,7 +586,7 @@ class _Unroller:
             cta = agent.cta if rank is None else plan.peer(agent.cta, rank, self.where)
             lands.append((plan.slot(stmt.barrier, index, cta, self.where), nbytes, event))
             if plan.tracked:
-                use = plan.on_barrier(agent, stmt.barrier, cta, self.where)
+                use = self.on_barrier(stmt.barrier, cta)
                 use.bit, use.issue = event, issue
                 accesses.append(use)
             done |= event
@@ -563,7 +638,7 @@ class _Unroller:
         self.collective(warpgroup=True)
         agent, plan = self.agent, self.plan
         threads, dealt = 32 * self.warps, stmt.acc.layout.threads
-        if dealt != threads and Rule.COLLECTIVE not in plan.without:
+        if dealt != threads:
             self._collective(f"executed by {threads} threads, its result dealt to {dealt}")
         key = (agent.cta, agent.warp, self.wgmmas)
         self.wgmmas += 1
@@ -580,10 +655,7 @@ class _Unroller:
         columns = [(slot, 0) for slot in stmt.columns]
         for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), *columns):
             if isinstance(operand, kir.Slot):
-                access = plan.in_slot(
-                    agent, operand, self.values, self.where,
-                    layout=None, first=self.first, lines=lines, columns=stmt.a_transposed,
-                )  # fmt: skip
+                access = self.in_slot(operand, None, lines=lines, columns=stmt.a_transposed)
                 access.engine, access.bit, access.issue = True, event, event
                 access.spoken = spoken
                 plan.shared_bits |= event
