@@ -284,6 +284,10 @@ class Agent:
     weak: list[tuple[kir.Scope, Clock]] = field(default_factory=list)
     turn: int | None = None
 
+    def groups(self, kind: kir.AsyncKind) -> Groups:
+        """Return its asynchronous groups of a kind, wgmma's being its warp's."""
+        return self.bulk if kind is kir.AsyncKind.BULK else self.copies
+
     @property
     def now(self) -> int:
         """Its own time."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from oracles.simulator.machine import (
     Violation,
     place,
 )
-from oracles.simulator.machine import place as place_of
 from oracles.simulator.memory import registers
 from oracles.simulator.memory.access import Tensors
 from oracles.simulator.memory.moves import Copies, Memory
@@ -27,7 +27,7 @@ from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
 from oracles.simulator.schedule import Choices, Schedule
-from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Joins
+from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
 from oracles.verdict import Finding
@@ -166,7 +166,8 @@ class Run:
         machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
         match stmt:
             case kir.Load(matrix=True) | kir.Store(matrix=True):
-                return self._matrix(agent, event, stmt)
+                what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+                return self._in_step(agent, event, what, lambda p: memory.matrix(p, event, stmt))
             case (
                 kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
                 | kir.Slice()
@@ -212,20 +213,25 @@ class Run:
             case kir.Wgmma():
                 return self.cores.wgmma(agent, event, stmt)
             case kir.WgmmaFence():
-                return self.cores.fence(agent, event) and self._note(agent, event)
+                whole_groups(event, machine.kernel, "wgmma.fence", full=True)
+                passed = self._in_step(agent, event, "wgmma.fence", self.cores.fence)
+                return passed and self._note(agent, event)
             case kir.Reduce():
-                return self._reduce(agent, event, stmt)
+                reduce = partial(registers.reduce, event=event, stmt=stmt)
+                return self._in_step(agent, event, "reduce", reduce)
             case kir.Mma():
                 if self._multiplies:
                     self.cores.access(agent, stmt)
-                return self.cores.mma(agent, event, stmt)
+                return self._in_step(agent, event, "mma", lambda p: self.cores.mma(p, event, stmt))
+            case kir.AsyncCommit(kir.AsyncKind.WGMMA):
+                commit = agent.team.groups.commit
+                return self._in_step(agent, event, "wgmma.commit_group", lambda _: commit())
             case kir.AsyncCommit(kind):
-                return self._commit(agent, event, kind)
+                agent.groups(kind).commit()
+            case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
+                return self.cores.await_groups(agent, event, keep) and self._note(agent, event)
             case kir.AsyncAwait(kind, keep, read_only):
-                if kind is kir.AsyncKind.WGMMA:
-                    passed = self.cores.await_groups(agent, event, keep)
-                else:
-                    passed = self._await(agent, kind, keep, read_only=read_only)
+                passed = self._await(agent, kind, keep, read_only=read_only)
                 return passed and self._note(agent, event)
             case kir.FenceAsyncProxy(space):
                 agent.fence_proxy(space)
@@ -296,42 +302,22 @@ class Run:
             case kir.Slice():
                 registers.slice_columns(agent, event, stmt)
 
-    def _matrix(self, agent: Agent, event: Event, stmt: kir.Load | kir.Store) -> bool:
-        """Move a tile by a warp that executes `ldmatrix` or `stmatrix` in step."""
-        what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+    def _in_step(
+        self, agent: Agent, event: Event, what: str, act: Callable[[tuple[Agent, Agent]], None]
+    ) -> bool:
+        """Act for a warp that executes a statement in step, once its second half is there."""
         other = self.joins.converge(agent, event, what)
         if other is None:
             return False
         if self._multiplies:
-            self.cores.access(agent, stmt)
-        self.memory.matrix((agent, other), event, stmt)
+            self.cores.access(agent, event.stmt)
+        act((agent, other))
         self.machine.wake(other, passed=True)
-        return True
-
-    def _reduce(self, agent: Agent, event: Event, stmt: kir.Reduce) -> bool:
-        """Put elements together by a warp that executes shuffles in step."""
-        other = self.joins.converge(agent, event, "reduce")
-        if other is None:
-            return False
-        if self._multiplies:
-            self.cores.access(agent, stmt)
-        registers.reduce((agent, other), event, stmt)
-        self.machine.wake(other, passed=True)
-        return True
-
-    def _commit(self, agent: Agent, event: Event, kind: kir.AsyncKind) -> bool:
-        match kind:
-            case kir.AsyncKind.WGMMA:
-                return self.cores.commit(agent, event)
-            case kir.AsyncKind.BULK:
-                agent.bulk.commit()
-            case kir.AsyncKind.CP_ASYNC:
-                agent.copies.commit()
         return True
 
     def _await(self, agent: Agent, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> bool:
         """Wait until all but the latest `keep` groups of this thread are read, or performed."""
-        groups: Groups = agent.bulk if kind is kir.AsyncKind.BULK else agent.copies
+        groups = agent.groups(kind)
         upto = READ_DONE if read_only else WRITE_DONE
         old = groups.older(keep, read_only=read_only)
         if any(f.done < upto for f in old):
@@ -353,20 +339,19 @@ class Run:
     # --- findings -------------------------------------------------------------------------------
 
     def _finding(self, broken: Violation) -> Finding:
-        assert self.actor is not None, "rules are broken by somebody"
-        assert self.event is not None, "and by a statement"
-        where = place_of(self.actor.name, self.event)
-        if broken.against is not None:
-            where += f" against {place_of(broken.against.name, broken.against.event)}"
-        return Finding(
-            broken.kind,
-            f"CTA {self._block()}, {where}",
-            f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here",
-        )
+        cta, where = self._where(broken.against)
+        says = f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here"
+        return Finding(broken.kind, cta + where, says)
 
-    def _block(self) -> int:
+    def _where(self, against: Step | None) -> tuple[str, str]:
+        """Return the CTA that moves, and the statement with the other party of a conflict."""
+        assert self.actor is not None, "findings are about somebody"
+        assert self.event is not None, "and about a statement"
         actor = self.actor.issuer if isinstance(self.actor, Flight) else self.actor
-        return self.blocks[0] if actor is None else actor.block
+        where = place(self.actor.name, self.event)
+        if against is not None:
+            where += f" against {place(against.name, against.event)}"
+        return f"CTA {actor.block}, ", where
 
     def trace(self, against: Step | None = None) -> str:
         """Return the last steps of the run, and before them the other party's."""
@@ -377,16 +362,12 @@ class Run:
         return f"\n  last steps, schedule {name!r}:" + "".join(f"\n    {row}" for row in rows)
 
     def _warn(self, kind: str, says: str, against: Step | None = None) -> None:
-        assert self.actor is not None, "warnings are about somebody"
-        assert self.event is not None, "and about a statement"
-        key = (kind, self.event.line, against.event.line if against else 0)
+        cta, where = self._where(against)
+        line = self.event.line if self.event is not None else 0
+        key = (kind, line, against.event.line if against else 0)
         if key not in self._warned:
             self._warned.add(key)
-            where = place_of(self.actor.name, self.event)
-            if against is not None:
-                where += f" against {place_of(against.name, against.event)}"
-            where = f"CTA {self._block()}, {where}"
-            self.findings.append(Finding(kind, where, says, severity="warning"))
+            self.findings.append(Finding(kind, cta + where, says, severity="warning"))
 
 
 def judge_end(run: Run) -> None:
@@ -477,7 +458,7 @@ def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
     for agent in stuck:
         if agent.blocked.startswith(REGISTERS):
             kind, first = "registers", agent
-        elif _given_later(run, agent) or _to_come(run, agent):
+        elif _helped_later(run, agent):
             kind, first = "residency", agent
     rows = [f"{_here(a)} waits for {a.blocked}" for a in stuck]
     if run.waiting:
@@ -486,35 +467,21 @@ def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
     return kind, _here(first), says
 
 
-def _given_later(run: Run, agent: Agent) -> bool:
-    """Whether a CTA that has not started would give the turn that this thread waits for."""
-    if not agent.blocked.startswith(TURN):
-        return False
-    wait = agent.program[agent.pc]
-    assert isinstance(wait.stmt, kir.BlockSerializeWait), "only these wait for turns"
-    for other in run.machine.agents:
-        if other.cta // run.machine.kernel.cluster not in run.waiting:
-            continue
-        for event in other.program:
-            match event.stmt:
-                case kir.BlockSerializeRelease(semaphore):
-                    same = semaphore == wait.stmt.semaphore and event.slot == wait.slot
-                    if same and event.parity == wait.parity:
-                        return True
-                case _:
-                    pass
-    return False
-
-
-def _to_come(run: Run, agent: Agent) -> bool:
-    """Whether a CTA that has not started would meet with that of this thread."""
+def _helped_later(run: Run, agent: Agent) -> bool:
+    """Whether a CTA that has not started would release, or join, what this thread waits for."""
     here = agent.program[agent.pc]
-    return agent.blocked.startswith(GRID) and any(
-        event.stmt is here.stmt and event.slot == here.slot
-        for other in run.machine.agents
-        if other.cta // run.machine.kernel.cluster in run.waiting
-        for event in other.program
-    )
+    cluster = run.machine.kernel.cluster
+    late = [a for a in run.machine.agents if a.cta // cluster in run.waiting]
+    for event in (event for other in late for event in other.program if event.slot == here.slot):
+        match event.stmt, here.stmt:
+            case kir.BlockSerializeRelease(given), kir.BlockSerializeWait(wanted):
+                turn = agent.blocked.startswith(TURN) and event.parity == here.parity
+                if turn and given == wanted:
+                    return True
+            case _:
+                if agent.blocked.startswith(GRID) and event.stmt is here.stmt:
+                    return True
+    return False
 
 
 def _here(agent: Agent) -> str:

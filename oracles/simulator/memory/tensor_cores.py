@@ -96,16 +96,10 @@ class Tensorcores:
                 says = f"{a.name} is written, but no wait covers the wgmma that reads it"
                 raise Violation("WAR", says, step)
 
-    def fence(self, agent: Agent, event: Event) -> bool:
+    def fence(self, pair: tuple[Agent, Agent]) -> None:
         """Order earlier register accesses before the next wgmma."""
-        whole_groups(event, self.machine.kernel, "wgmma.fence", full=True)
-        other = self.joins.converge(agent, event, "wgmma.fence")
-        if other is None:
-            return False
-        agent.team.fenced = True
-        agent.team.touched.clear()
-        self.machine.wake(other, passed=True)
-        return True
+        pair[0].team.fenced = True
+        pair[0].team.touched.clear()
 
     # --- wgmma ----------------------------------------------------------------------------------
 
@@ -211,15 +205,6 @@ class Tensorcores:
             self._kin_of[key] = self._kin
         return self._kin_of[key]
 
-    def commit(self, agent: Agent, event: Event) -> bool:
-        """Close the open group of a warp."""
-        other = self.joins.converge(agent, event, "wgmma.commit_group")
-        if other is None:
-            return False
-        agent.team.groups.commit()
-        self.machine.wake(other, passed=True)
-        return True
-
     def await_groups(self, agent: Agent, event: Event, keep: int) -> bool:
         """Wait until all but the latest `keep` groups of a warp have finished."""
         other = self.joins.converge(agent, event, "wgmma.wait_group")
@@ -245,12 +230,9 @@ class Tensorcores:
 
     # --- values ---------------------------------------------------------------------------------
 
-    def mma(self, agent: Agent, event: Event, stmt: kir.Mma) -> bool:
+    def mma(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Mma) -> None:
         """Multiply the registers of a warp."""
-        other = self.joins.converge(agent, event, "mma")
-        if other is None:
-            return False
-        pair = _in_order(agent, other)
+        pair = _in_order(*pair)
         b: Array = np.zeros(prod(stmt.b.layout.shape), np.float32)
         for part in pair:
             held = tile(stmt.b.layout, span(part, event)).elements
@@ -258,8 +240,6 @@ class Tensorcores:
         b = ops.factor(stmt.b.dtype, b.reshape(stmt.b.layout.shape[-2:]))
         a = ops.factor(stmt.a.dtype, self._rows(pair, event, stmt.a))
         self._add(pair, event, stmt.acc, a @ b.T, plus=True)
-        self.machine.wake(other, passed=True)
-        return True
 
     def _multiply(self, agent: Agent, other: Agent, event: Event, stmt: kir.Wgmma) -> None:
         pair = _in_order(agent, other)
