@@ -285,8 +285,14 @@ class Agent:
     turn: int | None = None
 
     def groups(self, kind: kir.AsyncKind) -> Groups:
-        """Return its asynchronous groups of a kind, wgmma's being its warp's."""
-        return self.bulk if kind is kir.AsyncKind.BULK else self.copies
+        """Return its asynchronous groups of a kind; those of wgmma are its warp's."""
+        match kind:
+            case kir.AsyncKind.BULK:
+                return self.bulk
+            case kir.AsyncKind.CP_ASYNC:
+                return self.copies
+            case kir.AsyncKind.WGMMA:
+                return self.team.groups
 
     @property
     def now(self) -> int:
@@ -352,6 +358,8 @@ class Columns:
 
     Attributes
     ----------
+    ended : array of bool
+        Which agents touch nothing any more.
     used : for either proxy, a deque of (Flight, owed, first, last)
         Copies whose column may come free; `owed` is how much of a copy a thread must have seen
         before it can touch the same memory, and agents `first <= i < last` are those that can.
@@ -363,7 +371,7 @@ class Columns:
         self._next = fixed
         pool = POOL * (2 + len(agents) // POOL)
         self._clocks = np.zeros((len(agents), ROWS, fixed + pool), np.int32)
-        self._ended = np.array([not a.program for a in agents])
+        self.ended = np.array([not a.program for a in agents])
         self.parts = Parts(self.width)
         self._lend()
         for agent in agents:
@@ -378,10 +386,6 @@ class Columns:
     def fresh(self) -> Clock:
         """Return a clock that has seen nothing."""
         return fresh(self.width)
-
-    def release(self, agent: Agent) -> None:
-        """Forget an agent that has ended: it touches nothing any more."""
-        self._ended[agent.by] = True
 
     def newest(self, first: int, last: int) -> Index:
         """Return, per column, the latest that one of these agents knows to have happened."""
@@ -401,7 +405,7 @@ class Columns:
             entry = flight, owed, first, last = used.popleft()
             if flight.done == WRITE_DONE:
                 seen = self._clocks[first:last, ORDER, flight.by] >= flight.base + owed
-                if (seen | self._ended[first:last]).all():
+                if (seen | self.ended[first:last]).all():
                     return flight.by, flight.base + WRITE_DONE
             used.append(entry)
         if self._next == self.width:
@@ -517,7 +521,7 @@ class Machine:
     def retire(self, agent: Agent) -> None:
         """Take an agent off that has come to its end."""
         self.ready.remove(agent)
-        self.columns.release(agent)
+        self.columns.ended[agent.by] = True
 
     def peer(self, agent: Agent, rank: int) -> int:
         """Return which CTA has a rank in this agent's cluster."""

@@ -14,7 +14,6 @@ from oracles.simulator.machine import (
     WRITE_DONE,
     Agent,
     Flight,
-    Groups,
     Machine,
     Step,
     Violation,
@@ -34,6 +33,10 @@ from oracles.verdict import Finding
 
 TRACE = 14
 """Steps that a witness shows before the one that failed."""
+
+
+Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
+"""Statements of one thread on its own registers, and between these and memory."""
 
 
 class Run:
@@ -223,8 +226,8 @@ class Run:
                 if self._multiplies:
                     self.cores.access(agent, stmt)
                 return self._in_step(agent, event, "mma", lambda p: self.cores.mma(p, event, stmt))
-            case kir.AsyncCommit(kir.AsyncKind.WGMMA):
-                commit = agent.team.groups.commit
+            case kir.AsyncCommit(kir.AsyncKind.WGMMA as kind):
+                commit = agent.groups(kind).commit
                 return self._in_step(agent, event, "wgmma.commit_group", lambda _: commit())
             case kir.AsyncCommit(kind):
                 agent.groups(kind).commit()
@@ -280,12 +283,7 @@ class Run:
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True
 
-    def _data(
-        self,
-        agent: Agent,
-        event: Event,
-        stmt: kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice,
-    ) -> None:
+    def _data(self, agent: Agent, event: Event, stmt: Data) -> None:
         if self._multiplies:
             self.cores.access(agent, stmt)
         match stmt:
@@ -434,7 +432,7 @@ def _in_flight(run: Run) -> None:
             case _:
                 owed, what = WRITE_DONE, "may still write shared memory"
         if seen[flight.cta][flight.by] < flight.base + owed:
-            lost = any(flight in g.open for g in _groups(flight.issuer))
+            lost = any(flight in flight.issuer.groups(kind).open for kind in kir.AsyncKind)
             why = "it was never committed" if lost else "nobody has awaited this copy"
             says = f"{why} at the exit of the CTA: it {what}"
             where = place(flight.issuer.name, flight.event)
@@ -446,10 +444,6 @@ def _in_flight(run: Run) -> None:
             says = f"CTA {run.blocks[cta]} may have ended when this reaches its shared memory"
             _error(run, run.blocks[cta], "exit", place(machine.agents[by].name, event), says)
             return
-
-
-def _groups(agent: Agent) -> tuple[Groups, ...]:
-    return agent.bulk, agent.copies, agent.team.groups
 
 
 def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:

@@ -102,11 +102,9 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
     name = view.tensor.name
     for axis, (first, n, extent) in enumerate(zip(event.origin, valid, view.extents, strict=True)):
         if first < 0 or first + n > extent:
-            raise Violation(
-                "bounds",
-                f"axis {axis} of {name} has extent {extent}; the access covers "
-                f"{first}..{first + n - 1}",
-            )
+            says = f"axis {axis} of {name} has extent {extent}; the access covers "
+            says += f"{first}..{first + n - 1}"
+            raise Violation("bounds", says)
     if width == 1 or not box.shape or box.shape[-1] == 1:
         return
     if view.tensor.strides[-1] != 1:
@@ -116,11 +114,9 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
     start = sum(o * s for o, s in zip(event.origin, view.strides, strict=True))
     rows = [s for s, n in zip(view.strides[:-1], box.shape[:-1], strict=True) if n > 1]
     if start % width or any(s % width for s in rows) or valid[-1] % width:
-        raise Violation(
-            "bounds",
-            f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
-            f"end after {valid[-1]}",
-        )
+        says = f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
+        says += f"end after {valid[-1]}"
+        raise Violation("bounds", says)
 
 
 def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
@@ -130,9 +126,8 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
         raise Violation("bounds", f"{buffer.name} has {buffer.slots} slots, none of number {index}")
     start = buffer.start(index)
     if start % nbytes:
-        raise Violation(
-            "bounds", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
-        )
+        says = f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
+        raise Violation("bounds", says)
 
 
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
@@ -149,11 +144,11 @@ def check_chunks(view: View, event: Event, box: kir.Box) -> None:
     nbytes = view.extents[-1] * view.tensor.dtype.nbytes
     first = event.origin[-1]
     if first < view.extents[-1] < first + box.shape[-1] and nbytes % TMA_GLOBAL:
-        raise Violation(
-            "bounds",
+        says = (
             f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks of "
-            f"{TMA_GLOBAL}",
         )
+        says += f"chunks of {TMA_GLOBAL}"
+        raise Violation("bounds", says)
 
 
 class Geometry:

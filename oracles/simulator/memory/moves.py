@@ -165,9 +165,8 @@ class Memory:
             (stmt.dst, stmt.src) if isinstance(stmt, kir.Store) else (stmt.src, stmt.dst)
         )
         if isinstance(slot, kir.Box) or slot.cta is not None:
-            raise Violation(
-                "bounds", "ldmatrix and stmatrix reach the CTA's own shared memory only"
-            )
+            says = "ldmatrix and stmatrix reach the CTA's own shared memory only"
+            raise Violation("bounds", says)
         agent, buffer, layout = pair[0], slot.buffer, fragment.layout
         check_slot(slot, event.index, MATRIX_ROW)
         warp = warp_of(span(agent, event))

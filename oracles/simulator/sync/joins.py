@@ -257,16 +257,13 @@ class Joins:
         for part in half:
             knows = int(part.clock[CAUSE, b.column])
             if knows != b.turn:
-                raise Violation(
-                    "collective",
-                    f"{part.name} arrives in turn {b.turn} of barrier {number}, but only knows "
-                    f"that {knows} turns are over",
-                )
+                says = f"{part.name} arrives in turn {b.turn} of barrier {number}, but only knows "
+                says += f"that {knows} turns are over"
+                raise Violation("collective", says)
             join(b.acc, part.clock)
         if b.arrived and (b.threads != threads or b.gate != gate):
-            raise Violation(
-                "collective", f"barrier {number} is reached with {b.threads} and {threads} threads"
-            )
+            says = f"barrier {number} is reached with {b.threads} and {threads} threads"
+            raise Violation("collective", says)
         b.threads, b.gate = threads, gate
         b.arrived += kir.WARP
         other = half[0]
@@ -316,11 +313,9 @@ class Joins:
         name, counter = self._integer(*gate.semaphore, elects=False)
         other = counter.value != gate.turn or counter.cta not in (-1, agents[0].cta)
         if other and self.machine.kernel.residency == "any":
-            raise Violation(
-                "residency",
-                f"CTA {agents[0].block} waits for turn {gate.turn} of {name}, which another CTA "
-                'gives; with residency "any" that CTA may never run',
-            )
+            says = f"CTA {agents[0].block} waits for turn {gate.turn} of {name}, which another CTA "
+            says += 'gives; with residency "any" that CTA may never run'
+            raise Violation("residency", says)
         if counter.value != gate.turn:
             counter.waiting.append(b)
             for agent in agents:

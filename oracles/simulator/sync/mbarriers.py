@@ -191,10 +191,8 @@ class Phases:
         self.use(agent, b)
         self._counts_now(agent, b, "arrivals")
         if b.pending < agent.mult:
-            raise Violation(
-                "arrivals",
-                f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}",
-            )
+            says = f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}"
+            raise Violation("arrivals", says)
         b.nbytes += nbytes * agent.mult
         b.pending -= agent.mult
         if agent.cta == b.cta:
@@ -230,11 +228,9 @@ class Phases:
             raise Violation("init", f"{b.name} is arrived on, but has no life")
         knows = _known(b, flight.start)
         if knows != b.phase or b.pending < mult:
-            raise Violation(
-                "arrivals",
-                f"{mult} arrivals for phase {knows} of {b.name} land on phase {b.phase}, which "
-                f"expects {b.pending}",
-            )
+            says = f"{mult} arrivals for phase {knows} of {b.name} land on phase {b.phase}, which "
+            says += f"expects {b.pending}"
+            raise Violation("arrivals", says)
         b.pending -= mult
         for f in copies:
             column = b.acc[ORDER : CAUSE + 1, f.by]
@@ -259,11 +255,9 @@ class Phases:
     def _counts_now(self, agent: Agent, b: Barrier, kind: str) -> None:
         knows = _known(b, agent.clock)
         if knows != b.phase:
-            raise Violation(
-                kind,
-                f"this counts for phase {b.phase} of {b.name}, but its thread only knows "
-                f"that {knows} phases are over: it may count for phase {knows}",
-            )
+            says = f"this counts for phase {b.phase} of {b.name}, but its thread only knows "
+            says += f"that {knows} phases are over: it may count for phase {knows}"
+            raise Violation(kind, says)
 
     def complete(self, flight: Flight, b: Barrier, nbytes: int) -> None:
         """Count the bytes of a finished copy on the running phase."""
@@ -271,11 +265,9 @@ class Phases:
             raise Violation("init", f"bytes complete on {b.name}, which has no life")
         knows = _known(b, flight.start)
         if knows != b.phase:
-            raise Violation(
-                "bytes",
-                f"{nbytes} bytes land on phase {b.phase} of {b.name}; the copy was issued when "
-                f"{knows} phases were known to be over: they may land on phase {knows}",
-            )
+            says = f"{nbytes} bytes land on phase {b.phase} of {b.name}; the copy was issued when "
+            says += f"{knows} phases were known to be over: they may land on phase {knows}"
+            raise Violation("bytes", says)
         b.nbytes -= nbytes
         self._landed(flight, b)
 
@@ -283,24 +275,19 @@ class Phases:
         if b.pending:
             return
         if b.nbytes < 0:
-            raise Violation(
-                "bytes",
-                f"phase {b.phase} of {b.name} got {-b.nbytes} bytes more than it expects",
-            )
+            says = f"phase {b.phase} of {b.name} got {-b.nbytes} bytes more than it expects"
+            raise Violation("bytes", says)
         if b.nbytes:
             return
         for by, at in b.expects:
             if b.acc[CAUSE, by] <= at:
-                raise Violation(
-                    "bytes", f"no arrival follows an expect_tx on phase {b.phase} of {b.name}"
-                )
+                says = f"no arrival follows an expect_tx on phase {b.phase} of {b.name}"
+                raise Violation("bytes", says)
         for agent, at in b.returned:
             if b.acc[CAUSE, agent.by] < at:
-                raise Violation(
-                    "parity",
-                    f"phase {b.phase} of {b.name} completes, but nothing orders that after "
-                    f"{agent.name} has left its wait for phase {b.phase - 1}: it can be lapped",
-                )
+                says = f"phase {b.phase} of {b.name} completes, but nothing orders that after "
+                says += f"{agent.name} has left its wait for phase {b.phase - 1}: it can be lapped"
+                raise Violation("parity", says)
         b.phase += 1
         b.pending = b.count
         b.acc[ORDER : CAUSE + 1, b.column] = b.phase
@@ -338,11 +325,9 @@ class Phases:
             self.machine.block(agent, f"phase {agent.intent} of {b.name} (running: {b.state})")
             return False
         if b.phase > agent.intent + 1:
-            raise Violation(
-                "parity",
-                f"{agent.name} waits for phase {agent.intent} of {b.name}, which already runs "
-                f"phase {b.phase}: it was lapped",
-            )
+            says = f"{agent.name} waits for phase {agent.intent} of {b.name}, which already runs "
+            says += f"phase {b.phase}: it was lapped"
+            raise Violation("parity", says)
         join(agent.clock, b.sealed)
         if self.machine.kernel.cluster > 1 and b.far_sealed.any():
             if REACH[scope] >= REACH[kir.Scope.CLUSTER]:
