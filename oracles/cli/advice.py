@@ -310,11 +310,6 @@ class Survey:
 _Unit = tuple[int, ...]
 
 
-def advise(kernel: kir.Kernel, *, most: int = PROOFS) -> list[Advice]:
-    """Return the needless syncs of a kernel, dearest first; see `survey` for what goes together."""
-    return list(survey(kernel, most=most).advice)
-
-
 def survey(kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> Survey:
     """Find what a kernel does not need.
 

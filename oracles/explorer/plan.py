@@ -300,8 +300,7 @@ class Plan:
     def start(self) -> State:
         """Return the state before the first step."""
         n = len(self.agents)
+        slots: list[tuple[int, ...]] = [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas))
         return State(
-            [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n,
-            [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas)),
-            {}, {}, {}, {}, {}, 0, (), {}, 0, {}, 0, {},
+            [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, slots
         )  # fmt: skip

@@ -230,7 +230,8 @@ class Search:
     def _every_way(self) -> None:
         """Look at every state that some interleaving reaches, depth first."""
         first = self.machine.plan.start()
-        self._visit_settled(first)
+        self.way = []
+        self._settle(first)
         seen = {first.key()}
         stack = [(first, self._choices(first), 0)]
         self._count()
@@ -259,7 +260,3 @@ class Search:
                 self._end(following)
             stack.append((following, more, 0))
             marks.append(len(self.way))
-
-    def _visit_settled(self, st: State) -> None:
-        self.way = []
-        self._settle(st)

@@ -94,7 +94,6 @@ class _Unroller:
     def step(
         self, op: Op, stmt: kir.Stmt, event: int = 0, accesses: tuple[Access, ...] = ()
     ) -> Step:
-        """Append a step."""
         step = Step(op, stmt, self.where, event, accesses)
         self.agent.steps.append(step)
         return step
@@ -124,7 +123,6 @@ class _Unroller:
         return step
 
     def sync(self, stmt: kir.Sync) -> None:
-        """Append the steps of a synchronising statement."""
         match stmt:
             case kir.BlockSync(barrier, threads):
                 self.block(stmt, barrier, threads, Op.BLOCK_SYNC)
@@ -186,7 +184,6 @@ class _Unroller:
         step.slot, step.number = barrier, threads
 
     def life(self, stmt: kir.MBarrierInit | kir.MBarrierInvalidate) -> None:
-        """Append the begin or the end of the life of a barrier."""
         agent, plan = self.agent, self.plan
         self.alone()
         use = self.on_barrier(stmt.barrier, agent.cta)
@@ -207,7 +204,6 @@ class _Unroller:
         | kir.MBarrierWaitParity
         | kir.CpAsyncMBarrierArrive,
     ) -> None:
-        """Append the use of an mbarrier."""
         plan, agent = self.plan, self.agent
         cta = agent.cta
         if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
@@ -246,7 +242,6 @@ class _Unroller:
         step.slot, step.number = slot, agent.lanes
 
     def await_(self, stmt: kir.AsyncAwait) -> None:
-        """Append an await of groups."""
         kind, groups = stmt.kind, self.groups[stmt.kind]
         reads = stmt.read_only and kind is kir.AsyncKind.BULK
         events = groups.done(stmt.keep, reads=reads)
@@ -286,7 +281,6 @@ class _Unroller:
         return index
 
     def turn(self, stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease) -> None:
-        """Append the wait for a turn, or its release."""
         plan, values, index = self.plan, self.values, self.integer(stmt)
         event = plan.event()
         if isinstance(stmt, kir.BlockSerializeWait):
@@ -359,7 +353,6 @@ class _Unroller:
         self.held = n
 
     def end(self) -> None:
-        """Check what is left at the end of the agent."""
         for kind, groups in self.groups.items():
             if kind is kir.AsyncKind.CP_ASYNC and self.copies:
                 continue

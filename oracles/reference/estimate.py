@@ -59,14 +59,14 @@ class Estimate:
 
     def low(self) -> torch.Tensor:
         """Return the least value a right kernel may hold, rounded outwards."""
-        out = torch.nextafter(
-            self.value - self.error, torch.tensor(-torch.inf, dtype=torch.float64)
-        )
-        return torch.where(self.error > 0, out, self.value)
+        return self._end(-self.error, -torch.inf)
 
     def high(self) -> torch.Tensor:
         """Return the greatest value a right kernel may hold, rounded outwards."""
-        out = torch.nextafter(self.value + self.error, torch.tensor(torch.inf, dtype=torch.float64))
+        return self._end(self.error, torch.inf)
+
+    def _end(self, by: torch.Tensor, outwards: float) -> torch.Tensor:
+        out = torch.nextafter(self.value + by, torch.tensor(outwards, dtype=torch.float64))
         return torch.where(self.error > 0, out, self.value)
 
     def doubt(self, where: torch.Tensor) -> "Estimate":

@@ -110,6 +110,21 @@ def place(name: str, event: Event) -> str:
     return f"line {event.line} `{text}` [{name}{trip}]"
 
 
+def engine(stmt: kir.Stmt) -> str:
+    """Name what works on after a statement; empty if it is done when it returns."""
+    match stmt:
+        case kir.TmaLoad():
+            return "copy engine"
+        case kir.TmaStore() | kir.TmaReduce():
+            return "store engine"
+        case kir.Wgmma():
+            return "tensor core"
+        case kir.CpAsync() | kir.CpAsyncMBarrierArrive():
+            return "cp.async"
+        case _:
+            return ""
+
+
 @dataclass(eq=False, slots=True)
 class Flight:
     """One copy in flight: its clock column, what it has still to do, what it has done.
@@ -149,15 +164,7 @@ class Flight:
     @property
     def name(self) -> str:
         """How witnesses call it."""
-        match self.event.stmt:
-            case kir.Wgmma():
-                return f"tensor core #{self.by}"
-            case kir.TmaStore() | kir.TmaReduce():
-                return f"store engine #{self.by}"
-            case kir.CpAsync() | kir.CpAsyncMBarrierArrive():
-                return f"cp.async #{self.by}"
-            case _:
-                return f"copy engine #{self.by}"
+        return f"{engine(self.event.stmt)} #{self.by}"
 
 
 @dataclass(eq=False, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.simulator.machine import Flight, Step
+from oracles.simulator.machine import Flight, Step, engine
 from oracles.simulator.run import Run
 from oracles.verdict import Finding
 from oracles.witness import Mark, Row, Witness
@@ -54,11 +54,11 @@ def _ending(run: Run, error: Finding) -> list[Row]:
         if isinstance(run.actor, Flight):
             note = f"issued by {run.actor.issuer.name}"
             return [Row(_lane(run, step), step.event.line, _text(step), note, Mark.SECOND)]
-        engine = _engine(run.event.stmt)
-        if engine and run.broken.against is not None:
+        worker = engine(run.event.stmt)
+        if worker and run.broken.against is not None:
             note = "starts, and may access its memory at any time from now on"
             issue = Row(step.name, step.event.line, _text(step), "issues", Mark.NONE)
-            return [issue, Row(engine, step.event.line, _text(step), note, Mark.SECOND)]
+            return [issue, Row(worker, step.event.line, _text(step), note, Mark.SECOND)]
         return [Row(_lane(run, step), step.event.line, _text(step), step.note, Mark.SECOND)]
     rows = []
     for agent in run.machine.agents:
@@ -68,21 +68,6 @@ def _ending(run: Run, error: Finding) -> list[Row]:
             note = f"waits for {agent.blocked}"
             rows.append(Row(agent.name, event.line, _text(step), note, Mark.NONE))
     return rows or [Row("the end", 0, error.where, "", Mark.SECOND)]
-
-
-def _engine(stmt: kir.Stmt) -> str:
-    """Name the lane of what a statement starts; empty if it is done when it returns."""
-    match stmt:
-        case kir.TmaLoad():
-            return "copy engine"
-        case kir.TmaStore() | kir.TmaReduce():
-            return "store engine"
-        case kir.Wgmma():
-            return "tensor core"
-        case kir.CpAsync():
-            return "cp.async"
-        case _:
-            return ""
 
 
 def _relevant(run: Run, against: Step | None) -> list[Step]:

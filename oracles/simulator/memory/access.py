@@ -44,11 +44,6 @@ class View:
     strides: tuple[int, ...]
     steps: tuple[int, ...]
 
-    @property
-    def size(self) -> int:
-        """Elements of the dense array."""
-        return prod(self.extents)
-
 
 def view(tensor: kir.Tensor, env: Env) -> View:
     """Evaluate a tensor's extents and strides."""
@@ -209,7 +204,7 @@ class Tensors:
         kernel = geometry.kernel
         self.shadows = {
             name: GlobalShadow(
-                np.zeros(geometry.views[name].size, np.bool_),
+                np.zeros(prod(geometry.views[name].extents), np.bool_),
                 name in geometry.read,
                 name in kernel.workspaces,
                 kernel.determinism == "bitwise" and geometry.views[name].tensor.dtype.is_float,

@@ -35,7 +35,7 @@ from oracles.simulator.memory.access import (
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
-from oracles.simulator.memory.tile import Deal, tile, warp_of
+from oracles.simulator.memory.tile import Deal, Threads, tile, warp_of
 from oracles.simulator.sync.clock import Index, Trouble
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
@@ -170,8 +170,7 @@ class Memory:
         agent, buffer, layout = pair[0], slot.buffer, fragment.layout
         check_slot(slot, event.index, MATRIX_ROW)
         warp = warp_of(span(agent, event))
-        atoms = self.geometry.atoms.of_tile(buffer, event.index, layout, warp)
-        atoms = atoms + agent.cta * self.atoms_each
+        atoms = self.atoms(buffer, event.index, layout, warp, agent.cta)
         self.checked += 1
         lanes = [(part.by, part.now, part.clock) for part in pair]
         self.report(self.shadow.by_lanes(atoms, lanes, writes=writes))
@@ -263,9 +262,7 @@ class Memory:
         if slot.cta is not None:
             cta = self.machine.peer(agent, event.extra)
             self.machine.reach(agent, cta, event)
-        lo, hi = span(agent, event)
-        atoms = self.geometry.atoms.of_tile(slot.buffer, event.index, layout, (lo, hi))
-        atoms = atoms + cta * self.atoms_each if cta else atoms
+        atoms = self.atoms(slot.buffer, event.index, layout, span(agent, event), cta)
         touch = self.shadow.write if writes else self.shadow.read
         self.checked += 1
         self.report(touch(atoms, agent.by, agent.now, agent.clock))
@@ -274,6 +271,13 @@ class Memory:
             self.between_lanes(agent, event, slot.buffer, layout, atoms, writes=writes)
         self.log.append(Step(agent.name, agent.by, event, atoms, writes))
         return cta
+
+    def atoms(
+        self, buffer: kir.Buffer, slot: int, layout: kir.Layout, threads: Threads, cta: int
+    ) -> Index:
+        """Return the atoms of a CTA's slot that these threads touch under a layout."""
+        atoms = self.geometry.atoms.of_tile(buffer, slot, layout, threads)
+        return atoms + cta * self.atoms_each if cta else atoms
 
     def through(self, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
         """Refuse to read, through one buffer, bytes that were last written through another."""
@@ -389,7 +393,6 @@ class Copies:
                 agent, event, WRITE_DONE, generic=False, cta=cta, shared=private
             )
             self._begin_load(flight, stmt)
-            self.machine.flights.append(flight)
 
     def _begin_load(self, flight: Flight, stmt: kir.TmaLoad) -> None:
         event, box, cta = flight.event, stmt.src, flight.cta
@@ -417,6 +420,7 @@ class Copies:
             self._log(flight, barrier.state)
 
         flight.steps = [second, first]
+        self.machine.flights.append(flight)
 
     def tma_store(self, agent: Agent, event: Event, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         """Start a tensor store or reduction."""
@@ -488,8 +492,7 @@ class Copies:
                 index, self.memory.gang, agent.block, flight.by, at, True, Act.READ, issued
             )
             self.memory.report(shadow.access(touch, flight.start))
-        atoms = self.geometry.atoms.of_tile(buffer, event.index, layout, (lo, hi))
-        atoms = atoms + agent.cta * self.memory.atoms_each
+        atoms = self.memory.atoms(buffer, event.index, layout, (lo, hi), agent.cta)
         self.memory.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
         if self.geometry.atoms.mixed and agent.mult > 1:
             self.memory.between_lanes(agent, event, buffer, layout, atoms, writes=True)
@@ -536,14 +539,10 @@ class Copies:
             agent.sees(flight, WRITE_DONE)
             stmt = flight.event.stmt
             if self.geometry.atoms.mixed and agent.mult > 1 and isinstance(stmt, kir.CpAsync):
-                threads = span(agent, flight.event)
-                atoms = self.geometry.atoms.of_tile(
-                    stmt.dst.buffer, flight.event.index, stmt.layout, threads
-                )
-                atoms = atoms + agent.cta * self.memory.atoms_each
-                self.memory.between_lanes(
-                    agent, flight.event, stmt.dst.buffer, stmt.layout, atoms, writes=True
-                )
+                buffer, event = stmt.dst.buffer, flight.event
+                threads = span(agent, event)
+                atoms = self.memory.atoms(buffer, event.index, stmt.layout, threads, agent.cta)
+                self.memory.between_lanes(agent, event, buffer, stmt.layout, atoms, writes=True)
 
     # --- boxes ----------------------------------------------------------------------------------
 

@@ -199,10 +199,6 @@ def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
                 pass
 
 
-def _by_matrix(stmt: kir.Stmt) -> bool:
-    return isinstance(stmt, kir.Load | kir.Store) and stmt.matrix
-
-
 def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.Stmt]]:
     """Every statement, with how many warps its innermost role has."""
     for stmt in body:
@@ -243,7 +239,8 @@ class Atoms:
         patterns = list(_patterns(kernel))
         layouts = set(_dealt(kernel))
         self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
-        self.mixed = self.mixed or any(_by_matrix(stmt) for stmt in kernel.walk())
+        moves = (s for s in kernel.walk() if isinstance(s, kir.Load | kir.Store))
+        self.mixed = self.mixed or any(stmt.matrix for stmt in moves)
         """Whether one byte may be dealt to different lanes by different statements."""
         ends = sorted(
             (b.start(slot), b.start(slot) + b.slot_nbytes)
