@@ -150,17 +150,7 @@ def brief(finding: Finding) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is said beside a line.
-
-    Parameters
-    ----------
-    line : int
-        Line of the kernel's text.
-    says : str
-        What breaks without it, that nothing does, or why neither is known.
-    needed : bool or None
-        None where it is not known.
-    """
+    """What is said beside a line; `needed` is None where it is not known."""
 
     line: int
     says: str
@@ -178,18 +168,9 @@ class Explanation:
 def explain(
     kernel: kir.Kernel, *, policy: str = "default", most: int = PROOFS, judge: Judge = proved
 ) -> Explanation:
-    """Say of every sync what breaks without it.
+    """Say of every sync what breaks without it, by `most` proofs at most.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Any; the syncs of one that is not proved have no meaning that a proof could show.
-    policy : str
-        One of `oracles.prover.prove.POLICIES`.
-    most : int
-        Proofs that may be asked for.
-    judge : callable
-        Who is asked.
+    The syncs of a kernel that is not proved have no meaning that a proof could show.
     """
     asked = Ablation(kernel, most=most, judge=judge)
     whole = asked.whole[policy]
@@ -311,16 +292,9 @@ _Unit = tuple[int, ...]
 
 
 def survey(kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> Survey:
-    """Find what a kernel does not need.
+    """Find what a kernel does not need, by `most` proofs at most.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Any; of one that is not proved nothing can be called needless.
-    most : int
-        Proofs that may be asked for.
-    judge : callable
-        Who is asked.
+    Of one that is not proved nothing can be called needless.
     """
     asked = Ablation(kernel, most=most, judge=judge)
     whole = asked.whole["default"]

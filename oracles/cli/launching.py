@@ -104,14 +104,7 @@ def _restricted(asked: Asked, kernel: kir.Kernel) -> Asked:
 def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Launch]:
     """Return the one launch that was asked for, or small ones.
 
-    Parameters
-    ----------
-    spec : str
-        The kernel as the person named it, for messages.
-    kernel : Kernel
-        What is launched.
-    asked : Asked
-        With `given`, all parameters of the kernel; a missing grid is the smallest that fits.
+    Where parameters are given, all have to be; a missing grid is the smallest that fits.
 
     Raises
     ------

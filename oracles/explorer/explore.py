@@ -28,15 +28,7 @@ ORACLE = "explorer"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a kernel is launched.
-
-    Parameters
-    ----------
-    grid : int
-        CTAs, a multiple of the kernel's cluster.
-    params : mapping of name to int
-        Every parameter of the kernel.
-    """
+    """How a kernel is launched: CTAs, whole clusters, and every parameter of the kernel."""
 
     grid: int
     params: Mapping[str, int]

@@ -130,16 +130,8 @@ class Election:
 class Plan:
     """The agents of one unit (CTAs that can meet) with their steps, and the places they use.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    values : mapping of Var to int
-        Parameters, and GRID.
-    ctas : tuple of int
-        Their numbers in the launch.
-    without : frozenset of Rule
-        Rules left out.
+    `values` are those of the parameters and of GRID, `ctas` the numbers of the CTAs in the launch,
+    `without` the rules left out.
     """
 
     kernel: kir.Kernel

@@ -66,16 +66,7 @@ class Rule(Enum):
 class Defect(Exception):
     """An obligation that does not hold on the way that was taken.
 
-    Parameters
-    ----------
-    rule : Rule
-        The obligation.
-    kind : str
-        Kind of the finding, a key of `oracles.verdict.KINDS`.
-    where : str
-        The statement.
-    says : str
-        What is wrong.
+    Its `kind` is a key of `oracles.verdict.KINDS`, `where` the statement, `says` what is wrong.
     """
 
     def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:

@@ -75,17 +75,7 @@ class TooMany(Exception):
 
 @dataclass(slots=True)
 class Search:
-    """The search of one unit.
-
-    Parameters
-    ----------
-    machine : Machine
-        Executes steps.
-    limit : int
-        States to look at, at most.
-    reduce : bool
-        Whether one way may stand for all (fact 4).
-    """
+    """The search of one unit: at most `limit` states; `reduce` allows one way for all (fact 4)."""
 
     machine: Machine
     limit: int

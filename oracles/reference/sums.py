@@ -227,16 +227,8 @@ def multiply_sum(
 ) -> Estimate:
     """Return the sum of products that `tv` names, with a bound for every order of its additions.
 
-    Parameters
-    ----------
-    tv : TensorView
-        With op ``"mma"``.
-    args : tuple of Estimate
-        The operands, rounded to their type.
-    shape : tuple of int
-        Of the result.
-    partials : Partials, optional
-        How parts of the sum are handed on, if that rounds them; sums in i32 or f16 never are.
+    `partials` say how parts of the sum are handed on, if that rounds them; sums in i32 or f16
+    never are.
 
     Notes
     -----

@@ -46,17 +46,7 @@ READ_DONE, WRITE_DONE = 1, 2
 
 
 class Violation(Exception):
-    """A rule was broken; the run ends here.
-
-    Parameters
-    ----------
-    kind : str
-        Class of the finding.
-    says : str
-        What is wrong.
-    against : Step or None
-        The other party of a conflict.
-    """
+    """A rule was broken; the run ends here: kind of the finding, what is wrong, the other party."""
 
     def __init__(self, kind: str, says: str, against: Step | None = None) -> None:
         super().__init__(says)
@@ -551,16 +541,9 @@ class Machine:
     ) -> Flight:
         """Start a copy: an agent of its own that has seen what its issuer has seen.
 
-        Parameters
-        ----------
-        owed : int
-            `READ_DONE` or `WRITE_DONE`: after how much of it nothing conflicts with it any more.
-        generic : bool
-            Whether it accesses memory through the generic proxy.
-        cta : int
-            Whose shared memory it accesses.
-        shared : bool
-            Whether it conflicts with threads of its cluster only.
+        Nothing conflicts with it any more after `owed` of it: `READ_DONE` or `WRITE_DONE`.  It may
+        be of the generic proxy; it accesses the shared memory of `cta`; if `shared`, it conflicts
+        with threads of its cluster only.
         """
         width = self.columns.width
         by, base = self.columns.take(generic=generic)

@@ -175,17 +175,8 @@ Fails = Callable[[tuple[int, ...]], bool]
 def shrink(schedule: Sequence[int], fails: Fails) -> tuple[int, ...]:
     """Return a failing schedule from which nothing can be left out.
 
-    Parameters
-    ----------
-    schedule : sequence of int
-        One that fails.
-    fails : callable
-        Called a few hundred times at most for schedules of some dozens of choices.
-
-    Returns
-    -------
-    tuple of int
-        No single choice of it can be dropped, replaced by 0 or halved; its last one is not 0.
+    No single choice of it can be dropped, replaced by 0 or halved; its last one is not 0.  For
+    schedules of some dozens of choices `fails` is called a few hundred times at most.
     """
     best = _stripped(schedule)
     while True:

@@ -38,14 +38,10 @@ LONGEST, LARGEST = 64, 400
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a kernel is started.
+    """How a kernel is started: its CTAs, at least 1, and a value for every parameter.
 
     Parameters
     ----------
-    grid : int
-        CTAs, at least 1.
-    params : mapping of str to int
-        A value for every parameter of the kernel.
     blocks : tuple of int or None
         The CTAs to run, all by default; coverage is judged only where all run.
     """

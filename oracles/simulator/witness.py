@@ -14,19 +14,9 @@ ROWS = 60
 
 
 def witness_of(run: Run, error: Finding, trips: tuple[tuple[str, int], ...]) -> Witness:
-    """Tell how a run went wrong.
+    """Tell how a run that has ended with an error went wrong, for the launch that `trips` names.
 
-    Parameters
-    ----------
-    run : Run
-        One that has ended with `error`.
-    trips : pairs of name and number
-        The launch.
-
-    Returns
-    -------
-    Witness
-        Of its rows, those about the memory, the barriers and the threads of the two accesses.
+    Of its steps, those about the memory, the barriers and the threads of the two accesses.
     """
     against = run.broken.against if run.broken is not None else None
     picked = _relevant(run, against)

@@ -55,10 +55,7 @@ def view(tensor: kir.Tensor, env: Env) -> View:
 def broken_precondition(view: View, *, copied: bool) -> str:
     """Say in which way a launch breaks what a tensor needs of it; empty if in none.
 
-    Parameters
-    ----------
-    copied : bool
-        Whether a copy engine moves it: then the host encodes a tensor map, which asks more.
+    Of one that is `copied` by an engine the host encodes a tensor map, which asks more.
     """
     tensor, unit = view.tensor, view.tensor.aligned
     where = f"{tensor.name} has extents {view.extents} and strides {view.strides}"

@@ -47,17 +47,7 @@ BARRIER = -2
 
 
 class Memory:
-    """Memory as the CTAs see it that run together.
-
-    Parameters
-    ----------
-    tensors : Tensors
-        Global memory, shared with all CTAs of the launch.
-    machine : Machine
-        Its threads.
-    scalars : mapping of str to array of no axes
-        The launch's numbers, in register form.
-    """
+    """Memory as the CTAs see it that run together; all CTAs of the launch share `tensors`."""
 
     def __init__(
         self,

@@ -129,21 +129,9 @@ def total(dtype: DType, product: Array, before: Array | None) -> Array:
 
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
-    """Return `op(*args)` as registers of `dtype`.
+    """Return `op(*args)` as registers of `dtype`, where a number is an array of no axes.
 
-    Parameters
-    ----------
-    op : str
-        A name in `OPS`, ``"cast"`` or ``"promote"``.
-    dtype : DType
-        Element type of the result.
-    args : sequence of numpy arrays
-        Registers, all of one length; a number is an array of no axes.
-
-    Raises
-    ------
-    KeyError
-        If no row has that name; the caller answers UNSUPPORTED (see `known`).
+    The caller answers UNSUPPORTED for an op that is not `known`.
     """
     if op == "cast":
         return round_to(dtype, _to_register(dtype, args[0]))

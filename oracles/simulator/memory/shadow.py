@@ -240,10 +240,7 @@ class SharedShadow:
     ) -> Trouble | None:
         """Check a write of `atoms` by component `by` at its time `at`, and remember it.
 
-        Parameters
-        ----------
-        also : (int, int), optional
-            Another component that may make this write as well, and its time.
+        `also` names another component that may make this write as well, and its time.
         """
         writers = self._writers(atoms)
         says = "the earlier write is not ordered before this one"
@@ -267,10 +264,7 @@ class SharedShadow:
     ) -> Trouble | None:
         """Check an access of which nobody knows by which of two components, and remember it.
 
-        Parameters
-        ----------
-        lanes : sequence of (by, at, Clock)
-            Either component, its time and what it knows.
+        Of either component there are its number, its time and what it knows.
         """
         if not writes:
             found = [self.read(atoms, by, at, clock) for by, at, clock in lanes]
@@ -369,20 +363,11 @@ class LaneShadow:
     def touch(
         self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
     ) -> list[tuple[str, int, int]]:
-        """Remember an access; return the earlier ones under other deals, not yet joined.
+        """Remember an access; return kind, deal and an atom of earlier ones that may race with it.
 
-        Parameters
-        ----------
-        joined : int
-            Accesses up to this time are ordered before this one in every lane.
-        alike : bool
-            Whether two accesses under this deal are by the same lanes.
-
-        Returns
-        -------
-        list of (kind, deal, atom)
-            One per earlier deal; deals that agree on who holds the bytes are for the caller to
-            sort out.
+        Those are accesses under other deals (under this one too, if not `alike`: by the same
+        lanes) since the time up to which all lanes have `joined`; deals that agree on who holds
+        the bytes are for the caller to sort out.
         """
         same = how if alike else -1
         kind = "WAW" if writes else "RAW"

@@ -45,12 +45,7 @@ OPERAND_NBYTES = 16
 class Part:
     """How the two agents of a warp hold their rows of a tile.
 
-    Parameters
-    ----------
-    rows : array of int
-        Rows of the tile.
-    places : pair of array of int
-        For either agent, the positions of its registers in those rows.
+    `places` are, for either agent, the positions of its registers in those rows.
     """
 
     rows: Index

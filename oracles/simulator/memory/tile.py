@@ -29,12 +29,8 @@ Threads = tuple[int, int]
 class Tile:
     """The elements of one tile statement that one thread range handles.
 
-    Parameters
-    ----------
-    elements : array of int
-        Row-major positions in the fragment's tile, in rising order.
-    coordinates : tuple of array
-        The same, along each axis of the tile.
+    They are row-major positions in the fragment's tile, in rising order, and the same as
+    coordinates along each axis of the tile.
     """
 
     elements: Index
@@ -52,10 +48,7 @@ def lane_of(rows: Index, columns: Index, vector: int) -> Index:
 def holders(layout: kir.Layout, warp: int) -> Index:
     """Return the thread, counted in its role, that holds each element of a tile.
 
-    Parameters
-    ----------
-    warp : int
-        Whose threads to name where every warp holds the whole tile.
+    Where every warp holds the whole tile, those of this `warp`.
     """
     every = np.arange(prod(layout.shape))
     if layout.folded > 1:
@@ -132,10 +125,7 @@ def warp_of(threads: Threads) -> Threads:
 def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Threads) -> Index:
     """Return where registers of `part` stand among those of `whole` that these threads hold.
 
-    Parameters
-    ----------
-    column : int
-        First column of the part; an element that another thread holds gets -1.
+    The part begins at a column; an element that another thread holds gets -1.
     """
     held, wanted = tile(whole, threads).elements, tile(part, threads).elements
     width, inner = whole.shape[-1], part.shape[-1]

@@ -544,10 +544,7 @@ class Joins:
 def whole_groups(event: Event, kernel: kir.Kernel, what: str, *, full: bool) -> None:
     """Refuse a statement of warpgroups in a role that holds a part of one.
 
-    Parameters
-    ----------
-    full : bool
-        Whether all four warps must exist; else a last warpgroup of fewer will do.
+    If `full`, all four warps must exist; else a last warpgroup of fewer will do.
     """
     first, last = event.team.first, event.team.first + event.team.warps
     four = kir.WARPGROUP // kir.WARP
