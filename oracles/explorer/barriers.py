@@ -32,7 +32,7 @@ from oracles.explorer.state import (
 _NAMED = (0, 0, 0, 0, 0, 0, 0)
 _CLUSTER = (0, 0, 0, 0, 0, 0, 0, 0, 0)
 _FRESH = (0, -1, 0, 0, 0, -1, 0)
-_NONE_CAME = (0, 0, 0, 0, 0, 0)
+_NONE_ARRIVED = (0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class Barriers:
             says = f"{step.number} threads at barrier {step.slot}, where others say {promised}"
             self.plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
         if turn and not self._end(*key, turn - 1, "named") & st.s[i]:
-            says = f"it may come before turn {turn - 1} of barrier {step.slot} is over"
+            says = f"it may come before generation {turn - 1} of barrier {step.slot} is over"
             st.early = st.early or ("collective", step.where, says)
             st.loose = st.loose or f"{step.where}: {says}"
         count += agent.lanes
@@ -301,7 +301,7 @@ class Semaphores:
     ends: dict[tuple[int, int, int], int] = field(default_factory=dict)
     """The event of the completion of each meeting, or of the coming of a last CTA."""
     chosen: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The only CTA that may be the last to come to an integer (`search`, 5)."""
+    """The only CTA that may be the last to arrive at an integer (`search`, 5)."""
 
     def _end(self, semaphore: int, index: int, turn: int) -> int:
         key = (semaphore, index, turn)
@@ -416,35 +416,35 @@ class Semaphores:
         return out
 
     def _once(self, at: tuple[int, int]) -> bool:
-        """Whether each CTA comes to an integer once, if it does, and all agree on their number."""
+        """Whether each CTA arrives at an integer once at most, and all agree on their number."""
         mine = [one for one in self.plan.elections if one.integer == at]
         once = len({one.cta for one in mine}) == len(mine)
         return once and len({one.ctas for one in mine}) == 1
 
-    def may_come(self, st: State, step: Step) -> bool:
+    def may_arrive(self, st: State, step: Step) -> bool:
         """Whether a CTA may come now, where it is chosen who is the last."""
         mine = self.plan.elections[step.flag]
         if mine.integer not in self.chosen:
             return True
-        ends = st.comers.get(mine.integer, _NONE_CAME)[0] + 1 == step.number
+        ends = st.arriving.get(mine.integer, _NONE_ARRIVED)[0] + 1 == step.number
         return ends == (self.chosen[mine.integer] == mine.cta)
 
-    def come(self, st: State, i: int, step: Step) -> None:
+    def count_in(self, st: State, i: int, step: Step) -> None:
         """Count a CTA in by one thread, which learns whether it is the last."""
         plan, mine = self.plan, self.plan.elections[step.flag]
         without, name = plan.without, plan.kernel.semaphores[mine.integer[0]].name
         where = f"{name}[{step.slot}]"
-        came, there, g, s, turn, over = st.comers.get(mine.integer, _NONE_CAME)
+        came, there, g, s, turn, over = st.arriving.get(mine.integer, _NONE_ARRIVED)
         others = [one for n, one in enumerate(plan.elections) if there >> n & 1]
         if any((one.ctas, one.role) != (mine.ctas, mine.role) for one in others):
-            says = f"{mine.ctas} CTAs are to come to {where} by warps {mine.role}, others say "
+            says = f"{mine.ctas} CTAs are to arrive at {where} by warps {mine.role}, others say "
             says += f"{others[0].ctas} by {others[0].role} (first, how many)"
             plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
         twice = any(one.cta == mine.cta for one in others)
         if twice or over & ~st.s[i]:
-            says = f"cta {plan.ctas[mine.cta]} comes to {where} twice"
+            says = f"cta {plan.ctas[mine.cta]} arrives at {where} twice"
             if not twice:
-                says = f"nothing orders it after the last of the CTAs that came to {where}"
+                says = f"nothing orders it after the last of the CTAs that arrived at {where}"
             self.plan.refuse(Rule.TURNS, "semaphore", step.where, says)
         if mine.ctas > 1 and (turn or not self._once(mine.integer)):
             st.loose = st.loose or f"{step.where}: another CTA may be the last"
@@ -453,12 +453,12 @@ class Semaphores:
             g |= st.g[i] | st.own[i]
         last = st.elected[step.flag] = came == mine.ctas
         if not last:
-            st.comers[mine.integer] = (came, there, g, s, turn, over)
+            st.arriving[mine.integer] = (came, there, g, s, turn, over)
             return
         over = self._end(-1 - mine.integer[0], mine.integer[1], turn)
         st.g[i] |= g
         st.s[i] |= s | over
-        st.comers[mine.integer] = (0, 0, 0, 0, turn + 1, over)
+        st.arriving[mine.integer] = (0, 0, 0, 0, turn + 1, over)
 
     def goes_on(self, st: State, step: Step, body: int) -> int:
         """Return the step at which an agent goes on: the one of the body, or behind it."""
@@ -476,9 +476,10 @@ class Semaphores:
 
     def end(self, st: State) -> None:
         """Check semaphores when all agents are done."""
-        for (number, index), comers in st.comers.items():
-            if comers[0]:
-                says = f"{comers[0]} CTAs have come at the end of the launch, and none is the last"
+        for (number, index), arriving in st.arriving.items():
+            if arriving[0]:
+                says = f"{arriving[0]} CTAs have arrived at the end of the launch, "
+                says += "and none is the last"
                 name = self.plan.kernel.semaphores[number].name
                 self.plan.refuse(Rule.SEMAPHORE_ZERO, "semaphore", f"{name}[{index}]", says)
         for (name, index), turn in st.turns.items():

@@ -54,8 +54,8 @@ class Machine:
                 return self.semaphores.turn(st, step)[0] == step.number
             case Op.CLUSTER_WAIT:
                 return self.barriers.cluster_ready(st, i, step)
-            case Op.COME:
-                return self.semaphores.may_come(st, step)
+            case Op.COUNT_IN:
+                return self.semaphores.may_arrive(st, step)
             case Op.POOL:
                 return step.number <= st.pool.get(self.plan.agents[i].cta, 0)
             case Op.JOIN:
@@ -141,8 +141,8 @@ class Machine:
                 self.semaphores.turn_release(st, i, step)
             case Op.GRID_SYNC:
                 self.semaphores.grid(st, i, step)
-            case Op.COME:
-                self.semaphores.come(st, i, step)
+            case Op.COUNT_IN:
+                self.semaphores.count_in(st, i, step)
             case Op.SKIP:
                 st.pcs[i] = self.semaphores.goes_on(st, step, st.pcs[i])
             case Op.POOL:
@@ -211,8 +211,8 @@ class Machine:
     def held(self, st: State) -> bool:
         """Tell whether some agent waits only because another CTA was chosen to be the last."""
         steps = [self.next_step(st, i) for i in range(len(st.pcs)) if not st.asleep >> i & 1]
-        come = [step for step in steps if step is not None and step.op is Op.COME]
-        return any(not self.semaphores.may_come(st, step) for step in come)
+        come = [step for step in steps if step is not None and step.op is Op.COUNT_IN]
+        return any(not self.semaphores.may_arrive(st, step) for step in come)
 
     def done(self, st: State) -> bool:
         """Tell whether every agent is at its end."""

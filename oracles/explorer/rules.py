@@ -32,7 +32,7 @@ class Rule(Enum):
     CLUSTER_BARRIER = "the cluster barrier joins what the threads of a cluster knew"
     SEMAPHORE = "a turn hands over what the releasing thread knew"
     GRID_SYNC = "CTAs that meet know what each of them knew"
-    ELECT_LAST = "the last CTA to come knows what each that came knew"
+    ELECT_LAST = "the last-arriving CTA knows what each that came knew"
 
     RAW = "a read knows the write before it"
     WAR = "a write knows the reads before it"

@@ -36,16 +36,16 @@ meet at a counter are ordered.  Seven facts keep the search small.
    (a) is met where all arrivals of phase j - 1 are known and none of them brought bytes: who knows
    them knows that it has ended.
    `State.loose` tells the first place where (a) to (d) do not hold.
-5. *One way for each last CTA.*  Of the CTAs that come to an integer, the last one learns of all
+5. *One way for each last CTA.*  Of the CTAs that arrive at an integer, the last one learns of all
    and the others learn nothing, so those that are not the last commute: a sum, and a union for the
    last.  Of ways in which the same CTAs are the last, fact 4 says that they are the same, if each
-   CTA comes to an integer once, and CTAs are elected there once.  So one way is run for every
+   CTA arrives at an integer once, and CTAs are elected there once.  So one way is run for every
    choice of the last CTAs; where not all can go on because the chosen one cannot be the last, no
    interleaving has it so.  What is left, `State.loose` tells.
 6. *Arrivals have a phase.*  Where (a) does not hold for an arrival, a copy, or an arrival at a
-   named barrier, what it knows can happen alone, and then it lands in the phase or turn before.
-   That is a defect (`Rule.EARLY`), whether a waiter is confused by it or not; it is told last,
-   after the ways that show what comes of it.
+   named barrier, what it knows can happen alone, and then it lands in the phase or generation
+   before.  That is a defect (`Rule.EARLY`), whether a waiter is confused by it or not; it is
+   reported last, after the ways that show what comes of it.
 7. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
    late or as early as can be, since the difference between late and early is where defects are
    found; then depth first over every choice, with a memory of states.
@@ -122,7 +122,7 @@ class Search:
             if loose:
                 break
         semaphores.chosen = {}
-        return loose or ("no CTA can be the last to come" if held == tried else "")
+        return loose or ("no CTA can arrive last" if held == tried else "")
 
     def _punctual(self) -> None:
         """Demand that no arrival or copy was seen that can land in the phase before (fact 6)."""
@@ -198,7 +198,7 @@ class Search:
         """
         st = self.machine.plan.start()
         self.way = []
-        turn = 0
+        picked = 0
         while True:
             self._settle(st)
             self._count()
@@ -213,9 +213,9 @@ class Search:
                 choices = [c for c in choices if c[0]]
             held = hold < 0 or st.pcs[victim] == hold
             others = [c for c in choices if not held or c != (0, victim)] or choices
-            turn += 1
+            picked += 1
             agents = [c for c in others if not c[0]]
-            self._go(st, agents[turn % len(agents)] if agents else others[0])
+            self._go(st, agents[picked % len(agents)] if agents else others[0])
 
     def _every_way(self) -> None:
         """Look at every state that some interleaving reaches, depth first."""

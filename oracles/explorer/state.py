@@ -43,7 +43,7 @@ class Op(IntEnum):
     TURN_RELEASE = 19
     POOL = 20
     GRID_SYNC = 21
-    COME = 22
+    COUNT_IN = 22
 
 
 @dataclass(slots=True, eq=False)
@@ -197,7 +197,7 @@ class State:
     finding, statement, and what is wrong."""
     loose: str = ""
     """The first thing that another interleaving might do differently."""
-    comers: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    arriving: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """Where CTAs come: how many are there, and which (bits), g, s, the round, and the event of the
     end of the one before."""
     elected: dict[int, bool] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class State:
             self.slots[:], dict(self.named), dict(self.cluster), dict(self.turns),
             dict(self.past), dict(self.pool), self.taken, self.flight, dict(self.memory),
             self.asleep, dict(self.issues), self.foreign, dict(self.arrivals),
-            self.early, self.loose, dict(self.comers), dict(self.elected),
+            self.early, self.loose, dict(self.arriving), dict(self.elected),
         )  # fmt: skip
 
     def key(self) -> tuple[object, ...]:
@@ -220,5 +220,5 @@ class State:
             tuple(self.slots), tuple(self.named.items()), tuple(self.cluster.items()),
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
             self.asleep, tuple(self.near), tuple(self.far), frozenset(self.issues.items()),
-            frozenset(self.comers.items()), frozenset(self.elected.items()),
+            frozenset(self.arriving.items()), frozenset(self.elected.items()),
         )  # fmt: skip

@@ -72,8 +72,8 @@ class _Unroller:
     """Registers per thread now."""
     changed: int = 0
     """How often they were changed."""
-    comings: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """How often it has come to an integer of a semaphore, in the role that begins at a warp."""
+    arrivals_at: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """How often it has arrive at an integer of a semaphore, in the role that begins at a warp."""
     groups: dict[kir.AsyncKind, Groups] = field(
         default_factory=lambda: {kind: Groups() for kind in kir.AsyncKind}
     )
@@ -276,7 +276,7 @@ class _Unroller:
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
         elects = isinstance(stmt, kir.LastArriving)
         if self.plan.integers.setdefault((name, index), elects) is not elects:
-            says = f"{name}[{index}] elects the last CTA to come, and serves others too"
+            says = f"{name}[{index}] elects the last-arriving CTA, and serves others too"
             raise Defect(Rule.TURNS, "semaphore", self.where, says)
         return index
 
@@ -305,7 +305,7 @@ class _Unroller:
         step.slot, step.number = index, ctas * 32 * self.warps
         step.flag = int(value(plan.kernel.together, values) >= ctas)
 
-    def come(self, stmt: kir.LastArriving) -> Step:
+    def count_in(self, stmt: kir.LastArriving) -> Step:
         """Append a coming as the hardware has it; return the step that skips the body.
 
         All threads of the role join, one of them counts, and tells the others as they join again.
@@ -313,16 +313,16 @@ class _Unroller:
         plan, index = self.plan, self.integer(stmt)
         ctas = value(stmt.ctas, self.values)
         if ctas < 1:
-            says = f"{ctas} CTAs come to {stmt.semaphore.name}[{index}]; none of them is the last"
+            says = f"{ctas} CTAs arrive at {stmt.semaphore.name}[{index}]; none of them is the last"
             raise Defect(Rule.TURNS, "semaphore", self.where, says)
         names = [one.name for one in plan.kernel.semaphores]
         at = (names.index(stmt.semaphore.name), index)
         self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
-        role, n = (self.first, self.warps), self.comings.get((*at, self.first), 0)
-        self.comings[*at, self.first] = n + 1
+        role, n = (self.first, self.warps), self.arrivals_at.get((*at, self.first), 0)
+        self.arrivals_at[*at, self.first] = n + 1
         number = plan.election(Election(self.agent.cta, role, at, ctas), n)
         if self.agent.warp == self.first and not self.agent.lane:
-            step = self.step(Op.COME, stmt, plan.event())
+            step = self.step(Op.COUNT_IN, stmt, plan.event())
             step.slot, step.number, step.flag = index, ctas, number
         self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
         skip = self.step(Op.SKIP, stmt)
@@ -412,7 +412,7 @@ class _Unroller:
 
     def last(self, stmt: kir.LastArriving) -> None:
         """Append a body that may be skipped, and go on as after both."""
-        plan, skip = self.plan, self.come(stmt)
+        plan, skip = self.plan, self.count_in(stmt)
         groups = {kind: self.groups[kind].copy() for kind in kir.AsyncKind}
         registers, changed, before = self.registers.copy(), self.changed, plan.events
         self.body(stmt.body)

@@ -254,8 +254,8 @@ class Agent:
         What it knew at its last fence of each scope.
     weak : list of (scope, Clock)
         What it has observed at too narrow a scope; a fence of that scope makes up for it.
-    turn : int or None
-        Turn of the cluster's barrier at which it has arrived and not yet waited.
+    generation : int or None
+        Generation of the cluster's barrier at which it has arrived and not yet waited.
     """
 
     by: int
@@ -279,7 +279,7 @@ class Agent:
     issued: list[Flight] = field(default_factory=list)
     fences: dict[kir.Scope, Clock] = field(default_factory=dict)
     weak: list[tuple[kir.Scope, Clock]] = field(default_factory=list)
-    turn: int | None = None
+    generation: int | None = None
 
     def groups(self, kind: kir.AsyncKind) -> Groups:
         """Return its asynchronous groups of a kind; those of wgmma are its warp's."""

@@ -383,7 +383,7 @@ def judge_end(run: Run) -> None:
                 says = f"{named.arrived} of {named.threads} threads have arrived at the end"
                 _error(run, run.blocks[cta], "collective", f"barrier {named.number}", says)
     for agent in machine.agents:
-        if agent.turn is not None:
+        if agent.generation is not None:
             says = "it has arrived at the cluster's barrier and never waits"
             _error(run, agent.block, "collective", agent.name, says)
             break
@@ -396,7 +396,9 @@ def judge_end(run: Run) -> None:
     for (name, index), here in sorted(run.joins.rounds.items()):
         run.checked += 1
         if here.asked is not None:
-            says = f"{len(here.came)} of {here.asked.ctas} CTAs have come at the end, and none is "
+            says = (
+                f"{len(here.came)} of {here.asked.ctas} CTAs have arrived at the end, and none is "
+            )
             says += "the last; the next launch expects 0"
             _error(run, run.blocks[here.came[0]], "semaphore", f"{name}[{index}]", says)
     run.checked += len(machine.agents)

@@ -62,7 +62,7 @@ class Schedule:
         self._draw = random.Random(seed * 1_000_003 + salt)
         self._rank = [a.by for a in agents]
         self._draw.shuffle(self._rank)
-        self._turn = 0
+        self._picked = 0
         self.slots = 1
         if clusters > 1:
             slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
@@ -113,8 +113,8 @@ class Schedule:
     def _thread(self, ready: list[Agent]) -> Agent:
         match self.strategy:
             case Strategy.NEWEST:
-                self._turn += 1
-                return ready[self._turn % len(ready)]
+                self._picked += 1
+                return ready[self._picked % len(ready)]
             case Strategy.UNIFORM:
                 return self._draw.choice(ready)
             case Strategy.AHEAD:

@@ -66,7 +66,7 @@ class Tensorcores:
         self._kin = 0
         self._kin_flights: dict[int, list[Flight]] = {}
         self._kin_of: dict[tuple[int, int, int, int], int] = {}
-        self._turns: dict[tuple[int, int, int], int] = {}
+        self._counts: dict[tuple[int, int, int], int] = {}
 
     # --- registers ------------------------------------------------------------------------------
 
@@ -193,8 +193,8 @@ class Tensorcores:
     def _number(self, agent: Agent, event: Event) -> int:
         """Return a number of this wgmma, the same in the four warps of a warpgroup."""
         warp = (agent.cta, agent.warp, event.line)
-        turn = self._turns[warp] = self._turns.get(warp, 0) + 1
-        key = (agent.cta, agent.warp // 4, event.line, turn)
+        count = self._counts[warp] = self._counts.get(warp, 0) + 1
+        key = (agent.cta, agent.warp // 4, event.line, count)
         if key not in self._kin_of:
             self._kin += 1
             self._kin_of[key] = self._kin

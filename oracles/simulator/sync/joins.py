@@ -36,12 +36,12 @@ class Election:
 
 @dataclass(eq=False, slots=True)
 class NamedBarrier:
-    """One of the sixteen barriers of a CTA: the running turn, its arrivals and who waits."""
+    """One of the sixteen barriers of a CTA: the running generation, its arrivals and who waits."""
 
     number: int
     column: int
     acc: Clock
-    turn: int = 0
+    generation: int = 0
     threads: int = 0
     arrived: int = 0
     gate: Gate | Election | None = None
@@ -69,11 +69,11 @@ class NamedBarrier:
 
 @dataclass(eq=False, slots=True)
 class ClusterBarrier:
-    """The barrier of a cluster: its running turn, what arrivals released, who waits."""
+    """The barrier of a cluster: its running generation, what arrivals released, who waits."""
 
     acc: Clock
     sealed: Clock
-    turn: int = 0
+    generation: int = 0
     arrived: int = 0
     waiting: list[Agent] = field(default_factory=list)
 
@@ -256,9 +256,9 @@ class Joins:
         del b.halves[agent.warp]
         for part in half:
             knows = int(part.clock[CAUSE, b.column])
-            if knows != b.turn:
-                says = f"{part.name} arrives in turn {b.turn} of barrier {number}, but only knows "
-                says += f"that {knows} turns are over"
+            if knows != b.generation:
+                says = f"{part.name} arrives in generation {b.generation} of barrier {number}, but only knows "
+                says += f"that {knows} generations are over"
                 raise Violation("collective", says)
             join(b.acc, part.clock)
         if b.arrived and (b.threads != threads or b.gate != gate):
@@ -283,8 +283,8 @@ class Joins:
         if isinstance(b.gate, Gate) and not self._opens(b, b.gate):
             return
         skips = isinstance(b.gate, Election) and not self._elects_last(b, b.gate)
-        b.turn += 1
-        b.acc[ORDER : CAUSE + 1, b.column] = b.turn
+        b.generation += 1
+        b.acc[ORDER : CAUSE + 1, b.column] = b.generation
         waiting, b.waiting = b.waiting, []
         for agent in waiting:
             join(agent.clock, b.acc)
@@ -303,7 +303,7 @@ class Joins:
             has = self.counts[name]
             raise Violation("bounds", f"{name} has {has} integers, none of number {index}")
         if self._elects.setdefault((name, index), elects) is not elects:
-            says = f"{name}[{index}] elects the last CTA to come, and serves others too"
+            says = f"{name}[{index}] elects the last-arriving CTA, and serves others too"
             raise Violation("semaphore", says)
         return f"{name}[{index}]", self.counters.setdefault((name, index), Counter())
 
@@ -420,18 +420,20 @@ class Joins:
         first = b.waiting[0]
         name, _ = self._integer(*asked.semaphore, elects=True)
         if asked.ctas < 1:
-            says = f"{asked.ctas} CTAs come to {name}; none of them is the last"
+            says = f"{asked.ctas} CTAs arrive at {name}; none of them is the last"
             raise Violation("semaphore", says)
-        self._drained(b.acc, first.cta, f"CTA {first.block} comes to {name}")
+        self._drained(b.acc, first.cta, f"CTA {first.block} arrives at {name}")
         here = self.rounds.setdefault(asked.semaphore, Round())
         if here.asked is not None and here.asked != asked:
-            says = f"{here.asked.ctas} and {asked.ctas} CTAs are to come to {name}, the same role "
+            says = (
+                f"{here.asked.ctas} and {asked.ctas} CTAs are to arrive at {name}, the same role "
+            )
             raise Violation("collective", f"{says}of each")
         if first.cta in here.came:
-            raise Violation("semaphore", f"CTA {first.block} comes to {name} twice")
+            raise Violation("semaphore", f"CTA {first.block} arrives at {name} twice")
         after = here.over is None or any(b.acc[CAUSE, by] >= at for by, at in here.over.items())
         if not after:
-            says = f"CTA {first.block} comes to {name}, to which all {asked.ctas} have come"
+            says = f"CTA {first.block} arrives at {name}, at which all {asked.ctas} have arrived"
             raise Violation("semaphore", f"{says}; nothing orders it after the last of them")
         here.asked = asked
         here.came.append(first.cta)
@@ -456,10 +458,10 @@ class Joins:
         Source: PTX ISA, "barrier.cluster", on `.relaxed`.
         """
         b = self.clusters[agent.cta // self.machine.kernel.cluster]
-        if event.elected or agent.turn is not None:
+        if event.elected or agent.generation is not None:
             says = "all threads arrive, and each waits before it arrives again"
             raise Violation("collective", f"cluster_arrive: {says}")
-        agent.turn = b.turn
+        agent.generation = b.generation
         away = self.machine.away
         landed = b.acc[CAUSE, away].copy()
         join_cause(b.acc, agent.clock)
@@ -471,7 +473,7 @@ class Joins:
         agent.tick()
         b.arrived += agent.mult
         if b.arrived == self.machine.kernel.threads * self.machine.kernel.cluster:
-            b.turn += 1
+            b.generation += 1
             b.arrived = 0
             b.sealed, b.acc = b.acc, b.sealed
             b.acc[:] = 0
@@ -482,16 +484,16 @@ class Joins:
     def cluster_wait(self, agent: Agent, event: Event) -> bool:
         """Wait until all threads of the cluster have arrived."""
         b = self.clusters[agent.cta // self.machine.kernel.cluster]
-        if event.elected or agent.turn is None:
+        if event.elected or agent.generation is None:
             says = "it needs all threads, and an arrival of each before it"
             raise Violation("collective", f"cluster_wait: {says}")
-        if b.turn == agent.turn:
+        if b.generation == agent.generation:
             b.waiting.append(agent)
             self.machine.block(agent, f"the cluster's barrier ({b.arrived} threads arrived)")
             return False
         join(agent.clock, b.sealed)
         agent.joined = max(agent.joined, int(b.sealed[ORDER, agent.by]))
-        agent.turn = None
+        agent.generation = None
         return True
 
     # --- registers ------------------------------------------------------------------------------
@@ -530,10 +532,10 @@ class Joins:
         first = agent.warp - agent.warp % four
         warps = range(first, min(first + four, self.machine.kernel.threads // kir.WARP))
         changes = {warp: self._changes.setdefault((agent.cta, warp), []) for warp in warps}
-        turn = len(changes[agent.warp])
-        for warp in warps if turn else ():
-            late = len(changes[warp]) < turn
-            by, at = (0, 0) if late else changes[warp][turn - 1]
+        count = len(changes[agent.warp])
+        for warp in warps if count else ():
+            late = len(changes[warp]) < count
+            by, at = (0, 0) if late else changes[warp][count - 1]
             if late or max(agent.clock[ORDER, by], other.clock[ORDER, by]) < at:
                 says = f"nothing orders this change after the one before of warp {warp}"
                 raise Violation("registers", says)
