@@ -35,16 +35,30 @@ _FRESH = (0, -1, 0, 0, 0, -1, 0)
 _NONE_ARRIVED = (0, 0, 0, 0, 0, 0)
 
 
+def wake(st: State, key: tuple[int, int], end: int) -> None:
+    """Let go who sleeps where the last thread has arrived; `end` is the event of its completion."""
+    _, _, turn, g, a, s, sleepers = st.named[key]
+    for j in range(len(st.pcs)):
+        if sleepers >> j & 1:
+            st.g[j] |= g
+            st.a[j] |= a
+            st.s[j] |= s | end
+    st.asleep &= ~sleepers
+    st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
+
+
 @dataclass(slots=True)
 class Barriers:
-    """What arrivals and waits do to a state."""
+    """What arrivals, waits, turns of semaphores and meetings of CTAs do to a state."""
 
     plan: Plan
     seen: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     """The phase that each wait (its event) has seen, in any interleaving so far in which its CTA
     was the last to come in the same elections."""
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
-    """The event of the completion of each phase."""
+    """The event of the completion of each phase, meeting of CTAs, or arrival of a last CTA."""
+    chosen: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The only CTA that may be the last to arrive at an integer (`search`, 5)."""
 
     def _end(self, *key: object) -> int:
         if key not in self.ends:
@@ -263,51 +277,7 @@ class Barriers:
         st.s[i] |= s
         st.cluster[key] = (*head, g, a, s, owed & ~(1 << i), ready & ~(1 << i))
 
-    def end(self, st: State) -> None:
-        """Check counters when all agents are done."""
-        for slot, fields in enumerate(st.slots):
-            if fields[BYTES_DUE]:
-                says = f"phase {fields[PHASE]} ends with {fields[BYTES_DUE]} bytes pending"
-                self.plan.refuse(Rule.BYTES, "bytes", self.plan.slot_name(slot), says)
-        for (cta, barrier), named in st.named.items():
-            if named[0]:
-                says = f"{named[0]} of {named[1]} threads have arrived at the end"
-                where = f"barrier {barrier} of cta {self.plan.ctas[max(cta, 0)]}"
-                self.plan.refuse(Rule.COLLECTIVE, "collective", where, says)
-        for group in st.cluster.values():
-            if group[7]:
-                first = (group[7] & -group[7]).bit_length() - 1
-                says = "it has arrived at the cluster's barrier and never waits"
-                self.plan.refuse(Rule.COLLECTIVE, "collective", self.plan.agents[first].name, says)
-
-
-def wake(st: State, key: tuple[int, int], end: int) -> None:
-    """Let go who sleeps where the last thread has arrived; `end` is the event of its completion."""
-    _, _, turn, g, a, s, sleepers = st.named[key]
-    for j in range(len(st.pcs)):
-        if sleepers >> j & 1:
-            st.g[j] |= g
-            st.a[j] |= a
-            st.s[j] |= s | end
-    st.asleep &= ~sleepers
-    st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
-
-
-@dataclass(slots=True)
-class Semaphores:
-    """What turns and meetings of CTAs do to a state."""
-
-    plan: Plan
-    ends: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """The event of the completion of each meeting, or of the coming of a last CTA."""
-    chosen: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The only CTA that may be the last to arrive at an integer (`search`, 5)."""
-
-    def _end(self, semaphore: int, index: int, turn: int) -> int:
-        key = (semaphore, index, turn)
-        if key not in self.ends:
-            self.ends[key] = self.plan.event()
-        return self.ends[key]
+    # --- semaphores -------------------------------------------------------------------------
 
     def turn(self, st: State, step: Step) -> tuple[int, ...]:
         """Return the state of the semaphore that a step speaks of."""
@@ -475,7 +445,21 @@ class Semaphores:
         return out
 
     def end(self, st: State) -> None:
-        """Check semaphores when all agents are done."""
+        """Check counters and semaphores when all agents are done."""
+        for slot, fields in enumerate(st.slots):
+            if fields[BYTES_DUE]:
+                says = f"phase {fields[PHASE]} ends with {fields[BYTES_DUE]} bytes pending"
+                self.plan.refuse(Rule.BYTES, "bytes", self.plan.slot_name(slot), says)
+        for (cta, barrier), named in st.named.items():
+            if named[0]:
+                says = f"{named[0]} of {named[1]} threads have arrived at the end"
+                where = f"barrier {barrier} of cta {self.plan.ctas[max(cta, 0)]}"
+                self.plan.refuse(Rule.COLLECTIVE, "collective", where, says)
+        for group in st.cluster.values():
+            if group[7]:
+                first = (group[7] & -group[7]).bit_length() - 1
+                says = "it has arrived at the cluster's barrier and never waits"
+                self.plan.refuse(Rule.COLLECTIVE, "collective", self.plan.agents[first].name, says)
         for (number, index), arriving in st.arriving.items():
             if arriving[0]:
                 says = f"{arriving[0]} CTAs have arrived at the end of the launch, "

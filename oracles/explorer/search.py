@@ -111,17 +111,17 @@ class Search:
 
     def _each_last(self) -> str:
         """Run one way for every choice of the last CTAs to come (fact 5); return `State.loose`."""
-        semaphores = self.machine.semaphores
-        choices, loose, held = semaphores.choices(), "", 0
+        barriers = self.machine.barriers
+        choices, loose, held = barriers.choices(), "", 0
         tried = 0
         for ctas in product(*(ctas for _, ctas in choices)):
-            semaphores.chosen = {at: cta for (at, _), cta in zip(choices, ctas, strict=True)}
+            barriers.chosen = {at: cta for (at, _), cta in zip(choices, ctas, strict=True)}
             self.held = False
             loose = self._one_way(-1, early=False)
             held, tried = held + self.held, tried + 1
             if loose:
                 break
-        semaphores.chosen = {}
+        barriers.chosen = {}
         return loose or ("no CTA can arrive last" if held == tried else "")
 
     def _punctual(self) -> None:

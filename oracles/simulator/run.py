@@ -396,10 +396,8 @@ def judge_end(run: Run) -> None:
     for (name, index), here in sorted(run.joins.rounds.items()):
         run.checked += 1
         if here.asked is not None:
-            says = (
-                f"{len(here.came)} of {here.asked.ctas} CTAs have arrived at the end, and none is "
-            )
-            says += "the last; the next launch expects 0"
+            says = f"{len(here.came)} of {here.asked.ctas} CTAs have arrived at the end, and none "
+            says += "is the last; the next launch expects 0"
             _error(run, run.blocks[here.came[0]], "semaphore", f"{name}[{index}]", says)
     run.checked += len(machine.agents)
 

@@ -257,8 +257,8 @@ class Joins:
         for part in half:
             knows = int(part.clock[CAUSE, b.column])
             if knows != b.generation:
-                says = f"{part.name} arrives in generation {b.generation} of barrier {number}, but only knows "
-                says += f"that {knows} generations are over"
+                says = f"{part.name} arrives in generation {b.generation} of barrier {number}, but "
+                says += f"only knows that {knows} generations are over"
                 raise Violation("collective", says)
             join(b.acc, part.clock)
         if b.arrived and (b.threads != threads or b.gate != gate):
@@ -425,10 +425,8 @@ class Joins:
         self._drained(b.acc, first.cta, f"CTA {first.block} arrives at {name}")
         here = self.rounds.setdefault(asked.semaphore, Round())
         if here.asked is not None and here.asked != asked:
-            says = (
-                f"{here.asked.ctas} and {asked.ctas} CTAs are to arrive at {name}, the same role "
-            )
-            raise Violation("collective", f"{says}of each")
+            says = f"{here.asked.ctas} and {asked.ctas} CTAs are to arrive at {name}, the same "
+            raise Violation("collective", f"{says}role of each")
         if first.cta in here.came:
             raise Violation("semaphore", f"CTA {first.block} arrives at {name} twice")
         after = here.over is None or any(b.acc[CAUSE, by] >= at for by, at in here.over.items())
