@@ -3,7 +3,8 @@
 import torch
 
 from fuser.dtype import DType
-from oracles.reference.expected import TORCH, Expected
+from oracles.reference.estimate import TORCH
+from oracles.reference.evaluate import Expected
 from oracles.verdict import Finding, Status, Verdict
 
 NAME = "differential"

@@ -79,7 +79,7 @@ def selected(witness: Witness, rows: int) -> list[Row | int]:
     out: list[Row | int] = []
     for i, row in enumerate(witness.rows):
         if i in keep:
-            out.append(_brief(row))
+            out.append(replace(row, text=brief(row.text), note=brief(row.note)))
         elif out and isinstance(out[-1], int):
             out[-1] += 1
         else:
@@ -103,10 +103,6 @@ def present(witness: Witness, shown: list[Row | int]) -> tuple[str, ...]:
     """Return the lanes that have an event among those shown, in the order of the witness."""
     busy = {row.lane for row in shown if isinstance(row, Row)}
     return tuple(lane for lane in witness.lanes if lane in busy)
-
-
-def _brief(row: Row) -> Row:
-    return replace(row, text=brief(row.text), note=brief(row.note))
 
 
 def brief(code: str) -> str:

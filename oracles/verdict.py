@@ -29,7 +29,7 @@ KINDS = {
     "bytes": "a phase expects other bytes than are copied",
     "group": "a wait covers no copy: nothing was committed, or by another thread",
     "init": "a barrier is used before its life, after it, or before it is visible",
-    "deadlock": "threads wait for ever",
+    "deadlock": "threads wait forever",
     "collective": "a statement is executed by other threads than it needs",
     "registers": "setmaxnreg asks for registers that there are not",
     "semaphore": "turns are out of order, or not left as the next launch expects",

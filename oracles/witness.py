@@ -1,12 +1,15 @@
 """What convinces a reader that a kernel is wrong: one execution, lane by lane, and what is missing.
 
-Pure data, made by a judge and drawn by others; like `verdict`, it knows nothing of kernels.
+Pure data, made by a judge, kept in a ledger as a line of JSON, and drawn by others; like
+`verdict`, it knows nothing of kernels.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from enum import Enum
+from typing import cast
 
 
 class Mark(Enum):
@@ -71,3 +74,29 @@ class Witness:
     nearest: str
     lanes: tuple[str, ...]
     rows: tuple[Row, ...]
+
+
+def dumps(witness: Witness) -> str:
+    """Return a witness as JSON."""
+    return json.dumps(asdict(witness), default=_mark, ensure_ascii=False)
+
+
+def loads(text: str) -> Witness:
+    """Return the witness that `dumps` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the text is no such JSON.
+    """
+    try:
+        parts = json.loads(text)
+        rows = tuple(Row(**{**row, "mark": Mark(row["mark"])}) for row in parts.pop("rows"))
+        trips = tuple((str(name), int(count)) for name, count in parts.pop("trips"))
+        return Witness(**parts | {"lanes": tuple(parts["lanes"]), "rows": rows, "trips": trips})
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"witness.loads({text[:60]!r}): no witness ({error})") from error
+
+
+def _mark(value: object) -> str:
+    return str(cast(Mark, value).value)

@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from fuzz.campaign.record import ORACLES, SHORT, STATUSES, WORST_FIRST
-from oracles.witness_json import loads
+from oracles.witness import loads
 from reports.figure import Panel, Spread, spreads
 from reports.lanes import svg
 from reports.page import Headline, Section

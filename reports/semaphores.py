@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from fuzz.semaphores.record import DEVICE, JUDGES, PROVING, Facts, Row, misjudged, unanswered, words
-from oracles.witness_json import loads
+from oracles.witness import loads
 from reports.lanes import svg
 from reports.page import Headline, Section, template
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fuser.fusion.definition import Fusion, FusionDefinition
-from oracles.reference.expected import TORCH
+from oracles.reference.estimate import TORCH
 
 
 def product(kind: str = "bf16", dtype: str = "f32", *, rows: int = 2) -> Fusion:

@@ -39,7 +39,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The judges: each sees the Kernel IR and its own folder; the reference sees the Fusion IR.
     "oracles.verdict": set(),
     "oracles.witness": set(),
-    "oracles.witness_json": {"oracles.witness"},
     "oracles.lanes": {"oracles.witness"},
     "oracles.assembler": {"oracles.verdict"},
     "oracles.differential": {"fuser.dtype", "oracles.verdict", "oracles.reference"},
@@ -61,7 +60,6 @@ MAY_IMPORT: dict[str, set[str]] = {
         "fuzz.semaphores.record",
         "oracles.lanes",
         "oracles.witness",
-        "oracles.witness_json",
     },
 }
 """What the modules below each name may import of ours, beside those below the same name."""

@@ -29,7 +29,7 @@ from oracles.cli.launching import witnessed
 from oracles.differential import compare
 from oracles.prover.prove import prove, witness_trips
 from oracles.reference.evaluate import evaluate
-from oracles.reference.mma import Partials
+from oracles.reference.sums import Partials
 from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 

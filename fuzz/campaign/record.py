@@ -81,7 +81,7 @@ class Record:
     phase : str
         One of `PHASES`.
     witness : str
-        The execution that refutes the subject, as JSON of `oracles.witness_json`; empty if none.
+        The execution that refutes the subject, as JSON of `oracles.witness`; empty if none.
     """
 
     case: str

@@ -12,8 +12,7 @@ from fuzz.campaign.child import at_work
 from fuzz.campaign.record import Record
 from fuzz.cases.case import Case, case_id, facts
 from oracles.verdict import Verdict
-from oracles.witness import Witness
-from oracles.witness_json import dumps
+from oracles.witness import Witness, dumps
 
 
 class Recorder:

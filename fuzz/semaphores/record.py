@@ -127,7 +127,7 @@ class Row:
     diff : str
         Statements of the unchanged kernel and of this one that differ.
     witness : str
-        An execution that goes wrong as JSON of `oracles.witness_json`; empty without one.
+        An execution that goes wrong as JSON of `oracles.witness`; empty without one.
     cells : mapping of str to Cell
         By judge, a key of `JUDGES`; who was not asked is not there.
     """

@@ -52,9 +52,9 @@ from fuzz.semaphores.record import (
     unanswered,
     words,
 )
-from oracles import witness_json
 from oracles.cli.target import TargetError
 from oracles.prover import prove
+from oracles.witness import dumps
 
 PROBE = "semaphore split_k/control"
 """A subject that any working device passes."""
@@ -115,7 +115,7 @@ def judged(name: str) -> tuple[dict[str, Cell], str, str]:
     outcome = settle(name, subject, explorer=explorer, search=simulate, always=True)
     cells = {judge: cell(getattr(outcome, judge)) for judge in PROVING}
     found = prove.witness(subject.kernel) if cells["prover"].status == "detected" else None
-    return cells, difference(subject), "" if found is None else witness_json.dumps(found)
+    return cells, difference(subject), "" if found is None else dumps(found)
 
 
 def cell(answer: Answer) -> Cell:

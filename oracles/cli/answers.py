@@ -11,8 +11,7 @@ from rich.text import Text
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
 from oracles import lanes
-from oracles.cli.ablation import Explanation, Note
-from oracles.cli.advice import Survey
+from oracles.cli.advice import Explanation, Note, Survey
 from oracles.cli.launching import Again
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness

@@ -14,9 +14,8 @@ import click
 
 from fuser.kernel.ir import LaunchSequence
 from oracles.cli import answers
-from oracles.cli.ablation import PROOFS
-from oracles.cli.ablation import explain as explained
-from oracles.cli.advice import survey
+from oracles.cli.advice import PROOFS, survey
+from oracles.cli.advice import explain as explained
 from oracles.cli.launching import (
     Asked,
     LaunchError,

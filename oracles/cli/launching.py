@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -104,14 +104,7 @@ def _restricted(asked: Asked, kernel: kir.Kernel) -> Asked:
 def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Launch]:
     """Return the one launch that was asked for, or small ones.
 
-    Parameters
-    ----------
-    spec : str
-        The kernel as the person named it, for messages.
-    kernel : Kernel
-        What is launched.
-    asked : Asked
-        With `given`, all parameters of the kernel; a missing grid is the smallest that fits.
+    Where parameters are given, all have to be; a missing grid is the smallest that fits.
 
     Raises
     ------
@@ -185,8 +178,7 @@ def _params(spec: str, whose: str, names: list[str], given: tuple[str, ...]) -> 
 
 def witnessed(kernel: kir.Kernel, policy: str) -> Witness | None:
     """Return the execution that refutes a kernel; None if the prover has none to show."""
-    show: Callable[..., Witness | None] | None = getattr(prove, "witness", None)
-    return show(kernel, policy=policy) if show is not None else None
+    return prove.witness(kernel, policy=policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +256,7 @@ def _like(kernel: kir.Kernel, counts: dict[str, int]) -> Launch | None:
 def simulated(subject: Subject, plan: Plan, schedules: int, seed: int, policy: str) -> Verdict:
     """Run a launch under so many schedules."""
     runs = [simulate.Launch(one.grid, one.params) for one in plan]
-    launch = runs if isinstance(subject, LaunchSequence) else runs[0]
-    return simulate.search(subject, launch, schedules=schedules, seed=seed, policy=policy)
+    return simulate.search(subject, runs, schedules=schedules, seed=seed, policy=policy)
 
 
 def replayed(
@@ -285,5 +276,4 @@ def replayed(
 def explored(subject: Subject, plan: Plan, states: int, policy: str) -> Verdict:
     """Go through every interleaving of a launch."""
     runs = tuple(explore.Launch(one.grid, one.params) for one in plan)
-    launch = runs if isinstance(subject, LaunchSequence) else runs[0]
-    return explore.explore(subject, launch, policy=policy, states=states)
+    return explore.explore(subject, runs, policy=policy, states=states)

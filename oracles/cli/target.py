@@ -50,11 +50,6 @@ def load(spec: str) -> list[Target]:
     at its top level, and what those of its functions return that need no argument and say
     `-> Kernel` or `-> LaunchSequence`.  The name of any other function may be given, too.
 
-    Parameters
-    ----------
-    spec : str
-        As the person wrote it.
-
     Raises
     ------
     TargetError

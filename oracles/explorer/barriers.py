@@ -1,4 +1,4 @@
-"""The counters of a CTA or a cluster: mbarriers, named barriers, the cluster's barrier."""
+"""The counters at which agents wait: mbarriers, barriers of threads and of CTAs, semaphores."""
 
 from __future__ import annotations
 
@@ -31,18 +31,34 @@ from oracles.explorer.state import (
 
 _NAMED = (0, 0, 0, 0, 0, 0, 0)
 _CLUSTER = (0, 0, 0, 0, 0, 0, 0, 0, 0)
+_FRESH = (0, -1, 0, 0, 0, -1, 0)
+_NONE_ARRIVED = (0, 0, 0, 0, 0, 0)
+
+
+def wake(st: State, key: tuple[int, int], end: int) -> None:
+    """Let go who sleeps where the last thread has arrived; `end` is the event of its completion."""
+    _, _, turn, g, a, s, sleepers = st.named[key]
+    for j in range(len(st.pcs)):
+        if sleepers >> j & 1:
+            st.g[j] |= g
+            st.a[j] |= a
+            st.s[j] |= s | end
+    st.asleep &= ~sleepers
+    st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
 
 
 @dataclass(slots=True)
 class Barriers:
-    """What arrivals and waits do to a state."""
+    """What arrivals, waits, turns of semaphores and meetings of CTAs do to a state."""
 
     plan: Plan
     seen: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     """The phase that each wait (its event) has seen, in any interleaving so far in which its CTA
     was the last to come in the same elections."""
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
-    """The event of the completion of each phase."""
+    """The event of the completion of each phase, meeting of CTAs, or arrival of a last CTA."""
+    chosen: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The only CTA that may be the last to arrive at an integer (`search`, 5)."""
 
     def _end(self, *key: object) -> int:
         if key not in self.ends:
@@ -55,9 +71,9 @@ class Barriers:
         """Begin or end the life of all slots of a barrier."""
         begins = step.op is Op.INIT
         for slot in range(step.slot, step.slot + step.number):
-            if bool(st.slots[slot][ALIVE]) == begins and Rule.INIT not in self.plan.without:
+            if bool(st.slots[slot][ALIVE]) == begins:
                 says = f"{self.plan.slot_name(slot)} is {'already' if begins else 'not'} alive"
-                raise Defect(Rule.INIT, "init", step.where, says)
+                self.plan.refuse(Rule.INIT, "init", step.where, says)
             fields = list(EMPTY_SLOT)
             if begins:
                 fields[ARRIVED] = self.plan.counts[slot % self.plan.slots_per_cta]
@@ -151,9 +167,9 @@ class Barriers:
         st.loose = st.loose or f"{where}: {says}"
 
     def _arrive(self, st: State, fields: list[int], slot: int, n: int, where: str) -> None:
-        if n > fields[ARRIVED] and Rule.ARRIVALS not in self.plan.without:
+        if n > fields[ARRIVED]:
             says = f"{n} arrivals on {self.plan.slot_name(slot)}, which misses {fields[ARRIVED]}"
-            raise Defect(Rule.ARRIVALS, "arrivals", where, f"{says} in phase {fields[PHASE]}")
+            self.plan.refuse(Rule.ARRIVALS, "arrivals", where, f"{says} in phase {fields[PHASE]}")
         fields[ARRIVED] -= n
 
     def _complete(self, st: State, slot: int, fields: list[int], where: str) -> None:
@@ -179,10 +195,10 @@ class Barriers:
         phase = fields[PHASE] - 1
         outcomes = self.plan.outcomes(st, self.plan.agents[i].cta)
         first = self.seen.setdefault((step.bit, outcomes), phase)
-        if first != phase and Rule.PHASE not in self.plan.without:
+        if first != phase:
             says = f"passes for phase {phase} of {self.plan.slot_name(step.slot)} in this"
             says += f" interleaving, and for phase {first} in another"
-            raise Defect(Rule.PHASE, "parity", step.where, says)
+            self.plan.refuse(Rule.PHASE, "parity", step.where, says)
         if phase > 0 and not st.loose and not self._end(step.slot, phase - 1) & st.s[i]:
             st.loose = f"{step.where}: it may begin before phase {phase - 1} has ended"
         st.s[i] |= fields[DONE_S]
@@ -200,17 +216,17 @@ class Barriers:
         agent, without = self.plan.agents[i], self.plan.without
         key = (agent.cta, step.slot)
         count, promised, turn, g, a, s, sleepers = st.named.get(key, _NAMED)
-        if count and promised != step.number and Rule.COLLECTIVE not in without:
+        if count and promised != step.number:
             says = f"{step.number} threads at barrier {step.slot}, where others say {promised}"
-            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+            self.plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
         if turn and not self._end(*key, turn - 1, "named") & st.s[i]:
-            says = f"it may come before turn {turn - 1} of barrier {step.slot} is over"
+            says = f"it may come before generation {turn - 1} of barrier {step.slot} is over"
             st.early = st.early or ("collective", step.where, says)
             st.loose = st.loose or f"{step.where}: {says}"
         count += agent.lanes
-        if count > step.number and Rule.COLLECTIVE not in without:
+        if count > step.number:
             says = f"{count} threads arrive at barrier {step.slot}, made for {step.number}"
-            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+            self.plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
         s |= st.s[i]
         blocks = step.op is Op.BLOCK_SYNC
         if (Rule.BLOCK_SYNC if blocks else Rule.NAMED_ARRIVE) not in without:
@@ -218,24 +234,16 @@ class Barriers:
         if blocks:
             sleepers |= 1 << i
             st.asleep |= 1 << i
-        if count < step.number:
-            st.named[key] = (count, step.number, turn, g, a, s, sleepers)
-            return
-        s |= self._end(*key, turn, "named")
-        for j in range(len(st.pcs)):
-            if sleepers >> j & 1:
-                st.g[j] |= g
-                st.a[j] |= a
-                st.s[j] |= s
-        st.asleep &= ~sleepers
-        st.named[key] = (0, 0, turn + 1, 0, 0, 0, 0)
+        st.named[key] = (count, step.number, turn, g, a, s, sleepers)
+        if count >= step.number:
+            wake(st, key, self._end(*key, turn, "named"))
 
     def cluster_ready(self, st: State, i: int, step: Step) -> bool:
         """Tell whether the turn of the cluster's barrier at which agent `i` arrived is over."""
         key = self.plan.ctas[self.plan.agents[i].cta] // self.plan.kernel.cluster
         state = st.cluster.get(key, _CLUSTER)
-        if not state[7] >> i & 1 and Rule.COLLECTIVE not in self.plan.without:
-            raise Defect(
+        if not state[7] >> i & 1:
+            self.plan.refuse(
                 Rule.COLLECTIVE, "collective", step.where, "no cluster_arrive stands before it"
             )
         return bool(state[8] >> i & 1)
@@ -245,9 +253,9 @@ class Barriers:
         plan, agent = self.plan, self.plan.agents[i]
         key = plan.ctas[agent.cta] // plan.kernel.cluster
         count, g, a, s, done_g, done_a, done_s, owed, ready = st.cluster.get(key, _CLUSTER)
-        if owed >> i & 1 and Rule.COLLECTIVE not in plan.without:
+        if owed >> i & 1:
             says = "it arrives again before a cluster_wait"
-            raise Defect(Rule.COLLECTIVE, "collective", step.where, says)
+            plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
         given = st.g[i] | st.own[i]
         if step.flag:
             given = st.near[i] | plan.published(st.own[i])
@@ -269,19 +277,196 @@ class Barriers:
         st.s[i] |= s
         st.cluster[key] = (*head, g, a, s, owed & ~(1 << i), ready & ~(1 << i))
 
+    # --- semaphores -------------------------------------------------------------------------
+
+    def turn(self, st: State, step: Step) -> tuple[int, ...]:
+        """Return the state of the semaphore that a step speaks of."""
+        assert isinstance(step.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease)
+        return st.turns.get((step.stmt.semaphore.name, step.slot), _FRESH)
+
+    def turn_wait(self, st: State, i: int, step: Step) -> None:
+        """See the value of a turn."""
+        assert isinstance(step.stmt, kir.BlockSerializeWait)
+        key = (step.stmt.semaphore.name, step.slot)
+        number, by, far, s, known, event, waits = self.turn(st, step)
+        cta = self.plan.agents[i].cta
+        if by >= 0 and by != cta:
+            self._resident(by, cta, step)
+        if not st.loose and any(
+            old == step.number and not end & st.s[i] for old, end in st.past.get(key, ())
+        ):
+            st.loose = f"{step.where}: it may see an earlier turn of that number"
+        if by == cta:
+            st.g[i] |= known
+        elif step.reach is kir.Scope.GPU:
+            st.g[i] |= far
+        st.s[i] |= s
+        st.turns[key] = (number, by, far, s, known, event, waits | step.bit)
+
+    def _resident(self, by: int, cta: int, step: Step) -> None:
+        """Demand that a CTA may wait for another one."""
+        kernel, ctas = self.plan.kernel, self.plan.ctas
+        one, other = ctas[cta], ctas[by]
+        sure = kernel.residency == "co-resident" or one // kernel.cluster == other // kernel.cluster
+        sure = sure or (kernel.residency == "ticket" and other < one)
+        if not sure:
+            says = f"cta {one} waits for cta {other}; residency is {kernel.residency!r}"
+            self.plan.refuse(Rule.RESIDENCY, "residency", step.where, says)
+
+    def turn_release(self, st: State, i: int, step: Step) -> None:
+        """Give the turn away."""
+        assert isinstance(step.stmt, kir.BlockSerializeRelease)
+        key = (step.stmt.semaphore.name, step.slot)
+        number, _, _, _, _, event, waits = self.turn(st, step)
+        if event > 0 and not event & st.s[i]:
+            says = f"nothing orders it after the release of turn {number}"
+            self.plan.refuse(Rule.TURNS, "semaphore", step.where, says)
+        if waits & ~st.s[i] and not st.loose:
+            st.loose = f"{step.where}: turn {number} may be over before a wait has seen it"
+        known = st.g[i] | st.own[i]
+        wide = step.reach is kir.Scope.GPU and not step.flag
+        far = known if wide else st.far[i]
+        if Rule.SEMAPHORE in self.plan.without:
+            known = far = 0
+        st.past[key] = (*st.past.get(key, ()), (number, step.bit))
+        cta = self.plan.agents[i].cta
+        st.turns[key] = (step.number, cta, far, st.s[i], known, step.bit, 0)
+
+    def grid(self, st: State, i: int, step: Step) -> None:
+        """Arrive where CTAs meet, and sleep there until all of them are here."""
+        assert isinstance(step.stmt, kir.GridSync)
+        plan, name = self.plan, step.stmt.semaphore.name
+        number = next(n for n, s in enumerate(plan.kernel.semaphores) if s.name == name)
+        key = (-1 - number, step.slot)
+        count, promised, turn, g, a, s, sleepers = st.named.get(key, _NAMED)
+        threads = step.number
+        if count and promised != threads:
+            says = f"{threads} threads are to meet at {name}[{step.slot}], others say {promised}"
+            plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
+        count, sleepers = count + plan.agents[i].lanes, sleepers | 1 << i
+        s |= st.s[i]
+        if Rule.GRID_SYNC not in plan.without:
+            g |= st.g[i] | st.own[i]
+        st.asleep |= 1 << i
+        st.named[key] = (count, threads, turn, g, a, s, sleepers)
+        if count >= threads:
+            self._gathered(sleepers, step)
+            wake(st, key, self._end(*key, turn))
+
+    def _gathered(self, sleepers: int, step: Step) -> None:
+        """Demand that the same role of each CTA has met, and all were sure to run at once."""
+        plan, kernel = self.plan, self.plan.kernel
+        met = [agent for agent in plan.agents if sleepers >> agent.index & 1]
+        found = {plan.ctas[agent.cta] for agent in met}
+        warps = {agent.warp for agent in met}
+        same = len({(agent.cta, agent.warp) for agent in met}) == len(found) * len(warps)
+        same = same and step.number == len(found) * len(warps) * 32
+        if not same:
+            says = f"warps {sorted(warps)} of ctas {sorted(found)} meet, not the same of each"
+            plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
+        row = max(found) - min(found) + 1 == len(found)
+        sure = len({cta // kernel.cluster for cta in found}) == 1 and len(found) <= kernel.cluster
+        sure = sure or kernel.residency == "co-resident"
+        sure = sure or (kernel.residency == "ticket" and row and bool(step.flag))
+        if not sure:
+            says = f"ctas {sorted(found)} wait for each other; residency is {kernel.residency!r}"
+            says += "" if kernel.residency == "any" else ", and nothing says they run at once"
+            plan.refuse(Rule.RESIDENCY, "residency", step.where, says)
+
+    # --- arrivals ---------------------------------------------------------------------------
+
+    def choices(self) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
+        """Return the integers of which any of several CTAs can be the last, and these CTAs."""
+        places = dict.fromkeys(one.integer for one in self.plan.elections)
+        out = []
+        for at in places:
+            mine = [one for one in self.plan.elections if one.integer == at]
+            if self._once(at) and len(mine) >= mine[0].ctas > 1:
+                out.append((at, tuple(one.cta for one in mine)))
+        return out
+
+    def _once(self, at: tuple[int, int]) -> bool:
+        """Whether each CTA arrives at an integer once at most, and all agree on their number."""
+        mine = [one for one in self.plan.elections if one.integer == at]
+        once = len({one.cta for one in mine}) == len(mine)
+        return once and len({one.ctas for one in mine}) == 1
+
+    def may_arrive(self, st: State, step: Step) -> bool:
+        """Whether a CTA may come now, where it is chosen who is the last."""
+        mine = self.plan.elections[step.flag]
+        if mine.integer not in self.chosen:
+            return True
+        ends = st.arriving.get(mine.integer, _NONE_ARRIVED)[0] + 1 == step.number
+        return ends == (self.chosen[mine.integer] == mine.cta)
+
+    def count_in(self, st: State, i: int, step: Step) -> None:
+        """Count a CTA in by one thread, which learns whether it is the last."""
+        plan, mine = self.plan, self.plan.elections[step.flag]
+        without, name = plan.without, plan.kernel.semaphores[mine.integer[0]].name
+        where = f"{name}[{step.slot}]"
+        came, there, g, s, turn, over = st.arriving.get(mine.integer, _NONE_ARRIVED)
+        others = [one for n, one in enumerate(plan.elections) if there >> n & 1]
+        if any((one.ctas, one.role) != (mine.ctas, mine.role) for one in others):
+            says = f"{mine.ctas} CTAs are to arrive at {where} by warps {mine.role}, others say "
+            says += f"{others[0].ctas} by {others[0].role} (first, how many)"
+            plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
+        twice = any(one.cta == mine.cta for one in others)
+        if twice or over & ~st.s[i]:
+            says = f"cta {plan.ctas[mine.cta]} arrives at {where} twice"
+            if not twice:
+                says = f"nothing orders it after the last of the CTAs that arrived at {where}"
+            self.plan.refuse(Rule.TURNS, "semaphore", step.where, says)
+        if mine.ctas > 1 and (turn or not self._once(mine.integer)):
+            st.loose = st.loose or f"{step.where}: another CTA may be the last"
+        came, there, s = came + 1, there | 1 << step.flag, s | st.s[i]
+        if Rule.ELECT_LAST not in without:
+            g |= st.g[i] | st.own[i]
+        last = st.elected[step.flag] = came == mine.ctas
+        if not last:
+            st.arriving[mine.integer] = (came, there, g, s, turn, over)
+            return
+        over = self._end(-1 - mine.integer[0], mine.integer[1], turn)
+        st.g[i] |= g
+        st.s[i] |= s | over
+        st.arriving[mine.integer] = (0, 0, 0, 0, turn + 1, over)
+
+    def goes_on(self, st: State, step: Step, body: int) -> int:
+        """Return the step at which an agent goes on: the one of the body, or behind it."""
+        if step.flag not in st.elected:
+            says = "its threads have joined before one of them has counted"
+            self.plan.refuse(Rule.COLLECTIVE, "collective", step.where, says)
+        return body if st.elected.get(step.flag) else step.number
+
+    def left_out(self, st: State) -> int:
+        """Return the events of bodies that were skipped."""
+        out = 0
+        for number, last in st.elected.items():
+            out |= 0 if last else self.plan.elections[number].body
+        return out
+
     def end(self, st: State) -> None:
-        """Check counters when all agents are done."""
+        """Check counters and semaphores when all agents are done."""
         for slot, fields in enumerate(st.slots):
-            if fields[BYTES_DUE] and Rule.BYTES not in self.plan.without:
+            if fields[BYTES_DUE]:
                 says = f"phase {fields[PHASE]} ends with {fields[BYTES_DUE]} bytes pending"
-                raise Defect(Rule.BYTES, "bytes", self.plan.slot_name(slot), says)
+                self.plan.refuse(Rule.BYTES, "bytes", self.plan.slot_name(slot), says)
         for (cta, barrier), named in st.named.items():
-            if named[0] and Rule.COLLECTIVE not in self.plan.without:
+            if named[0]:
                 says = f"{named[0]} of {named[1]} threads have arrived at the end"
                 where = f"barrier {barrier} of cta {self.plan.ctas[max(cta, 0)]}"
-                raise Defect(Rule.COLLECTIVE, "collective", where, says)
+                self.plan.refuse(Rule.COLLECTIVE, "collective", where, says)
         for group in st.cluster.values():
-            if group[7] and Rule.COLLECTIVE not in self.plan.without:
+            if group[7]:
                 first = (group[7] & -group[7]).bit_length() - 1
                 says = "it has arrived at the cluster's barrier and never waits"
-                raise Defect(Rule.COLLECTIVE, "collective", self.plan.agents[first].name, says)
+                self.plan.refuse(Rule.COLLECTIVE, "collective", self.plan.agents[first].name, says)
+        for (number, index), arriving in st.arriving.items():
+            if arriving[0]:
+                says = f"{arriving[0]} CTAs have arrived at the end of the launch, "
+                says += "and none is the last"
+                name = self.plan.kernel.semaphores[number].name
+                self.plan.refuse(Rule.SEMAPHORE_ZERO, "semaphore", f"{name}[{index}]", says)
+        for (name, index), turn in st.turns.items():
+            if turn[0]:
+                says = f"it is {turn[0]} at the end of the launch, where 0 is expected next"
+                self.plan.refuse(Rule.SEMAPHORE_ZERO, "semaphore", f"{name}[{index}]", says)

@@ -14,13 +14,12 @@ from math import prod
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
-from oracles.explorer.agents import value
 from oracles.explorer.machine import Machine
-from oracles.explorer.plan import Plan
+from oracles.explorer.memory import all_written
+from oracles.explorer.plan import Plan, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
 from oracles.explorer.search import Search, TooMany
 from oracles.explorer.state import Access
-from oracles.explorer.tiles import union
 from oracles.explorer.unroll import unroll
 from oracles.verdict import Finding, Status, Verdict
 
@@ -29,15 +28,7 @@ ORACLE = "explorer"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a kernel is launched.
-
-    Parameters
-    ----------
-    grid : int
-        CTAs, a multiple of the kernel's cluster.
-    params : mapping of name to int
-        Every parameter of the kernel.
-    """
+    """How a kernel is launched: CTAs, whole clusters, and every parameter of the kernel."""
 
     grid: int
     params: Mapping[str, int]
@@ -182,18 +173,9 @@ class _Reading:
         for number, tensor in enumerate(self.kernel.tensors):
             if tensor.name not in self.kernel.outputs:
                 continue
-            done = union(
-                access.mask
-                for ctas, spaces in feet
-                for access in spaces.get(len(ctas) + number, ())
-                if access.write
-            )
-            missing = ((1 << prod(value(e, values) for e in tensor.extents)) - 1) & ~done
             self.checked += 1
-            if missing:
-                first = (missing & -missing).bit_length() - 1
-                says = f"{missing.bit_count()} elements are not written, the first is {first}"
-                raise Defect(Rule.COVERAGE, "coverage", f"tensor {tensor.name}", says)
+            found = (a for ctas, spaces in feet for a in spaces.get(len(ctas) + number, ()))
+            all_written(tensor.name, prod(value(e, values) for e in tensor.extents), found)
 
     def _apart(self, feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]]) -> None:
         """Demand that units which never meet do not touch what another one writes."""

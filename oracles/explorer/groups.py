@@ -49,7 +49,7 @@ class Groups:
             If which groups these are depends on which CTA comes last.
         """
         if self.unsettled and keep:
-            raise NotModelled("an await that keeps groups of the body of the last CTA to come")
+            raise NotModelled("an await that keeps groups of the body of the last-arriving CTA")
         old = self.closed[: max(0, len(self.closed) - keep)]
         out = 0
         for group in old:
@@ -82,7 +82,7 @@ class Registers:
     dirty: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
     elsewhere: set[str] = field(default_factory=set)
-    """Fragments that only the last CTA to come has written, in the body that this one skipped."""
+    """Fragments that only the last-arriving CTA has written, in the body that this one skipped."""
 
     def copy(self) -> Registers:
         """Return registers that can go their own way."""
@@ -95,7 +95,7 @@ class Registers:
         """Go on with what was touched here or there."""
         both = self.clean.keys() & other.clean.keys()
         if self.pending != other.pending or any(self.clean[k] != other.clean[k] for k in both):
-            raise NotModelled("wgmmas in flight at an end of the body of the last CTA to come")
+            raise NotModelled("wgmmas in flight at an end of the body of the last-arriving CTA")
         self.clean |= other.clean
         self.fenced = self.fenced and other.fenced
         self.dirty |= other.dirty
@@ -146,7 +146,7 @@ class Registers:
                     self._race("WAR", where, p.a)
         missing = self.elsewhere.intersection(reads)
         if missing and Rule.RAW not in self.without:
-            says = f"registers {min(missing)} are written by the last CTA to come only"
+            says = f"registers {min(missing)} are written by the last-arriving CTA only"
             raise Defect(Rule.RAW, "RAW", where, says)
         self.dirty.update(reads)
         if write:

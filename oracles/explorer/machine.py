@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
 from oracles.explorer.barriers import Barriers
-from oracles.explorer.grid import Semaphores
 from oracles.explorer.memory import Memory
 from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import ALIVE, Op, State, Step
-from oracles.explorer.unroll_sync import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
+from oracles.explorer.unroll import JOIN_ACCESS, JOIN_AWAIT, JOIN_MEMORY, JOIN_TIME
 
 Choice = tuple[int, int]
 """Who goes next: (0, agent) or (1, position in flight)."""
@@ -30,12 +29,10 @@ class Machine:
     policy: str
     memory: Memory = field(init=False)
     barriers: Barriers = field(init=False)
-    semaphores: Semaphores = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory = Memory(self.plan, self.policy, self.plan.without)
         self.barriers = Barriers(self.plan)
-        self.semaphores = Semaphores(self.plan)
 
     def next_step(self, st: State, i: int) -> Step | None:
         """Return the step that agent `i` stands before; None at its end."""
@@ -52,11 +49,11 @@ class Machine:
                 slot = st.slots[step.slot]
                 return not slot[ALIVE] or slot[2] % 2 != step.flag
             case Op.TURN_WAIT:
-                return self.semaphores.turn(st, step)[0] == step.number
+                return self.barriers.turn(st, step)[0] == step.number
             case Op.CLUSTER_WAIT:
                 return self.barriers.cluster_ready(st, i, step)
-            case Op.COME:
-                return self.semaphores.may_come(st, step)
+            case Op.COUNT_IN:
+                return self.barriers.may_arrive(st, step)
             case Op.POOL:
                 return step.number <= st.pool.get(self.plan.agents[i].cta, 0)
             case Op.JOIN:
@@ -137,15 +134,15 @@ class Machine:
             case Op.CLUSTER_WAIT:
                 barriers.cluster_wait(st, i)
             case Op.TURN_WAIT:
-                self.semaphores.turn_wait(st, i, step)
+                self.barriers.turn_wait(st, i, step)
             case Op.TURN_RELEASE:
-                self.semaphores.turn_release(st, i, step)
+                self.barriers.turn_release(st, i, step)
             case Op.GRID_SYNC:
-                self.semaphores.grid(st, i, step)
-            case Op.COME:
-                self.semaphores.come(st, i, step)
+                self.barriers.grid(st, i, step)
+            case Op.COUNT_IN:
+                self.barriers.count_in(st, i, step)
             case Op.SKIP:
-                st.pcs[i] = self.semaphores.goes_on(st, step, st.pcs[i])
+                st.pcs[i] = self.barriers.goes_on(st, step, st.pcs[i])
             case Op.POOL:
                 self._pool(st, i, step)
 
@@ -199,9 +196,9 @@ class Machine:
     def _pool(self, st: State, i: int, step: Step) -> None:
         known = st.g[i] | st.own[i]
         late = any(event & ~known for events in step.mates for event in events)
-        if late and Rule.REGISTER_POOL not in self.plan.without:
+        if late:
             says = "nothing orders it after the change before of every warp of its warpgroup"
-            raise Defect(Rule.REGISTER_POOL, "registers", step.where, says)
+            self.plan.refuse(Rule.REGISTER_POOL, "registers", step.where, says)
         cta = self.plan.agents[i].cta
         st.pool[cta] = st.pool.get(cta, 0) - step.number
         if step.number > 0:
@@ -212,8 +209,8 @@ class Machine:
     def held(self, st: State) -> bool:
         """Tell whether some agent waits only because another CTA was chosen to be the last."""
         steps = [self.next_step(st, i) for i in range(len(st.pcs)) if not st.asleep >> i & 1]
-        come = [step for step in steps if step is not None and step.op is Op.COME]
-        return any(not self.semaphores.may_come(st, step) for step in come)
+        come = [step for step in steps if step is not None and step.op is Op.COUNT_IN]
+        return any(not self.barriers.may_arrive(st, step) for step in come)
 
     def done(self, st: State) -> bool:
         """Tell whether every agent is at its end."""
@@ -228,18 +225,16 @@ class Machine:
         Defect
             If something is in flight, or a barrier or semaphore is not as it has to be.
         """
-        without = self.plan.without
         seen = [0] * len(self.plan.ctas)
         for agent in self.plan.agents:
             seen[agent.cta] |= st.s[agent.index]
-        left_out = self.semaphores.left_out(st)
+        left_out = self.barriers.left_out(st)
         for cta, event, what in self.plan.leaving:
             self.memory.checked += 1
-            if not event & (seen[cta] | left_out) and Rule.EXIT not in without:
+            if not event & (seen[cta] | left_out):
                 where = f"the end of cta {self.plan.ctas[cta]}"
-                raise Defect(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
+                self.plan.refuse(Rule.EXIT, "exit", where, f"nobody there has waited for {what}")
         self.barriers.end(st)
-        self.semaphores.end(st)
         if self.plan.elections:
             self.memory.covered(st)
 

@@ -7,6 +7,7 @@ whichever order the two happen.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 
@@ -14,6 +15,15 @@ from oracles.explorer.plan import Plan
 from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import ALIVE, Access, State
 from oracles.explorer.tiles import apart, union
+
+
+def all_written(name: str, size: int, accesses: Iterable[Access]) -> None:
+    """Demand that accesses write every element of an output."""
+    missing = ((1 << size) - 1) & ~union(access.mask for access in accesses if access.write)
+    if missing:
+        first = (missing & -missing).bit_length() - 1
+        says = f"{missing.bit_count()} elements are not written, the first is {first}"
+        raise Defect(Rule.COVERAGE, "coverage", f"tensor {name}", says)
 
 
 @dataclass(slots=True)
@@ -70,11 +80,11 @@ class Memory:
                 self._conflict(st, agents, old, new)
                 kept.append(old)
         fresh = new.shared or new.space in self.plan.blank
-        if fresh and not new.write and Rule.RAW not in self.without:
+        if fresh and not new.write:
             unwritten = new.mask & ~union(e.mask for e in kept if e.write and not e.barrier)
             if unwritten:
                 says = f"reads {new.what} before anything is written there"
-                raise Defect(Rule.RAW, "RAW", new.where, says)
+                self.plan.refuse(Rule.RAW, "RAW", new.where, says)
         if new.barrier and new.adds:
             kept = [e for e in kept if not (e.barrier and e.adds and self._older(e, new))]
         kept += [new, *others]
@@ -88,20 +98,15 @@ class Memory:
         """Demand that this way has written every element of every output."""
         plan = self.plan
         for name in plan.kernel.outputs if Rule.COVERAGE not in self.without else ():
-            done = union(a.mask for a in st.memory.get(plan.spaces[name], ()) if a.write)
-            missing = ((1 << prod(plan.extents[name])) - 1) & ~done
             self.checked += 1
-            if missing:
-                first = (missing & -missing).bit_length() - 1
-                says = f"{missing.bit_count()} elements are not written, the first is {first}"
-                raise Defect(Rule.COVERAGE, "coverage", f"tensor {name}", says)
+            all_written(name, prod(plan.extents[name]), st.memory.get(plan.spaces[name], ()))
 
     def _once(self, old: Access, new: Access) -> None:
         """Demand that an element of an output is written once; additions may follow."""
         plain = old.write and new.write and not old.adds and not new.adds
-        if plain and new.space in self.plan.results and Rule.COVERAGE not in self.without:
+        if plain and new.space in self.plan.results:
             says = f"{new.what} was written before, by {old.where}"
-            raise Defect(Rule.COVERAGE, "coverage", new.where, says)
+            self.plan.refuse(Rule.COVERAGE, "coverage", new.where, says)
 
     def _repeated(self, st: State, old: Access, new: Access) -> bool:
         """Tell whether who knows of a read knows of an earlier one of the same threads."""
@@ -163,9 +168,9 @@ class Memory:
             raise Defect(Rule.INIT, "init", new.where, says)
         if old.adds and old.adds == new.adds:
             sums = self.plan.kernel.determinism == "bitwise" and not new.exact
-            if sums and Rule.DETERMINISM not in self.without:
+            if sums:
                 says = f"its additions to {new.what} and those of {old.where} have no order"
-                raise Defect(Rule.DETERMINISM, "determinism", new.where, says)
+                self.plan.refuse(Rule.DETERMINISM, "determinism", new.where, says)
             return
         known = -1
         for i in agents:

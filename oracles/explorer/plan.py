@@ -1,4 +1,10 @@
-"""What all agents of some CTAs will do, and where things are: the fixed part of an exploration."""
+"""What all agents of some CTAs will do, and where things are: the fixed part of an exploration.
+
+An agent is a warp, or, where something elects one of its lanes, that lane and the 31 others: two
+lanes that execute the same statements differ in no phase, count or order, for whatever a lane
+could be late for, its warp could be late for.  Which *elements* each of them touches is kept apart
+(`state.Access.threads`).  No two warps are merged.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,94 @@ from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd
 
-from fuser.expr import Var
+from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel import ir as kir
-from oracles.explorer.agents import agents, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.state import EMPTY_SLOT, Access, Agent, State
-from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
+from oracles.explorer.state import EMPTY_SLOT, Agent, State
+from oracles.explorer.tiles import Shape
+
+Values = dict[Var, int]
+
+
+def value(expr: Expr, values: Mapping[Var, int]) -> int:
+    """Compute an expression."""
+    if isinstance(expr, int):
+        return int(expr)
+    if isinstance(expr, Var):
+        if expr not in values:
+            raise NotModelled(f"the variable {expr.name} has no value here")
+        return values[expr]
+    return _apply(expr, value(expr.a, values), value(expr.b, values))
+
+
+def _apply(expr: Op, a: int, b: int) -> int:
+    match expr.kind:
+        case Kind.ADD:
+            return a + b
+        case Kind.SUB:
+            return a - b
+        case Kind.MUL:
+            return a * b
+        case Kind.FLOORDIV | Kind.MOD:
+            if b <= 0 or a < 0:
+                sign = f"{a} {expr.kind.value} {b} in {expr}"
+                raise Defect(Rule.BOUNDS, "bounds", str(expr), f"{sign} leaves the integers >= 0")
+            return a // b if expr.kind is Kind.FLOORDIV else a % b
+        case Kind.MIN:
+            return min(a, b)
+        case Kind.MAX:
+            return max(a, b)
+        case Kind.LT:
+            return int(a < b)
+        case Kind.LE:
+            return int(a <= b)
+        case Kind.EQ:
+            return int(a == b)
+        case Kind.AND:
+            return int(bool(a) and bool(b))
+
+
+def elected(per: kir.Per, warp: int, first: int) -> bool:
+    """Tell whether the first lane of `warp` is chosen in a role that begins at warp `first`."""
+    match per:
+        case kir.Per.ROLE:
+            return warp == first
+        case kir.Per.WARP:
+            return True
+        case kir.Per.WARPGROUP:
+            return (warp - first) % 4 == 0
+
+
+def agents(kernel: kir.Kernel, ctas: tuple[int, ...]) -> list[Agent]:
+    """Return the agents of some CTAs, without steps yet."""
+    out: list[Agent] = []
+    for cta, block in enumerate(ctas):
+        for warp in range(kernel.threads // 32):
+            split = _splits(kernel.body, warp, 0, range(kernel.threads // 32))
+            parts = ((0, 1), (1, 31)) if split else ((0, 32),)
+            mates = tuple(range(len(out), len(out) + len(parts)))
+            for lane, lanes in parts:
+                name = f"cta {block} " * (len(ctas) > 1) + f"warp {warp}"
+                name += "" if lanes == 32 else " lane 0" if lane == 0 else " other lanes"
+                out.append(Agent(len(out), cta, warp, lane, lanes, name, [], mates))
+    return out
+
+
+def _splits(body: tuple[kir.Stmt, ...], warp: int, first: int, warps: range) -> bool:
+    for stmt in body:
+        match stmt:
+            case kir.Elect(per, inner):
+                if inner and elected(per, warp, first):
+                    return True
+            case kir.MBarrierArrive() | kir.CpAsyncMBarrierArrive():
+                return True
+            case kir.Role(_, start, count, inner):
+                if start <= warp < start + count and _splits(inner, warp, start, warps):
+                    return True
+            case _:
+                if any(_splits(inner, warp, first, warps) for inner in kir.bodies(stmt)):
+                    return True
+    return False
 
 
 @dataclass(slots=True)
@@ -42,16 +130,8 @@ class Election:
 class Plan:
     """The agents of one unit (CTAs that can meet) with their steps, and the places they use.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel.
-    values : mapping of Var to int
-        Parameters, and GRID.
-    ctas : tuple of int
-        Their numbers in the launch.
-    without : frozenset of Rule
-        Rules left out.
+    `values` are those of the parameters and of GRID, `ctas` the numbers of the CTAs in the launch,
+    `without` the rules left out.
     """
 
     kernel: kir.Kernel
@@ -142,6 +222,11 @@ class Plan:
                 if b.swizzle and name != b.name and b.holds(first, end):
                     raise NotModelled(f"{b.name} is swizzled and shares bytes with {name}")
 
+    def refuse(self, rule: Rule, kind: str, where: str, says: str) -> None:
+        """Raise a defect, unless the rule is left out."""
+        if rule not in self.without:
+            raise Defect(rule, kind, where, says)
+
     def event(self) -> int:
         """Return a new event."""
         self.events += 1
@@ -204,113 +289,10 @@ class Plan:
             raise Defect(Rule.BOUNDS, "bounds", where, f"cta {rank} of a cluster of {size}")
         return cta - self.ctas[cta] % size + rank
 
-    def in_slot(
-        self,
-        agent: Agent,
-        slot: kir.Slot,
-        values: Mapping[Var, int],
-        where: str,
-        *,
-        layout: kir.Layout | None,
-        first: int,
-        lines: int = 0,
-        columns: bool = False,
-        any_lane: bool = False,
-    ) -> Access:
-        """Return the access of an agent to a slot; of an engine if there is no layout.
-
-        `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
-        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
-        """
-        buffer, index = slot.buffer, value(slot.index, values)
-        if not 0 <= index < buffer.slots:
-            says = f"{buffer.name}[{index}] of {buffer.slots} slots"
-            raise Defect(Rule.BOUNDS, "bounds", where, says)
-        cta = agent.cta
-        if slot.cta is not None:
-            cta = self.peer(cta, value(slot.cta, values), where)
-        size = buffer.dtype.nbytes // self.granule
-        base = buffer.start(index) // self.granule
-        length = buffer.slot_nbytes // self.granule
-        threads: Shape = ()
-        mask = (1 << length) - 1
-        if layout is not None:
-            warp = (agent.warp - first) * 32
-            start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
-            threads = slot_masks(layout, buffer.shape, start, lanes, size)
-            mask = union(threads)
-            threads = (mask,) * agent.lanes if any_lane else threads
-        elif lines:
-            mask = band_mask(buffer.shape, lines, size, columns=columns)
-        what = f"{buffer.name}[{index}]"
-        return Access(
-            cta, True, mask << base, base, base + length, False, False, 0, 0, 0, agent.index,
-            agent.cta, threads, base, what, where, any_lane=any_lane,
-        )  # fmt: skip
-
-    def in_box(
-        self,
-        agent: Agent,
-        box: kir.Box,
-        values: Mapping[Var, int],
-        where: str,
-        *,
-        layout: kir.Layout | None,
-        first: int,
-    ) -> Access | None:
-        """Return the access of an agent to a box; None if nobody writes the tensor."""
-        name = box.tensor.name
-        at = tuple(value(e, values) for e in box.origin)
-        extents = self.extents[name]
-        limit = tuple(value(e, values) for e in box.limit)
-        if layout is not None:
-            self._inside(at, box.shape, limit, extents, f"{name}[{', '.join(map(str, at))}]", where)
-        if name not in self.written and self.spaces[name] not in self.blank:
-            return None
-        limit = tuple(map(min, limit, extents))
-        key = (at, box.shape, limit, extents)
-        threads: Shape = ()
-        if layout is None:
-            mask = box_mask(*key)
-        else:
-            lane = (agent.warp - first) * 32 + agent.lane
-            threads = box_masks(layout, key, lane, agent.lanes)
-            mask = union(threads)
-        if not mask:
-            return None
-        return Access(
-            self.spaces[name], False, mask, 0, mask.bit_length(), False, False, 0, 0, 0,
-            agent.index, agent.cta, threads, 0, f"{name}[{', '.join(map(str, at))}]", where,
-        )  # fmt: skip
-
-    def _inside(
-        self, at: Shape, shape: Shape, limit: Shape, extents: Shape, what: str, where: str
-    ) -> None:
-        """Demand that threads stay inside a tensor; TMA engines do by themselves."""
-        ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
-        empty = any(end <= o for o, end in zip(at, ends, strict=True))
-        if empty or Rule.BOUNDS in self.without:
-            return
-        for end, extent in zip(ends, extents, strict=True):
-            if end > extent:
-                says = f"{what} reaches element {end - 1} of {extent}"
-                raise Defect(Rule.BOUNDS, "bounds", where, says)
-
-    def on_barrier(self, agent: Agent, barrier: kir.MBarrier, cta: int, where: str) -> Access:
-        """Return the use of the bytes of an mbarrier, all slots of it."""
-        base = self.places[barrier.name] // self.granule
-        length = 8 * barrier.slots // self.granule
-        mask = (1 << length) - 1 << base
-        return Access(
-            cta, True, mask, base, base + length, True, False, 3, 0, 0, agent.index, agent.cta,
-            (), base, barrier.name, where, False, True,
-        )  # fmt: skip
-
     def start(self) -> State:
         """Return the state before the first step."""
         n = len(self.agents)
+        slots: list[tuple[int, ...]] = [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas))
         return State(
-            [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n,
-            [EMPTY_SLOT] * (self.slots_per_cta * len(self.ctas)),
-            {}, {}, {}, {}, {}, 0, (), {}, 0, {}, 0, {},
+            [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, [0] * n, slots
         )  # fmt: skip

@@ -32,7 +32,7 @@ class Rule(Enum):
     CLUSTER_BARRIER = "the cluster barrier joins what the threads of a cluster knew"
     SEMAPHORE = "a turn hands over what the releasing thread knew"
     GRID_SYNC = "CTAs that meet know what each of them knew"
-    ELECT_LAST = "the last CTA to come knows what each that came knew"
+    ELECT_LAST = "the last-arriving CTA knows what each that came knew"
 
     RAW = "a read knows the write before it"
     WAR = "a write knows the reads before it"
@@ -66,16 +66,7 @@ class Rule(Enum):
 class Defect(Exception):
     """An obligation that does not hold on the way that was taken.
 
-    Parameters
-    ----------
-    rule : Rule
-        The obligation.
-    kind : str
-        Kind of the finding, a key of `oracles.verdict.KINDS`.
-    where : str
-        The statement.
-    says : str
-        What is wrong.
+    Its `kind` is a key of `oracles.verdict.KINDS`, `where` the statement, `says` what is wrong.
     """
 
     def __init__(self, rule: Rule, kind: str, where: str, says: str) -> None:

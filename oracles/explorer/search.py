@@ -36,16 +36,16 @@ meet at a counter are ordered.  Seven facts keep the search small.
    (a) is met where all arrivals of phase j - 1 are known and none of them brought bytes: who knows
    them knows that it has ended.
    `State.loose` tells the first place where (a) to (d) do not hold.
-5. *One way for each last CTA.*  Of the CTAs that come to an integer, the last one learns of all
+5. *One way for each last CTA.*  Of the CTAs that arrive at an integer, the last one learns of all
    and the others learn nothing, so those that are not the last commute: a sum, and a union for the
    last.  Of ways in which the same CTAs are the last, fact 4 says that they are the same, if each
-   CTA comes to an integer once, and CTAs are elected there once.  So one way is run for every
+   CTA arrives at an integer once, and CTAs are elected there once.  So one way is run for every
    choice of the last CTAs; where not all can go on because the chosen one cannot be the last, no
    interleaving has it so.  What is left, `State.loose` tells.
 6. *Arrivals have a phase.*  Where (a) does not hold for an arrival, a copy, or an arrival at a
-   named barrier, what it knows can happen alone, and then it lands in the phase or turn before.
-   That is a defect (`Rule.EARLY`), whether a waiter is confused by it or not; it is told last,
-   after the ways that show what comes of it.
+   named barrier, what it knows can happen alone, and then it lands in the phase or generation
+   before.  That is a defect (`Rule.EARLY`), whether a waiter is confused by it or not; it is
+   reported last, after the ways that show what comes of it.
 7. *Else, all ways.*  First those in which one agent, one arrival, or everything in flight, is as
    late or as early as can be, since the difference between late and early is where defects are
    found; then depth first over every choice, with a memory of states.
@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 
 from oracles.explorer.machine import Choice, Machine
-from oracles.explorer.rules import Defect, Rule
+from oracles.explorer.rules import Rule
 from oracles.explorer.state import Op, State
 
 HELD = 200
@@ -75,17 +75,7 @@ class TooMany(Exception):
 
 @dataclass(slots=True)
 class Search:
-    """The search of one unit.
-
-    Parameters
-    ----------
-    machine : Machine
-        Executes steps.
-    limit : int
-        States to look at, at most.
-    reduce : bool
-        Whether one way may stand for all (fact 4).
-    """
+    """The search of one unit: at most `limit` states; `reduce` allows one way for all (fact 4)."""
 
     machine: Machine
     limit: int
@@ -121,24 +111,24 @@ class Search:
 
     def _each_last(self) -> str:
         """Run one way for every choice of the last CTAs to come (fact 5); return `State.loose`."""
-        semaphores = self.machine.semaphores
-        choices, loose, held = semaphores.choices(), "", 0
+        barriers = self.machine.barriers
+        choices, loose, held = barriers.choices(), "", 0
         tried = 0
         for ctas in product(*(ctas for _, ctas in choices)):
-            semaphores.chosen = {at: cta for (at, _), cta in zip(choices, ctas, strict=True)}
+            barriers.chosen = {at: cta for (at, _), cta in zip(choices, ctas, strict=True)}
             self.held = False
             loose = self._one_way(-1, early=False)
             held, tried = held + self.held, tried + 1
             if loose:
                 break
-        semaphores.chosen = {}
-        return loose or ("no CTA can be the last to come" if held == tried else "")
+        barriers.chosen = {}
+        return loose or ("no CTA can arrive last" if held == tried else "")
 
     def _punctual(self) -> None:
         """Demand that no arrival or copy was seen that can land in the phase before (fact 6)."""
-        if self.early is not None and Rule.EARLY not in self.machine.plan.without:
+        if self.early is not None:
             self.way = []
-            raise Defect(Rule.EARLY, *self.early)
+            self.machine.plan.refuse(Rule.EARLY, *self.early)
 
     def last(self) -> str:
         """Return the last steps of the way that was being taken."""
@@ -208,7 +198,7 @@ class Search:
         """
         st = self.machine.plan.start()
         self.way = []
-        turn = 0
+        picked = 0
         while True:
             self._settle(st)
             self._count()
@@ -223,14 +213,15 @@ class Search:
                 choices = [c for c in choices if c[0]]
             held = hold < 0 or st.pcs[victim] == hold
             others = [c for c in choices if not held or c != (0, victim)] or choices
-            turn += 1
+            picked += 1
             agents = [c for c in others if not c[0]]
-            self._go(st, agents[turn % len(agents)] if agents else others[0])
+            self._go(st, agents[picked % len(agents)] if agents else others[0])
 
     def _every_way(self) -> None:
         """Look at every state that some interleaving reaches, depth first."""
         first = self.machine.plan.start()
-        self._visit_settled(first)
+        self.way = []
+        self._settle(first)
         seen = {first.key()}
         stack = [(first, self._choices(first), 0)]
         self._count()
@@ -259,7 +250,3 @@ class Search:
                 self._end(following)
             stack.append((following, more, 0))
             marks.append(len(self.way))
-
-    def _visit_settled(self, st: State) -> None:
-        self.way = []
-        self._settle(st)

@@ -43,7 +43,7 @@ class Op(IntEnum):
     TURN_RELEASE = 19
     POOL = 20
     GRID_SYNC = 21
-    COME = 22
+    COUNT_IN = 22
 
 
 @dataclass(slots=True, eq=False)
@@ -81,17 +81,17 @@ class Access:
     mask: int
     low: int
     high: int
-    write: bool
-    engine: bool
-    adds: int
-    bit: int
-    issue: int
     agent: int
     cta: int
-    threads: tuple[int, ...]
-    base: int
     what: str
     where: str
+    write: bool = False
+    engine: bool = False
+    adds: int = 0
+    bit: int = 0
+    issue: int = 0
+    threads: tuple[int, ...] = ()
+    base: int = 0
     exact: bool = False
     barrier: bool = False
     any_lane: bool = False
@@ -150,6 +150,9 @@ the running phase know that its count was made for."""
 EMPTY_SLOT = (0,) * 15
 
 
+Landed = tuple[tuple[int, bool], ...]
+
+
 @dataclass(slots=True)
 class State:
     """Everything that differs from one moment to another."""
@@ -164,29 +167,29 @@ class State:
     far: list[int]
     """What a fence of gpu scope covered, per agent."""
     slots: list[tuple[int, ...]]
-    named: dict[tuple[int, int], tuple[int, ...]]
+    named: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """Arrived threads, their promised number, generation, g, a, s, and who sleeps there (bits).
 
     Where CTAs meet, the first number of the key is negative: -1 - the semaphore's."""
-    cluster: dict[int, tuple[int, ...]]
+    cluster: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """Arrived threads, generation, g, a, s given, g, a, s of the turn before, who arrived."""
-    turns: dict[tuple[str, int], tuple[int, ...]]
+    turns: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     """Value, g, far g, s, event of the last release, its CTA, and waits that saw it."""
-    past: dict[tuple[str, int], tuple[tuple[int, int], ...]]
+    past: dict[tuple[str, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Values that a semaphore has had, each with the event that ended it."""
-    pool: dict[int, int]
-    taken: int
+    pool: dict[int, int] = field(default_factory=dict)
+    taken: int = 0
     """Events of increases of registers."""
-    flight: tuple[tuple[int, ...], ...]
+    flight: tuple[tuple[int, ...], ...] = ()
     """What will yet count on a barrier: slot, arrivals, bytes, event, `s` of its issue, and whether
     the count of the barrier was made for its arrivals."""
-    memory: dict[int, tuple[Access, ...]]
-    asleep: int
-    issues: dict[int, int]
+    memory: dict[int, tuple[Access, ...]] = field(default_factory=dict)
+    asleep: int = 0
+    issues: dict[int, int] = field(default_factory=dict)
     """The wgmmas (events, one per warp) that were issued, with `s` at that moment."""
-    foreign: int
+    foreign: int = 0
     """What was fenced by a thread that observed it, not by the one that did it."""
-    arrivals: dict[int, tuple[tuple[tuple[int, bool], ...], tuple[tuple[int, bool], ...]]]
+    arrivals: dict[int, tuple[Landed, Landed]] = field(default_factory=dict)
     """Per mbarrier slot, those of the running phase and of the one before: the arrival's event, and
     whether bytes have no part in it."""
     early: tuple[str, str, str] | None = None
@@ -194,7 +197,7 @@ class State:
     finding, statement, and what is wrong."""
     loose: str = ""
     """The first thing that another interleaving might do differently."""
-    comers: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    arriving: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """Where CTAs come: how many are there, and which (bits), g, s, the round, and the event of the
     end of the one before."""
     elected: dict[int, bool] = field(default_factory=dict)
@@ -207,7 +210,7 @@ class State:
             self.slots[:], dict(self.named), dict(self.cluster), dict(self.turns),
             dict(self.past), dict(self.pool), self.taken, self.flight, dict(self.memory),
             self.asleep, dict(self.issues), self.foreign, dict(self.arrivals),
-            self.early, self.loose, dict(self.comers), dict(self.elected),
+            self.early, self.loose, dict(self.arriving), dict(self.elected),
         )  # fmt: skip
 
     def key(self) -> tuple[object, ...]:
@@ -217,5 +220,5 @@ class State:
             tuple(self.slots), tuple(self.named.items()), tuple(self.cluster.items()),
             tuple(self.turns.items()), tuple(self.pool.items()), frozenset(self.flight),
             self.asleep, tuple(self.near), tuple(self.far), frozenset(self.issues.items()),
-            frozenset(self.comers.items()), frozenset(self.elected.items()),
+            frozenset(self.arriving.items()), frozenset(self.elected.items()),
         )  # fmt: skip

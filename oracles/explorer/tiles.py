@@ -79,14 +79,9 @@ def slot_masks(layout: kir.Layout, shape: Shape, first: int, lanes: int, size: i
 
 @cache
 def band_mask(shape: Shape, lines: int, size: int, *, columns: bool) -> int:
-    """Return the granules of some rows of a slot, or of some columns.
+    """Return the granules of those rows of a slot, or columns, that `lines` has as a mask.
 
-    Parameters
-    ----------
-    lines : int
-        Which rows or columns, as a mask.
-    size : int
-        Granules of an element.
+    There are `size` granules in an element.
     """
     rows, cols = shape[-2:]
     width = cols * size
@@ -148,12 +143,7 @@ def union(masks: Iterable[int]) -> int:
 def apart(first: Shape, second: Shape, shift: int) -> bool:
     """Tell whether no two different threads share a bit of two accesses.
 
-    Parameters
-    ----------
-    first, second : tuple of int
-        Masks per thread, of the same threads.
-    shift : int
-        By how much the second lies behind the first.
+    There is a mask for each of the same threads; the second access lies `shift` bits further.
     """
     if (
         first == second

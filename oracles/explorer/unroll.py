@@ -14,12 +14,16 @@ from math import prod
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
-from oracles.explorer.agents import elected, value
-from oracles.explorer.groups import Registers, fragments
-from oracles.explorer.plan import Plan
+from oracles.explorer.groups import Groups, Registers, fragments
+from oracles.explorer.plan import Election, Plan, Values, elected, value
 from oracles.explorer.rules import Defect, NotModelled, Rule
-from oracles.explorer.state import Access, Op
-from oracles.explorer.unroll_sync import JOIN_ACCESS, SyncUnroller
+from oracles.explorer.state import Access, Agent, Op, Step
+from oracles.explorer.tiles import Shape, band_mask, box_mask, box_masks, slot_masks, union
+
+JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
+"""What a meeting of the lanes of a warp does: join what they know, nothing more, an await, or an
+access of which each lane may do any part."""
+
 
 STEPS = 50_000
 """Steps of one agent beyond which a launch is too long to be explored."""
@@ -46,8 +50,315 @@ def unroll(plan: Plan) -> None:
 
 
 @dataclass(slots=True)
-class _Unroller(SyncUnroller):
-    wgmmas: int = field(default=0)
+class _Unroller:
+    """Turns the statements of one agent into steps."""
+
+    plan: Plan
+    agent: Agent
+    places: dict[int, str]
+    values: Values
+    registers: Registers
+    first: int = 0
+    warps: int = -1
+    elected: bool = False
+    where: str = ""
+    copies: int = 0
+    """cp.async of this agent so far."""
+    products: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Its wgmmas not awaited yet: event, and those of all warps of the warpgroup."""
+    joins: int = 0
+    wgmmas: int = 0
+    held: int = -1
+    """Registers per thread now."""
+    changed: int = 0
+    """How often they were changed."""
+    arrivals_at: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """How often it has arrive at an integer of a semaphore, in the role that begins at a warp."""
+    groups: dict[kir.AsyncKind, Groups] = field(
+        default_factory=lambda: {kind: Groups() for kind in kir.AsyncKind}
+    )
+
+    def __post_init__(self) -> None:
+        self.warps = self.plan.kernel.threads // 32
+        self.held = self.plan.kernel.registers
+
+    def event(self, access: Access) -> int:
+        """Return a new event, of an access to that kind of memory."""
+        event = self.plan.event()
+        if access.shared:
+            self.plan.shared_bits |= event
+        else:
+            self.plan.global_bits |= event
+        return event
+
+    def step(
+        self, op: Op, stmt: kir.Stmt, event: int = 0, accesses: tuple[Access, ...] = ()
+    ) -> Step:
+        step = Step(op, stmt, self.where, event, accesses)
+        self.agent.steps.append(step)
+        return step
+
+    def collective(self, *, warpgroup: bool = False) -> None:
+        """Demand whole warps, or warpgroups."""
+        if self.elected:
+            self._collective("executed by one lane, made for whole warps")
+        if warpgroup and (self.warps % 4 or self.first % 4):
+            self._collective(f"executed by {self.warps} warps from warp {self.first} on")
+
+    def alone(self) -> None:
+        """Demand that one thread executes the statement."""
+        if self.agent.lanes > 1:
+            self._collective(f"executed by {self.agent.lanes} threads of a warp, made for one")
+
+    def _collective(self, says: str) -> None:
+        self.plan.refuse(Rule.COLLECTIVE, "collective", self.where, says)
+
+    def join(
+        self, stmt: kir.Stmt, accesses: tuple[Access, ...] = (), flag: int = JOIN_TIME
+    ) -> Step:
+        """Append a meeting of the lanes of the warp."""
+        step = self.step(Op.JOIN, stmt, 0, accesses)
+        step.flag, step.number = flag, self.joins
+        self.joins += 1
+        return step
+
+    def sync(self, stmt: kir.Sync) -> None:
+        match stmt:
+            case kir.BlockSync(barrier, threads):
+                self.block(stmt, barrier, threads, Op.BLOCK_SYNC)
+            case kir.NamedArrive(barrier, threads):
+                self.block(stmt, barrier, threads, Op.NAMED_ARRIVE)
+            case kir.WarpSync():
+                self.collective()
+                self.join(stmt, flag=JOIN_MEMORY)
+            case kir.MBarrierInit() | kir.MBarrierInvalidate():
+                self.life(stmt)
+            case (
+                kir.MBarrierArrive()
+                | kir.MBarrierArriveExpectTx()
+                | kir.MBarrierExpectTx()
+                | kir.MBarrierWaitParity()
+                | kir.CpAsyncMBarrierArrive()
+            ):
+                self.mbarrier(stmt)
+            case kir.AsyncCommit(kind):
+                if kind is kir.AsyncKind.WGMMA:
+                    self.collective()
+                self.groups[kind].commit()
+            case kir.AsyncAwait():
+                self.await_(stmt)
+            case kir.FenceAsyncProxy(space):
+                shared, everywhere = kir.Space.SHARED, kir.Space.ALL
+                step = self.step(Op.FENCE, stmt)
+                if space in (shared, everywhere):
+                    step.flag |= 1
+                if space is not shared:
+                    step.flag |= 2
+            case kir.FenceMBarrierInit():
+                self.step(Op.INIT_FENCE, stmt)
+            case kir.ThreadFence(scope):
+                self.step(Op.THREAD_FENCE, stmt).reach = scope
+            case kir.WgmmaFence():
+                self.collective(warpgroup=True)
+                self.registers.fence()
+            case kir.ClusterArrive(relaxed):
+                self.step(Op.CLUSTER_ARRIVE, stmt, self.plan.event()).flag = int(relaxed)
+            case kir.ClusterWait():
+                self.step(Op.CLUSTER_WAIT, stmt)
+            case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
+                self.turn(stmt)
+            case kir.GridSync():
+                self.grid(stmt)
+            case kir.SetMaxNReg():
+                self.pool(stmt)
+
+    def block(self, stmt: kir.Stmt, barrier: int, threads: int, op: Op) -> None:
+        """Append an arrival at a named barrier, with or without waiting there."""
+        self.collective()
+        if not 0 <= barrier < 16:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"barrier {barrier} of 16")
+        if threads % 32 or not 0 < threads <= self.plan.kernel.threads:
+            says = f"{threads} threads of {self.plan.kernel.threads}, in whole warps"
+            raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+        step = self.step(op, stmt, self.plan.event())
+        step.slot, step.number = barrier, threads
+
+    def life(self, stmt: kir.MBarrierInit | kir.MBarrierInvalidate) -> None:
+        agent, plan = self.agent, self.plan
+        self.alone()
+        use = self.on_barrier(stmt.barrier, agent.cta)
+        event = self.event(use)
+        use.bit, use.issue, use.adds = event, event, 0
+        if isinstance(stmt, kir.MBarrierInit):
+            plan.publications[event] = plan.event()
+        op = Op.INIT if isinstance(stmt, kir.MBarrierInit) else Op.INVALIDATE
+        step = self.step(op, stmt, event, (use,))
+        step.slot = plan.slot(stmt.barrier, 0, agent.cta, self.where)
+        step.number = stmt.barrier.slots
+
+    def mbarrier(
+        self,
+        stmt: kir.MBarrierArrive
+        | kir.MBarrierArriveExpectTx
+        | kir.MBarrierExpectTx
+        | kir.MBarrierWaitParity
+        | kir.CpAsyncMBarrierArrive,
+    ) -> None:
+        plan, agent = self.plan, self.agent
+        cta = agent.cta
+        if isinstance(stmt, kir.MBarrierArrive) and stmt.cta is not None:
+            cta = plan.peer(cta, value(stmt.cta, self.values), self.where)
+        slot = plan.slot(stmt.barrier, value(stmt.slot, self.values), cta, self.where)
+        event = plan.event()
+        accesses: tuple[Access, ...] = ()
+        if plan.tracked:
+            use = self.on_barrier(stmt.barrier, cta)
+            use.bit = use.issue = event
+            accesses = (use,)
+        if cta != agent.cta:
+            plan.remote_bits |= event
+            plan.leaving.append((cta, event, f"its barrier used by {self.where}"))
+        match stmt:
+            case kir.MBarrierArrive():
+                step = self.step(Op.ARRIVE, stmt, event, accesses)
+                step.reach = stmt.scope
+            case kir.MBarrierArriveExpectTx():
+                step = self.step(Op.ARRIVE, stmt, event, accesses)
+                step.flag = stmt.nbytes
+            case kir.MBarrierExpectTx():
+                step = self.step(Op.EXPECT, stmt, event, accesses)
+                step.flag = stmt.nbytes
+            case kir.CpAsyncMBarrierArrive():
+                step = self.step(Op.CP_ARRIVE, stmt, event, accesses)
+                step.flag, step.grants = int(stmt.noinc), self.copies
+            case kir.MBarrierWaitParity():
+                if not stmt.retry:
+                    return
+                step = self.step(Op.WAIT, stmt, event, accesses)
+                step.flag, step.reach = value(stmt.parity, self.values), stmt.scope
+                if step.flag not in (0, 1):
+                    says = f"parity {step.flag}, neither 0 nor 1"
+                    raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        step.slot, step.number = slot, agent.lanes
+
+    def await_(self, stmt: kir.AsyncAwait) -> None:
+        kind, groups = stmt.kind, self.groups[stmt.kind]
+        reads = stmt.read_only and kind is kir.AsyncKind.BULK
+        events = groups.done(stmt.keep, reads=reads)
+        match kind:
+            case kir.AsyncKind.BULK:
+                rule = Rule.AWAIT_BULK_READ if reads else Rule.AWAIT_BULK
+            case kir.AsyncKind.CP_ASYNC:
+                rule = Rule.AWAIT_CP_ASYNC
+            case kir.AsyncKind.WGMMA:
+                rule = Rule.AWAIT_WGMMA
+        over, events = events, 0 if rule in self.plan.without else events
+        if kind is kir.AsyncKind.WGMMA:
+            self.collective()
+            self.registers.finish(events)
+            step = self.join(stmt, flag=JOIN_AWAIT)
+            step.grants = events
+            if Rule.WARPGROUP not in self.plan.without:
+                step.mates = tuple(mates for event, mates in self.products if event & over)
+            self.products = [p for p in self.products if not p[0] & over]
+        elif events:
+            self.step(Op.AWAIT, stmt).grants = events
+
+    def integer(
+        self,
+        stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving,
+    ) -> int:
+        """Return the index of an integer; one that elects CTAs does nothing else."""
+        name, values = stmt.semaphore.name, self.values
+        index, count = value(stmt.index, values), value(stmt.semaphore.count, values)
+        if not 0 <= index < count:
+            says = f"{name}[{index}] of {count}"
+            raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        elects = isinstance(stmt, kir.LastArriving)
+        if self.plan.integers.setdefault((name, index), elects) is not elects:
+            says = f"{name}[{index}] elects the last-arriving CTA, and serves others too"
+            raise Defect(Rule.TURNS, "semaphore", self.where, says)
+        return index
+
+    def turn(self, stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease) -> None:
+        plan, values, index = self.plan, self.values, self.integer(stmt)
+        event = plan.event()
+        if isinstance(stmt, kir.BlockSerializeWait):
+            self.collective()
+            step = self.step(Op.TURN_WAIT, stmt, event)
+        else:
+            if self.agent.lanes > 1:
+                says = f"executed by {self.agent.lanes} threads, made for one"
+                raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+            step = self.step(Op.TURN_RELEASE, stmt, event)
+            step.flag = int(stmt.relaxed)
+        step.slot, step.number, step.reach = index, value(stmt.turn, values), stmt.scope
+        if isinstance(stmt, kir.BlockSerializeWait):
+            self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
+
+    def grid(self, stmt: kir.GridSync) -> None:
+        """Append a meeting of CTAs: of the threads of each, then of all."""
+        plan, values, index = self.plan, self.values, self.integer(stmt)
+        self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
+        step = self.step(Op.GRID_SYNC, stmt, plan.event())
+        ctas = value(stmt.ctas, values)
+        step.slot, step.number = index, ctas * 32 * self.warps
+        step.flag = int(value(plan.kernel.together, values) >= ctas)
+
+    def count_in(self, stmt: kir.LastArriving) -> Step:
+        """Append a coming as the hardware has it; return the step that skips the body.
+
+        All threads of the role join, one of them counts, and tells the others as they join again.
+        """
+        plan, index = self.plan, self.integer(stmt)
+        ctas = value(stmt.ctas, self.values)
+        if ctas < 1:
+            says = f"{ctas} CTAs arrive at {stmt.semaphore.name}[{index}]; none of them is the last"
+            raise Defect(Rule.TURNS, "semaphore", self.where, says)
+        names = [one.name for one in plan.kernel.semaphores]
+        at = (names.index(stmt.semaphore.name), index)
+        self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
+        role, n = (self.first, self.warps), self.arrivals_at.get((*at, self.first), 0)
+        self.arrivals_at[*at, self.first] = n + 1
+        number = plan.election(Election(self.agent.cta, role, at, ctas), n)
+        if self.agent.warp == self.first and not self.agent.lane:
+            step = self.step(Op.COUNT_IN, stmt, plan.event())
+            step.slot, step.number, step.flag = index, ctas, number
+        self.block(stmt, stmt.barrier, 32 * self.warps, Op.BLOCK_SYNC)
+        skip = self.step(Op.SKIP, stmt)
+        skip.flag = number
+        return skip
+
+    def pool(self, stmt: kir.SetMaxNReg) -> None:
+        """Append a change of registers; one lane does it for its warp."""
+        self.collective(warpgroup=True)
+        n, held = stmt.registers, self.held
+        if Rule.REGISTER_POOL not in self.plan.without and (
+            not 24 <= n <= 256 or n % 8 or not held or (n < held if stmt.increase else n > held)
+        ):
+            says = f"from {held} to {n} registers: 24 to 256, in eights, and the other way round"
+            raise Defect(Rule.REGISTER_POOL, "registers", self.where, says)
+        self.join(stmt)
+        if self.agent.index == self.agent.mates[0]:
+            event, changes = self.plan.event(), self.plan.changes
+            group = (self.agent.cta, self.agent.warp // 4)
+            step = self.step(Op.POOL, stmt, event)
+            step.number = (n - held) * 32
+            step.mates = (changes.setdefault((*group, self.changed - 1), []),)
+            changes.setdefault((*group, self.changed), []).append(event)
+            self.changed += 1
+            self.join(stmt)
+        else:
+            self.join(stmt)
+        self.held = n
+
+    def end(self) -> None:
+        for kind, groups in self.groups.items():
+            if kind is kir.AsyncKind.CP_ASYNC and self.copies:
+                continue
+            if groups.open:
+                says = f"{len(groups.open)} {kind.value} operations are never committed"
+                self.plan.refuse(Rule.GROUP, "group", self.agent.name, says)
 
     def body(self, body: tuple[kir.Stmt, ...]) -> None:
         for stmt in body:
@@ -101,7 +412,7 @@ class _Unroller(SyncUnroller):
 
     def last(self, stmt: kir.LastArriving) -> None:
         """Append a body that may be skipped, and go on as after both."""
-        plan, skip = self.plan, self.come(stmt)
+        plan, skip = self.plan, self.count_in(stmt)
         groups = {kind: self.groups[kind].copy() for kind in kir.AsyncKind}
         registers, changed, before = self.registers.copy(), self.changed, plan.events
         self.body(stmt.body)
@@ -145,10 +456,7 @@ class _Unroller(SyncUnroller):
         if isinstance(place, kir.Box) or place.cta is not None:
             says = "ldmatrix and stmatrix reach the shared memory of their own CTA only"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
-        access = self.plan.in_slot(
-            self.agent, place, self.values, self.where,
-            layout=fragment.layout, first=self.first, any_lane=True,
-        )  # fmt: skip
+        access = self.in_slot(place, fragment.layout, any_lane=True)
         event = self.event(access)
         access.bit = access.issue = event
         access.write = isinstance(stmt, kir.Store)
@@ -157,19 +465,93 @@ class _Unroller(SyncUnroller):
     def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
         if isinstance(place, kir.Box):
-            return self.plan.in_box(
-                self.agent, place, self.values, self.where, layout=layout, first=self.first
-            )
-        found = self.plan.in_slot(
-            self.agent, place, self.values, self.where, layout=layout, first=self.first
-        )
+            return self.in_box(place, layout)
+        found = self.in_slot(place, layout)
         return found if found.mask else None
 
-    def alone(self) -> None:
-        """Demand that one thread executes the statement."""
-        if self.agent.lanes > 1 and Rule.COLLECTIVE not in self.plan.without:
-            says = f"executed by {self.agent.lanes} threads of a warp, made for one"
-            raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+    def in_slot(
+        self,
+        slot: kir.Slot,
+        layout: kir.Layout | None,
+        *,
+        lines: int = 0,
+        columns: bool = False,
+        any_lane: bool = False,
+    ) -> Access:
+        """Return the access to a slot; of an engine if there is no layout.
+
+        `lines` limits it to some rows (a mask), or to some `columns`, for an operand of which a
+        warpgroup reads its own.  With `any_lane` each lane may touch what any lane of the warp has.
+        """
+        agent, buffer, index = self.agent, slot.buffer, value(slot.index, self.values)
+        what = f"{buffer.name}[{index}]"
+        if not 0 <= index < buffer.slots:
+            raise Defect(Rule.BOUNDS, "bounds", self.where, f"{what} of {buffer.slots} slots")
+        cta = agent.cta
+        if slot.cta is not None:
+            cta = self.plan.peer(cta, value(slot.cta, self.values), self.where)
+        size = buffer.dtype.nbytes // self.plan.granule
+        base = buffer.start(index) // self.plan.granule
+        length = buffer.slot_nbytes // self.plan.granule
+        threads: Shape = ()
+        mask = (1 << length) - 1
+        if layout is not None:
+            warp = (agent.warp - self.first) * 32
+            start, lanes = (warp, 32) if any_lane else (warp + agent.lane, agent.lanes)
+            threads = slot_masks(layout, buffer.shape, start, lanes, size)
+            mask = union(threads)
+            threads = (mask,) * agent.lanes if any_lane else threads
+        elif lines:
+            mask = band_mask(buffer.shape, lines, size, columns=columns)
+        return Access(
+            cta, True, mask << base, base, base + length, agent.index, agent.cta, what, self.where,
+            threads=threads, base=base, any_lane=any_lane,
+        )  # fmt: skip
+
+    def in_box(self, box: kir.Box, layout: kir.Layout | None) -> Access | None:
+        """Return the access to a box; None if nobody writes the tensor."""
+        plan, agent, name = self.plan, self.agent, box.tensor.name
+        at = tuple(value(e, self.values) for e in box.origin)
+        what = f"{name}[{', '.join(map(str, at))}]"
+        extents = plan.extents[name]
+        limit = tuple(value(e, self.values) for e in box.limit)
+        if layout is not None:
+            self._inside(at, box.shape, limit, extents, what)
+        if name not in plan.written and plan.spaces[name] not in plan.blank:
+            return None
+        key = (at, box.shape, tuple(map(min, limit, extents)), extents)
+        threads: Shape = ()
+        if layout is None:
+            mask = box_mask(*key)
+        else:
+            lane = (agent.warp - self.first) * 32 + agent.lane
+            threads = box_masks(layout, key, lane, agent.lanes)
+            mask = union(threads)
+        if not mask:
+            return None
+        return Access(
+            plan.spaces[name], False, mask, 0, mask.bit_length(), agent.index, agent.cta, what,
+            self.where, threads=threads,
+        )  # fmt: skip
+
+    def _inside(self, at: Shape, shape: Shape, limit: Shape, extents: Shape, what: str) -> None:
+        """Demand that threads stay inside a tensor; TMA engines do by themselves."""
+        ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
+        if any(end <= o for o, end in zip(at, ends, strict=True)):
+            return
+        for end, extent in zip(ends, extents, strict=True):
+            if end > extent:
+                says = f"{what} reaches element {end - 1} of {extent}"
+                self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def on_barrier(self, barrier: kir.MBarrier, cta: int) -> Access:
+        """Return the use of the bytes of an mbarrier, all slots of it."""
+        base = self.plan.places[barrier.name] // self.plan.granule
+        length = 8 * barrier.slots // self.plan.granule
+        return Access(
+            cta, True, (1 << length) - 1 << base, base, base + length, self.agent.index,
+            self.agent.cta, barrier.name, self.where, write=True, adds=3, base=base, barrier=True,
+        )  # fmt: skip
 
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
@@ -197,7 +579,7 @@ class _Unroller(SyncUnroller):
             cta = agent.cta if rank is None else plan.peer(agent.cta, rank, self.where)
             lands.append((plan.slot(stmt.barrier, index, cta, self.where), nbytes, event))
             if plan.tracked:
-                use = plan.on_barrier(agent, stmt.barrier, cta, self.where)
+                use = self.on_barrier(stmt.barrier, cta)
                 use.bit, use.issue = event, issue
                 accesses.append(use)
             done |= event
@@ -249,7 +631,7 @@ class _Unroller(SyncUnroller):
         self.collective(warpgroup=True)
         agent, plan = self.agent, self.plan
         threads, dealt = 32 * self.warps, stmt.acc.layout.threads
-        if dealt != threads and Rule.COLLECTIVE not in plan.without:
+        if dealt != threads:
             self._collective(f"executed by {threads} threads, its result dealt to {dealt}")
         key = (agent.cta, agent.warp, self.wgmmas)
         self.wgmmas += 1
@@ -266,10 +648,7 @@ class _Unroller(SyncUnroller):
         columns = [(slot, 0) for slot in stmt.columns]
         for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), *columns):
             if isinstance(operand, kir.Slot):
-                access = plan.in_slot(
-                    agent, operand, self.values, self.where,
-                    layout=None, first=self.first, lines=lines, columns=stmt.a_transposed,
-                )  # fmt: skip
+                access = self.in_slot(operand, None, lines=lines, columns=stmt.a_transposed)
                 access.engine, access.bit, access.issue = True, event, event
                 access.spoken = spoken
                 plan.shared_bits |= event

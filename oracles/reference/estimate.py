@@ -11,7 +11,9 @@ from itertools import product
 import torch
 
 from fuser.dtype import DType
-from oracles.reference.expected import TORCH
+
+TORCH = {dtype: getattr(torch, dtype.torch_name) for dtype in DType}
+"""torch's element type for each of ours."""
 
 EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
 """Distance from 1 to the next number; half of it is the relative error of one rounding."""
@@ -57,14 +59,14 @@ class Estimate:
 
     def low(self) -> torch.Tensor:
         """Return the least value a right kernel may hold, rounded outwards."""
-        out = torch.nextafter(
-            self.value - self.error, torch.tensor(-torch.inf, dtype=torch.float64)
-        )
-        return torch.where(self.error > 0, out, self.value)
+        return self._end(-self.error, -torch.inf)
 
     def high(self) -> torch.Tensor:
         """Return the greatest value a right kernel may hold, rounded outwards."""
-        out = torch.nextafter(self.value + self.error, torch.tensor(torch.inf, dtype=torch.float64))
+        return self._end(self.error, torch.inf)
+
+    def _end(self, by: torch.Tensor, outwards: float) -> torch.Tensor:
+        out = torch.nextafter(self.value + by, torch.tensor(outwards, dtype=torch.float64))
         return torch.where(self.error > 0, out, self.value)
 
     def doubt(self, where: torch.Tensor) -> "Estimate":

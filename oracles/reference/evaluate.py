@@ -4,17 +4,44 @@ It follows the numeric contract in the docstring of `fuser.fusion.ops`; `rows` h
 operation.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import Constant, Fusion, Scalar, Symbol, TensorView
 from fuser.fusion.ops import operand_dtypes
-from oracles.reference.estimate import Estimate, convert, rounded
-from oracles.reference.expected import TORCH, Expected
-from oracles.reference.mma import Partials, multiply_sum
+from oracles.reference.estimate import TORCH, Estimate, convert, rounded
 from oracles.reference.rows import ROWS
+from oracles.reference.sums import Partials, multiply_sum
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Expected:
+    """One output, as a kernel that obeys the numeric contract may return it.
+
+    Parameters
+    ----------
+    value : torch.Tensor
+        f64 for float dtypes, i64 for integers, bool for bool; on the CPU.
+    bound : torch.Tensor
+        f64, same shape: largest right deviation from `value`; 0 where only `value`, rounded to
+        `dtype`, is right.  Meaningless where `value` is inf or NaN: the class must agree there.
+    undecided : torch.Tensor
+        bool, same shape: the answer hangs on rounding (a comparison of two nearly equal
+        numbers), so no comparison can say anything.
+    dtype : DType
+        Type of the output in memory.
+    """
+
+    value: torch.Tensor
+    bound: torch.Tensor
+    undecided: torch.Tensor
+    dtype: DType
+
 
 Inputs = Sequence[torch.Tensor | bool | int | float]
 

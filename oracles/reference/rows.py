@@ -3,15 +3,18 @@
 The error arithmetic is in `estimate`; the ulp bounds of the float functions are ULPS below.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
-from oracles.reference import division
 from oracles.reference.estimate import (
     EPS,
     ZERO,
@@ -25,9 +28,7 @@ from oracles.reference.estimate import (
     unsure,
     wrap,
 )
-from oracles.reference.mma import multiply_sum
-from oracles.reference.moves import MOVES
-from oracles.reference.sums import REDUCTIONS
+from oracles.reference.sums import REDUCTIONS, Args, Row, multiply_sum
 
 ULPS: dict[str, tuple[float, float]] = {
     "exp": (3, 3),
@@ -52,12 +53,82 @@ our own evaluation.  add, sub, mul, div, sqrt and reciprocal are not here: they 
 The last four are compositions; see `_absolute` for what they may lose besides.
 """
 
+Shape = tuple[int, ...]
+Function = Callable[..., torch.Tensor]
+
+
+# --- division, right for every operand ------------------------------------------------------
+#
+# torch's own float versions give NaN on the CPU where the quotient overflows (their fmod is
+# vectorised); its integer versions raise or trap at zero and at the least integer over -1.
+
+
+def fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the exact remainder with the sign of a; NaN where b is 0 or a is inf."""
+    with np.errstate(all="ignore"):
+        part = np.fmod(a.numpy(), b.numpy())
+    return torch.as_tensor(part, dtype=a.dtype)
+
+
+def remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return a - b * floor(a / b) of floats, with the sign of b."""
+    part = fmod(a, b)
+    return torch.where((part != 0) & ((b < 0) != (part < 0)), part + b, part)
+
+
+def floor_divide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return floor(a / b) of floats, of the exact quotient while it fits the mantissa."""
+    part = fmod(a, b)
+    quotient = (a - part) / b
+    quotient = torch.where((part != 0) & ((b < 0) != (part < 0)), quotient - 1, quotient)
+    whole = quotient.floor()
+    whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
+    whole = torch.where(quotient == 0, torch.copysign(whole, a / b), whole)
+    return torch.where(b == 0, a / b, whole)
+
+
+def int_floor_divide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return floor(a / b) of integers; wraps for b = -1, and is some number for b = 0."""
+    plain = torch.where((b == 0) | (b == -1), 1, b)
+    return torch.where(b == -1, -a, torch.floor_divide(a, plain))
+
+
+def int_remainder(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the remainder of integers with the sign of b; some number for b = 0."""
+    plain = torch.where((b == 0) | (b == -1), 1, b)
+    return torch.where(b == -1, 0, torch.remainder(a, plain))
+
+
+def square_root(x: torch.Tensor) -> torch.Tensor:
+    """Return the correctly rounded square root; torch's is 1 ulp off for 1 in 100 f64 numbers."""
+    with np.errstate(invalid="ignore"):
+        root = np.sqrt(x.numpy())
+    return torch.as_tensor(root, dtype=x.dtype)
+
+
+def _reshapes(
+    function: Callable[[TensorView, torch.Tensor, Shape], torch.Tensor],
+    tv: TensorView,
+    args: Args,
+    shape: Shape,
+) -> Estimate:
+    """Move elements; all parts of the estimate go the same way."""
+    (x,) = args
+    full = x.value.shape
+    return Estimate(
+        x.dtype,
+        function(tv, x.value, shape),
+        function(tv, x.error.expand(full), shape),
+        function(tv, x.undecided.expand(full), shape),
+    )
+
+
+def _full(tv: TensorView, args: Args, shape: Shape) -> Estimate:
+    (x,) = args
+    return Estimate(x.dtype, x.value.expand(shape), x.error, x.undecided)
+
 
 # --- rows: (tensor, converted operands, its shape) -> estimate ------------------------------
-
-Args = tuple[Estimate, ...]
-Row = Callable[[TensorView, Args, tuple[int, ...]], Estimate]
-Function = Callable[..., torch.Tensor]
 
 
 def _exactly(function: Function, args: Args, dtype: DType | None = None) -> Estimate:
@@ -68,28 +139,24 @@ def _exactly(function: Function, args: Args, dtype: DType | None = None) -> Esti
     return Estimate(dtype, value, undecided=unsure(args))
 
 
-def _selects(function: Function, on_bool: Function | None = None) -> Row:
+def _selects(
+    function: Function, tv: TensorView, args: Args, shape: Shape, on_bool: Function | None = None
+) -> Estimate:
     """Functions that return an operand or its negative: nothing to round."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        if args[0].dtype.is_float:
-            return corners(function, *args)
-        use = on_bool if on_bool and args[0].dtype is DType.BOOL else function
-        return _exactly(use, args)
-
-    return row
+    if args[0].dtype.is_float:
+        return corners(function, *args)
+    use = on_bool if on_bool and args[0].dtype is DType.BOOL else function
+    return _exactly(use, args)
 
 
-def _rounds(function: Function, on_bool: Function | None = None) -> Row:
+def _rounds(
+    function: Function, tv: TensorView, args: Args, shape: Shape, on_bool: Function | None = None
+) -> Estimate:
     """Functions that are rounded correctly and monotone in each operand."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        dtype = args[0].dtype
-        if dtype.is_float:
-            return rounded(corners(function, *args), dtype)
-        return _exactly(on_bool if on_bool and dtype is DType.BOOL else function, args)
-
-    return row
+    dtype = args[0].dtype
+    if dtype.is_float:
+        return rounded(corners(function, *args), dtype)
+    return _exactly(on_bool if on_bool and dtype is DType.BOOL else function, args)
 
 
 def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
@@ -103,41 +170,31 @@ def _pole(tv: TensorView, divisor: Estimate, index: int = -1) -> torch.Tensor:
     return zero if computed else zero & (divisor.error > 0)
 
 
-def _divides(function: Function) -> Row:
+def _divides(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Correctly rounded, with a pole where the last operand is 0."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        return rounded(corners(function, *args), args[0].dtype).doubt(_pole(tv, args[-1]))
-
-    return row
+    return rounded(corners(function, *args), args[0].dtype).doubt(_pole(tv, args[-1]))
 
 
-def _monotone(function: Function) -> Row:
+def _monotone(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Float functions of one operand that only rise or only fall, with their ulps."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        (x,) = args
-        ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
-        result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
-        return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
-
-    return row
+    (x,) = args
+    ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
+    result = approximated(corners(function, x), x.dtype, ulps=ulps, absolute=lost)
+    return result.doubt(_pole(tv, x)) if tv.op == "rsqrt" else result
 
 
-def _smooth(function: Function, *, slope: float) -> Row:
+def _smooth(
+    function: Function, tv: TensorView, args: Args, shape: Shape, *, slope: float
+) -> Estimate:
     """Float functions of one operand whose derivative is at most `slope` in magnitude."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        (x,) = args
-        value = function(x.value)
-        error = torch.where(value.isfinite(), x.error * slope, ZERO)
-        if tv.op in ("sin", "cos"):
-            error = error.clamp(max=2.0)
-        exact = Estimate(x.dtype, value, error, x.undecided)
-        ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
-        return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
-
-    return row
+    (x,) = args
+    value = function(x.value)
+    error = torch.where(value.isfinite(), x.error * slope, ZERO)
+    if tv.op in ("sin", "cos"):
+        error = error.clamp(max=2.0)
+    exact = Estimate(x.dtype, value, error, x.undecided)
+    ulps, lost = _ulps(tv.op, x.dtype), _absolute(tv.op, x)
+    return approximated(exact, x.dtype, ulps=ulps, absolute=lost)
 
 
 def _ulps(op: str, dtype: DType) -> float:
@@ -163,38 +220,26 @@ def _absolute(op: str, x: Estimate) -> torch.Tensor:
             return ZERO
 
 
-def _stepwise(function: Function) -> Row:
+def _stepwise(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Floor and its like: exact, with jumps."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        return steps(function, args[0]) if args[0].dtype.is_float else _exactly(function, args)
-
-    return row
+    return steps(function, args[0]) if args[0].dtype.is_float else _exactly(function, args)
 
 
-def _compares(function: Function) -> Row:
+def _compares(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Comparisons: undecided where the operands come too close."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        a, b = args
-        result = _exactly(function, args, DType.BOOL)
-        if not a.dtype.is_float:
-            return result
-        meet = (a.low() <= b.high()) & (b.low() <= a.high())
-        return result.doubt(meet & ((a.error > 0) | (b.error > 0)))
-
-    return row
+    a, b = args
+    result = _exactly(function, args, DType.BOOL)
+    if not a.dtype.is_float:
+        return result
+    meet = (a.low() <= b.high()) & (b.low() <= a.high())
+    return result.doubt(meet & ((a.error > 0) | (b.error > 0)))
 
 
-def _asks(function: Function) -> Row:
+def _asks(function: Function, tv: TensorView, args: Args, shape: Shape) -> Estimate:
     """Questions about each operand alone; `logical_*` first make bool of it."""
-
-    def row(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
-        if tv.op.startswith("logical"):
-            args = tuple(convert(arg, DType.BOOL) for arg in args)
-        return _exactly(function, args, DType.BOOL)
-
-    return row
+    if tv.op.startswith("logical"):
+        args = tuple(convert(arg, DType.BOOL) for arg in args)
+    return _exactly(function, args, DType.BOOL)
 
 
 def times(a: Estimate, b: Estimate) -> Estimate:
@@ -221,7 +266,7 @@ def minus(a: Estimate, b: Estimate) -> Estimate:
     return rounded(corners(torch.sub, a, b), a.dtype)
 
 
-def _pow(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _pow(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     a, b = args
     if not a.dtype.is_float:
         return _exactly(torch.pow, args)
@@ -238,11 +283,11 @@ def _pow(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     return approximated(exact, a.dtype, ulps=_ulps("pow", a.dtype))
 
 
-def _floor_div(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _floor_div(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     a, b = args
     if not a.dtype.is_float:
-        return _exactly(division.int_floor_divide, args).doubt(b.value == 0)
-    exact = corners(division.floor_divide, a, b)
+        return _exactly(int_floor_divide, args).doubt(b.value == 0)
+    exact = corners(floor_divide, a, b)
     # The remainder repairs the quotient to an integer; a quotient this large needs no integer.
     large = (exact.value.abs() >= 0.25 / EPS[a.dtype]) & exact.value.isfinite()
     torn = (exact.error > 0) & ~large
@@ -250,13 +295,13 @@ def _floor_div(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     return rounded(replace(exact, error=slack), a.dtype).doubt(torn | _pole(tv, b))
 
 
-def _remainder(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _remainder(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     a, b = args
     if not a.dtype.is_float:
-        return _exactly(division.int_remainder, args).doubt(b.value == 0)
-    turns = corners(division.floor_divide, a, b)
+        return _exactly(int_remainder, args).doubt(b.value == 0)
+    turns = corners(floor_divide, a, b)
     torn = (turns.error > 0) | turns.undecided | ((b.error > 0) & (b.value.abs() <= b.error))
-    value = division.remainder(a.value, b.value)
+    value = remainder(a.value, b.value)
     error = a.error + (turns.value.abs() * b.error).nan_to_num(0.0, 0.0, 0.0)
     error = torch.where(value.isfinite(), error, ZERO)
     return rounded(Estimate(a.dtype, value, error, unsure(args)), a.dtype).doubt(torn)
@@ -279,100 +324,106 @@ def pick(condition: Estimate, a: Estimate, b: Estimate) -> Estimate:
     return Estimate(a.dtype, value, error, undecided)
 
 
-def _clamp(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _clamp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     def clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
         return torch.minimum(torch.maximum(x, low), high)
 
     return corners(clamp, *args) if args[0].dtype.is_float else _exactly(clamp, args)
 
 
-def _lerp(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _lerp(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     a, b, weight = args
     dtype = weight.dtype
     half = Estimate(dtype, torch.tensor(0.5, dtype=torch.float64))
     one = Estimate(dtype, torch.tensor(1.0, dtype=torch.float64))
     size = corners(torch.abs, weight)
-    near = _compares(torch.lt)(tv, (size, half), shape)
+    near = _compares(torch.lt, tv, (size, half), shape)
     gap = minus(b, a)
     return pick(near, plus(a, times(weight, gap)), minus(b, times(gap, minus(one, weight))))
 
 
-def _addcmul(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _addcmul(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     x, a, b, value = args
     return plus(x, times(value, times(a, b)))
 
 
-def _cast(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _cast(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     (x,) = args
     if tv.dtype in (DType.F16, DType.BF16) and x.dtype is DType.F32:
         return replace(rounded(x, tv.dtype), dtype=DType.F32)
     return convert(x, tv.dtype)
 
 
-def _iota(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+def _iota(tv: TensorView, args: Args, shape: Shape) -> Estimate:
     start, step = args
     index = Estimate(DType.I64, torch.arange(shape[0], dtype=torch.int64))
     return plus(start, times(convert(index, start.dtype), step))
 
 
 ROWS: dict[str, Row] = {
-    "abs": _selects(torch.abs),
-    "neg": _selects(torch.neg),
-    "relu": _selects(torch.relu),
-    "set": _selects(torch.clone),
-    "sign": _stepwise(torch.sign),
-    "floor": _stepwise(torch.floor),
-    "ceil": _stepwise(torch.ceil),
-    "round": _stepwise(torch.round),
-    "trunc": _stepwise(torch.trunc),
-    "exp": _monotone(torch.exp),
-    "exp2": _monotone(torch.exp2),
-    "log": _monotone(torch.log),
-    "log2": _monotone(torch.log2),
-    "rsqrt": _monotone(torch.rsqrt),
-    "tanh": _monotone(torch.tanh),
-    "erf": _monotone(torch.erf),
-    "sigmoid": _monotone(torch.sigmoid),
-    "sqrt": _rounds(division.square_root),
-    "reciprocal": _divides(torch.reciprocal),
-    "sin": _smooth(torch.sin, slope=1.0),
-    "cos": _smooth(torch.cos, slope=1.0),
-    "silu": _smooth(functional.silu, slope=1.1),
-    "gelu": _smooth(functional.gelu, slope=1.13),
-    "gelu_tanh": _smooth(lambda x: functional.gelu(x, approximate="tanh"), slope=1.13),
-    "isnan": _asks(torch.isnan),
-    "isfinite": _asks(torch.isfinite),
-    "logical_not": _asks(torch.logical_not),
-    "bitwise_not": _selects(torch.bitwise_not),
+    "abs": partial(_selects, torch.abs),
+    "neg": partial(_selects, torch.neg),
+    "relu": partial(_selects, torch.relu),
+    "set": partial(_selects, torch.clone),
+    "sign": partial(_stepwise, torch.sign),
+    "floor": partial(_stepwise, torch.floor),
+    "ceil": partial(_stepwise, torch.ceil),
+    "round": partial(_stepwise, torch.round),
+    "trunc": partial(_stepwise, torch.trunc),
+    "exp": partial(_monotone, torch.exp),
+    "exp2": partial(_monotone, torch.exp2),
+    "log": partial(_monotone, torch.log),
+    "log2": partial(_monotone, torch.log2),
+    "rsqrt": partial(_monotone, torch.rsqrt),
+    "tanh": partial(_monotone, torch.tanh),
+    "erf": partial(_monotone, torch.erf),
+    "sigmoid": partial(_monotone, torch.sigmoid),
+    "sqrt": partial(_rounds, square_root),
+    "reciprocal": partial(_divides, torch.reciprocal),
+    "sin": partial(_smooth, torch.sin, slope=1.0),
+    "cos": partial(_smooth, torch.cos, slope=1.0),
+    "silu": partial(_smooth, functional.silu, slope=1.1),
+    "gelu": partial(_smooth, functional.gelu, slope=1.13),
+    "gelu_tanh": partial(_smooth, lambda x: functional.gelu(x, approximate="tanh"), slope=1.13),
+    "isnan": partial(_asks, torch.isnan),
+    "isfinite": partial(_asks, torch.isfinite),
+    "logical_not": partial(_asks, torch.logical_not),
+    "bitwise_not": partial(_selects, torch.bitwise_not),
     "cast": _cast,
-    "add": _rounds(torch.add, torch.logical_or),
-    "sub": _rounds(torch.sub),
+    "add": partial(_rounds, torch.add, on_bool=torch.logical_or),
+    "sub": partial(_rounds, torch.sub),
     "mul": lambda tv, args, shape: times(*args),
-    "div": _divides(torch.div),
+    "div": partial(_divides, torch.div),
     "floor_div": _floor_div,
     "remainder": _remainder,
     "pow": _pow,
-    "maximum": _selects(torch.maximum, torch.logical_or),
-    "minimum": _selects(torch.minimum, torch.logical_and),
-    "eq": _compares(torch.eq),
-    "ne": _compares(torch.ne),
-    "lt": _compares(torch.lt),
-    "le": _compares(torch.le),
-    "gt": _compares(torch.gt),
-    "ge": _compares(torch.ge),
-    "logical_and": _asks(torch.logical_and),
-    "logical_or": _asks(torch.logical_or),
-    "logical_xor": _asks(torch.logical_xor),
-    "bitwise_and": _selects(torch.bitwise_and),
-    "bitwise_or": _selects(torch.bitwise_or),
-    "bitwise_xor": _selects(torch.bitwise_xor),
+    "maximum": partial(_selects, torch.maximum, on_bool=torch.logical_or),
+    "minimum": partial(_selects, torch.minimum, on_bool=torch.logical_and),
+    "eq": partial(_compares, torch.eq),
+    "ne": partial(_compares, torch.ne),
+    "lt": partial(_compares, torch.lt),
+    "le": partial(_compares, torch.le),
+    "gt": partial(_compares, torch.gt),
+    "ge": partial(_compares, torch.ge),
+    "logical_and": partial(_asks, torch.logical_and),
+    "logical_or": partial(_asks, torch.logical_or),
+    "logical_xor": partial(_asks, torch.logical_xor),
+    "bitwise_and": partial(_selects, torch.bitwise_and),
+    "bitwise_or": partial(_selects, torch.bitwise_or),
+    "bitwise_xor": partial(_selects, torch.bitwise_xor),
     "where": lambda tv, args, shape: pick(*args),
     "clamp": _clamp,
     "lerp": _lerp,
     "addcmul": _addcmul,
     "mma": multiply_sum,
     **REDUCTIONS,
-    **MOVES,
+    "broadcast": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
+    "expand": partial(_reshapes, lambda tv, x, shape: x.expand(shape)),
+    "squeeze": partial(_reshapes, lambda tv, x, shape: x.reshape(shape)),
+    "permute": partial(
+        _reshapes, lambda tv, x, shape: x.permute(*map(int, dict(tv.attrs)["dims"]))
+    ),
+    "full": _full,
     "iota": _iota,
 }
 """What every operation of `fuser.fusion.ops.OPS` does."""

@@ -1,45 +1,39 @@
-"""What the reference computes for a reduction, with a bound for every order of its additions."""
+"""Sums in f64, of elements and of products, with a bound for every order of their additions.
+
+An `mma` reads its axis mapping by itself, not by the compiler query, so that a wrong role there
+shows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 
 from fuser.dtype import DType
 from fuser.fusion.definition import TensorView
-from oracles.reference.estimate import EPS, ZERO, Estimate, corners, rounded, wrap
+from fuser.fusion.ops import accumulator
+from oracles.reference.estimate import EPS, TINY, TORCH, ZERO, Estimate, corners, rounded, wrap
 
-Row = Callable[[TensorView, tuple[Estimate, ...], tuple[int, ...]], Estimate]
+Args = tuple[Estimate, ...]
+Row = Callable[[TensorView, Args, tuple[int, ...]], Estimate]
 
 WHOLE = {DType.F32: 2.0**24, DType.F64: 2.0**53}
 """A float holds every integer up to this one."""
-LARGEST = {
-    DType.F32: torch.finfo(torch.float32).max,
-    DType.F64: torch.finfo(torch.float64).max,
-}
+LARGEST = {dtype: torch.finfo(TORCH[dtype]).max for dtype in WHOLE}
 _INT_RANGE = {DType.I32: (-(2**31), 2**31 - 1), DType.I64: (-(2**63), 2**63 - 1)}
 
 
-def total(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) -> Estimate:
-    """Return the sum of some axes.
-
-    Parameters
-    ----------
-    tv : TensorView
-        With an attribute `dims`.
-    args : tuple of Estimate
-        The one operand, converted to the type in which it is added up.
-    shape : tuple of int
-        Of the result.
-    """
+def total(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
+    """Return the sum of the axes `dims` of one operand, in the type in which it is added up."""
     x, dims = _operand(tv, args)
     count = _count(x, dims)
     undecided = _any(x.undecided, dims, shape)
     if not x.dtype.is_float:
         return Estimate(x.dtype, wrap(x.value.sum(dims).reshape(shape), x.dtype), ZERO, undecided)
-    size = torch.where(x.value.isfinite(), x.value.abs(), ZERO)
+    size = _size(x)
     inherited = x.error.sum(dims).reshape(shape)
     magnitude = size.sum(dims).reshape(shape) + inherited
     value = x.value.sum(dims).reshape(shape)
@@ -57,7 +51,7 @@ def total(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) ->
     return Estimate(x.dtype, value, error, undecided | overflows)
 
 
-def mean(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) -> Estimate:
+def mean(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     """Return the sum divided by how many elements it has."""
     x, dims = _operand(tv, args)
     count = Estimate(x.dtype, torch.tensor(float(_count(x, dims)), dtype=torch.float64))
@@ -67,7 +61,7 @@ def mean(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) -> 
     return rounded(corners(torch.div, total(tv, args, shape), count), x.dtype)
 
 
-def extreme(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) -> Estimate:
+def extreme(tv: TensorView, args: Args, shape: tuple[int, ...]) -> Estimate:
     """Return the largest or the least element."""
     x, dims = _operand(tv, args)
     undecided = _any(x.undecided, dims, shape)
@@ -83,18 +77,13 @@ def extreme(tv: TensorView, args: tuple[Estimate, ...], shape: tuple[int, ...]) 
     return Estimate(x.dtype, value, torch.where(value.isfinite(), error, ZERO), undecided)
 
 
-def _operand(tv: TensorView, args: tuple[Estimate, ...]) -> tuple[Estimate, list[int]]:
+def _operand(tv: TensorView, args: Args) -> tuple[Estimate, list[int]]:
     (x,) = args
-    full = x.value.shape
-    spread = replace(x, error=x.error.expand(full), undecided=x.undecided.expand(full))
-    return spread, [int(axis) for axis in dict(tv.attrs)["dims"]]
+    return _spread(x), [int(axis) for axis in dict(tv.attrs)["dims"]]
 
 
 def _count(x: Estimate, dims: list[int]) -> int:
-    count = 1
-    for axis in dims:
-        count *= x.value.shape[axis]
-    return count
+    return prod(x.value.shape[axis] for axis in dims)
 
 
 def _any(flags: torch.Tensor, dims: list[int], shape: tuple[int, ...]) -> torch.Tensor:
@@ -117,7 +106,10 @@ def _nothing(tv: TensorView, dtype: DType, shape: tuple[int, ...]) -> torch.Tens
 
 
 def _grain(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """Return the largest power of two that divides all numbers along some axes, inf of none."""
+    """Return the largest power of two that divides all numbers along some axes, inf of none.
+
+    Where the products are multiples of one power of two, and few enough, f32 adds them exactly.
+    """
     mantissa, _ = torch.frexp(size)
     digits = (mantissa * 2.0**53).to(torch.int64)
     lowest = (digits & -digits).to(torch.float64) / 2.0**53
@@ -133,3 +125,243 @@ def _grain(size: torch.Tensor, dims: list[int]) -> torch.Tensor:
 
 REDUCTIONS: dict[str, Row] = {"sum": total, "mean": mean, "max": extreme, "min": extreme}
 """Rows of the table of operations."""
+
+
+ADDITION = 2.0**-22
+"""What one addition may lose, relative to the sum of the magnitudes added up: 2 ulp of f32.
+
+Tensor cores align the addends of a step to the largest and cut off what hangs over; how many bits
+they keep is not in the PTX ISA.  Measured on an H200 with wgmma on bf16 and f16, K from 16 to
+16384, uniform, positive and wildly scaled data: at most 0.96 * 2**-22 in a step of 16, and at most
+0.42 * 2**-22 a step over many (`tests/fuser/runtime/test_kernel_launch.py` keeps watch).
+"""
+
+HALF_ADDITION = 2.0**-10
+"""The same where sums are f16: an ulp.  An H200 uses a twelfth of the bound at most."""
+
+F8_ADDITION = 2.0**-10
+"""The same for 8-bit floats, whose sums keep 14 bits within an instruction and beyond.
+
+Measured on an H200 by wgmma, K from 16 to 16384: at most 7.1 * 2**-13 a step (wild data, K = 32),
+4.5 over many (positive data, where the sum of 16384 products is off by a quarter of itself).
+"""
+
+STEP = {DType.F32: 8, DType.F16: 16, DType.BF16: 16, DType.F8E4M3: 32, DType.F8E5M2: 32}
+"""Products that are added at once: K of one instruction, 32 bytes.
+
+Source: PTX ISA, "wgmma.mma_async", "mma.m16n8k16", "mma.m16n8k8".
+"""
+
+HALF_STEP = 8
+"""The same where sums are f16: it may round twice an instruction."""
+
+MORE = 8
+"""Additions beyond one per step: starting value, partial sums of tiles and of split-K."""
+
+TF32 = 2.0**-10
+"""What an f32 operand may lose as tf32, relative to itself: 13 bits cut off, or rounded.
+
+Source: PTX ISA, alternate floating-point data formats (tf32 has 10 fraction bits).
+"""
+
+_CUT_LEAST = 2.0**-136
+"""The same for subnormals, absolute: 13 bits above the last of f32."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """How sums are held.
+
+    Parameters
+    ----------
+    addition : float
+        What a step may lose, relative to the magnitudes added up.
+    step : int
+        Products of a step.
+    whole : float
+        It holds every integer up to this one.
+    tiny, largest : float
+        The least and the largest of its numbers.
+    """
+
+    addition: float
+    step: int
+    whole: float
+    tiny: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """How f32 sums go from one CTA to another where these share a tile: rounded to 16 bits.
+
+    Parameters
+    ----------
+    dtype : DType
+        F16 or BF16.
+    many : int
+        CTAs that share a tile, at most.
+    """
+
+    dtype: DType
+    many: int
+
+
+_LOST = 16 * 2.0**-126
+"""What a step may lose besides: products below the least normal number of f32 may become 0.
+
+Seen on an H200: in bf16, 1e-40 times 0.2 beside 1e-40 times 3e4 had no effect.
+"""
+
+_F32 = _LOST, torch.finfo(torch.float32).max
+_F16 = TINY[DType.F16], torch.finfo(torch.float16).max
+
+Sum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def multiply_sum(
+    tv: TensorView,
+    args: tuple[Estimate, ...],
+    shape: tuple[int, ...],
+    partials: Partials | None = None,
+) -> Estimate:
+    """Return the sum of products that `tv` names, with a bound for every order of its additions.
+
+    `partials` say how parts of the sum are handed on, if that rounds them; sums in i32 or f16
+    never are.
+
+    Notes
+    -----
+    A rounding to nearest turns x into x (1 + d) + t, where abs(d) is at most u, half the distance
+    from 1 to the next number, and abs(t) half the least subnormal.  On its way every product is
+    part of at most n = many - 1 rounded numbers, one after the other: in turns, of the sum so far
+    of all CTAs but the last; with TMA of its CTA's own sum and of those that the engine makes from
+    the second turn on, n again; where each CTA stores its sum and f32 adds up, of one.  So it is
+    multiplied by (1 + u)**n at most, and a sum of magnitudes S is off by ((1 + u)**n - 1) S, where
+    S holds what it may have been off before.  There are fewer than 2 many roundings, each of which
+    may add t, and this grows as products do.
+    """
+    a, b = (_spread(arg) for arg in args)
+    added, (a_summed, b_summed) = _contraction(tv)
+    if accumulator(tv) is DType.I32:
+        value = wrap(added(a.value, b.value), DType.I32)
+        return Estimate(DType.I32, value, undecided=_doubt(a, b, added))
+    if tv.args[0].dtype is DType.F32:
+        a, b = _cut(a), _cut(b)
+    sums, handed = _sums(tv, partials), _handed_on(tv, partials)
+    count = _count(a, a_summed)
+    if count == 0:
+        return Estimate(DType.F32, torch.zeros(shape, dtype=torch.float64))
+    value = added(a.value, b.value)
+    size_a, size_b = _size(a), _size(b)
+    size = added(size_a, size_b)
+    inherited = ZERO
+    if bool((a.error > 0).any()) or bool((b.error > 0).any()):
+        inherited = added(a.error, size_b) + added(size_a + a.error, b.error)
+    additions = -(-count // sums.step) + MORE
+    lost = additions * (sums.addition * (size + inherited) + sums.tiny)
+    grain = added(_grain(_size(a), a_summed), _grain(_size(b), b_summed))
+    least = sums.tiny
+    if handed is not None:
+        lost = lost + handed.grows * (size + inherited + lost) + handed.adds
+        least = max(least, handed.least)
+    exact = (inherited == 0) & (size < sums.whole * grain) & (grain >= least)
+    error = torch.where(exact | ~value.isfinite(), ZERO, inherited + lost)
+    overflows = size + inherited + lost > sums.largest
+    doubt = (overflows & ~value.isnan()) | _doubt(a, b, added)
+    return Estimate(DType.F32, value, error, doubt)
+
+
+def _sums(tv: TensorView, partials: Partials | None) -> _Sums:
+    """Return how sums are held: what is exact and in range is so on the way, too."""
+    dtype = tv.args[0].dtype
+    if accumulator(tv) is DType.F16:
+        return _Sums(HALF_ADDITION, HALF_STEP, 2.0**11, *_F16)
+    made = _Sums(ADDITION, STEP[dtype], 2.0**24, *_F32)
+    if dtype.is_f8:
+        made = _Sums(F8_ADDITION, STEP[dtype], 2.0**13, *_F32)
+    if partials is None:
+        return made
+    whole = min(made.whole, 2 / EPS[partials.dtype])
+    largest = min(made.largest, torch.finfo(TORCH[partials.dtype]).max)
+    return replace(made, whole=whole, largest=largest)
+
+
+@dataclass(frozen=True, slots=True)
+class _HandedOn:
+    """What roundings on the way do to a sum: a share of its magnitudes, and a number.
+
+    Multiples of `least` are numbers of the type, where they are not too many.
+    """
+
+    grows: float
+    adds: float
+    least: float
+
+
+def _handed_on(tv: TensorView, partials: Partials | None) -> _HandedOn | None:
+    if partials is None or accumulator(tv) is not DType.F32:
+        return None
+    dtype, many = partials.dtype, partials.many
+    grown = (1 + EPS[dtype] / 2) ** max(many - 1, 1)
+    return _HandedOn(grown - 1, 2 * many * grown * TINY[dtype] / 2, TINY[dtype])
+
+
+def _contraction(tv: TensorView) -> tuple[Sum, tuple[list[int], list[int]]]:
+    """Return how two tensors are multiplied and summed, and the summed axes of each operand."""
+    attrs = dict(tv.attrs)
+    a_axes, b_axes, reduced = (
+        [int(axis) for axis in attrs[key]] for key in ("a_axes", "b_axes", "reduced")
+    )
+    # An axis of extent 1 that stands nowhere gets a letter of its own, to be summed over.
+    unused = iter(range(len(a_axes), len(a_axes) + 128))
+    letters = [
+        [axes.index(axis) if axis in axes else next(unused) for axis in range(arg.rank)]
+        for arg, axes in zip(tv.args, (a_axes, b_axes), strict=True)
+        if isinstance(arg, TensorView)
+    ]
+    kept = [axis for axis in range(len(a_axes)) if axis not in reduced]
+
+    def added(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = torch.einsum(x, letters[0], y, letters[1], kept)
+        return result
+
+    return added, ([a_axes[axis] for axis in reduced], [b_axes[axis] for axis in reduced])
+
+
+def _spread(arg: Estimate) -> Estimate:
+    """Give every part the full shape."""
+    full = arg.value.shape
+    return replace(arg, error=arg.error.expand(full), undecided=arg.undecided.expand(full))
+
+
+def _cut(arg: Estimate) -> Estimate:
+    """Let f32 operands lose what tf32 does not hold."""
+    mantissa, _ = torch.frexp(arg.value)
+    whole = [mantissa * 2.0**11, arg.value / _CUT_LEAST]
+    fits = (arg.error == 0) & (whole[0] == whole[0].trunc()) & (whole[1] == whole[1].trunc())
+    size = arg.value.abs() + arg.error
+    lost = torch.clamp(size * TF32, min=_CUT_LEAST)
+    lost = torch.where(fits | ~arg.value.isfinite(), ZERO, lost)
+    return replace(arg, error=arg.error + lost).doubt((lost > 0) & (size + lost > _F32[1]))
+
+
+def _size(arg: Estimate) -> torch.Tensor:
+    """Return the magnitudes, 0 for inf and NaN: where those count, the result has no error."""
+    return torch.where(arg.value.isfinite(), arg.value.abs(), ZERO)
+
+
+def _doubt(a: Estimate, b: Estimate, added: Sum) -> torch.Tensor:
+    """Return where an operand is undecided, or may be 0 where the other is infinite."""
+    doubt = torch.zeros((), dtype=torch.bool)
+    for one, other in ((a, b), (b, a)):
+        touches = (one.error > 0) & (one.value.abs() <= one.error)
+        for here, there in (
+            (one.undecided, torch.ones_like(other.undecided)),
+            (touches, other.value.isinf()),
+        ):
+            if bool(here.any()) and bool(there.any()):
+                mine, yours = here.to(torch.float64), there.to(torch.float64)
+                met = added(mine, yours) if one is a else added(yours, mine)
+                doubt = doubt | (met > 0)
+    return doubt

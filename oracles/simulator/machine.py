@@ -1,4 +1,4 @@
-"""The model machine: threads and copies in flight of the CTAs that run together.
+"""The model machine: threads and copies in flight of the CTAs that run together, and their clocks.
 
 Barriers of all kinds stand beside it (`sync.mbarriers`, `sync.joins`).  It moves no data and
 chooses no order.
@@ -13,56 +13,418 @@ them.  Barriers count threads (`mult`), not agents.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import WRITE_DONE, Agent, Flight, Violation, Warn
-from oracles.simulator.sync.clock import CAUSE, ORDER
-from oracles.simulator.sync.column import Columns
+from fuser.kernel.text import line
+from oracles.simulator.memory.ops import Array
+from oracles.simulator.sync.clock import (
+    CAUSE,
+    GLOBAL_OWN,
+    GLOBAL_SEEN,
+    ORDER,
+    REACH,
+    ROWS,
+    SHARED_OWN,
+    SHARED_SEEN,
+    Clock,
+    Index,
+    Parts,
+    fresh,
+    join,
+)
 from oracles.simulator.unroll import Event
 
-GROUPS = "groups of copies, first"
-"""Begins the text of an agent that waits for its copies."""
+WIDTH = 64
+"""Characters of a statement that a witness shows; its line number finds the rest."""
+READ_DONE, WRITE_DONE = 1, 2
+"""Times of a copy in flight, in its own column, counted from its `base`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """What a kernel has, so that it need not be looked for at every run.
+class Violation(Exception):
+    """A rule was broken; the run ends here: kind of the finding, what is wrong, the other party."""
+
+    def __init__(self, kind: str, says: str, against: Step | None = None) -> None:
+        super().__init__(says)
+        self.kind = kind
+        self.says = says
+        self.against = against
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One thing an actor did: a row of the witness.
 
     Parameters
     ----------
-    named : tuple of int
-        Named barriers.
-    followed : bool
-        Whether copies arrive on barriers by themselves.
-    multiplies : bool
-        Whether there are wgmmas.
+    name : str
+        The actor.
+    by : int
+        Its clock column.
+    event : Event
+        The statement, with its loop indices.
+    atoms : array of int or None
+        Shared memory that it touched.
+    writes : bool
+        Whether it wrote it.
+    note : str
+        State of the barrier afterwards, or what an engine did.
     """
 
-    named: tuple[int, ...]
-    followed: bool
-    multiplies: bool
+    name: str
+    by: int
+    event: Event
+    atoms: Index | None = None
+    writes: bool = False
+    note: str = ""
+
+    def __str__(self) -> str:
+        note = f"  -> {self.note}" if self.note else ""
+        return f"{place(self.name, self.event)}{note}"
 
 
-def traits(kernel: kir.Kernel) -> Traits:
-    """Look through a kernel once."""
-    every = list(kernel.walk())
-    return Traits(
-        tuple(sorted({n for stmt in every for n in _named(stmt)})),
-        any(isinstance(stmt, kir.CpAsyncMBarrierArrive) for stmt in every),
-        any(isinstance(stmt, kir.Wgmma) for stmt in every),
-    )
+Warn = Callable[[str, str, Step | None], None]
+"""Takes a finding that does not end the run: its kind, what is wrong, the other party."""
 
 
-def _named(stmt: kir.Stmt) -> tuple[int, ...]:
+def place(name: str, event: Event) -> str:
+    """Say which statement, who, and in which iteration."""
+    trip = "".join(f", {index}={value}" for index, value in event.trip)
+    text = line(event.stmt)
+    if len(text) > WIDTH:
+        text = f"{text[:WIDTH]}..."
+    return f"line {event.line} `{text}` [{name}{trip}]"
+
+
+def engine(stmt: kir.Stmt) -> str:
+    """Name what works on after a statement; empty if it is done when it returns."""
     match stmt:
-        case kir.BlockSync(number) | kir.NamedArrive(number):
-            return (number,)
-        case kir.BlockSerializeWait() | kir.GridSync() | kir.LastArriving():
-            return (stmt.barrier,)
+        case kir.TmaLoad():
+            return "copy engine"
+        case kir.TmaStore() | kir.TmaReduce():
+            return "store engine"
+        case kir.Wgmma():
+            return "tensor core"
+        case kir.CpAsync() | kir.CpAsyncMBarrierArrive():
+            return "cp.async"
         case _:
-            return ()
+            return ""
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One copy in flight: its clock column, what it has still to do, what it has done.
+
+    Parameters
+    ----------
+    base : int
+        Time of its column before it; columns are used again.
+    start : Clock
+        What its issuer knew at the issue.
+    steps : list of callables
+        What is left to do, the next one last.
+    cta : int
+        Whose shared memory it accesses, counted among the CTAs that run together.
+    issued : int
+        Time of its issuer at the issue.
+    waits_for : list of Flight
+        What must be over before it may begin.
+    done : int
+        0, `READ_DONE` or `WRITE_DONE`.
+    kin : int
+        Number of the wgmma of which it is one warp's part; 0 for anything else.
+    """
+
+    by: int
+    base: int
+    event: Event
+    start: Clock
+    issuer: Agent
+    steps: list[Callable[[], None]]
+    cta: int
+    issued: int
+    waits_for: list[Flight] = field(default_factory=list)
+    done: int = 0
+    kin: int = 0
+
+    @property
+    def name(self) -> str:
+        """How witnesses call it."""
+        return f"{engine(self.event.stmt)} #{self.by}"
+
+
+@dataclass(eq=False, slots=True)
+class Groups:
+    """Asynchronous groups of one thread, or of one warp.
+
+    Parameters
+    ----------
+    read : int
+        How many of the oldest are known to have read their sources.
+    """
+
+    open: list[Flight] = field(default_factory=list)
+    closed: list[list[Flight]] = field(default_factory=list)
+    read: int = 0
+
+    def commit(self) -> None:
+        """Close the open group; an empty one counts."""
+        self.closed.append(self.open)
+        self.open = []
+
+    def older(self, keep: int, *, read_only: bool) -> list[Flight]:
+        """Return what an await has to wait for."""
+        upto = max(len(self.closed) - keep, 0)
+        return [f for group in self.closed[self.read if read_only else 0 : upto] for f in group]
+
+    def forget(self, keep: int, *, read_only: bool) -> None:
+        """Note that an await has passed."""
+        upto = max(len(self.closed) - keep, 0)
+        if read_only:
+            self.read = max(self.read, upto)
+        else:
+            self.closed = self.closed[upto:]
+            self.read = max(self.read - upto, 0)
+
+    @property
+    def left(self) -> list[Flight]:
+        """What nobody has waited for."""
+        return [f for group in self.closed for f in group] + self.open
+
+
+@dataclass(eq=False, slots=True)
+class Warp:
+    """What belongs to a warp as a whole.
+
+    Parameters
+    ----------
+    half : list of Agent
+        The part of it that stands at a statement of the whole warp.
+    groups : Groups
+        Of wgmma.
+    queue : list of Flight
+        Its wgmmas in order, those that have not finished.
+    fenced : bool
+        Whether it has executed a `WgmmaFence`.
+    touched : set of str
+        Fragments accessed in an ordinary way since then.
+    registers : int
+        Per thread, as `SetMaxNReg` counts.
+    """
+
+    half: list[Agent] = field(default_factory=list)
+    groups: Groups = field(default_factory=Groups)
+    queue: list[Flight] = field(default_factory=list)
+    fenced: bool = False
+    touched: set[str] = field(default_factory=set)
+    registers: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Agent:
+    """One modelled thread (`mult` 1) or the 31 others of its warp.
+
+    Parameters
+    ----------
+    by : int
+        Clock column.
+    cta, block : int
+        Its CTA, counted among those that run together, and its number in the launch.
+    warp, mult : int
+        Warp within the CTA, and how many threads this stands for.
+    lo, hi : int
+        Its threads, `lo <= t < hi`, counted within the CTA.
+    program : list of Event
+        All it will ever do; `pc` is the next.
+    intent : int or None
+        Phase that the wait it stands at is meant for.
+    joined : int
+        What its lanes did up to this time is ordered before what any of them does now.
+    blocked : str
+        What it waits for, in words; empty while it can run.
+    bulk, copies : Groups
+        Of tensor stores, and of cp.async.
+    issued : list of Flight
+        Its cp.async that have not arrived on a barrier by themselves.
+    fences : dict
+        What it knew at its last fence of each scope.
+    weak : list of (scope, Clock)
+        What it has observed at too narrow a scope; a fence of that scope makes up for it.
+    generation : int or None
+        Generation of the cluster's barrier at which it has arrived and not yet waited.
+    """
+
+    by: int
+    name: str
+    cta: int
+    block: int
+    warp: int
+    mult: int
+    lo: int
+    hi: int
+    program: list[Event]
+    clock: Clock
+    team: Warp
+    pc: int = 0
+    joined: int = 0
+    intent: int | None = None
+    blocked: str = ""
+    registers: dict[str, Array] = field(default_factory=dict)
+    bulk: Groups = field(default_factory=Groups)
+    copies: Groups = field(default_factory=Groups)
+    issued: list[Flight] = field(default_factory=list)
+    fences: dict[kir.Scope, Clock] = field(default_factory=dict)
+    weak: list[tuple[kir.Scope, Clock]] = field(default_factory=list)
+    generation: int | None = None
+
+    def groups(self, kind: kir.AsyncKind) -> Groups:
+        """Return its asynchronous groups of a kind; those of wgmma are its warp's."""
+        match kind:
+            case kir.AsyncKind.BULK:
+                return self.bulk
+            case kir.AsyncKind.CP_ASYNC:
+                return self.copies
+            case kir.AsyncKind.WGMMA:
+                return self.team.groups
+
+    @property
+    def now(self) -> int:
+        """Its own time."""
+        return int(self.clock[ORDER, self.by])
+
+    def tick(self) -> None:
+        """Begin a new time: what follows is not part of what was published."""
+        self.clock[ORDER : CAUSE + 1, self.by] += 1
+
+    def sees(self, flight: Flight, done: int) -> None:
+        """Know that a copy has come this far."""
+        at, column = flight.base + done, self.clock[ORDER : CAUSE + 1, flight.by]
+        column[column < at] = at
+
+    def fence_proxy(self, space: kir.Space) -> None:
+        """Make generic accesses seen so far visible to later accesses of the async proxy.
+
+        Notes
+        -----
+        The copies by cp.async of this thread count as its own once it has waited for them.
+        Source: PTX ISA, "membar / fence", "Memory consistency model".
+        """
+        clock = self.clock
+        if space in (kir.Space.SHARED, kir.Space.ALL):
+            np.maximum(clock[SHARED_SEEN], clock[ORDER], out=clock[SHARED_SEEN])
+            clock[SHARED_OWN, self.by] = clock[ORDER, self.by]
+            for flight in self.issued:
+                done = min(clock[ORDER, flight.by], flight.base + WRITE_DONE)
+                clock[SHARED_OWN, flight.by] = max(clock[SHARED_OWN, flight.by], done)
+        if space in (kir.Space.GLOBAL, kir.Space.ALL):
+            for row in (GLOBAL_SEEN, GLOBAL_OWN):
+                np.maximum(clock[row], clock[ORDER], out=clock[row])
+        self.tick()
+
+    def fence_thread(self, scope: kir.Scope) -> None:
+        """Let later relaxed stores release, and earlier relaxed reads acquire, at a scope."""
+        weak, self.weak = self.weak, []
+        for needed, clock in weak:
+            if REACH[scope] >= REACH[needed]:
+                join(self.clock, clock)
+            else:
+                self.weak.append((needed, clock))
+        for reached in kir.Scope:
+            if REACH[reached] <= REACH[scope]:
+                self.fences[reached] = self.clock.copy()
+        self.tick()
+
+
+POOL = 16
+"""Columns for copies with which a machine begins, per as many agents."""
+
+
+class Columns:
+    """The clocks of all agents in one array, and which columns are free.
+
+    Parameters
+    ----------
+    agents : list of Agent
+        Columns 0, 1, ...; their clocks become rows of the array.
+    fixed : int
+        Columns before those of copies.
+
+    Attributes
+    ----------
+    ended : array of bool
+        Which agents touch nothing any more.
+    used : for either proxy, a deque of (Flight, owed, first, last)
+        Copies whose column may come free; `owed` is how much of a copy a thread must have seen
+        before it can touch the same memory, and agents `first <= i < last` are those that can.
+    """
+
+    def __init__(self, agents: list[Agent], fixed: int) -> None:
+        self.used: tuple[deque[tuple[Flight, int, int, int]], ...] = (deque(), deque())
+        self._agents = agents
+        self._next = fixed
+        pool = POOL * (2 + len(agents) // POOL)
+        self._clocks = np.zeros((len(agents), ROWS, fixed + pool), np.int32)
+        self.ended = np.array([not a.program for a in agents])
+        self.parts = Parts(self.width)
+        self._lend()
+        for agent in agents:
+            self.parts.cta[agent.by] = agent.cta
+            agent.tick()
+
+    @property
+    def width(self) -> int:
+        """Columns of every clock."""
+        return int(self._clocks.shape[2])
+
+    def fresh(self) -> Clock:
+        """Return a clock that has seen nothing."""
+        return fresh(self.width)
+
+    def newest(self, first: int, last: int) -> Index:
+        """Return, per column, the latest that one of these agents knows to have happened."""
+        return np.asarray(np.max(self._clocks[first:last, CAUSE], axis=0), np.intp)
+
+    def take(self, *, generic: bool) -> tuple[int, int]:
+        """Return a column for a new copy, and the time it stands at; clocks may grow.
+
+        Notes
+        -----
+        The column of an earlier copy is free once every running agent that can touch the same
+        memory has seen what of it anyone can owe: who then sees the new copy has seen the old
+        one anyway.
+        """
+        used = self.used[generic]
+        for _ in range(min(2, len(used))):
+            entry = flight, owed, first, last = used.popleft()
+            if flight.done == WRITE_DONE:
+                seen = self._clocks[first:last, ORDER, flight.by] >= flight.base + owed
+                if (seen | self.ended[first:last]).all():
+                    return flight.by, flight.base + WRITE_DONE
+            used.append(entry)
+        if self._next == self.width:
+            self._clocks = np.pad(self._clocks, ((0, 0), (0, 0), (0, self.width)))
+            self.parts.grow(self.width)
+            self._lend()
+        self._next += 1
+        return self._next - 1, 0
+
+    def widened(self, clock: Clock) -> Clock:
+        """Return a clock of a barrier at the present width."""
+        wide = self.fresh()
+        wide[:, : clock.shape[1]] = clock
+        return wide
+
+    def _lend(self) -> None:
+        for agent in self._agents:
+            agent.clock = self._clocks[agent.by]
+
+
+GROUPS = "groups of copies, first"
+"""Begins the text of an agent that waits for its copies."""
 
 
 class Machine:
@@ -72,8 +434,8 @@ class Machine:
     ----------
     kernel : Kernel
         For its barriers.
-    traits : Traits
-        Of the kernel.
+    named : tuple of int
+        Its named barriers.
     agents : list of Agent
         Of all CTAs, those of one CTA next to each other.  Clock columns 0, 1, ...; then come
         `away`, those of barriers, and those of copies in flight.
@@ -82,6 +444,8 @@ class Machine:
 
     Attributes
     ----------
+    followed : bool
+        Whether copies have arrived on barriers by themselves.
     away : slice
         Columns that count what each agent did to other CTAs of its cluster.
     remote : list of (CTA, agent, count, Event)
@@ -90,13 +454,15 @@ class Machine:
         Called when clocks have grown, for who keeps clocks of its own.
     """
 
-    def __init__(self, kernel: kir.Kernel, traits: Traits, agents: list[Agent], warn: Warn) -> None:
+    def __init__(
+        self, kernel: kir.Kernel, named: tuple[int, ...], agents: list[Agent], warn: Warn
+    ) -> None:
         self.kernel = kernel
         self.agents = agents
         self.warn = warn
         self.ctas = agents[-1].cta + 1
-        self.named_numbers = traits.named
-        rings = sum(m.slots + 2 for m in kernel.barriers) + len(self.named_numbers)
+        self.named = named
+        rings = sum(m.slots + 2 for m in kernel.barriers) + len(named)
         self.away = slice(len(agents), len(agents) * (1 + (kernel.cluster > 1)))
         self.columns = Columns(agents, self.away.stop + self.ctas * rings)
         self.first_free: int = self.away.stop
@@ -104,7 +470,7 @@ class Machine:
         self.flights: list[Flight] = []
         self.issued: list[Flight] = []
         self.remote: list[tuple[int, int, int, Event]] = []
-        self.followed = traits.followed
+        self.followed = False
         self.followers: list[Callable[[], None]] = []
         size = kernel.threads // kir.WARP * 2
         self._reach = size * kernel.cluster
@@ -123,11 +489,7 @@ class Machine:
         """Return the copies that may move: not before those that they follow."""
         if not self.followed:
             return self.flights
-        able = []
-        for f in self.flights:
-            if not any(copy.done < WRITE_DONE for copy in f.waits_for):
-                able.append(f)
-        return able
+        return [f for f in self.flights if all(c.done == WRITE_DONE for c in f.waits_for)]
 
     # --- blocking -------------------------------------------------------------------------------
 
@@ -156,7 +518,7 @@ class Machine:
     def retire(self, agent: Agent) -> None:
         """Take an agent off that has come to its end."""
         self.ready.remove(agent)
-        self.columns.release(agent)
+        self.columns.ended[agent.by] = True
 
     def peer(self, agent: Agent, rank: int) -> int:
         """Return which CTA has a rank in this agent's cluster."""
@@ -179,16 +541,9 @@ class Machine:
     ) -> Flight:
         """Start a copy: an agent of its own that has seen what its issuer has seen.
 
-        Parameters
-        ----------
-        owed : int
-            `READ_DONE` or `WRITE_DONE`: after how much of it nothing conflicts with it any more.
-        generic : bool
-            Whether it accesses memory through the generic proxy.
-        cta : int
-            Whose shared memory it accesses.
-        shared : bool
-            Whether it conflicts with threads of its cluster only.
+        Nothing conflicts with it any more after `owed` of it: `READ_DONE` or `WRITE_DONE`.  It may
+        be of the generic proxy; it accesses the shared memory of `cta`; if `shared`, it conflicts
+        with threads of its cluster only.
         """
         width = self.columns.width
         by, base = self.columns.take(generic=generic)

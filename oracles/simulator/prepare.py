@@ -6,14 +6,20 @@ from collections.abc import Mapping
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.simulator.agent import Agent, Warp
-from oracles.simulator.expr import compile_expr
-from oracles.simulator.machine import traits
+from oracles.simulator.machine import Agent, Warp
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import Geometry, View, view
 from oracles.simulator.memory.tile import halves
 from oracles.simulator.sync.clock import fresh
-from oracles.simulator.unroll import Event, Position, compile_kernel, position, role_nodes, unroll
+from oracles.simulator.unroll import (
+    Event,
+    Position,
+    compile_expr,
+    compile_kernel,
+    position,
+    role_nodes,
+    unroll,
+)
 
 
 def unsupported(kernel: kir.Kernel) -> str:
@@ -50,6 +56,16 @@ def broken_requirement(kernel: kir.Kernel, env: Mapping[str, int]) -> str:
     return ""
 
 
+def _named(stmt: kir.Stmt) -> tuple[int, ...]:
+    match stmt:
+        case kir.BlockSync(number) | kir.NamedArrive(number):
+            return (number,)
+        case kir.BlockSerializeWait() | kir.GridSync() | kir.LastArriving():
+            return (stmt.barrier,)
+        case _:
+            return ()
+
+
 class Prepared:
     """A kernel laid out for one launch; any number of schedules can run on it.
 
@@ -62,6 +78,10 @@ class Prepared:
     ----------
     counts : dict of str to int
         Integers of every semaphore.
+    named : tuple of int
+        Named barriers.
+    multiplies : bool
+        Whether there are wgmmas.
     """
 
     def __init__(self, kernel: kir.Kernel, env: Mapping[str, int]) -> None:
@@ -72,7 +92,9 @@ class Prepared:
         self.together = compile_expr(kernel.together)(self.env)
         self.nodes = compile_kernel(kernel)
         self.geometry = Geometry(kernel, self.views)
-        self.traits = traits(kernel)
+        every = list(kernel.walk())
+        self.named = tuple(sorted({n for stmt in every for n in _named(stmt)}))
+        self.multiplies = any(isinstance(stmt, kir.Wgmma) for stmt in every)
         self._roles = role_nodes(self.nodes)
         self._programs: dict[tuple[int, Position], list[Event]] = {}
         self._positions: dict[tuple[int, bool], Position] = {}

@@ -1,33 +1,42 @@
-"""CTAs stepped through one schedule: every statement of the Kernel IR has its action here."""
+"""CTAs stepped through one schedule: an action per statement, and what must hold at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import READ_DONE, WRITE_DONE, Agent, Flight, Groups, Step, Violation
-from oracles.simulator.agent import place as place_of
-from oracles.simulator.machine import GROUPS, Machine
+from oracles.simulator.machine import (
+    GROUPS,
+    READ_DONE,
+    WRITE_DONE,
+    Agent,
+    Flight,
+    Machine,
+    Step,
+    Violation,
+    place,
+)
 from oracles.simulator.memory import registers
 from oracles.simulator.memory.access import Tensors
-from oracles.simulator.memory.copy import Copies
-from oracles.simulator.memory.moves import Memory
+from oracles.simulator.memory.moves import Copies, Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
 from oracles.simulator.schedule import Choices, Schedule
-from oracles.simulator.sync import fence
-from oracles.simulator.sync.barrier import Election, Gate
-from oracles.simulator.sync.grid import Semaphores
-from oracles.simulator.sync.joins import Meetings
+from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
 from oracles.verdict import Finding
 
 TRACE = 14
 """Steps that a witness shows before the one that failed."""
+
+
+Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
+"""Statements of one thread on its own registers, and between these and memory."""
 
 
 class Run:
@@ -65,15 +74,14 @@ class Run:
         kernel = prepared.kernel
         self.blocks = blocks
         self.log: list[Step] = []
-        self.machine = machine = Machine(kernel, prepared.traits, agents, self._warn)
+        self.machine = machine = Machine(kernel, prepared.named, agents, self._warn)
         self.phases = Phases(machine)
         drained = frozenset(kernel.workspaces) | prepared.geometry.read
-        self.semaphores = Semaphores(machine, prepared.counts, drained)
-        self.meetings = Meetings(machine, self.semaphores)
+        self.joins = Joins(machine, prepared.counts, drained)
         self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
         self.copies = Copies(machine, self.phases, self.memory)
-        self.cores = Tensorcores(machine, self.meetings, self.memory)
-        self._multiplies = prepared.traits.multiplies
+        self.cores = Tensorcores(machine, self.joins, self.memory)
+        self._multiplies = prepared.multiplies
         clusters = len(blocks) // kernel.cluster
         drawn = kernel.residency == "ticket"
         self.schedule: Schedule | Choices = (
@@ -161,7 +169,8 @@ class Run:
         machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
         match stmt:
             case kir.Load(matrix=True) | kir.Store(matrix=True):
-                return self._matrix(agent, event, stmt)
+                what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
+                return self._in_step(agent, event, what, lambda p: memory.matrix(p, event, stmt))
             case (
                 kir.Compute() | kir.Load() | kir.Store() | kir.AtomicAdd() | kir.Coordinate()
                 | kir.Slice()
@@ -188,13 +197,13 @@ class Run:
                 phases.expect(agent, barrier, nbytes)
                 self._note(agent, event, barrier.state)
             case kir.WarpSync():
-                return self.meetings.warp_sync(agent, event) and self._note(agent, event)
+                return self.joins.warp_sync(agent, event) and self._note(agent, event)
             case kir.BlockSync(number, threads):
                 self._note(agent, event)
-                return self.meetings.arrive(agent, event, number, threads, None, wait=True)
+                return self.joins.arrive(agent, event, number, threads, None, wait=True)
             case kir.NamedArrive(number, threads):
                 self._note(agent, event)
-                return self.meetings.arrive(agent, event, number, threads, None, wait=False)
+                return self.joins.arrive(agent, event, number, threads, None, wait=False)
             case kir.TmaLoad():
                 self.copies.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
@@ -207,26 +216,31 @@ class Run:
             case kir.Wgmma():
                 return self.cores.wgmma(agent, event, stmt)
             case kir.WgmmaFence():
-                return self.cores.fence(agent, event) and self._note(agent, event)
+                whole_groups(event, machine.kernel, "wgmma.fence", full=True)
+                passed = self._in_step(agent, event, "wgmma.fence", self.cores.fence)
+                return passed and self._note(agent, event)
             case kir.Reduce():
-                return self._reduce(agent, event, stmt)
+                reduce = partial(registers.reduce, event=event, stmt=stmt)
+                return self._in_step(agent, event, "reduce", reduce)
             case kir.Mma():
                 if self._multiplies:
                     self.cores.access(agent, stmt)
-                return self.cores.mma(agent, event, stmt)
+                return self._in_step(agent, event, "mma", lambda p: self.cores.mma(p, event, stmt))
+            case kir.AsyncCommit(kir.AsyncKind.WGMMA as kind):
+                commit = agent.groups(kind).commit
+                return self._in_step(agent, event, "wgmma.commit_group", lambda _: commit())
             case kir.AsyncCommit(kind):
-                return self._commit(agent, event, kind)
+                agent.groups(kind).commit()
+            case kir.AsyncAwait(kir.AsyncKind.WGMMA, keep):
+                return self.cores.await_groups(agent, event, keep) and self._note(agent, event)
             case kir.AsyncAwait(kind, keep, read_only):
-                if kind is kir.AsyncKind.WGMMA:
-                    passed = self.cores.await_groups(agent, event, keep)
-                else:
-                    passed = self._await(agent, kind, keep, read_only=read_only)
+                passed = self._await(agent, kind, keep, read_only=read_only)
                 return passed and self._note(agent, event)
             case kir.FenceAsyncProxy(space):
-                fence.fence_proxy(agent, space)
+                agent.fence_proxy(space)
                 self._note(agent, event)
             case kir.ThreadFence(scope):
-                fence.fence_thread(agent, scope)
+                agent.fence_thread(scope)
                 self._note(agent, event)
             case kir.FenceMBarrierInit():
                 phases.fence_inits(agent)
@@ -239,28 +253,28 @@ class Run:
                 memory.barrier_bytes(agent, event, ring, live=False)
                 self._note(agent, event)
             case kir.SetMaxNReg():
-                return self.meetings.set_registers(agent, event, stmt) and self._note(agent, event)
+                return self.joins.set_registers(agent, event, stmt) and self._note(agent, event)
             case kir.ClusterArrive(relaxed):
                 self._note(agent, event)
-                self.meetings.cluster_arrive(agent, event, relaxed=relaxed)
+                self.joins.cluster_arrive(agent, event, relaxed=relaxed)
             case kir.ClusterWait():
-                return self.meetings.cluster_wait(agent, event) and self._note(agent, event)
+                return self.joins.cluster_wait(agent, event) and self._note(agent, event)
             case kir.BlockSerializeWait(semaphore, _, _, scope, number):
                 self._note(agent, event)
                 gate = Gate((semaphore.name, event.slot), event.parity, scope)
                 threads = event.team.warps * kir.WARP
-                return self.meetings.arrive(agent, event, number, threads, gate, wait=True)
+                return self.joins.arrive(agent, event, number, threads, gate, wait=True)
             case kir.BlockSerializeRelease():
-                self.meetings.release(agent, stmt, event)
+                self.joins.release(agent, stmt, event)
                 self._note(agent, event)
             case kir.LastArriving(semaphore, barrier=number):
                 self._note(agent, event)
                 election = Election((semaphore.name, event.slot), event.parity, event.team)
                 threads = event.team.warps * kir.WARP
-                return self.meetings.arrive(agent, event, number, threads, election, wait=True)
+                return self.joins.arrive(agent, event, number, threads, election, wait=True)
             case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
-                self.meetings.grid_sync(agent, event, semaphore, number)
+                self.joins.grid_sync(agent, event, semaphore, number)
                 return False
             case (
                 kir.Let() | kir.Assign() | kir.ForLoop() | kir.IfThenElse() | kir.Role()
@@ -269,12 +283,7 @@ class Run:
                 raise AssertionError("structure was unrolled, and copies without end refused")
         return True
 
-    def _data(
-        self,
-        agent: Agent,
-        event: Event,
-        stmt: kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice,
-    ) -> None:
+    def _data(self, agent: Agent, event: Event, stmt: Data) -> None:
         if self._multiplies:
             self.cores.access(agent, stmt)
         match stmt:
@@ -291,42 +300,22 @@ class Run:
             case kir.Slice():
                 registers.slice_columns(agent, event, stmt)
 
-    def _matrix(self, agent: Agent, event: Event, stmt: kir.Load | kir.Store) -> bool:
-        """Move a tile by a warp that executes `ldmatrix` or `stmatrix` in step."""
-        what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
-        other = self.meetings.converge(agent, event, what)
+    def _in_step(
+        self, agent: Agent, event: Event, what: str, act: Callable[[tuple[Agent, Agent]], None]
+    ) -> bool:
+        """Act for a warp that executes a statement in step, once its second half is there."""
+        other = self.joins.converge(agent, event, what)
         if other is None:
             return False
         if self._multiplies:
-            self.cores.access(agent, stmt)
-        self.memory.matrix((agent, other), event, stmt)
+            self.cores.access(agent, event.stmt)
+        act((agent, other))
         self.machine.wake(other, passed=True)
-        return True
-
-    def _reduce(self, agent: Agent, event: Event, stmt: kir.Reduce) -> bool:
-        """Put elements together by a warp that executes shuffles in step."""
-        other = self.meetings.converge(agent, event, "reduce")
-        if other is None:
-            return False
-        if self._multiplies:
-            self.cores.access(agent, stmt)
-        registers.reduce((agent, other), event, stmt)
-        self.machine.wake(other, passed=True)
-        return True
-
-    def _commit(self, agent: Agent, event: Event, kind: kir.AsyncKind) -> bool:
-        match kind:
-            case kir.AsyncKind.WGMMA:
-                return self.cores.commit(agent, event)
-            case kir.AsyncKind.BULK:
-                agent.bulk.commit()
-            case kir.AsyncKind.CP_ASYNC:
-                agent.copies.commit()
         return True
 
     def _await(self, agent: Agent, kind: kir.AsyncKind, keep: int, *, read_only: bool) -> bool:
         """Wait until all but the latest `keep` groups of this thread are read, or performed."""
-        groups: Groups = agent.bulk if kind is kir.AsyncKind.BULK else agent.copies
+        groups = agent.groups(kind)
         upto = READ_DONE if read_only else WRITE_DONE
         old = groups.older(keep, read_only=read_only)
         if any(f.done < upto for f in old):
@@ -348,20 +337,19 @@ class Run:
     # --- findings -------------------------------------------------------------------------------
 
     def _finding(self, broken: Violation) -> Finding:
-        assert self.actor is not None, "rules are broken by somebody"
-        assert self.event is not None, "and by a statement"
-        where = place_of(self.actor.name, self.event)
-        if broken.against is not None:
-            where += f" against {place_of(broken.against.name, broken.against.event)}"
-        return Finding(
-            broken.kind,
-            f"CTA {self._block()}, {where}",
-            f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here",
-        )
+        cta, where = self._where(broken.against)
+        says = f"{broken.says}{self.trace(broken.against)}\n    {where}  <- here"
+        return Finding(broken.kind, cta + where, says)
 
-    def _block(self) -> int:
+    def _where(self, against: Step | None) -> tuple[str, str]:
+        """Return the CTA that moves, and the statement with the other party of a conflict."""
+        assert self.actor is not None, "findings are about somebody"
+        assert self.event is not None, "and about a statement"
         actor = self.actor.issuer if isinstance(self.actor, Flight) else self.actor
-        return self.blocks[0] if actor is None else actor.block
+        where = place(self.actor.name, self.event)
+        if against is not None:
+            where += f" against {place(against.name, against.event)}"
+        return f"CTA {actor.block}, ", where
 
     def trace(self, against: Step | None = None) -> str:
         """Return the last steps of the run, and before them the other party's."""
@@ -372,13 +360,127 @@ class Run:
         return f"\n  last steps, schedule {name!r}:" + "".join(f"\n    {row}" for row in rows)
 
     def _warn(self, kind: str, says: str, against: Step | None = None) -> None:
-        assert self.actor is not None, "warnings are about somebody"
-        assert self.event is not None, "and about a statement"
-        key = (kind, self.event.line, against.event.line if against else 0)
+        cta, where = self._where(against)
+        line = self.event.line if self.event is not None else 0
+        key = (kind, line, against.event.line if against else 0)
         if key not in self._warned:
             self._warned.add(key)
-            where = place_of(self.actor.name, self.event)
-            if against is not None:
-                where += f" against {place_of(against.name, against.event)}"
-            where = f"CTA {self._block()}, {where}"
-            self.findings.append(Finding(kind, where, says, severity="warning"))
+            self.findings.append(Finding(kind, cta + where, says, severity="warning"))
+
+
+def judge_end(run: Run) -> None:
+    """Add findings about threads that are stuck, barriers left over, and copies in flight."""
+    machine = run.machine
+    stuck = [a for a in machine.agents if a.blocked]
+    if stuck:
+        _error(run, stuck[0].block, *_stuck(run, stuck))
+    _barriers(run, stuck=bool(stuck))
+    if stuck:
+        return
+    for cta, numbers in enumerate(run.joins.named):
+        for named in numbers.values():
+            if named.arrived:
+                says = f"{named.arrived} of {named.threads} threads have arrived at the end"
+                _error(run, run.blocks[cta], "collective", f"barrier {named.number}", says)
+    for agent in machine.agents:
+        if agent.generation is not None:
+            says = "it has arrived at the cluster's barrier and never waits"
+            _error(run, agent.block, "collective", agent.name, says)
+            break
+    _in_flight(run)
+    for (name, index), counter in sorted(run.joins.counters.items()):
+        run.checked += 1
+        if counter.value:
+            says = f"it is {counter.value} at the end; the next launch expects 0"
+            _error(run, run.blocks[0], "semaphore", f"{name}[{index}]", says)
+    for (name, index), here in sorted(run.joins.rounds.items()):
+        run.checked += 1
+        if here.asked is not None:
+            says = f"{len(here.came)} of {here.asked.ctas} CTAs have arrived at the end, and none "
+            says += "is the last; the next launch expects 0"
+            _error(run, run.blocks[here.came[0]], "semaphore", f"{name}[{index}]", says)
+    run.checked += len(machine.agents)
+
+
+def _barriers(run: Run, *, stuck: bool) -> None:
+    for cta, rings in enumerate(run.phases.rings):
+        for b in [b for ring in rings.values() for b in ring if b.phase >= 0]:
+            run.checked += 1
+            if b.nbytes:
+                missing = "are still expected" if b.nbytes > 0 else "too many have landed"
+                says = f"{abs(b.nbytes)} bytes {missing} at the end; {b.state}"
+                _error(run, run.blocks[cta], "bytes", f"mbarrier {b.name}", says)
+            elif b.pending != b.count and not stuck:
+                # a phase that nobody waits for any more confuses nobody
+                says = f"a phase is left with {b.count - b.pending} of {b.count} arrivals"
+                where = f"CTA {run.blocks[cta]}, mbarrier {b.name}"
+                run.findings.append(Finding("arrivals", where, says, severity="warning"))
+
+
+def _in_flight(run: Run) -> None:
+    """Look for what may still use the shared memory of a CTA that has ended."""
+    machine = run.machine
+    size = len(machine.agents) // machine.ctas
+    seen = [machine.columns.newest(cta * size, (cta + 1) * size) for cta in range(machine.ctas)]
+    for flight in machine.issued:
+        run.checked += 1
+        match flight.event.stmt:
+            case kir.TmaStore() | kir.TmaReduce():
+                owed, what = READ_DONE, "has perhaps not read its shared source"
+            case kir.Wgmma():
+                owed, what = READ_DONE, "may still read shared memory"
+            case _:
+                owed, what = WRITE_DONE, "may still write shared memory"
+        if seen[flight.cta][flight.by] < flight.base + owed:
+            lost = any(flight in flight.issuer.groups(kind).open for kind in kir.AsyncKind)
+            why = "it was never committed" if lost else "nobody has awaited this copy"
+            says = f"{why} at the exit of the CTA: it {what}"
+            where = place(flight.issuer.name, flight.event)
+            _error(run, run.blocks[flight.cta], "group" if lost else "exit", where, says)
+            return
+    for cta, by, count, event in machine.remote:
+        run.checked += 1
+        if seen[cta][machine.away.start + by] < count:
+            says = f"CTA {run.blocks[cta]} may have ended when this reaches its shared memory"
+            _error(run, run.blocks[cta], "exit", place(machine.agents[by].name, event), says)
+            return
+
+
+def _stuck(run: Run, stuck: list[Agent]) -> tuple[str, str, str]:
+    """Return the kind of a standstill, where it is, and who waits for what."""
+    kind, first = "deadlock", stuck[0]
+    for agent in stuck:
+        if agent.blocked.startswith(REGISTERS):
+            kind, first = "registers", agent
+        elif _helped_later(run, agent):
+            kind, first = "residency", agent
+    rows = [f"{_here(a)} waits for {a.blocked}" for a in stuck]
+    if run.waiting:
+        rows.append(f"{len(run.waiting)} clusters or CTAs wait for room to start")
+    says = "nobody can move:\n" + "\n".join(f"    {text}" for text in rows) + run.trace()
+    return kind, _here(first), says
+
+
+def _helped_later(run: Run, agent: Agent) -> bool:
+    """Whether a CTA that has not started would release, or join, what this thread waits for."""
+    here = agent.program[agent.pc]
+    cluster = run.machine.kernel.cluster
+    late = [a for a in run.machine.agents if a.cta // cluster in run.waiting]
+    for event in (event for other in late for event in other.program if event.slot == here.slot):
+        match event.stmt, here.stmt:
+            case kir.BlockSerializeRelease(given), kir.BlockSerializeWait(wanted):
+                turn = agent.blocked.startswith(TURN) and event.parity == here.parity
+                if turn and given == wanted:
+                    return True
+            case _:
+                if agent.blocked.startswith(GRID) and event.stmt is here.stmt:
+                    return True
+    return False
+
+
+def _here(agent: Agent) -> str:
+    return place(agent.name, agent.program[agent.pc])
+
+
+def _error(run: Run, block: int, kind: str, where: str, says: str) -> None:
+    run.findings.append(Finding(kind, f"CTA {block}, {where}", says))

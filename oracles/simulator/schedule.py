@@ -1,4 +1,4 @@
-"""Who moves next: adversarial orders, drawn from a seed.
+"""Who moves next: adversarial orders drawn from a seed, or given as a list and made short.
 
 A uniform scheduler finds almost nothing, because real bugs need one party to be very late.  So
 each schedule starves somebody: copies finish as late as the barriers allow, or at once, or
@@ -8,11 +8,10 @@ in halves with a long pause; one thread runs as far ahead as it can.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 
-from oracles.simulator.agent import Agent, Flight
-from oracles.simulator.machine import Machine
+from oracles.simulator.machine import Agent, Flight, Machine
 
 
 class Strategy(Enum):
@@ -63,7 +62,7 @@ class Schedule:
         self._draw = random.Random(seed * 1_000_003 + salt)
         self._rank = [a.by for a in agents]
         self._draw.shuffle(self._rank)
-        self._turn = 0
+        self._picked = 0
         self.slots = 1
         if clusters > 1:
             slots = self._draw.choice((1, clusters, self._draw.randint(1, clusters)))
@@ -114,8 +113,8 @@ class Schedule:
     def _thread(self, ready: list[Agent]) -> Agent:
         match self.strategy:
             case Strategy.NEWEST:
-                self._turn += 1
-                return ready[self._turn % len(ready)]
+                self._picked += 1
+                return ready[self._picked % len(ready)]
             case Strategy.UNIFORM:
                 return self._draw.choice(ready)
             case Strategy.AHEAD:
@@ -167,3 +166,54 @@ class Choices:
     def burst(self) -> int:
         """Return how many statements the picked thread executes before the next pick."""
         return self._burst or FOREVER
+
+
+Fails = Callable[[tuple[int, ...]], bool]
+"""Runs a schedule and tells whether it still fails in the same way."""
+
+
+def shrink(schedule: Sequence[int], fails: Fails) -> tuple[int, ...]:
+    """Return a failing schedule from which nothing can be left out.
+
+    No single choice of it can be dropped, replaced by 0 or halved; its last one is not 0.  For
+    schedules of some dozens of choices `fails` is called a few hundred times at most.
+    """
+    best = _stripped(schedule)
+    while True:
+        smaller = _step(best, fails)
+        if smaller is None:
+            return best
+        best = smaller
+
+
+def _step(best: tuple[int, ...], fails: Fails) -> tuple[int, ...] | None:
+    """Try everything that makes a schedule smaller, the largest cuts first."""
+    size = len(best)
+    width = size
+    while width:
+        for start in range(0, size, width):
+            without = _stripped(best[:start] + best[start + width :])
+            if len(without) < size and fails(without):
+                return without
+        for start in range(0, size, width):
+            part = best[start : start + width]
+            if any(part):
+                plain = _stripped(best[:start] + (0,) * len(part) + best[start + width :])
+                if fails(plain):
+                    return plain
+        width //= 2
+    for i, choice in enumerate(best):
+        for less in (1, choice // 2, choice - 1):
+            if 0 < less < choice:
+                smaller = (*best[:i], less, *best[i + 1 :])
+                if fails(smaller):
+                    return smaller
+    return None
+
+
+def _stripped(schedule: Sequence[int]) -> tuple[int, ...]:
+    """Drop zeros at the end: an exhausted list goes on with zeros."""
+    out = list(schedule)
+    while out and out[-1] == 0:
+        out.pop()
+    return tuple(out)

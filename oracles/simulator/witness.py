@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
-from oracles.simulator.agent import Flight, Step
+from oracles.simulator.machine import Flight, Step, engine
 from oracles.simulator.run import Run
 from oracles.verdict import Finding
 from oracles.witness import Mark, Row, Witness
@@ -14,19 +14,9 @@ ROWS = 60
 
 
 def witness_of(run: Run, error: Finding, trips: tuple[tuple[str, int], ...]) -> Witness:
-    """Tell how a run went wrong.
+    """Tell how a run that has ended with an error went wrong, for the launch that `trips` names.
 
-    Parameters
-    ----------
-    run : Run
-        One that has ended with `error`.
-    trips : pairs of name and number
-        The launch.
-
-    Returns
-    -------
-    Witness
-        Of its rows, those about the memory, the barriers and the threads of the two accesses.
+    Of its steps, those about the memory, the barriers and the threads of the two accesses.
     """
     against = run.broken.against if run.broken is not None else None
     picked = _relevant(run, against)
@@ -54,11 +44,11 @@ def _ending(run: Run, error: Finding) -> list[Row]:
         if isinstance(run.actor, Flight):
             note = f"issued by {run.actor.issuer.name}"
             return [Row(_lane(run, step), step.event.line, _text(step), note, Mark.SECOND)]
-        engine = _engine(run.event.stmt)
-        if engine and run.broken.against is not None:
+        worker = engine(run.event.stmt)
+        if worker and run.broken.against is not None:
             note = "starts, and may access its memory at any time from now on"
             issue = Row(step.name, step.event.line, _text(step), "issues", Mark.NONE)
-            return [issue, Row(engine, step.event.line, _text(step), note, Mark.SECOND)]
+            return [issue, Row(worker, step.event.line, _text(step), note, Mark.SECOND)]
         return [Row(_lane(run, step), step.event.line, _text(step), step.note, Mark.SECOND)]
     rows = []
     for agent in run.machine.agents:
@@ -68,21 +58,6 @@ def _ending(run: Run, error: Finding) -> list[Row]:
             note = f"waits for {agent.blocked}"
             rows.append(Row(agent.name, event.line, _text(step), note, Mark.NONE))
     return rows or [Row("the end", 0, error.where, "", Mark.SECOND)]
-
-
-def _engine(stmt: kir.Stmt) -> str:
-    """Name the lane of what a statement starts; empty if it is done when it returns."""
-    match stmt:
-        case kir.TmaLoad():
-            return "copy engine"
-        case kir.TmaStore() | kir.TmaReduce():
-            return "store engine"
-        case kir.Wgmma():
-            return "tensor core"
-        case kir.CpAsync():
-            return "cp.async"
-        case _:
-            return ""
 
 
 def _relevant(run: Run, against: Step | None) -> list[Step]:

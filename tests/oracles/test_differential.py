@@ -5,7 +5,7 @@ import torch
 
 from fuser.dtype import DType
 from oracles.differential import compare
-from oracles.reference.expected import Expected
+from oracles.reference.evaluate import Expected
 from oracles.verdict import Status
 
 F64 = torch.float64

@@ -18,7 +18,7 @@ from witnesses import RING
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import ORACLES, SHORT, STATUSES, Record
 from fuzz.exit_code import CLEAN, HARNESS, USAGE, CannotWrite
-from oracles.witness_json import dumps
+from oracles.witness import dumps
 from reports import correctness, page
 from reports.__main__ import main, read
 

@@ -12,7 +12,7 @@ from witnesses import RING
 from fuzz.exit_code import CLEAN, USAGE
 from fuzz.kernels.semaphores import MEMBERS
 from fuzz.semaphores.record import JUDGES, NAME, Book, Cell, Row, load, misjudged, unanswered
-from oracles.witness_json import dumps
+from oracles.witness import dumps
 from reports import semaphores
 from reports.__main__ import SHIPPED, main
 from reports.page import Headline

@@ -12,13 +12,12 @@ from math import prod
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import Violation
-from oracles.simulator.expr import Env, compile_expr
-from oracles.simulator.memory.global_memory import GlobalShadow
+from oracles.simulator.machine import Violation
 from oracles.simulator.memory.ops import Array
+from oracles.simulator.memory.shadow import GlobalShadow
 from oracles.simulator.memory.tile import Atoms, narrowed, row_major, tile
 from oracles.simulator.sync.clock import Index
-from oracles.simulator.unroll import Event
+from oracles.simulator.unroll import Env, Event, compile_expr
 
 TMA_GLOBAL, TMA_SHARED = 16, 128
 """Bytes that divide every global stride, and every shared address, of a tensor copy.
@@ -45,11 +44,6 @@ class View:
     strides: tuple[int, ...]
     steps: tuple[int, ...]
 
-    @property
-    def size(self) -> int:
-        """Elements of the dense array."""
-        return prod(self.extents)
-
 
 def view(tensor: kir.Tensor, env: Env) -> View:
     """Evaluate a tensor's extents and strides."""
@@ -61,10 +55,7 @@ def view(tensor: kir.Tensor, env: Env) -> View:
 def broken_precondition(view: View, *, copied: bool) -> str:
     """Say in which way a launch breaks what a tensor needs of it; empty if in none.
 
-    Parameters
-    ----------
-    copied : bool
-        Whether a copy engine moves it: then the host encodes a tensor map, which asks more.
+    Of one that is `copied` by an engine the host encodes a tensor map, which asks more.
     """
     tensor, unit = view.tensor, view.tensor.aligned
     where = f"{tensor.name} has extents {view.extents} and strides {view.strides}"
@@ -103,11 +94,9 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
     name = view.tensor.name
     for axis, (first, n, extent) in enumerate(zip(event.origin, valid, view.extents, strict=True)):
         if first < 0 or first + n > extent:
-            raise Violation(
-                "bounds",
-                f"axis {axis} of {name} has extent {extent}; the access covers "
-                f"{first}..{first + n - 1}",
-            )
+            says = f"axis {axis} of {name} has extent {extent}; the access covers "
+            says += f"{first}..{first + n - 1}"
+            raise Violation("bounds", says)
     if width == 1 or not box.shape or box.shape[-1] == 1:
         return
     if view.tensor.strides[-1] != 1:
@@ -117,11 +106,9 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
     start = sum(o * s for o, s in zip(event.origin, view.strides, strict=True))
     rows = [s for s, n in zip(view.strides[:-1], box.shape[:-1], strict=True) if n > 1]
     if start % width or any(s % width for s in rows) or valid[-1] % width:
-        raise Violation(
-            "bounds",
-            f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
-            f"end after {valid[-1]}",
-        )
+        says = f"vectors of {width} of {name} start at element {start}, rows are {rows} apart and "
+        says += f"end after {valid[-1]}"
+        raise Violation("bounds", says)
 
 
 def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
@@ -131,9 +118,8 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
         raise Violation("bounds", f"{buffer.name} has {buffer.slots} slots, none of number {index}")
     start = buffer.start(index)
     if start % nbytes:
-        raise Violation(
-            "bounds", f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
-        )
+        says = f"{buffer.name}[{index}] starts at byte {start}, no multiple of {nbytes}"
+        raise Violation("bounds", says)
 
 
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
@@ -150,11 +136,11 @@ def check_chunks(view: View, event: Event, box: kir.Box) -> None:
     nbytes = view.extents[-1] * view.tensor.dtype.nbytes
     first = event.origin[-1]
     if first < view.extents[-1] < first + box.shape[-1] and nbytes % TMA_GLOBAL:
-        raise Violation(
-            "bounds",
+        says = (
             f"rows of {view.tensor.name} end after {nbytes} bytes; a store writes whole chunks of "
-            f"{TMA_GLOBAL}",
         )
+        says += f"chunks of {TMA_GLOBAL}"
+        raise Violation("bounds", says)
 
 
 class Geometry:
@@ -215,12 +201,10 @@ class Tensors:
         kernel = geometry.kernel
         self.shadows = {
             name: GlobalShadow(
-                np.zeros(geometry.views[name].size, np.bool_),
+                np.zeros(prod(geometry.views[name].extents), np.bool_),
                 name in geometry.read,
                 name in kernel.workspaces,
                 kernel.determinism == "bitwise" and geometry.views[name].tensor.dtype.is_float,
-                [],
-                [],
             )
             for name in {*geometry.written, *kernel.outputs, *kernel.workspaces}
         }

@@ -24,32 +24,22 @@ from fuser.dtype import DType
 Array = NDArray[Any]
 """Elements of one register or of memory; Any, as numpy types no operators on unknown elements."""
 
-REGISTER: dict[DType, type[np.generic]] = {
-    DType.F64: np.float64,
-    DType.F32: np.float32,
-    DType.F16: np.float32,
-    DType.BF16: np.float32,
-    DType.I32: np.int32,
-    DType.I64: np.int64,
-    DType.BOOL: np.bool_,
-    DType.I8: np.int8,
-    DType.F8E4M3: np.uint8,
-    DType.F8E5M2: np.uint8,
+_NUMPY: dict[DType, tuple[type[np.generic], type[np.generic]]] = {
+    DType.F64: (np.float64, np.float64),
+    DType.F32: (np.float32, np.float32),
+    DType.F16: (np.float32, np.float16),
+    DType.BF16: (np.float32, np.uint16),
+    DType.I32: (np.int32, np.int32),
+    DType.I64: (np.int64, np.int64),
+    DType.BOOL: (np.bool_, np.uint8),
+    DType.I8: (np.int8, np.int8),
+    DType.F8E4M3: (np.uint8, np.uint8),
+    DType.F8E5M2: (np.uint8, np.uint8),
 }
-"""numpy type that holds a register of each element type, and a global tensor outside the GPU."""
 
-MEMORY: dict[DType, type[np.generic]] = {
-    DType.F64: np.float64,
-    DType.F32: np.float32,
-    DType.F16: np.float16,
-    DType.BF16: np.uint16,
-    DType.I32: np.int32,
-    DType.I64: np.int64,
-    DType.BOOL: np.uint8,
-    DType.I8: np.int8,
-    DType.F8E4M3: np.uint8,
-    DType.F8E5M2: np.uint8,
-}
+REGISTER = {dtype: held for dtype, (held, _) in _NUMPY.items()}
+"""numpy type that holds a register of each element type, and a global tensor outside the GPU."""
+MEMORY = {dtype: stored for dtype, (_, stored) in _NUMPY.items()}
 """numpy type with the same bytes as one element in shared memory (bf16 as its bit pattern)."""
 
 
@@ -139,21 +129,9 @@ def total(dtype: DType, product: Array, before: Array | None) -> Array:
 
 
 def evaluate(op: str, dtype: DType, args: Sequence[Array]) -> Array:
-    """Return `op(*args)` as registers of `dtype`.
+    """Return `op(*args)` as registers of `dtype`, where a number is an array of no axes.
 
-    Parameters
-    ----------
-    op : str
-        A name in `OPS`, ``"cast"`` or ``"promote"``.
-    dtype : DType
-        Element type of the result.
-    args : sequence of numpy arrays
-        Registers, all of one length; a number is an array of no axes.
-
-    Raises
-    ------
-    KeyError
-        If no row has that name; the caller answers UNSUPPORTED (see `known`).
+    The caller answers UNSUPPORTED for an op that is not `known`.
     """
     if op == "cast":
         return round_to(dtype, _to_register(dtype, args[0]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import Agent, Violation
+from oracles.simulator.machine import Agent, Violation
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tile import columns_of, registers_of, tile
@@ -22,11 +22,14 @@ def span(agent: Agent, event: Event) -> tuple[int, int]:
     return agent.lo - first, agent.hi - first
 
 
-def register(agent: Agent, fragment: kir.Fragment) -> Array:
-    """Return a thread's part of a fragment."""
+def register(agent: Agent, fragment: kir.Fragment, size: int | None = None) -> Array:
+    """Return a thread's part of a fragment, which has to be of this `size`, if one is asked for."""
     if fragment.name not in agent.registers:
         raise Violation("RAW", f"register {fragment.name} was never written")
-    return agent.registers[fragment.name]
+    held = agent.registers[fragment.name]
+    if size not in (None, held.size):
+        raise Violation("RAW", f"register {fragment.name} was never written in this layout")
+    return held
 
 
 def nothing(dtype: DType) -> Array:
@@ -75,20 +78,15 @@ def slice_columns(agent: Agent, event: Event, stmt: kir.Slice) -> None:
     if not inside or whole.shape[:-1] != part.shape[:-1] or (at < 0).any():
         says = f"{stmt.dst.name} is not made of columns of {stmt.src.name} in the same threads"
         raise Violation("bounds", says)
-    if held.size != tile(whole, span(agent, event)).elements.size:
-        says = f"register {stmt.src.name} was never written in this layout"
-        raise Violation("RAW", says)
+    register(agent, stmt.src, tile(whole, span(agent, event)).elements.size)
     agent.registers[stmt.dst.name] = held[at]
 
 
 def _relabel(agent: Agent, event: Event, stmt: kir.Slice) -> None:
     """Hand registers on in their order, thread by thread: row-major order is another."""
     threads = span(agent, event)
-    held, at = register(agent, stmt.src), registers_of(stmt.src.layout, threads)
-    to = registers_of(stmt.dst.layout, threads)
-    if held.size != at.size:
-        says = f"register {stmt.src.name} was never written in this layout"
-        raise Violation("RAW", says)
+    at, to = registers_of(stmt.src.layout, threads), registers_of(stmt.dst.layout, threads)
+    held = register(agent, stmt.src, at.size)
     mine, theirs = np.argsort(to), np.argsort(at)
     whole = stmt.src.layout.shape == stmt.dst.layout.shape and stmt.column == 0
     if not whole or to.size != at.size or (to[mine] != at[theirs]).any():
@@ -107,11 +105,7 @@ def reduce(pair: tuple[Agent, Agent], event: Event, stmt: kir.Reduce) -> None:
     values = np.zeros(prod(src.shape), ops.REGISTER[stmt.src.dtype])
     for agent in pair:
         held = tile(src, span(agent, event)).elements
-        mine = register(agent, stmt.src)
-        if mine.size != held.size:
-            says = f"register {stmt.src.name} was never written in this layout"
-            raise Violation("RAW", says)
-        values[held], holds[held] = mine, True
+        values[held], holds[held] = register(agent, stmt.src, held.size), True
     last = src.shape[-1]
     for agent in pair:
         wanted = tile(dst, span(agent, event)).elements

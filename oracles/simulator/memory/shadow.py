@@ -1,4 +1,4 @@
-"""The shadow of shared memory: who touched which atom when, and in which lane.
+"""Who touched what when: shared memory by atom and lane, and tensors that the kernel writes.
 
 It knows nothing of statements or schedules.
 """
@@ -6,12 +6,16 @@ It knows nothing of statements or schedules.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oracles.simulator.sync.clock import (
+    CAUSE,
+    GLOBAL_OWN,
+    GLOBAL_SEEN,
     ORDER,
     SHARED_OWN,
     SHARED_SEEN,
@@ -22,11 +26,161 @@ from oracles.simulator.sync.clock import (
     Trouble,
 )
 
+
+class Act(Enum):
+    """What an access does; two ADDs, or two REDUCEs, need no order."""
+
+    READ = "read"
+    WRITE = "write"
+    ADD = "atomic add"
+    REDUCE = "tensor reduction"
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One access of a global tensor that the kernel writes.
+
+    Parameters
+    ----------
+    elements : array of int
+        Flat elements.
+    gang, block : int
+        Which CTAs run together, named by their first, and the CTA of the access.
+    by, at : int
+        Component, and its time.
+    generic : bool
+        Whether through the generic proxy.
+    issuer : (int, int)
+        Component and time of the issue of an asynchronous access; else as `by` and `at`.
+    """
+
+    elements: Index
+    gang: int
+    block: int
+    by: int
+    at: int
+    generic: bool
+    act: Act
+    issuer: tuple[int, int]
+
+
+@dataclass(slots=True)
+class GlobalShadow:
+    """All accesses of one global tensor that the kernel writes, in every CTA of the launch.
+
+    Parameters
+    ----------
+    claimed : array of bool, one per element
+        Whether the element was written in this launch.
+    read_too : bool
+        Whether the kernel also reads this tensor; else no order has to be kept for readers.
+    scratch : bool
+        Whether it is a workspace: what it holds before its first write is nobody's.
+    exact : bool
+        Whether sums must not depend on the order of their terms.
+    """
+
+    claimed: NDArray[np.bool_]
+    read_too: bool
+    scratch: bool
+    exact: bool
+    writes: list[Touch] = field(default_factory=list)
+    reads: list[Touch] = field(default_factory=list)
+
+    def access(self, touch: Touch, clock: Clock) -> Trouble | None:
+        """Check an access and remember it.
+
+        Notes
+        -----
+        Bytes of an output or input from before the launch may be read freely, and a second
+        plain write of an output is an error even in order.
+        """
+        if not touch.elements.size:
+            return None
+        known = self.claimed[touch.elements]
+        if self.scratch and touch.act is not Act.WRITE and not known.all():
+            where = int(touch.elements[int(known.argmin())])
+            says = "no write of this element of the workspace came before in this launch"
+            return Trouble("RAW", says, where=where)
+        if touch.act is Act.READ:
+            self.reads.append(touch)
+            return self._against(self.writes, touch, clock) if known.any() else None
+        trouble = None
+        if known.any():
+            trouble = self._against(self.writes, touch, clock) or self._again(touch, known)
+        if trouble is None and self.read_too:
+            trouble = self._against(self.reads, touch, clock)
+        self.claimed[touch.elements] = True
+        self.writes.append(touch)
+        return trouble
+
+    def _again(self, touch: Touch, known: NDArray[np.bool_]) -> Trouble | None:
+        if self.scratch or touch.act is not Act.WRITE:
+            return None
+        where = int(touch.elements[int(known.argmax())])
+        earlier = next(other for other in self.writes if where in other.elements)
+        by = earlier.by if earlier.gang == touch.gang else -1
+        return Trouble("coverage", "the element was written before, in order", by, True, where)
+
+    def _against(self, others: list[Touch], touch: Touch, clock: Clock) -> Trouble | None:
+        for other in others:
+            before = other.gang == touch.gang and bool(clock[ORDER, other.by] >= other.at)
+            if before and (touch.generic or other.act is Act.READ):
+                continue
+            met = np.intersect1d(other.elements, touch.elements)
+            if not met.size:
+                continue
+            where = int(met[0])
+            sums = other.act is touch.act and touch.act in (Act.ADD, Act.REDUCE)
+            if sums and (before or not self.exact):
+                continue
+            if not before:
+                return self._unordered(other, touch, clock, where, sums=sums)
+            if not self._crossed(other, touch, clock):
+                says = "ordered, but no fence_async_proxy(global) of its issuer stands between"
+                return Trouble("proxy", says, other.by, True, where)
+        return None
+
+    def _crossed(self, other: Touch, touch: Touch, clock: Clock) -> bool:
+        """Whether an ordered access of the async proxy also sees what was written.
+
+        Source: PTX ISA, "Memory consistency model, Proxy-preserved base causality order".
+        """
+        near = other.block == touch.block
+        if near and not other.generic:
+            return True
+        seen = near and clock[GLOBAL_SEEN, other.by] >= other.at
+        return bool(seen or clock[GLOBAL_OWN, other.by] >= other.at)
+
+    def _unordered(
+        self, other: Touch, touch: Touch, clock: Clock, where: int, *, sums: bool
+    ) -> Trouble:
+        kind = "WAW"
+        if touch.act is Act.READ:
+            kind = "RAW"
+        elif other.act is Act.READ:
+            kind = "WAR"
+        says = "nothing orders the two accesses"
+        if other.block != touch.block:
+            says = f"CTA {other.block} and CTA {touch.block} touch it and nothing orders them"
+        if sums:
+            kind, says = "determinism", f"{says}: the rounding of the sum depends on their order"
+        writes = other.act is not Act.READ
+        if other.gang != touch.gang:
+            return Trouble(kind, says, -1, writes, where)
+        by, at = other.issuer
+        if other.block != touch.block and not sums:
+            if clock[CAUSE, other.by] >= other.at:
+                kind, says = "scope", f"{says} at a scope that reaches both"
+            elif not other.generic and clock[CAUSE, by] >= at:
+                kind, says = "drain", f"{says}: it was released with the copy still in flight"
+        return Trouble(kind, says, other.by, writes, where)
+
+
 Writers = tuple[Index, NDArray[np.int32]]
 """Per atom a component that wrote it, and its time."""
 
 
-@dataclass(slots=True)
 class SharedShadow:
     """Last write and last reads of every atom of shared memory.
 
@@ -36,6 +190,11 @@ class SharedShadow:
     ----------
     parts : Parts
         What the components are.
+    strict : bool
+        Whether disputed omissions are errors.
+
+    Attributes
+    ----------
     write_by, write_at : array of int, one per atom
         Component and time of the last write; time 0 is "never written".
     also_by, also_at : array of int, one per atom
@@ -43,18 +202,15 @@ class SharedShadow:
         whether there has been any.
     reads : array of int, atoms x components
         Time of each component's last read; grows with the clocks.
-    strict : bool
-        Whether disputed omissions are errors.
     """
 
-    parts: Parts
-    write_by: Index
-    write_at: NDArray[np.int32]
-    also_by: Index
-    also_at: NDArray[np.int32]
-    reads: NDArray[np.int32]
-    strict: bool
-    paired: bool = False
+    def __init__(self, atoms: int, parts: Parts, *, strict: bool) -> None:
+        self.parts = parts
+        self.strict = strict
+        self.write_by, self.also_by = np.zeros((2, atoms), np.intp)
+        self.write_at, self.also_at = np.zeros((2, atoms), np.int32)
+        self.reads = np.zeros((atoms, parts.generic.size), np.int32)
+        self.paired = False
 
     def read(self, atoms: Index, by: int, at: int, clock: Clock) -> Trouble | None:
         """Check a read of `atoms` by component `by` at its time `at`, and remember it."""
@@ -63,11 +219,11 @@ class SharedShadow:
         if not when.all():
             where = int(atoms[int(when.argmin())])
             return Trouble("RAW", "no write of these bytes came before", where=where)
-        for who, when in writers:
-            late = clock[ORDER][who] < when
-            if late.any():
-                says = "the write is not ordered before the read"
-                return self._meets("RAW", says, late, atoms, by, clock, who, when)
+        late = self._late(
+            "RAW", "the write is not ordered before the read", atoms, writers, by, clock
+        )
+        if late is not None:
+            return late
         if by >= self.reads.shape[1]:
             more = clock.shape[1] - self.reads.shape[1]
             self.reads = np.pad(self.reads, ((0, 0), (0, more)))
@@ -84,17 +240,13 @@ class SharedShadow:
     ) -> Trouble | None:
         """Check a write of `atoms` by component `by` at its time `at`, and remember it.
 
-        Parameters
-        ----------
-        also : (int, int), optional
-            Another component that may make this write as well, and its time.
+        `also` names another component that may make this write as well, and its time.
         """
         writers = self._writers(atoms)
-        for who, when in writers:
-            late = clock[ORDER][who] < when
-            if late.any():
-                says = "the earlier write is not ordered before this one"
-                return self._meets("WAW", says, late, atoms, by, clock, who, when)
+        says = "the earlier write is not ordered before this one"
+        late = self._late("WAW", says, atoms, writers, by, clock)
+        if late is not None:
+            return late
         reads = self.reads[atoms]
         unread = reads > clock[ORDER, : reads.shape[1]]
         found = self._unread(atoms, reads, unread, by, clock) if unread.any() else None
@@ -112,10 +264,7 @@ class SharedShadow:
     ) -> Trouble | None:
         """Check an access of which nobody knows by which of two components, and remember it.
 
-        Parameters
-        ----------
-        lanes : sequence of (by, at, Clock)
-            Either component, its time and what it knows.
+        Of either component there are its number, its time and what it knows.
         """
         if not writes:
             found = [self.read(atoms, by, at, clock) for by, at, clock in lanes]
@@ -126,6 +275,19 @@ class SharedShadow:
     def _writers(self, atoms: Index) -> list[Writers]:
         first = self.write_by[atoms], self.write_at[atoms]
         return [first, (self.also_by[atoms], self.also_at[atoms])] if self.paired else [first]
+
+    def _late(
+        self, kind: str, says: str, atoms: Index, writers: list[Writers], by: int, clock: Clock
+    ) -> Trouble | None:
+        """Look for a last write of these atoms that is not in the clock."""
+        for who, when in writers:
+            late = clock[ORDER][who] < when
+            if late.any():
+                first = int(late.argmax())
+                other = int(who[first])
+                kind = self.parts.kind(kind, other, by, int(when[first]), clock)
+                return Trouble(kind, says, other, True, int(atoms[first]))
+        return None
 
     def _unread(
         self,
@@ -173,21 +335,6 @@ class SharedShadow:
         severity = "error" if self.strict else "warning"
         return Trouble("proxy", says, other, where=int(atoms[row]), severity=severity)
 
-    def _meets(
-        self,
-        kind: str,
-        says: str,
-        bad: NDArray[np.bool_],
-        atoms: Index,
-        by: int,
-        clock: Clock,
-        who: Index,
-        when: NDArray[np.int32],
-    ) -> Trouble:
-        first = int(bad.argmax())
-        where, other, at = int(atoms[first]), int(who[first]), int(when[first])
-        return Trouble(self.parts.kind(kind, other, by, at, clock), says, other, True, where)
-
     def _first(
         self,
         kind: str,
@@ -201,59 +348,30 @@ class SharedShadow:
         return Trouble(kind, says, int(who[first]), True, int(atoms[first]), severity)
 
 
-def shared_shadow(atoms: int, parts: Parts, *, strict: bool) -> SharedShadow:
-    """Return the shadow of memory that nobody has touched."""
-    return SharedShadow(
-        parts,
-        np.zeros(atoms, np.intp),
-        np.zeros(atoms, np.int32),
-        np.zeros(atoms, np.intp),
-        np.zeros(atoms, np.int32),
-        np.zeros((atoms, parts.generic.size), np.int32),
-        strict,
-    )
-
-
-@dataclass(slots=True)
 class LaneShadow:
     """Under which deal of elements to lanes one component last touched each atom.
 
     One clock stands for 31 lanes, so order *between* these lanes is kept apart: two accesses
     under different deals meet in different lanes, and need a barrier that joins the lanes.
-
-    Parameters
-    ----------
-    write_how, read_how : array of int, one per atom
-        Number of the deal, -1 for none.
-    write_at, read_at : array of int, one per atom
-        Time of the component at that access.
+    Per atom there are the number of the deal, -1 for none, and the component's time.
     """
 
-    write_how: Index
-    write_at: NDArray[np.int32]
-    read_how: Index
-    read_at: NDArray[np.int32]
+    def __init__(self, atoms: int) -> None:
+        self.write_how, self.read_how = np.full((2, atoms), -1, np.intp)
+        self.write_at, self.read_at = np.zeros((2, atoms), np.int32)
 
     def touch(
         self, atoms: Index, how: int, at: int, joined: int, *, writes: bool, alike: bool
     ) -> list[tuple[str, int, int]]:
-        """Remember an access; return the earlier ones under other deals, not yet joined.
+        """Remember an access; return kind, deal and an atom of earlier ones that may race with it.
 
-        Parameters
-        ----------
-        joined : int
-            Accesses up to this time are ordered before this one in every lane.
-        alike : bool
-            Whether two accesses under this deal are by the same lanes.
-
-        Returns
-        -------
-        list of (kind, deal, atom)
-            One per earlier deal; deals that agree on who holds the bytes are for the caller to
-            sort out.
+        Those are accesses under other deals (under this one too, if not `alike`: by the same
+        lanes) since the time up to which all lanes have `joined`; deals that agree on who holds
+        the bytes are for the caller to sort out.
         """
         same = how if alike else -1
-        out = self._apart(self.write_how, self.write_at, atoms, same, joined, _KINDS[writes])
+        kind = "WAW" if writes else "RAW"
+        out = self._apart(self.write_how, self.write_at, atoms, same, joined, kind)
         if writes:
             out += self._apart(self.read_how, self.read_at, atoms, same, joined, "WAR")
             self.write_how[atoms], self.write_at[atoms] = how, at
@@ -273,12 +391,3 @@ class LaneShadow:
         apart = (hows[atoms] != how) & (times[atoms] > joined)
         met = {int(hows[atom]): int(atom) for atom in atoms[apart]}
         return [(kind, other, atom) for other, atom in sorted(met.items())]
-
-
-_KINDS = {False: "RAW", True: "WAW"}
-
-
-def lane_shadow(atoms: int) -> LaneShadow:
-    """Return the shadow of memory that the lanes have not touched."""
-    never = np.full(atoms, -1, np.intp)
-    return LaneShadow(never, np.zeros(atoms, np.int32), never.copy(), np.zeros(atoms, np.int32))

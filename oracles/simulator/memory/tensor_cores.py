@@ -17,8 +17,16 @@ from math import prod
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import READ_DONE, WRITE_DONE, Agent, Flight, Step, Violation
-from oracles.simulator.machine import GROUPS, Machine
+from oracles.simulator.machine import (
+    GROUPS,
+    READ_DONE,
+    WRITE_DONE,
+    Agent,
+    Flight,
+    Machine,
+    Step,
+    Violation,
+)
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import check_slot
 from oracles.simulator.memory.moves import Memory
@@ -26,7 +34,7 @@ from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import span
 from oracles.simulator.memory.tile import STRIP, halves, left_operand, tile, warpgroup
 from oracles.simulator.sync.clock import SHARED_SEEN, SISTERS, Clock, Index, join, join_cause
-from oracles.simulator.sync.joins import Meetings, whole_groups
+from oracles.simulator.sync.joins import Joins, whole_groups
 from oracles.simulator.unroll import Event
 
 OPERAND_NBYTES = 16
@@ -37,12 +45,7 @@ OPERAND_NBYTES = 16
 class Part:
     """How the two agents of a warp hold their rows of a tile.
 
-    Parameters
-    ----------
-    rows : array of int
-        Rows of the tile.
-    places : pair of array of int
-        For either agent, the positions of its registers in those rows.
+    `places` are, for either agent, the positions of its registers in those rows.
     """
 
     rows: Index
@@ -53,9 +56,9 @@ class Part:
 class Tensorcores:
     """The tensor cores of the CTAs that run together."""
 
-    def __init__(self, machine: Machine, meetings: Meetings, memory: Memory) -> None:
+    def __init__(self, machine: Machine, joins: Joins, memory: Memory) -> None:
         self.machine = machine
-        self.meetings = meetings
+        self.joins = joins
         self.memory = memory
         self.geometry = memory.geometry
         self._layouts: dict[int, kir.Layout] = {}
@@ -63,7 +66,7 @@ class Tensorcores:
         self._kin = 0
         self._kin_flights: dict[int, list[Flight]] = {}
         self._kin_of: dict[tuple[int, int, int, int], int] = {}
-        self._turns: dict[tuple[int, int, int], int] = {}
+        self._counts: dict[tuple[int, int, int], int] = {}
 
     # --- registers ------------------------------------------------------------------------------
 
@@ -88,16 +91,10 @@ class Tensorcores:
                 says = f"{a.name} is written, but no wait covers the wgmma that reads it"
                 raise Violation("WAR", says, step)
 
-    def fence(self, agent: Agent, event: Event) -> bool:
+    def fence(self, pair: tuple[Agent, Agent]) -> None:
         """Order earlier register accesses before the next wgmma."""
-        whole_groups(event, self.machine.kernel, "wgmma.fence", full=True)
-        other = self.meetings.converge(agent, event, "wgmma.fence")
-        if other is None:
-            return False
-        agent.team.fenced = True
-        agent.team.touched.clear()
-        self.machine.wake(other, passed=True)
-        return True
+        pair[0].team.fenced = True
+        pair[0].team.touched.clear()
 
     # --- wgmma ----------------------------------------------------------------------------------
 
@@ -105,7 +102,7 @@ class Tensorcores:
         """Start this warp's part of a wgmma."""
         whole_groups(event, self.machine.kernel, "wgmma", full=True)
         _dealt_to_all(event, stmt.acc)
-        other = self.meetings.converge(agent, event, "wgmma")
+        other = self.joins.converge(agent, event, "wgmma")
         if other is None:
             return False
         self._check_registers(agent, event, stmt)
@@ -196,25 +193,16 @@ class Tensorcores:
     def _number(self, agent: Agent, event: Event) -> int:
         """Return a number of this wgmma, the same in the four warps of a warpgroup."""
         warp = (agent.cta, agent.warp, event.line)
-        turn = self._turns[warp] = self._turns.get(warp, 0) + 1
-        key = (agent.cta, agent.warp // 4, event.line, turn)
+        count = self._counts[warp] = self._counts.get(warp, 0) + 1
+        key = (agent.cta, agent.warp // 4, event.line, count)
         if key not in self._kin_of:
             self._kin += 1
             self._kin_of[key] = self._kin
         return self._kin_of[key]
 
-    def commit(self, agent: Agent, event: Event) -> bool:
-        """Close the open group of a warp."""
-        other = self.meetings.converge(agent, event, "wgmma.commit_group")
-        if other is None:
-            return False
-        agent.team.groups.commit()
-        self.machine.wake(other, passed=True)
-        return True
-
     def await_groups(self, agent: Agent, event: Event, keep: int) -> bool:
         """Wait until all but the latest `keep` groups of a warp have finished."""
-        other = self.meetings.converge(agent, event, "wgmma.wait_group")
+        other = self.joins.converge(agent, event, "wgmma.wait_group")
         if other is None:
             return False
         groups = agent.team.groups
@@ -237,12 +225,9 @@ class Tensorcores:
 
     # --- values ---------------------------------------------------------------------------------
 
-    def mma(self, agent: Agent, event: Event, stmt: kir.Mma) -> bool:
+    def mma(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Mma) -> None:
         """Multiply the registers of a warp."""
-        other = self.meetings.converge(agent, event, "mma")
-        if other is None:
-            return False
-        pair = _in_order(agent, other)
+        pair = _in_order(*pair)
         b: Array = np.zeros(prod(stmt.b.layout.shape), np.float32)
         for part in pair:
             held = tile(stmt.b.layout, span(part, event)).elements
@@ -250,8 +235,6 @@ class Tensorcores:
         b = ops.factor(stmt.b.dtype, b.reshape(stmt.b.layout.shape[-2:]))
         a = ops.factor(stmt.a.dtype, self._rows(pair, event, stmt.a))
         self._add(pair, event, stmt.acc, a @ b.T, plus=True)
-        self.machine.wake(other, passed=True)
-        return True
 
     def _multiply(self, agent: Agent, other: Agent, event: Event, stmt: kir.Wgmma) -> None:
         pair = _in_order(agent, other)

@@ -29,12 +29,8 @@ Threads = tuple[int, int]
 class Tile:
     """The elements of one tile statement that one thread range handles.
 
-    Parameters
-    ----------
-    elements : array of int
-        Row-major positions in the fragment's tile, in rising order.
-    coordinates : tuple of array
-        The same, along each axis of the tile.
+    They are row-major positions in the fragment's tile, in rising order, and the same as
+    coordinates along each axis of the tile.
     """
 
     elements: Index
@@ -52,10 +48,7 @@ def lane_of(rows: Index, columns: Index, vector: int) -> Index:
 def holders(layout: kir.Layout, warp: int) -> Index:
     """Return the thread, counted in its role, that holds each element of a tile.
 
-    Parameters
-    ----------
-    warp : int
-        Whose threads to name where every warp holds the whole tile.
+    Where every warp holds the whole tile, those of this `warp`.
     """
     every = np.arange(prod(layout.shape))
     if layout.folded > 1:
@@ -132,10 +125,7 @@ def warp_of(threads: Threads) -> Threads:
 def columns_of(whole: kir.Layout, part: kir.Layout, column: int, threads: Threads) -> Index:
     """Return where registers of `part` stand among those of `whole` that these threads hold.
 
-    Parameters
-    ----------
-    column : int
-        First column of the part; an element that another thread holds gets -1.
+    The part begins at a column; an element that another thread holds gets -1.
     """
     held, wanted = tile(whole, threads).elements, tile(part, threads).elements
     width, inner = whole.shape[-1], part.shape[-1]
@@ -199,10 +189,6 @@ def _dealt(kernel: kir.Kernel) -> Iterator[kir.Layout]:
                 pass
 
 
-def _by_matrix(stmt: kir.Stmt) -> bool:
-    return isinstance(stmt, kir.Load | kir.Store) and stmt.matrix
-
-
 def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.Stmt]]:
     """Every statement, with how many warps its innermost role has."""
     for stmt in body:
@@ -243,7 +229,8 @@ class Atoms:
         patterns = list(_patterns(kernel))
         layouts = set(_dealt(kernel))
         self.mixed = len(layouts) > 1 or any(b.shape != p.shape for b, p, _ in patterns)
-        self.mixed = self.mixed or any(_by_matrix(stmt) for stmt in kernel.walk())
+        moves = (s for s in kernel.walk() if isinstance(s, kir.Load | kir.Store))
+        self.mixed = self.mixed or any(stmt.matrix for stmt in moves)
         """Whether one byte may be dealt to different lanes by different statements."""
         ends = sorted(
             (b.start(slot), b.start(slot) + b.slot_nbytes)

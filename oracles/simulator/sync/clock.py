@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fuser.kernel import ir as kir
+
 Clock = NDArray[np.int32]
 """Rows below, one column per component; entry t says "everything up to time t is before me"."""
 Index = NDArray[np.intp]
@@ -46,6 +48,9 @@ SISTERS = 7
 It becomes `SPOKEN` where this thread arrives on an mbarrier, and means nothing before that.
 """
 ROWS = 8
+
+REACH = {kir.Scope.CTA: 0, kir.Scope.CLUSTER: 1, kir.Scope.GPU: 2}
+"""Scopes from the narrowest to the widest."""
 
 
 def fresh(components: int) -> Clock:

@@ -1,19 +1,148 @@
-"""Where threads of a CTA or a cluster meet: warps, named barriers, clusters, and their registers.
+"""Where threads wait for each other: warps, named barriers, clusters, semaphores, and registers.
 
-Source: PTX ISA, "bar / barrier", "barrier.cluster", "setmaxnreg", "bar.warp.sync".
+Source: PTX ISA, "bar / barrier", "barrier.cluster", "setmaxnreg", "bar.warp.sync", and "Memory
+consistency model" on the release and acquire patterns of semaphores.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import Agent, Violation
-from oracles.simulator.machine import Machine
-from oracles.simulator.sync.barrier import ClusterBarrier, Election, Gate, NamedBarrier
-from oracles.simulator.sync.clock import CAUSE, ORDER, join, join_cause
-from oracles.simulator.sync.grid import GRID, Semaphores
-from oracles.simulator.unroll import Event
+from oracles.simulator.machine import WRITE_DONE, Agent, Machine, Violation
+from oracles.simulator.sync.clock import CAUSE, ORDER, REACH, Clock, join, join_cause
+from oracles.simulator.unroll import Event, Team
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a barrier also waits for: the turn of a semaphore."""
+
+    semaphore: tuple[str, int]
+    turn: int
+    scope: kir.Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """What a CTA does as its threads have joined: it comes, as one of `ctas`, to an integer."""
+
+    semaphore: tuple[str, int]
+    ctas: int
+    team: Team
+
+
+@dataclass(eq=False, slots=True)
+class NamedBarrier:
+    """One of the sixteen barriers of a CTA: the running generation, its arrivals and who waits."""
+
+    number: int
+    column: int
+    acc: Clock
+    generation: int = 0
+    threads: int = 0
+    arrived: int = 0
+    gate: Gate | Election | None = None
+    owner: Team | None = None
+    teams: set[Team] = field(default_factory=set)
+    halves: dict[int, list[Agent]] = field(default_factory=dict)
+    waiting: list[Agent] = field(default_factory=list)
+
+    def use(self, team: Team, *, whole: bool) -> None:
+        """Note who uses it; where a `whole` role waits for other CTAs by it, it is that role's own.
+
+        Raises
+        ------
+        Violation
+            If it is not.
+        """
+        self.teams.add(team)
+        if whole:
+            self.owner = team
+        if self.owner is not None and len(self.teams) > 1:
+            roles = " and ".join(sorted(f"{t.warps} warps from {t.first}" for t in self.teams))
+            says = f"barrier {self.number}, by which a role waits for CTAs, is used by {roles}"
+            raise Violation("collective", says)
+
+
+@dataclass(eq=False, slots=True)
+class ClusterBarrier:
+    """The barrier of a cluster: its running generation, what arrivals released, who waits."""
+
+    acc: Clock
+    sealed: Clock
+    generation: int = 0
+    arrived: int = 0
+    waiting: list[Agent] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class GridBarrier:
+    """CTAs that meet at one integer of a semaphore: how many say they are, and who waits.
+
+    `team` is the role of each of them that does.
+    """
+
+    ctas: int = 0
+    team: Team | None = None
+    arrived: int = 0
+    waiting: list[Agent] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Round:
+    """CTAs that come to one integer of a semaphore, the last of which is elected.
+
+    Parameters
+    ----------
+    asked : Election or None
+        What the first of them has said.
+    came : list of int
+        Who is there, counted among the CTAs that run together.
+    seen : list of Clock
+        What each of them knew.
+    over : dict of column to time, or None
+        When which threads of the elected CTA went on, in the last round; None in the first round.
+    """
+
+    asked: Election | None = None
+    came: list[int] = field(default_factory=list)
+    seen: list[Clock] = field(default_factory=list)
+    over: dict[int, int] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Counter:
+    """One integer of a semaphore, with what its last store releases.
+
+    Parameters
+    ----------
+    by, at, cta : int
+        Who stored it and when; -1 before the first.
+    seen : Clock or None
+        What the store makes known at `scope`; None for nothing.
+    fences : dict
+        What fences of its thread make known at their scopes.
+    """
+
+    value: int = 0
+    by: int = -1
+    at: int = 0
+    cta: int = -1
+    cause: Clock | None = None
+    seen: Clock | None = None
+    scope: kir.Scope = kir.Scope.CTA
+    fences: dict[kir.Scope, Clock] = field(default_factory=dict)
+    waiting: list[NamedBarrier] = field(default_factory=list)
+
+
+TURN = "turn"
+"""Begins the text of an agent that waits for a semaphore."""
+GRID = "CTAs at"
+"""Begins the text of an agent that waits for other CTAs."""
+
 
 REGISTERS = "registers"
 """Begins the text of an agent that waits for registers."""
@@ -21,21 +150,28 @@ LEAST, MOST, UNIT = 24, 256, 8
 """Registers per thread that `setmaxnreg` accepts, and of what they are multiples."""
 
 
-class Meetings:
-    """All meeting places of the CTAs that run together.
+class Joins:
+    """All barriers, semaphores and register pools of the CTAs that run together.
 
     Parameters
     ----------
-    semaphores : Semaphores
-        By which CTAs learn of each other.
+    counts : dict of str to int
+        Integers of every semaphore at this launch.
+    drained : set of str
+        Tensors whose copies must be performed before a release: other CTAs access them.
     """
 
-    def __init__(self, machine: Machine, semaphores: Semaphores) -> None:
+    def __init__(self, machine: Machine, counts: dict[str, int], drained: frozenset[str]) -> None:
         self.machine = machine
-        self.semaphores = semaphores
+        self.counts = counts
+        self.drained = drained
+        self.counters: dict[tuple[str, int], Counter] = {}
+        self.grids: dict[tuple[str, int], GridBarrier] = {}
+        self.rounds: dict[tuple[str, int], Round] = {}
+        self._elects: dict[tuple[str, int], bool] = {}
         fresh = machine.columns.fresh
         self.named = [
-            {n: NamedBarrier(n, machine.column(), fresh()) for n in machine.named_numbers}
+            {n: NamedBarrier(n, machine.column(), fresh()) for n in machine.named}
             for _ in range(machine.ctas)
         ]
         clusters = machine.ctas // machine.kernel.cluster
@@ -120,17 +256,14 @@ class Meetings:
         del b.halves[agent.warp]
         for part in half:
             knows = int(part.clock[CAUSE, b.column])
-            if knows != b.turn:
-                raise Violation(
-                    "collective",
-                    f"{part.name} arrives in turn {b.turn} of barrier {number}, but only knows "
-                    f"that {knows} turns are over",
-                )
+            if knows != b.generation:
+                says = f"{part.name} arrives in generation {b.generation} of barrier {number}, but "
+                says += f"only knows that {knows} generations are over"
+                raise Violation("collective", says)
             join(b.acc, part.clock)
         if b.arrived and (b.threads != threads or b.gate != gate):
-            raise Violation(
-                "collective", f"barrier {number} is reached with {b.threads} and {threads} threads"
-            )
+            says = f"barrier {number} is reached with {b.threads} and {threads} threads"
+            raise Violation("collective", says)
         b.threads, b.gate = threads, gate
         b.arrived += kir.WARP
         other = half[0]
@@ -147,11 +280,11 @@ class Meetings:
         return not wait
 
     def _complete(self, b: NamedBarrier) -> None:
-        if isinstance(b.gate, Gate) and not self.semaphores.opens(b, b.gate):
+        if isinstance(b.gate, Gate) and not self._opens(b, b.gate):
             return
-        skips = isinstance(b.gate, Election) and not self.semaphores.elects(b, b.gate)
-        b.turn += 1
-        b.acc[ORDER : CAUSE + 1, b.column] = b.turn
+        skips = isinstance(b.gate, Election) and not self._elects_last(b, b.gate)
+        b.generation += 1
+        b.acc[ORDER : CAUSE + 1, b.column] = b.generation
         waiting, b.waiting = b.waiting, []
         for agent in waiting:
             join(agent.clock, b.acc)
@@ -164,18 +297,152 @@ class Meetings:
 
     # --- semaphores -----------------------------------------------------------------------------
 
+    def _integer(self, name: str, index: int, *, elects: bool) -> tuple[str, Counter]:
+        """Return an integer with its name; one that elects CTAs serves for nothing else."""
+        if not 0 <= index < self.counts[name]:
+            has = self.counts[name]
+            raise Violation("bounds", f"{name} has {has} integers, none of number {index}")
+        if self._elects.setdefault((name, index), elects) is not elects:
+            says = f"{name}[{index}] elects the last-arriving CTA, and serves others too"
+            raise Violation("semaphore", says)
+        return f"{name}[{index}]", self.counters.setdefault((name, index), Counter())
+
+    def _opens(self, b: NamedBarrier, gate: Gate) -> bool:
+        """Look at a semaphore for a CTA all of whose threads are waiting for its turn."""
+        agents = b.waiting
+        name, counter = self._integer(*gate.semaphore, elects=False)
+        other = counter.value != gate.turn or counter.cta not in (-1, agents[0].cta)
+        if other and self.machine.kernel.residency == "any":
+            says = f"CTA {agents[0].block} waits for turn {gate.turn} of {name}, which another CTA "
+            says += 'gives; with residency "any" that CTA may never run'
+            raise Violation("residency", says)
+        if counter.value != gate.turn:
+            counter.waiting.append(b)
+            for agent in agents:
+                agent.blocked = f"{TURN} {gate.turn} of {name} (now {counter.value})"
+            return False
+        if counter.cause is None:
+            return True
+        join_cause(b.acc, counter.cause)
+        cluster = self.machine.kernel.cluster
+        need = kir.Scope.GPU
+        if counter.cta == agents[0].cta:
+            need = kir.Scope.CTA
+        elif counter.cta // cluster == agents[0].cta // cluster:
+            need = kir.Scope.CLUSTER
+        seen = counter.fences.get(need)
+        if counter.seen is not None and REACH[counter.scope] >= REACH[need]:
+            seen = counter.seen
+        if seen is not None and REACH[gate.scope] >= REACH[need]:
+            join(b.acc, seen)
+        elif seen is not None:
+            for agent in agents:
+                agent.weak.append((need, seen))
+        return True
+
     def release(self, agent: Agent, stmt: kir.BlockSerializeRelease, event: Event) -> None:
         """Store the next turn, and let in who waits for it."""
-        for b in self.semaphores.release(agent, stmt, event):
+        name = f"{stmt.semaphore.name}[{event.slot}]"
+        if agent.mult > 1:
+            raise Violation("collective", f"{agent.mult} threads release {name}; one has to")
+        _, counter = self._integer(stmt.semaphore.name, event.slot, elects=False)
+        if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
+            says = f"nothing orders this release of {name} after the last one"
+            raise Violation("semaphore", says)
+        self._drained(agent.clock, agent.cta, f"{name} is released")
+        counter.value, counter.scope = event.parity, stmt.scope
+        counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
+        counter.cause = agent.clock.copy()
+        counter.seen = None if stmt.relaxed else counter.cause
+        counter.fences = dict(agent.fences)
+        agent.tick()
+        waiting, counter.waiting = counter.waiting, []
+        for b in waiting:
             self._complete(b)
+
+    def _drained(self, clock: Clock, cta: int, what: str) -> None:
+        """Demand that no copy of a CTA that is known of is on its way to other CTAs."""
+        for flight in self.machine.issued:
+            match flight.event.stmt:
+                case kir.TmaStore(dst) | kir.TmaReduce(dst):
+                    known = clock[CAUSE, flight.issuer.by] >= flight.issued
+                    done = clock[ORDER, flight.by] >= flight.base + WRITE_DONE
+                    shared = dst.tensor.name in self.drained
+                    if flight.issuer.cta == cta and shared and known and not done:
+                        says = f"{what} while a copy to {dst.tensor.name} is in flight"
+                        raise Violation("drain", says)
+                case _:
+                    pass
 
     def grid_sync(self, agent: Agent, event: Event, semaphore: kir.Semaphore, number: int) -> None:
         """Stay until all threads of all CTAs that meet at an integer are here."""
+        kernel, ctas = self.machine.kernel, event.parity
+        name = f"{semaphore.name}[{event.slot}]"
         if event.elected:
-            name = f"{semaphore.name}[{event.slot}]"
             raise Violation("collective", f"{GRID} {name} meet with all threads of a role")
         self.named[agent.cta][number].use(event.team, whole=True)
-        self.semaphores.grid_sync(agent, event, semaphore)
+        self._integer(semaphore.name, event.slot, elects=False)
+        if ctas > 1 and kernel.residency == "any":
+            says = f'{ctas} CTAs meet at {name}; with residency "any" some may never run'
+            raise Violation("residency", says)
+        self._drained(agent.clock, agent.cta, f"CTAs meet at {name}")
+        b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
+        if b.arrived and (b.ctas, b.team) != (ctas, event.team):
+            says = f"{b.ctas} and {ctas} CTAs are to meet at {name}, the same role of each"
+            raise Violation("collective", says)
+        b.ctas, b.team = ctas, event.team
+        b.arrived += agent.mult
+        b.waiting.append(agent)
+        threads = ctas * event.team.warps * kir.WARP
+        self.machine.block(agent, f"{GRID} {name} ({b.arrived} of {threads} threads)")
+        if b.arrived < threads:
+            return
+        waiting, b.waiting, b.arrived = b.waiting, [], 0
+        acc = self.machine.columns.fresh()
+        for one in waiting:
+            join(acc, one.clock)
+        for one in waiting:
+            join(one.clock, acc)
+            one.joined = one.now
+            one.tick()
+            self.machine.wake(one, passed=True)
+
+    def _elects_last(self, b: NamedBarrier, asked: Election) -> bool:
+        """Count in a CTA whose threads have joined; whether it is the last, and learns of all.
+
+        Notes
+        -----
+        One thread increments the integer, as a release and an acquire at gpu scope, and tells the
+        others at a second barrier.  Between the two barriers they do nothing, so that the CTA may
+        as well come at the moment at which they have joined.
+        Source: PTX ISA, "atom", `.inc`: the old value is compared with the bound, and wraps to 0.
+        """
+        first = b.waiting[0]
+        name, _ = self._integer(*asked.semaphore, elects=True)
+        if asked.ctas < 1:
+            says = f"{asked.ctas} CTAs arrive at {name}; none of them is the last"
+            raise Violation("semaphore", says)
+        self._drained(b.acc, first.cta, f"CTA {first.block} arrives at {name}")
+        here = self.rounds.setdefault(asked.semaphore, Round())
+        if here.asked is not None and here.asked != asked:
+            says = f"{here.asked.ctas} and {asked.ctas} CTAs are to arrive at {name}, the same "
+            raise Violation("collective", f"{says}role of each")
+        if first.cta in here.came:
+            raise Violation("semaphore", f"CTA {first.block} arrives at {name} twice")
+        after = here.over is None or any(b.acc[CAUSE, by] >= at for by, at in here.over.items())
+        if not after:
+            says = f"CTA {first.block} arrives at {name}, at which all {asked.ctas} have arrived"
+            raise Violation("semaphore", f"{says}; nothing orders it after the last of them")
+        here.asked = asked
+        here.came.append(first.cta)
+        here.seen.append(b.acc.copy())
+        if len(here.came) < asked.ctas:
+            return False
+        for seen in here.seen:
+            join(b.acc, seen)
+        over = {agent.by: agent.now + 1 for agent in b.waiting}
+        self.rounds[asked.semaphore] = Round(over=over)
+        return True
 
     # --- clusters -------------------------------------------------------------------------------
 
@@ -189,10 +456,10 @@ class Meetings:
         Source: PTX ISA, "barrier.cluster", on `.relaxed`.
         """
         b = self.clusters[agent.cta // self.machine.kernel.cluster]
-        if event.elected or agent.turn is not None:
+        if event.elected or agent.generation is not None:
             says = "all threads arrive, and each waits before it arrives again"
             raise Violation("collective", f"cluster_arrive: {says}")
-        agent.turn = b.turn
+        agent.generation = b.generation
         away = self.machine.away
         landed = b.acc[CAUSE, away].copy()
         join_cause(b.acc, agent.clock)
@@ -204,7 +471,7 @@ class Meetings:
         agent.tick()
         b.arrived += agent.mult
         if b.arrived == self.machine.kernel.threads * self.machine.kernel.cluster:
-            b.turn += 1
+            b.generation += 1
             b.arrived = 0
             b.sealed, b.acc = b.acc, b.sealed
             b.acc[:] = 0
@@ -215,16 +482,16 @@ class Meetings:
     def cluster_wait(self, agent: Agent, event: Event) -> bool:
         """Wait until all threads of the cluster have arrived."""
         b = self.clusters[agent.cta // self.machine.kernel.cluster]
-        if event.elected or agent.turn is None:
+        if event.elected or agent.generation is None:
             says = "it needs all threads, and an arrival of each before it"
             raise Violation("collective", f"cluster_wait: {says}")
-        if b.turn == agent.turn:
+        if b.generation == agent.generation:
             b.waiting.append(agent)
             self.machine.block(agent, f"the cluster's barrier ({b.arrived} threads arrived)")
             return False
         join(agent.clock, b.sealed)
         agent.joined = max(agent.joined, int(b.sealed[ORDER, agent.by]))
-        agent.turn = None
+        agent.generation = None
         return True
 
     # --- registers ------------------------------------------------------------------------------
@@ -263,10 +530,10 @@ class Meetings:
         first = agent.warp - agent.warp % four
         warps = range(first, min(first + four, self.machine.kernel.threads // kir.WARP))
         changes = {warp: self._changes.setdefault((agent.cta, warp), []) for warp in warps}
-        turn = len(changes[agent.warp])
-        for warp in warps if turn else ():
-            late = len(changes[warp]) < turn
-            by, at = (0, 0) if late else changes[warp][turn - 1]
+        count = len(changes[agent.warp])
+        for warp in warps if count else ():
+            late = len(changes[warp]) < count
+            by, at = (0, 0) if late else changes[warp][count - 1]
             if late or max(agent.clock[ORDER, by], other.clock[ORDER, by]) < at:
                 says = f"nothing orders this change after the one before of warp {warp}"
                 raise Violation("registers", says)
@@ -277,10 +544,7 @@ class Meetings:
 def whole_groups(event: Event, kernel: kir.Kernel, what: str, *, full: bool) -> None:
     """Refuse a statement of warpgroups in a role that holds a part of one.
 
-    Parameters
-    ----------
-    full : bool
-        Whether all four warps must exist; else a last warpgroup of fewer will do.
+    If `full`, all four warps must exist; else a last warpgroup of fewer will do.
     """
     first, last = event.team.first, event.team.first + event.team.warps
     four = kir.WARPGROUP // kir.WARP

@@ -10,15 +10,86 @@ Source: PTX ISA, "mbarrier".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.agent import WRITE_DONE, Agent, Flight, Violation
-from oracles.simulator.machine import Machine
-from oracles.simulator.sync.barrier import REACH, Barrier
-from oracles.simulator.sync.clock import CAUSE, ORDER, SISTERS, SPOKEN, Clock, join, join_cause
+from oracles.simulator.machine import WRITE_DONE, Agent, Flight, Machine, Violation
+from oracles.simulator.sync.clock import (
+    CAUSE,
+    ORDER,
+    REACH,
+    SISTERS,
+    SPOKEN,
+    Clock,
+    join,
+    join_cause,
+)
 from oracles.simulator.unroll import Event
+
+
+@dataclass(eq=False, slots=True)
+class Barrier:
+    """One slot of an mbarrier.
+
+    Parameters
+    ----------
+    cta : int
+        In whose shared memory it lies.
+    column : int
+        Clock column that counts its completed phases.
+    made, wide : int
+        Clock columns that count its lives, as seen in its CTA and in its cluster.
+    phase : int
+        Full number of the running phase; -1 before `mbarrier_init` and after the end.
+    life : int
+        Phase with which the next life begins: even, and past all earlier ones, so that what a
+        thread knows of an earlier life does not count.
+    lives : int
+        How often it was initialised.
+    acc, sealed : Clock
+        What arrivals and bytes of the running phase released; the same of the last phase.
+    far, far_sealed : Clock
+        The same from threads of other CTAs, for who waits at cluster scope.
+    expects : list of (column, time)
+        Who expects bytes on the running phase without arriving.
+    parts, last_parts : list of (column, time)
+        Arrivals and bytes of the running phase, and of the last one.
+    returned : list of (Agent, time)
+        Who has left its wait for the last phase, and when.
+    """
+
+    name: str
+    cta: int
+    count: int
+    column: int
+    made: int
+    wide: int
+    acc: Clock
+    sealed: Clock
+    far: Clock
+    far_sealed: Clock
+    phase: int = -1
+    life: int = 0
+    lives: int = 0
+    made_by: int = -1
+    pending: int = 0
+    nbytes: int = 0
+    expects: list[tuple[int, int]] = field(default_factory=list)
+    parts: list[tuple[int, int]] = field(default_factory=list)
+    last_parts: list[tuple[int, int]] = field(default_factory=list)
+    waiters: list[Agent] = field(default_factory=list)
+    returned: list[tuple[Agent, int]] = field(default_factory=list)
+    used: dict[int, int] = field(default_factory=dict)
+    observed: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """Its counters, in words."""
+        if self.phase < 0:
+            return f"{self.name}: no life"
+        return f"{self.name}: phase {self.phase}, pending {self.pending}, bytes {self.nbytes}"
 
 
 class Phases:
@@ -34,21 +105,12 @@ class Phases:
     def _ring(self, m: kir.MBarrier, cta: int) -> list[Barrier]:
         made, wide = self.machine.column(), self.machine.column()
         where = f"CTA {self.machine.agents_of(cta)[0].block}'s " if self.machine.ctas > 1 else ""
-        return [
-            Barrier(
-                f"{where}{m.name}[{i}]",
-                cta,
-                m.arrivals,
-                self.machine.column(),
-                made,
-                wide,
-                self.machine.columns.fresh(),
-                self.machine.columns.fresh(),
-                self.machine.columns.fresh(),
-                self.machine.columns.fresh(),
-            )
-            for i in range(m.slots)
-        ]
+        new, ring = self.machine.columns.fresh, []
+        for i in range(m.slots):
+            name, column = f"{where}{m.name}[{i}]", self.machine.column()
+            clocks = new(), new(), new(), new()
+            ring.append(Barrier(name, cta, m.arrivals, column, made, wide, *clocks))
+        return ring
 
     def _follow(self) -> None:
         wide = self.machine.columns.widened
@@ -129,10 +191,8 @@ class Phases:
         self.use(agent, b)
         self._counts_now(agent, b, "arrivals")
         if b.pending < agent.mult:
-            raise Violation(
-                "arrivals",
-                f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}",
-            )
+            says = f"{agent.mult} arrivals on {b.name}, phase {b.phase}, which expects {b.pending}"
+            raise Violation("arrivals", says)
         b.nbytes += nbytes * agent.mult
         b.pending -= agent.mult
         if agent.cta == b.cta:
@@ -168,15 +228,16 @@ class Phases:
             raise Violation("init", f"{b.name} is arrived on, but has no life")
         knows = _known(b, flight.start)
         if knows != b.phase or b.pending < mult:
-            raise Violation(
-                "arrivals",
-                f"{mult} arrivals for phase {knows} of {b.name} land on phase {b.phase}, which "
-                f"expects {b.pending}",
-            )
+            says = f"{mult} arrivals for phase {knows} of {b.name} land on phase {b.phase}, which "
+            says += f"expects {b.pending}"
+            raise Violation("arrivals", says)
         b.pending -= mult
         for f in copies:
             column = b.acc[ORDER : CAUSE + 1, f.by]
             column[column < f.base + WRITE_DONE] = f.base + WRITE_DONE
+        self._landed(flight, b)
+
+    def _landed(self, flight: Flight, b: Barrier) -> None:
         join_cause(b.acc, flight.start)
         b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
         b.parts.append((flight.by, flight.base + WRITE_DONE))
@@ -194,11 +255,9 @@ class Phases:
     def _counts_now(self, agent: Agent, b: Barrier, kind: str) -> None:
         knows = _known(b, agent.clock)
         if knows != b.phase:
-            raise Violation(
-                kind,
-                f"this counts for phase {b.phase} of {b.name}, but its thread only knows "
-                f"that {knows} phases are over: it may count for phase {knows}",
-            )
+            says = f"this counts for phase {b.phase} of {b.name}, but its thread only knows "
+            says += f"that {knows} phases are over: it may count for phase {knows}"
+            raise Violation(kind, says)
 
     def complete(self, flight: Flight, b: Barrier, nbytes: int) -> None:
         """Count the bytes of a finished copy on the running phase."""
@@ -206,40 +265,29 @@ class Phases:
             raise Violation("init", f"bytes complete on {b.name}, which has no life")
         knows = _known(b, flight.start)
         if knows != b.phase:
-            raise Violation(
-                "bytes",
-                f"{nbytes} bytes land on phase {b.phase} of {b.name}; the copy was issued when "
-                f"{knows} phases were known to be over: they may land on phase {knows}",
-            )
+            says = f"{nbytes} bytes land on phase {b.phase} of {b.name}; the copy was issued when "
+            says += f"{knows} phases were known to be over: they may land on phase {knows}"
+            raise Violation("bytes", says)
         b.nbytes -= nbytes
-        join_cause(b.acc, flight.start)
-        b.acc[ORDER : CAUSE + 1, flight.by] = flight.base + WRITE_DONE
-        b.parts.append((flight.by, flight.base + WRITE_DONE))
-        flight.done = WRITE_DONE
-        self._settle(b)
+        self._landed(flight, b)
 
     def _settle(self, b: Barrier) -> None:
         if b.pending:
             return
         if b.nbytes < 0:
-            raise Violation(
-                "bytes",
-                f"phase {b.phase} of {b.name} got {-b.nbytes} bytes more than it expects",
-            )
+            says = f"phase {b.phase} of {b.name} got {-b.nbytes} bytes more than it expects"
+            raise Violation("bytes", says)
         if b.nbytes:
             return
         for by, at in b.expects:
             if b.acc[CAUSE, by] <= at:
-                raise Violation(
-                    "bytes", f"no arrival follows an expect_tx on phase {b.phase} of {b.name}"
-                )
+                says = f"no arrival follows an expect_tx on phase {b.phase} of {b.name}"
+                raise Violation("bytes", says)
         for agent, at in b.returned:
             if b.acc[CAUSE, agent.by] < at:
-                raise Violation(
-                    "parity",
-                    f"phase {b.phase} of {b.name} completes, but nothing orders that after "
-                    f"{agent.name} has left its wait for phase {b.phase - 1}: it can be lapped",
-                )
+                says = f"phase {b.phase} of {b.name} completes, but nothing orders that after "
+                says += f"{agent.name} has left its wait for phase {b.phase - 1}: it can be lapped"
+                raise Violation("parity", says)
         b.phase += 1
         b.pending = b.count
         b.acc[ORDER : CAUSE + 1, b.column] = b.phase
@@ -268,17 +316,18 @@ class Phases:
                 raise Violation("parity", f"parity {parity} of {b.name} is neither 0 nor 1")
             last = _known(b, agent.clock) - 1
             agent.intent = last if last % 2 == parity else last + 1
-            self._skipped(agent, b)
+            seen = b.observed.get(agent.by)
+            if seen is not None and agent.intent > seen + 1:
+                says = f"{agent.name} never observes phase {seen + 1} of {b.name}"
+                self.machine.warn("parity", says, None)
         if b.phase <= agent.intent:
             b.waiters.append(agent)
             self.machine.block(agent, f"phase {agent.intent} of {b.name} (running: {b.state})")
             return False
         if b.phase > agent.intent + 1:
-            raise Violation(
-                "parity",
-                f"{agent.name} waits for phase {agent.intent} of {b.name}, which already runs "
-                f"phase {b.phase}: it was lapped",
-            )
+            says = f"{agent.name} waits for phase {agent.intent} of {b.name}, which already runs "
+            says += f"phase {b.phase}: it was lapped"
+            raise Violation("parity", says)
         join(agent.clock, b.sealed)
         if self.machine.kernel.cluster > 1 and b.far_sealed.any():
             if REACH[scope] >= REACH[kir.Scope.CLUSTER]:
@@ -290,12 +339,6 @@ class Phases:
         b.observed[agent.by] = agent.intent
         agent.intent = None
         return True
-
-    def _skipped(self, agent: Agent, b: Barrier) -> None:
-        seen = b.observed.get(agent.by)
-        if seen is not None and agent.intent is not None and agent.intent > seen + 1:
-            says = f"{agent.name} never observes phase {seen + 1} of {b.name}"
-            self.machine.warn("parity", says, None)
 
 
 def _known(b: Barrier, clock: Clock) -> int:

@@ -13,8 +13,7 @@ from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import to_text
 from oracles.verdict import Finding, Status, Verdict
-from oracles.witness import Witness
-from oracles.witness_json import loads
+from oracles.witness import Witness, loads
 
 
 def refuted() -> Recorder:

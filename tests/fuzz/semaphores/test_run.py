@@ -28,7 +28,7 @@ from fuzz.semaphores.run import (
     row,
     subjects,
 )
-from oracles.witness_json import loads
+from oracles.witness import loads
 
 CONTROLS = [f"semaphore {one.key}" for one in MEMBERS.values() if one.name == "control"]
 ERROR = "error: drain at line 3: W[((tile // 8) * 64)+64, 0+8] <~ tma_store(SD[0]): late"

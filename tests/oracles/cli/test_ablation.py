@@ -7,7 +7,7 @@ import pytest
 
 from fuser.kernel import ir as kir
 from fuser.kernel.text import numbered, text
-from oracles.cli.ablation import Ablation, Note, brief, explain, syncs
+from oracles.cli.advice import Ablation, Note, brief, explain, syncs
 from oracles.prover.prove import prove
 from oracles.verdict import Finding, Status, Verdict
 

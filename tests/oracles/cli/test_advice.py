@@ -6,8 +6,7 @@ import kernels as ks
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.cli.ablation import Judge, syncs
-from oracles.cli.advice import Cost, advise, cost, survey
+from oracles.cli.advice import Cost, Judge, cost, survey, syncs
 from oracles.verdict import Finding, Status, Verdict
 
 
@@ -59,7 +58,7 @@ def test_dearest_comes_first() -> None:
     """A fence in the main loop before a fence outside, a fence before a barrier."""
     kernel = doubled(ks.specialized(2), kir.WarpSync, kir.BlockSync(1, 32 * ks.WARPS))
     kernel = doubled(kernel, kir.WarpSync, kir.ThreadFence(kir.Scope.CTA))
-    found = advise(kernel)
+    found = survey(kernel).advice
     assert [(a.cost, bool(a.loops)) for a in found] == [
         (Cost.FENCE, True),
         (Cost.BARRIER, True),

@@ -25,8 +25,8 @@ from fuser.fusion.definition import (
 from fuser.fusion.ops import CASTS, OPS, operand_dtypes
 from fuser.fusion.promotion import arithmetic
 from oracles.differential import compare
-from oracles.reference.evaluate import evaluate
-from oracles.reference.expected import TORCH, Expected
+from oracles.reference.estimate import TORCH
+from oracles.reference.evaluate import Expected, evaluate
 from oracles.reference.rows import ROWS
 from oracles.verdict import Status
 

@@ -12,9 +12,8 @@ from reference_products import TORCH_OF, drawn, product
 
 from fuser.fusion.definition import Fusion, FusionDefinition
 from oracles.differential import compare
-from oracles.reference.evaluate import evaluate
-from oracles.reference.expected import Expected
-from oracles.reference.mma import ADDITION, MORE
+from oracles.reference.evaluate import Expected, evaluate
+from oracles.reference.sums import ADDITION, MORE
 from oracles.verdict import Status
 
 F64, F32, BF16 = torch.float64, torch.float32, torch.bfloat16

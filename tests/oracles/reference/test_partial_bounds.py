@@ -18,9 +18,9 @@ from fuser.schedule.matmul_params import MatmulParams
 from fuzz.campaign.judge import compared, partials
 from fuzz.cases.case import Case
 from oracles.differential import compare
-from oracles.reference.evaluate import evaluate
-from oracles.reference.expected import TORCH, Expected
-from oracles.reference.mma import Partials
+from oracles.reference.estimate import TORCH
+from oracles.reference.evaluate import Expected, evaluate
+from oracles.reference.sums import Partials
 from oracles.verdict import Status
 
 F64, F32, BF16 = torch.float64, torch.float32, torch.bfloat16

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fuser.fusion.definition import FusionDefinition
-from oracles.reference.evaluate import evaluate
-from oracles.reference.expected import Expected
+from oracles.reference.evaluate import Expected, evaluate
 
 N = 1000
 

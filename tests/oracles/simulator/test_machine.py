@@ -13,8 +13,8 @@ from kernels import NBYTES, T0, T1, WARPS, X, Y, add, box
 from fuser.dtype import DType
 from fuser.expr import Kind, Op, Var
 from fuser.kernel import ir as kir
-from oracles.simulator.expr import BadExpression, compile_expr
 from oracles.simulator.simulate import Launch, search
+from oracles.simulator.unroll import BadExpression, compile_expr
 from oracles.verdict import Status, Verdict
 
 TILE = kir.Buffer("S0", DType.F32, (4, 64), 1, 0)

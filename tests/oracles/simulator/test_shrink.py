@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, find, settings
 from hypothesis import strategies as st
 
 from fuser.cookbook.recipes import specialized_ring, wgmma_ring
-from oracles.simulator.shrink import shrink
+from oracles.simulator.schedule import shrink
 from oracles.simulator.simulate import Launch, shrunk, simulate
 from oracles.verdict import Status
 

@@ -124,8 +124,8 @@ def test_an_integer_that_elects_does_nothing_else(other: str) -> None:
 @pytest.mark.parametrize(
     ("ctas", "says"),
     [
-        (s + 1, "3 of 4 CTAs have come at the end"),
-        (s - 3, "0 CTAs come to turns[0]"),
+        (s + 1, "3 of 4 CTAs have arrived at the end"),
+        (s - 3, "0 CTAs arrive at turns[0]"),
     ],
 )
 def test_another_number_of_ctas_comes(ctas: Var, says: str) -> None:

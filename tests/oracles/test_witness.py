@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from sample import often
 from witnesses import RING
 
-from oracles.witness import Mark, Row, Witness
-from oracles.witness_json import dumps, loads
+from oracles.witness import Mark, Row, Witness, dumps, loads
 
 TEXT = st.text(max_size=12)
 ROWS = st.builds(Row, TEXT, st.integers(0, 99), TEXT, TEXT, st.sampled_from(Mark))
