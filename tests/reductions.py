@@ -10,7 +10,6 @@ from fuser.pipeline import Program, build
 from fuser.runtime.classify import classify
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, segments
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 OPS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
@@ -43,11 +42,6 @@ def kernel(params: PointwiseParams, fusion: Fusion | None = None) -> kir.Kernel:
     """The one kernel of a fusion, the sum of rows if none is given."""
     (launch,) = program(fusion or reduced(), params, {"m": 9, "n": 520}).launches
     return launch.kernel
-
-
-def complaints(case: Case) -> list[str]:
-    """What any judge objects to."""
-    return [f"{r.oracle}: {r.reason}" for r in judge(case) if r.status != "pass"]
 
 
 def without(made: kir.Kernel, one: kir.Stmt) -> kir.Kernel:

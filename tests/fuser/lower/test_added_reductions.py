@@ -9,7 +9,8 @@ import pytest
 import torch
 from conftest import Golden
 from device_checks import repeated
-from reductions import DIMS, complaints, kernel, program, reduced, without
+from judged import complaints
+from reductions import DIMS, kernel, program, reduced, without
 from sample import covering
 
 from fuser.dtype import DType

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import Golden
+from judged import complaints
 from reductions import OPS, reduced
 from sample import covering
 
@@ -18,7 +19,6 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.params import PointwiseParams
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 DIRECT = PointwiseParams((4, 256), 8, 4, None, "direct", "direct")
@@ -40,11 +40,6 @@ def kernels(of: Case) -> list[kir.Kernel]:
     """The kernels of a case."""
     made = build(of.fusion, of.params, classify(of.fusion, of.params, specs(of)))
     return [launch.kernel for launch in made.launches]
-
-
-def complaints(of: Case) -> list[str]:
-    """What any judge objects to."""
-    return [f"{r.oracle}: {r.reason}" for r in judge(of) if r.status != "pass"]
 
 
 @pytest.mark.parametrize(("name", "op", "dims"), covering(2, SCHEDULES, OPS, [(1,), (0,), (0, 1)]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from judged import complaints
 
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.kernel import ir as kir
@@ -16,7 +17,6 @@ from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.campaign.judge import judge
 from fuzz.cases.case import Case, specs
 
 PARAMS = MatmulParams((64, 32, 16), 1, "cooperative", 2, 1, persistent=True, columns=16)
@@ -61,11 +61,6 @@ def statistics() -> Fusion:
 def built(case: Case) -> Program:
     """The kernels of a case."""
     return build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
-
-
-def complaints(case: Case) -> list[str]:
-    """What any judge objects to."""
-    return [f"{r.oracle}: {r.reason}" for r in judge(case) if r.status != "pass"]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
