@@ -253,9 +253,11 @@ def _confirmed(
 def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
     """Say of a refuted kernel where an iteration's expected bytes differ from those it copies.
 
-    What only the last-arriving CTA runs is left out: who that is has no reading as a trace.
+    What has no reading as a trace and copies nothing is left out: how positions move, and what only
+    the last-arriving CTA runs.
     """
-    rest = kernel.rewrite(lambda stmt: [] if isinstance(stmt, kir.LastArriving) else None)
+    unread = kir.LastArriving | kir.Assign
+    rest = kernel.rewrite(lambda stmt: [] if isinstance(stmt, unread) else None)
     try:
         trace = read(rest, Lines(kernel))
     except UnsupportedError:

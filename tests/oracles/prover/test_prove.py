@@ -19,6 +19,7 @@ from fuser.expr import Expr, Kind, Var, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuzz.kernels.matmul import sync_mutants
+from fuzz.kernels.subjects import find
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.prove import prove, witness, witness_trips
 from oracles.prover.reachability import fixpoint
@@ -437,3 +438,10 @@ def test_byte_counts_are_told_beside_a_last_arriving_cta() -> None:
     )
     says = [f.witness for f in prove(mutant).findings if f.kind == "bytes"]
     assert says == ["trips=2: full expects 0 bytes an iteration, its copies 2560"]
+
+
+def test_byte_counts_are_told_where_positions_move() -> None:
+    """Which slot an iteration fills changes nothing of the bytes that it expects and copies."""
+    mutant = find("of tests/litmus/suite.py:user_restarts_its_position 49").kernel
+    says = [f.witness for f in prove(mutant).findings if f.kind == "bytes"]
+    assert says == ["trips=1: full expects 1024 bytes an iteration, its copies 1536"]
