@@ -54,6 +54,7 @@ from oracles.prover.reachability.sync import (
 )
 from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
+from oracles.prover.sites import fragments
 
 AGES = 4
 """Products of a warpgroup that are followed, from the latest; older ones are not."""
@@ -82,15 +83,15 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
     step.findings.ask()
     if place.first % 4 or place.warps % 4 or step.site.elected:
         step.wrong(Rule.COLLECTIVE, "wgmma is executed by whole warpgroups only")
-    fragments = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
-    for fragment in fragments:
+    used = [stmt.acc] + ([stmt.a] if isinstance(stmt.a, kir.Fragment) else [])
+    for fragment in used:
         if fragment not in a.clean:
             says = (
                 f"no wgmma_fence stands between the last other use of {fragment.name} and "
                 f"{said(step.site, step.k)}"
             )
             step.wrong(Rule.WGMMA_FENCE, says)
-    a.uses_registers({f.name for f in fragments}, fragments)
+    a.uses_registers({f.name for f in used}, used)
     slots: list[tuple[kir.Slot, int]] = []
     if a.kind.leads:
         step.state.mate(a).restricts_fences_of(a)
@@ -104,30 +105,15 @@ def wgmma(step: Step, stmt: kir.Wgmma) -> None:
 def registers(step: Step) -> None:
     """Judge ordinary accesses of registers; note what a wgmma would need a fence after."""
     a, stmt = step.a, step.site.stmt
-    reads: tuple[kir.Fragment, ...] = ()
-    writes: tuple[kir.Fragment, ...] = ()
-    match stmt:
-        case kir.WgmmaFence():
-            place = step.site.place
-            if step.site.elected or place.warps % 4 or place.first % 4:
-                step.wrong(Rule.COLLECTIVE, "wgmma_fence is executed by whole warpgroups only")
-            a.clean = step.world.fragments
-            return
-        case kir.Compute(dst, _, args):
-            writes = (dst,)
-            reads = tuple(arg for arg in args if isinstance(arg, kir.Fragment))
-        case kir.Coordinate(dst) | kir.Load(dst):
-            writes = (dst,)
-        case kir.Slice(dst, src) | kir.Reduce(dst, src):
-            writes, reads = (dst,), (src,)
-        case kir.Store(_, src) | kir.AtomicAdd(_, src):
-            reads = (src,)
-        case kir.Mma(acc, left, right):
-            writes, reads = (acc,), (left, right)
-        case _:
-            pass
+    if isinstance(stmt, kir.WgmmaFence):
+        place = step.site.place
+        if step.site.elected or place.warps % 4 or place.first % 4:
+            step.wrong(Rule.COLLECTIVE, "wgmma_fence is executed by whole warpgroups only")
+        a.clean = step.world.fragments
+        return
     if not step.world.fragments:
         return
+    reads, writes = fragments(stmt)
     read, written = {f.name for f in reads}, {f.name for f in writes}
     a.uses_registers(read | written)
     for group in a.groups(kir.AsyncKind.WGMMA):
