@@ -160,7 +160,7 @@ class Elect:
 
 @dataclass(frozen=True, slots=True)
 class LastArriving:
-    """`body` by the last of `ctas` CTAs to come to `semaphore[index]`, which leaves that at 0.
+    """`body` by the last of `ctas` CTAs to arrive at `semaphore[index]`, which leaves that at 0.
 
     Blocks: until all threads of the role are here; nobody waits for another CTA, and which of them
             is the last is not known beforehand.

@@ -56,7 +56,7 @@ def settings(grid: int | None, params: Mapping[str, int]) -> str:
     return " ".join([*head, *(f"--set {n}={v}" for n, v in params.items())])
 
 
-def told(launch: Launch) -> str:
+def described(launch: Launch) -> str:
     """Write a launch with how often its loops run."""
     loops = ", ".join(f"{name} runs {count}x" for name, count in launch.trips.items())
     where = f"in CTA {launch.block}, " if launch.block else ""

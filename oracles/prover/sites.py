@@ -5,7 +5,7 @@ if they lie in the same roles and none of them leads one; in a warp, lane 0 stan
 other lanes.
 
 *Sites* are read off the Kernel itself, once for all of the prover.  Lets are inlined, `RANK` is
-`BLOCK % cluster`, and each loop has an index of its own, so that an expression of a site speaks of
+`BLOCK % cluster`, and each loop has an index of its own, so that an expression of a site is about
 parameters, `BLOCK`, `GRID` and the indices of the loops around it.  A value that an `Assign` may
 have changed is the variable `MOVING`: what depends on it is not known.
 
@@ -20,7 +20,7 @@ Notes
 The engines need two things of it that no single form serves.  Reachability keeps loops, branches
 and the variables of a thread as code (`reachability.code`), for it executes them; it takes
 number, line and executors of a statement from here.  The invariants want every statement once for
-each way to come to it (`invariants.trace`): loops of constant length written out, the one of
+each way to reach it (`invariants.trace`): loops of constant length written out, the one of
 unknown length by its iteration.
 
 Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16", "ldmatrix", "stmatrix".
@@ -184,7 +184,7 @@ def _roles(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Role]:
 
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
-INDEX = Var("number of the CTAs that come to one integer")
+INDEX = Var("number of the CTAs that arrive at one integer")
 AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 """Statements by which CTAs that share a semaphore wait for each other."""
 
@@ -425,7 +425,7 @@ class _Reader:
                     pass
 
     def _last(self, stmt: kir.LastArriving, at: _Around, lets: Mapping[Var, Expr]) -> None:
-        """Let one CTA of those that come to an integer stand for the last-arriving one.
+        """Let one CTA of those that arrive at an integer stand for the last-arriving one.
 
         Where a box lies elsewhere for each of them, they are all taken to access it: nobody knows
         which one does, and so neither which part of an output is written.
@@ -453,7 +453,7 @@ class _Reader:
 
 
 def place_among(index: Expr, ctas: Expr) -> Expr:
-    """Return the number of a CTA among those that come to an integer."""
+    """Return the number of a CTA among those that arrive at an integer."""
     match index:
         case Op(Kind.MOD, kir.BLOCK, others):
             return kir.BLOCK // others
@@ -536,7 +536,7 @@ class Spread:
     """How a statement spreads a tile of a buffer over threads; `base` is their first.
 
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
-    `matrix` is whether lanes of a warp are not told apart; `operand` whether a wgmma reads it as
+    `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
     its `a`, for a result of this layout, and `turned` whether as (K, M).
     """
 
@@ -664,7 +664,7 @@ def _held(layout: kir.Layout, element: Owners) -> Owners:
 
 
 def _leaders(spread: Spread) -> Owners:
-    """Return the owners of each element; one for its warp where lanes are not told apart."""
+    """Return the owners of each element; one for its warp where lanes are not distinguished."""
     found = owners(spread)
     return np.where(found < 0, found, found // kir.WARP * kir.WARP) if spread.matrix else found
 

@@ -633,7 +633,7 @@ Found = list[tuple[Site, kir.Box]]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores to one output, with the kernel and the facts that their expressions speak of.
+    """The stores to one output, with the kernel and the facts about what their expressions name.
 
     `divisions` are the numbers that are multiples, each with what it is a multiple of.
     """

@@ -18,7 +18,7 @@ Notes
 Both parts lack statements of the other, so that their events require less than those of the whole:
 what is proved of a part holds in the kernel.  They may share no shared memory, no mbarrier, no bulk
 group, and no tensor that either writes; then every two accesses that may conflict are in one part.
-A CTA comes to its wait whatever other CTAs do, for the part before waits for nothing of theirs.
+A CTA reaches its wait whatever other CTAs do, for the part before waits for nothing of theirs.
 
 A release publishes what its thread has done and seen, and a wait takes part in that; so along the
 turns k, k + 1, ..., j what precedes the release of turn k precedes what follows the wait of turn j,

@@ -182,7 +182,7 @@ def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
 
 
 def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:
-    """Return the group that an index and a turn speak of."""
+    """Return the group that an index and a turn imply."""
     number, walk = way.number, way.walk
     if not variables(way.index) & {kir.BLOCK, kir.GRID}:
         grid = fixed_grid(kernel)

@@ -64,7 +64,7 @@ class Scene:
         return max(self.state.shown, *self.world.pinned.values(), 0)
 
     def floor(self, name: str) -> int:
-        """Return the first iteration of a loop that any thread may still come to.
+        """Return the first iteration of a loop that any thread may still reach.
 
         It is `NOBODY` if all are through with the loop.
         """

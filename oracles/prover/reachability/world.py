@@ -1,6 +1,6 @@
 """What is the same in every state of a kernel in one reading, worked out once: loops and memory.
 
-Shared memory is laid out once.  Boxes of global memory become known as statements come to them.  A
+Shared memory is laid out once.  Boxes of global memory become known as statements reach them.  A
 box is known by the place of its origin: on each axis a constant and multiples of what no thread
 knows.  Two that differ by a constant only are compared; of others it is not known.  A box that
 moves along a loop of unknown length is one *rolling* region, whose last place is kept: what the
@@ -403,7 +403,7 @@ class Layout:
     `spans` and `overlaps` say of each piece where it begins and ends, and with which it shares
     bytes; `barriers_on` and `buffers_under` which slots of mbarriers and buffers lie on each other;
     `storage` the one name by which buffers of one shape in one place go; `tracked` which tensors
-    CTAs share, `rolling` what moves their boxes, and `regions` which boxes have been come to.
+    CTAs share, `rolling` what moves their boxes, and `regions` which boxes have been reached.
     """
 
     def __init__(self, code: Code) -> None:

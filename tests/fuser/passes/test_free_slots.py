@@ -43,7 +43,7 @@ def test_one_role_hands_nothing_back() -> None:
 
 
 def test_lanes_join_before_they_hand_back_what_they_read() -> None:
-    """Ordinary loads: one lane speaks for all."""
+    """Ordinary loads: one lane arrives for all."""
     (loop,) = [
         found
         for found in loops(roles(kernel(MBARRIERS))["compute"].body)

@@ -283,14 +283,14 @@ def test_bulk_writes_are_drained_before_their_turn_is_released() -> None:
     """In full, by the thread that issued them: reads of their source are not enough."""
     made = kernel(BY_TMA)
     ends = next(s for s in reversed(made.body) if isinstance(s, kir.IfThenElse))
-    deeds = [s for s in kir.walk(ends.orelse) if not kir.bodies(s)]
+    steps = [s for s in kir.walk(ends.orelse) if not kir.bodies(s)]
     await_all = kir.AsyncAwait(kir.AsyncKind.BULK, 0)
-    assert [str(type(s).__name__) for s in deeds] == [
+    assert [str(type(s).__name__) for s in steps] == [
         *("TmaStore", "AsyncCommit", "AsyncAwait"),
         *("FenceAsyncProxy", "TmaReduce", "AsyncCommit", "AsyncAwait"),
         "BlockSerializeRelease",
     ]
-    assert [s for s in deeds if isinstance(s, kir.AsyncAwait)] == [await_all, await_all]
+    assert [s for s in steps if isinstance(s, kir.AsyncAwait)] == [await_all, await_all]
 
 
 @pytest.mark.parametrize(("columns", "slots"), [(64, 1), (32, 2), (8, 8)])

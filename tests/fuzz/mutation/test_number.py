@@ -18,7 +18,7 @@ def texts(kernel: kir.Kernel, operator: str) -> dict[str, str]:
 
 
 def test_counts_are_off_by_one_by_a_warp_and_by_a_role() -> None:
-    """A barrier that expects a role too many waits for ever."""
+    """A barrier that expects a role too many waits forever."""
     found = texts(kernels.specialized(2), "count")
     changed = {change.split()[1] for change in found if "of empty" in change}
     assert {"+1", "-1", "+32", "+4", "+128"} <= changed

@@ -57,7 +57,7 @@ def changed(name: str, operator: str) -> tuple[Mutant, ...]:
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_an_operator_changes_every_recipe_that_it_speaks_of(operator: str) -> None:
+def test_an_operator_changes_every_recipe_that_it_is_for(operator: str) -> None:
     """An operator that finds nothing would count as a hundred percent."""
     acting = {name for name in recipes.RECIPES if changed(name, operator)}
     if operator in MET:
@@ -94,7 +94,7 @@ def test_every_hazard_row_that_a_kernel_can_show_is_aimed_at() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_representative_kernel_is_of_its_family(family: str) -> None:
-    """The table must speak of every family, not of one six times."""
+    """The table must have every family, not of one six times."""
     case = representative(family)
     program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
     text = {type(stmt).__name__ for stmt in program.launches[0].kernel.walk()}

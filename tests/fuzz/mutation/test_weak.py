@@ -39,7 +39,7 @@ def test_scopes_narrow_step_by_step() -> None:
     }
 
 
-def test_a_fence_speaks_of_the_wrong_memory() -> None:
+def test_a_fence_is_for_the_wrong_memory() -> None:
     """Shared does nothing for global, and the other way round."""
     assert weaker(kir.FenceAsyncProxy(kir.Space.ALL)) == {
         "fence_async_proxy(shared)",

@@ -67,7 +67,7 @@ def test_one_way_for_each_last_cta_stands_for_all(one: Litmus) -> None:
 
 
 def test_what_the_last_cta_knows_is_a_rule() -> None:
-    """Without it the sum reads what nobody has told of."""
+    """Without it the sum reads what nobody has released."""
     launch = Launch(2, {"s": 2})
     found = explore(arriving(), launch, without=frozenset({Rule.ELECT_LAST}))
     assert {f.kind for f in found.findings} == {"scope"}
@@ -85,7 +85,7 @@ def test_a_second_coming_is_ordered_after_the_first() -> None:
 
 
 def test_the_last_of_groups_comes_again_for_all() -> None:
-    """Only the last of each group comes to the third integer."""
+    """Only the last of each group arrives at the third integer."""
     many = kir.Semaphore("turns", 3)
     inner = kir.LastArriving(many, 2, 2, (*SUM, OUT))
     nested = ctas_of(PUT, kir.LastArriving(many, kir.BLOCK // 2, 2, (inner,)), integers=3)

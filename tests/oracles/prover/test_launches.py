@@ -80,7 +80,7 @@ def test_nested_loops_are_run_together() -> None:
 
 
 def test_loops_that_cannot_have_a_count_at_once_have_it_one_by_one() -> None:
-    """A loop that starts later than another is one turn shorter for ever."""
+    """A loop that starts later than another is one iteration shorter forever."""
     copy = (load(fragment("x"), box(XN, k)), store(box(YN, k), fragment("x")))
     later = (kir.ForLoop(k, n, copy), kir.ForLoop(m, maximum(n - 1, 0), ()))
     found = launches.small(litmus_kernel(later), most=4)

@@ -67,6 +67,6 @@ def test_a_requirement_that_divides_by_zero_does_not_hold() -> None:
 
 
 def test_an_expression_is_a_function_of_values_by_name() -> None:
-    """Values that it does not speak of are no concern."""
+    """Values that it does not name are no concern."""
     assert function(ks.R * 2 + 1)({"R": 4, "C": 9}) == 9
     assert function(3)({}) == 3

@@ -62,10 +62,10 @@ def test_matmuls_are_right(name: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_an_elected_arrival_speaks_for_its_lane_only(joined: bool) -> None:
+def test_an_elected_arrival_releases_for_its_lane_only(joined: bool) -> None:
     """With no step along K nothing joins the lanes of a warp between a wait and the arrival.
 
-    Another lane may then find the barrier two phases on, and waits for ever.
+    Another lane may then find the barrier two phases on, and waits forever.
     """
     kernel = RECIPES["ping_pong"]().rewrite(lambda s: [] if isinstance(s, kir.WarpSync) else None)
 
@@ -120,7 +120,7 @@ def test_each_sync_of_a_recipe_is_needed(name: str) -> None:
     """Of one CTA, the fence of the inits is free; so is a collection of no writes at all.
 
     The last turn of `split_k_tma` only reads what it joins before it gives the semaphore back.
-    Whether one thread of a warpgroup may speak for its wgmmas without a block sync is disputed.
+    Whether one thread of a warpgroup may arrive for its wgmmas without a block sync is disputed.
     """
     kernel = RECIPES[name]()
     alive = [m.change for m in drop_each_sync(kernel) if missed(name, m.kernel)]

@@ -1,6 +1,6 @@
 """Tests of the proof for all trip counts: it agrees with reachability, and never overreaches.
 
-`CERTIFICATE_ALL=1` asks about every mutant; without it about every third one.
+`INVARIANTS_ALL=1` asks about every mutant; without it about every third one.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ SWITCHED = [
 ]  # fmt: skip
 """Every switch of the kernels by hand, one at a time; most of them break the kernel."""
 
-ALL = bool(os.environ.get("CERTIFICATE_ALL"))
+ALL = bool(os.environ.get("INVARIANTS_ALL"))
 """Whether to ask about every mutant."""
 
 

@@ -37,7 +37,7 @@ def met(sentence: str) -> kir.Kernel:
 def test_a_barrier_in_the_loop_makes_an_mbarrier_visible_behind_it(
     sentence: str, safe: bool
 ) -> None:
-    """All threads come to it in the first iteration, before they use the mbarrier."""
+    """All threads reach it in the first iteration, before they use the mbarrier."""
     kernel = met(sentence)
     assert bool(fixpoint.judge(kernel).violations) is not safe
     assert confirm(kernel).status is (Status.PASS if safe else Status.FAIL)

@@ -21,7 +21,7 @@ def test_plain_accesses_of_one_layout_do_not_meet() -> None:
 
 @pytest.mark.parametrize(("put_matrix", "get_matrix"), [(True, True), (True, False), (False, True)])
 def test_matrix_accesses_meet_within_their_warp(*, put_matrix: bool, get_matrix: bool) -> None:
-    """Lanes are not told apart, warps are."""
+    """Lanes are not distinguished, warps are."""
     kernel = round_trip("put warp get warp2", put_matrix=put_matrix, get_matrix=get_matrix)
     feet = Footprints(read(kernel))
     put, get = feet.spreads

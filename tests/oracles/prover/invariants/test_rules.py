@@ -137,8 +137,8 @@ def crossed() -> kir.Kernel:
     ring = recipes.store_ring()
     ping, pong = (kir.MBarrier(name, kir.WARP, 1) for name in ("ping", "pong"))
 
-    def role(warp: int, awaited: kir.MBarrier, told: kir.MBarrier) -> kir.Role:
-        body = (kir.MBarrierWaitParity(awaited, 0, k % 2), kir.MBarrierArrive(told, 0))
+    def role(warp: int, awaited: kir.MBarrier, signalled: kir.MBarrier) -> kir.Role:
+        body = (kir.MBarrierWaitParity(awaited, 0, k % 2), kir.MBarrierArrive(signalled, 0))
         return kir.Role(f"warp{warp}", warp, 1, (kir.ForLoop(k, trips, body),))
 
     body = (

@@ -24,7 +24,7 @@ def test_each_number_is_a_buffer_with_the_bytes_of_its_slot() -> None:
 
 
 def test_statements_keep_their_lines() -> None:
-    """A claim that is refuted speaks of the kernel as it was written."""
+    """A claim that is refuted is about the kernel as it was written."""
     parted = by_number(CHUNKS)
     old = [s for s in CHUNKS.kernel.walk() if not kir.bodies(s)]
     new = [s for s in parted.kernel.walk() if not kir.bodies(s)]
@@ -34,6 +34,6 @@ def test_statements_keep_their_lines() -> None:
 
 
 def test_rings_stay_rings() -> None:
-    """A slot that is told by a position belongs to all turns."""
+    """A slot that is named by a position belongs to all iterations."""
     one = whole(recipes.store_ring())
     assert by_number(one) is one

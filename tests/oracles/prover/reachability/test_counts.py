@@ -176,7 +176,7 @@ def _main(i: object) -> bool:
 
 
 def test_a_prolog_in_each_tile_ends_in_states_that_repeat() -> None:
-    """A tile's steps were told apart without end by a test that only the next tile makes."""
+    """A tile's steps were distinguished without end by a test that only the next tile makes."""
     tiles, tile = Var("tiles"), Var("tile")
     sync = kir.IfThenElse(j < trips, (ROUND,))
     body = (kir.ForLoop(j, 2, (sync,)), kir.ForLoop(q, trips, (ROUND,)))

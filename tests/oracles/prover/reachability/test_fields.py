@@ -123,15 +123,15 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 def test_what_may_matter_tells_states_apart(change: str) -> None:
     """States of real kernels, changed in one field, have another key."""
     part, name = change.split(".")
-    told = False
+    differs = False
     for found, key in _at_gates("specialized_ring"):
         every = found.agents if part == "Agent" else list(found.phases.values())
         for number in range(len(every)):
             new = found.copy()
             one: Any = (new.agents if part == "Agent" else list(new.phases.values()))[number]
             setattr(one, name, CHANGES[change](getattr(one, name)))
-            told = told or key(new) != key(found.copy())
-    assert told
+            differs = differs or key(new) != key(found.copy())
+    assert differs
 
 
 def test_what_is_left_out_is_little() -> None:

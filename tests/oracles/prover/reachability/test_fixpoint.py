@@ -20,7 +20,7 @@ from oracles.prover.reachability.rules import Rule
 from oracles.verdict import Status
 
 PROVED = {name: make for name, make in recipes.RECIPES.items() if name != "ping_pong"}
-"""`ping_pong` comes to thousands of states, which takes too long here."""
+"""`ping_pong` has thousands of states, which takes too long here."""
 
 
 def kinds(closed: Closed) -> set[str]:
@@ -132,7 +132,7 @@ def test_turns_need_ctas_that_run() -> None:
 
 @pytest.mark.parametrize("stages", range(2, 9))
 def test_states_grow_with_the_ring_and_no_faster(stages: int) -> None:
-    """Positions of a ring are told apart modulo two rounds; trip counts are not."""
+    """Positions of a ring are distinguished modulo two rounds; trip counts are not."""
     assert judge(recipes.specialized_ring(stages)).states <= 8 * stages
     assert judge(recipes.wgmma_ring(stages)).states <= 8 * stages
 
@@ -154,7 +154,7 @@ def test_a_guard_that_holds_only_late_is_seen() -> None:
 
 
 def test_lanes_that_do_not_meet_may_be_lapped() -> None:
-    """With no steps, lanes 1 to 31 may come to their first wait two phases late."""
+    """With no steps, lanes 1 to 31 may reach their first wait two phases late."""
     apart = recipes.ping_pong().rewrite(lambda s: [] if isinstance(s, kir.WarpSync) else None)
     assert kinds(judge(apart)) == {"parity"}
 

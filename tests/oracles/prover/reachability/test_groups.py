@@ -120,7 +120,7 @@ def test_a_tile_that_nobody_has_stored_is_not_loaded() -> None:
 
 
 def test_an_access_behind_others_is_no_proof() -> None:
-    """A CTA that comes to a tile when others have left it may be compared with too little.
+    """A CTA that reaches a tile when others have left it may be compared with too little.
 
     The second CTA loads in turn t what the first one stores, and waits for its turn t + 1.
     """

@@ -1,4 +1,4 @@
-"""Where threads meet: arrivals and bytes come in their own phase, turns are told apart."""
+"""mbarriers: arrivals and bytes come in their own phase, generations are distinguished."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_turning_on_is_turning_by_the_sum() -> None:
 def test_a_turning_moves_bits_as_events() -> None:
     """Sets of events and single events name the same things after it."""
     rotation = _rotation(recipes.specialized_ring(3))
-    places = list(rotation.siblings(Place("phase", (), (0, "full", 0), 0)))
+    places = list(rotation.orbit(Place("phase", (), (0, "full", 0), 0)))
     events = {place: number for number, place in enumerate(places)}
     by = rotation.rotated(events, 1)
     for number in events.values():

@@ -167,7 +167,7 @@ def test_ctas_of_one_semaphore_must_be_known() -> None:
 
 
 def test_a_slot_that_only_far_turns_use_is_reached() -> None:
-    """Places are followed until they have come to every slot: the fifth one does not exist."""
+    """Places are followed until they have reached every slot: the fifth one does not exist."""
     tile, buffer = fragment("x", 64), slots("S", 4)
     put = store(kir.Slot(buffer, kir.BLOCK % 5), tile)
     made = turnstile("put turn add join release", put=put)

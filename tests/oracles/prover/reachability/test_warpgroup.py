@@ -29,7 +29,7 @@ def test_one_arrival_for_four_warps_is_a_matter_of_policy(policy: str, errors: s
     assert ("WAR" in {v.kind for v in closed.warnings}) is (policy == "default")
 
 
-def test_an_arrival_before_the_wait_speaks_for_nobody() -> None:
+def test_an_arrival_before_the_wait_releases_nothing() -> None:
     """The product tells of the other warps only once its end has been seen."""
     late = next(s for s in made().walk() if isinstance(s, kir.AsyncAwait))
 

@@ -32,7 +32,7 @@ def judged(kernel: kir.Kernel, ctas: int = 3, schedules: int = 12) -> set[str]:
 @pytest.mark.parametrize("residency", ["any", "ticket", "co-resident"])
 @pytest.mark.parametrize("ctas", [1, 2, 3])
 def test_the_sum_is_right_whoever_comes_last(residency: str, ctas: int) -> None:
-    """Over some seeds every CTA has been the last, and told so by a tile of its own."""
+    """Over some seeds every CTA has been the last, as a tile of its own shows."""
     z = tensor("Z")
     made = grid(
         (load(MINE, box(XS, kir.BLOCK)), PUT, last(*SUM, OUT, store(box(z), MINE))),
@@ -153,9 +153,9 @@ def test_the_launch_that_leaves_an_integer_dirty_is_named() -> None:
 
 def test_a_witness_tells_of_the_integer() -> None:
     """Its rows are those of the CTAs that came there."""
-    told = witness(arriving("put pass last"), Launch(2, {"s": 2}))
-    assert told is not None
-    assert any("elect the last at turns[0]" in row.text for row in told.rows)
+    found = witness(arriving("put pass last"), Launch(2, {"s": 2}))
+    assert found is not None
+    assert any("elect the last at turns[0]" in row.text for row in found.rows)
 
 
 # --- what is laid out ahead ---------------------------------------------------------------------
