@@ -522,7 +522,7 @@ Storage = Mapping[str, str]
 """The one name by which buffers of one shape in one place go."""
 
 
-class Meet(IntEnum):
+class Overlap(IntEnum):
     """How two accesses may touch one byte: by one thread, within a warp, by any two threads."""
 
     NEVER = -1
@@ -593,14 +593,14 @@ def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
             return None
 
 
-def each_by_one(found: Mapping[tuple[int, int], Meet]) -> dict[tuple[int, int], Meet]:
-    """Return how executions of one matrix access meet.
+def each_by_one(found: Mapping[tuple[int, int], Overlap]) -> dict[tuple[int, int], Overlap]:
+    """Return how executions of one matrix access overlap.
 
     In one execution no two lanes touch an element, and kinds of lanes are compared there first.  Of
     one kind it is always an earlier execution, which a join of the warp orders for the other kind
     too.
     """
-    return {(x, y): how for (x, y), how in found.items() if x == y or how is not Meet.WARP}
+    return {(x, y): how for (x, y), how in found.items() if x == y or how is not Overlap.WARP}
 
 
 def owners(spread: Spread) -> Owners:
@@ -674,8 +674,8 @@ def _lanes(spread: Spread, thread: int) -> range:
     return range(thread, thread + (kir.WARP if spread.matrix else 1))
 
 
-class Meetings:
-    """How ordinary accesses meet, worked out once for each pair of spreads."""
+class Overlaps:
+    """How ordinary accesses overlap, worked out once for each pair of spreads."""
 
     def __init__(self, kinds: tuple[Threads, ...], threads: int) -> None:
         self.of = np.zeros(threads, dtype=np.int64)
@@ -686,7 +686,7 @@ class Meetings:
                     lanes = slice(start, start + 1) if kind.leads else slice(start + 1, start + 32)
                     self.of[lanes] = kind.index
         self._kinds = kinds
-        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Meet]] = {}
+        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Overlap]] = {}
         self._touching: dict[Spread, frozenset[int]] = {}
 
     def touching(self, spread: Spread) -> frozenset[int]:
@@ -704,19 +704,19 @@ class Meetings:
     def collide(self, spread: Spread, kind: int) -> bool:
         """Whether threads of one kind touch an element together in one execution."""
         once = replace(spread, matrix=False)
-        return self.between(once, once).get((kind, kind), Meet.NEVER) > Meet.THREAD
+        return self.between(once, once).get((kind, kind), Overlap.NEVER) > Overlap.THREAD
 
-    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Meet]:
-        """Return how kinds of threads of CTA 0 meet: (of `a`, of `b`) to the worst case."""
+    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Overlap]:
+        """Return how kinds of threads of CTA 0 overlap: (of `a`, of `b`) to the worst case."""
         if (a, b) in self._known:
             return self._known[a, b]
-        found: dict[tuple[int, int], Meet] = {}
+        found: dict[tuple[int, int], Overlap] = {}
         if a.buffer != b.buffer or a.shape != b.shape:
             for x in self.touching(a):
                 for y in self.touching(b):
                     found[x, y] = self._anywhere(x, y)
         elif a == b and self._private(a):
-            found = {(x, x): Meet.THREAD for x in self.touching(a)}
+            found = {(x, x): Overlap.THREAD for x in self.touching(a)}
         else:
             left, right = _leaders(a), _leaders(b)
             many = len(self.of)
@@ -724,17 +724,23 @@ class Meetings:
             pairs = np.unique((left[:, :, None] * many + right[:, None, :])[both])
             for one, two in zip((pairs // many).tolist(), (pairs % many).tolist(), strict=True):
                 for x, y in product(_lanes(a, one), _lanes(b, two)):
-                    how = Meet.ANY if x // 32 != y // 32 else Meet.WARP if x != y else Meet.THREAD
+                    how = (
+                        Overlap.ANY
+                        if x // 32 != y // 32
+                        else Overlap.WARP
+                        if x != y
+                        else Overlap.THREAD
+                    )
                     key = int(self.of[x]), int(self.of[y])
                     found[key] = max(found.get(key, how), how)
         self._known[a, b] = found
         return found
 
-    def _anywhere(self, x: int, y: int) -> Meet:
-        """Return how two kinds meet whose threads may touch any element."""
+    def _anywhere(self, x: int, y: int) -> Overlap:
+        """Return how two kinds overlap whose threads may touch any element."""
         if len({*self._kinds[x].warps, *self._kinds[y].warps}) > 1:
-            return Meet.ANY
-        return Meet.THREAD if x == y and self._kinds[x].alone else Meet.WARP
+            return Overlap.ANY
+        return Overlap.THREAD if x == y and self._kinds[x].alone else Overlap.WARP
 
     @staticmethod
     def _private(spread: Spread) -> bool:

@@ -615,7 +615,7 @@ class TurnClaims:
             for b in self.touches:
                 if a.bytes != b.bytes or not (a.writes or b.writes):
                     continue
-                if a.step.index < b.step.index and self._meet(a, b):
+                if a.step.index < b.step.index and self._overlap(a, b):
                     yield from self._pair(a, b, "k")
                 if not a.shared:
                     yield from self._pair(a, b, "j")
@@ -653,12 +653,12 @@ class TurnClaims:
                 before = f"(< {node.at(turn)} {b.start.at(turn)})"
                 yield all_of([self.events.runs(step, turn), *behind, before])
 
-    def _meet(self, a: Touch, b: Touch) -> bool:
+    def _overlap(self, a: Touch, b: Touch) -> bool:
         """Whether these threads may touch the same bytes in one turn, and not one after another."""
         if a.engine or b.engine:
             return True
         if a.shared:
-            return any(self.footprints.meetings(a.step.index, b.step.index))
+            return any(self.footprints.overlaps(a.step.index, b.step.index))
         return (_layout(a.step), a.step.kinds) != (_layout(b.step), b.step.kinds)
 
     def _written(self) -> Iterator[TurnClaim]:

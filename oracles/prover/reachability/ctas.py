@@ -515,11 +515,11 @@ def _overlapping(
         except ZeroDivisionError:
             continue
         for (one, a, left), (two, b, right) in combinations(seen[:BOXES], 2):
-            if one != two and a.box.tensor == b.box.tensor and _meet(left, right):
+            if one != two and a.box.tensor == b.box.tensor and _overlap(left, right):
                 yield a.site, b.site, values
 
 
-def _meet(a: outputs.Span, b: outputs.Span) -> bool:
+def _overlap(a: outputs.Span, b: outputs.Span) -> bool:
     return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
 
 
