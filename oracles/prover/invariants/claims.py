@@ -2,7 +2,7 @@
 
 `ordered` are claims that one event precedes another, `existing` claims about which iterations run
 what, and `returning` those without which the ordered ones are too few: a kernel that breaks none
-but these may be right.  See `graph` for the events and `questions` for their order.
+but these may be right.  See `graph` for the events and `check.Questions` for their order.
 
 Notes
 -----

@@ -1,16 +1,22 @@
 """The event graph of a kernel: what happens in an iteration, and what each event requires.
 
-Every kind of threads is one `Thread` (more where accesses by threads of one kind overlap).  A
+Every kind of threads is one `Thread` (more where accesses by threads of one kind overlap). A
 thread's statements in its loop are nodes in a chain; a phase of an mbarrier, the end of a copy and
-the generation of a `BlockSync` are nodes of their own.  A `Cross` says that a node requires
-another, some iterations away.  All of it is the same in every iteration, which is what makes it
-small; `check` says what it means for the order of events.  Notes ----- Nodes with the same
-requirements and the same dependants are one: neighbouring accesses of a thread, neighbouring copies
-it issues, and the ends of those on one phase.  So a kernel with three rings behind one barrier
-looks like one with a single ring.  An await covers a copy if more than `keep` commits have run
-between the two: the first of them closes the group of the copy, and the groups of the others are
-those that the await leaves alone.  So some commits that run are reason enough, whatever the others
-do.  Source: PTX ISA, "cp.async.bulk.wait_group", "cp.async.wait_group", "wgmma.wait_group".
+the generation of a `BlockSync` are nodes of their own. A `Cross` says that a node requires another,
+some iterations away. All of it is the same in every iteration, which is what makes it small;
+`check.Questions` says what it means for the order of events.
+
+Notes
+-----
+Nodes with the same requirements and the same dependants are one: neighbouring accesses of a thread,
+neighbouring copies it issues, and the ends of those on one phase.  So a kernel with three rings
+behind one barrier looks like one with a single ring.
+
+An await covers a copy if more than `keep` commits have run between the two: the first of them
+closes the group of the copy, and the groups of the others are those that the await leaves alone.
+So some commits that run are reason enough, whatever the others do.
+
+Source: PTX ISA, "cp.async.bulk.wait_group", "cp.async.wait_group", "wgmma.wait_group".
 """
 
 from __future__ import annotations
