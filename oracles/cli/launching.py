@@ -42,7 +42,7 @@ class Asked:
     given : tuple of str
         Parameters as `NAME=N`.
     all_trips : bool
-        Whether small launches go up to twice the stages and two, so that rings turn over twice.
+        Whether small launches go up to twice the stages and two, so that every slot is used twice.
     """
 
     grid: int | None = None

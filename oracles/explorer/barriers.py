@@ -54,7 +54,7 @@ class Barriers:
     plan: Plan
     seen: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     """The phase that each wait (its event) has seen, in any interleaving so far in which its CTA
-    was the last to come in the same elections."""
+    was the last-arriving one in the same elections."""
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
     """The event of the completion of each phase, meeting of CTAs, or arrival of a last CTA."""
     chosen: dict[tuple[int, int], int] = field(default_factory=dict)

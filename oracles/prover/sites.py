@@ -375,7 +375,7 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
 
 
 def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
-    """Return what is 1 in the CTA that comes last, for every `LastArriving`."""
+    """Return what is 1 in the last-arriving CTA, for every `LastArriving`."""
     many = sum(isinstance(stmt, kir.LastArriving) for stmt in kernel.walk())
     return tuple(Var(f"the last of election {n}") for n in range(many))
 

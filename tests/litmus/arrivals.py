@@ -1,4 +1,4 @@
-"""CTAs that store their parts and go on; the last one to come reads what all have stored."""
+"""CTAs that store their parts and go on; the last-arriving one reads what all have stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def arriving(
     apart: bool = False,
     **own: kir.Stmt,
 ) -> kir.Kernel:
-    """Each of `s` CTAs stores its tile; the last to come writes the sum of all tiles.
+    """Each of `s` CTAs stores its tile; the last-arriving one writes the sum of all tiles.
 
     With `apart` every CTA has a tile of the output of its own.
     """
@@ -326,7 +326,7 @@ LITMUS: tuple[Litmus, ...] = (
         of_two_groups(kir.BLOCK * 0),
         "semaphore collective RAW",
         "two_groups_have_a_last_cta_each",
-        "The first `s` to come may be of both groups.",
+        "The first `s` that arrive may be of both groups.",
         launches=PAIRS[1:],
     ),
     broken(

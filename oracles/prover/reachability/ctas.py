@@ -317,7 +317,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
 
 
 def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
-    """Return the places of the CTAs that are followed as the last one to come.
+    """Return the places of the CTAs that are followed as the last-arriving one.
 
     Those up to the largest number that a condition compares a place with, the first two at least,
     and the last place.  Any other CTA does the same as one of them, and stands to all others as it
@@ -595,9 +595,9 @@ def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(site, origin)))[1])
         ends = (loop.index < loop.stop for loop in site.loops)
-        premises = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
-        begins = known.gives(fold(Kind.LE, 0, rest), *premises)
-        return begins and known.at_most(rest + size, tree(pitch), *premises)
+        assumed = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
+        begins = known.gives(fold(Kind.LE, 0, rest), *assumed)
+        return begins and known.at_most(rest + size, tree(pitch), *assumed)
 
     for axis in range(len(placed[0][1])):
         boxes = list(zip(mine, placed, strict=True))

@@ -303,7 +303,7 @@ def every(given: Stores, values: dict[str, int], *, clusters: bool) -> list[tupl
 
 
 def turns(site: sites.Site, values: dict[str, int]) -> list[dict[str, int]]:
-    """Return the values of the loop indices in every turn."""
+    """Return the values of the loop indices in every iteration."""
     found = [values]
     for turn in site.loops:
         found = [

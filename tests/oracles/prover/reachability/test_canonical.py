@@ -33,20 +33,27 @@ from oracles.verdict import Status
 M = Var("M")
 
 
+def _copied(s: kir.Buffer) -> kir.Stmt:
+    """One thread copies the tile of a round to global memory, and waits for the copy."""
+    return kir.Elect(
+        ELECT,
+        (
+            kir.TmaStore(sum_box(Y, k), kir.Slot(s, 0)),
+            kir.AsyncCommit(BULK),
+            kir.AsyncAwait(BULK, 0),
+        ),
+    )
+
+
 def _fenced_if(condition: Expr) -> kir.Kernel:
     """Return a kernel whose copies follow a store through a fence, if a condition holds."""
     s = sum_slots("S", 1)
-    copy = (
-        kir.TmaStore(sum_box(Y, k), kir.Slot(s, 0)),
-        kir.AsyncCommit(BULK),
-        kir.AsyncAwait(BULK, 0),
-    )
     body = (
         kir.Load(IN, sum_box(X, 0), 4),
         kir.Store(kir.Slot(s, 0), IN, 4),
         kir.IfThenElse(condition, (kir.FenceAsyncProxy(kir.Space.SHARED),)),
         kir.BlockSync(1, 128),
-        kir.ForLoop(k, trips, (kir.Elect(ELECT, copy),)),
+        kir.ForLoop(k, trips, (_copied(s),)),
     )
     return replace(sum_kernel("fenced_if", body, (s,), (), 128), params=(R, C, M))
 
@@ -54,18 +61,13 @@ def _fenced_if(condition: Expr) -> kir.Kernel:
 def _stores(fence: kir.Stmt, *more: kir.Stmt) -> kir.Kernel:
     """Return a kernel that stores a tile and copies it in every round, with a fence between."""
     s = sum_slots("S", 1)
-    copy = (
-        kir.TmaStore(sum_box(Y, k), kir.Slot(s, 0)),
-        kir.AsyncCommit(BULK),
-        kir.AsyncAwait(BULK, 0),
-    )
     loop = (
         kir.Load(IN, sum_box(X, k), 4),
         kir.BlockSync(0, 128),
         kir.Store(kir.Slot(s, 0), IN, 4),
         fence,
         kir.BlockSync(1, 128),
-        kir.Elect(ELECT, copy),
+        _copied(s),
         *more,
     )
     body = (kir.Let(p, 10), kir.Let(q, 0), kir.ForLoop(k, trips, loop))
@@ -180,18 +182,13 @@ def _second(condition: Expr, first: kir.Stmt) -> kir.Kernel:
     It copies a tile in every round, through a fence if a condition holds.
     """
     s = sum_slots("S", 1)
-    copy = (
-        kir.TmaStore(sum_box(Y, k), kir.Slot(s, 0)),
-        kir.AsyncCommit(BULK),
-        kir.AsyncAwait(BULK, 0),
-    )
     rounds = (
         kir.Load(IN, sum_box(X, k), 4),
         kir.BlockSync(2, 128),
         kir.Store(kir.Slot(s, 0), IN, 4),
         kir.IfThenElse(condition, (kir.FenceAsyncProxy(kir.Space.SHARED),)),
         kir.BlockSync(2, 128),
-        kir.Elect(ELECT, copy),
+        _copied(s),
     )
     roles = (
         kir.Role("late", 0, 4, (kir.BlockSync(1, 256), kir.ForLoop(k, trips, rounds))),
@@ -234,11 +231,6 @@ ROUND = kir.BlockSync(0, 128)
 def _after(condition: Expr, *around: kir.Stmt) -> kir.Kernel:
     """Return a kernel that goes its rounds and then copies a tile, fenced if a condition holds."""
     s = sum_slots("S", 1)
-    copy = (
-        kir.TmaStore(sum_box(Y, k), kir.Slot(s, 0)),
-        kir.AsyncCommit(BULK),
-        kir.AsyncAwait(BULK, 0),
-    )
     body = (
         *around,
         kir.ForLoop(q, trips, (ROUND,)),
@@ -247,7 +239,7 @@ def _after(condition: Expr, *around: kir.Stmt) -> kir.Kernel:
         kir.Store(kir.Slot(s, 0), IN, 4),
         kir.IfThenElse(condition, (FENCE,)),
         ROUND,
-        kir.Elect(ELECT, copy),
+        _copied(s),
     )
     return sum_kernel("after", body, (s,), (), 128)
 

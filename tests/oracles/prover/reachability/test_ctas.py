@@ -68,7 +68,7 @@ def test_how_many_families_there_are_has_to_be_said() -> None:
 
 
 def two_ctas(work: Expr, index: Expr, stop: Expr = m) -> kir.Kernel:
-    """Two CTAs pass a tile on in every turn of a loop: one stores it, the other one loads it."""
+    """In every iteration one of two CTAs stores a tile that the other one loads."""
     x, y, w = tensor("X", m), tensor("Y", m), tensor("W", m)
     turns, frag = kir.Semaphore("turns", m), fragment("x", 64)
     body = (

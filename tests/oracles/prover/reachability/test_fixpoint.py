@@ -274,7 +274,7 @@ def test_an_arrival_that_is_met_is_none() -> None:
 
 
 def test_an_arrival_too_many_shows_at_the_trip_count_that_leaves_it() -> None:
-    """The giver arrives in each turn, the taker waits in all but the last."""
+    """The giver arrives in each generation, the taker waits in all but the last."""
     given = kir.NamedArrive(1, 64), kir.BlockSync(2, 64)
     body: Body = (
         kir.Role("gives", 0, 1, (kir.ForLoop(k, n, given),)),

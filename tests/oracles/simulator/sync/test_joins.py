@@ -574,7 +574,7 @@ def test_a_variable_may_not_depend_on_who_was_last() -> None:
     made = grid((load(MINE, litmus.parts.box(XS, kir.BLOCK)), *body, steps), (XS, WS, Y1))
     verdict = search(made, Launch(2, {"s": 2}), schedules=1)
     assert verdict.status is Status.UNSUPPORTED
-    assert "`p` depends on which CTA comes last" in verdict.reason
+    assert "`p` depends on which CTA arrives last" in verdict.reason
     assert not grid_judged(made, ctas=1)
 
 
