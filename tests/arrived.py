@@ -1,4 +1,4 @@
-"""Kernels of CTAs that come to an integer of a semaphore, for the tests of several judges."""
+"""Kernels of CTAs that arrive at an integer of a semaphore, for the tests of several judges."""
 
 from __future__ import annotations
 

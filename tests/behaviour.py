@@ -38,7 +38,7 @@ def hang(_: str) -> list[Record]:
 
 
 def compute(_: str) -> list[Record]:
-    """Compute for ever."""
+    """Compute forever."""
     behave("compute")
     return []
 

@@ -68,7 +68,7 @@ def repeated(run: Executable, *given: torch.Tensor) -> list[torch.Tensor]:
 
 
 def finish(kernel: kir.Kernel, what: str) -> None:
-    """Wait for the device, but not for ever."""
+    """Wait for the device, but not forever."""
     done = torch.cuda.Event()
     done.record()
     until = time.monotonic() + SECONDS

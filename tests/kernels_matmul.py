@@ -88,7 +88,7 @@ def matmul(shape: Shape = Shape()) -> kir.Kernel:
         raw, left = (kir.Fragment(name, shape.dtype, strips) for name in ("raw", "a"))
         prologue = (
             kir.Load(raw, kir.Slot(a, slot), 2, matrix=shape.matrix),
-            kir.WarpSync(),  # the lane that hands the slot back speaks for all lanes' reads
+            kir.WarpSync(),  # the lane that hands the slot back arrives for all lanes' reads
             kir.Compute(left, "relu", (raw,)),
         )
     old = (k + (shape.stages - shape.depth)) % shape.stages

@@ -149,7 +149,7 @@ COVERED: dict[str, kir.Kernel] = {
         tensor=replace(STRIPE, extents=(N * 2 * ROWS, COLS)),
         threads=64,
     ),
-    "in the last turn of a loop": kernel(
+    "in the last iteration of a loop": kernel(
         kir.Let(TILES, ceildiv(K, 16)),
         loop(T, TILES, when(eq(T + 1, TILES), store(0, 0, literal(4, 64)))),
         requires=(ONE, K >= 1),
@@ -183,7 +183,7 @@ WRONG: dict[str, tuple[kir.Kernel, str]] = {
         kernel(loop(T, N - 1, store(T * ROWS, 0, STRIPE)), requires=(ONE,), tensor=STRIPE),
         "never",
     ),
-    "one tile in every turn": (
+    "one tile in every iteration": (
         kernel(loop(T, N, store(0, 0, literal(4, 64))), requires=(ONE,), tensor=literal(4, 64)),
         "",
     ),
@@ -249,7 +249,7 @@ WRONG: dict[str, tuple[kir.Kernel, str]] = {
         ),
         "",
     ),
-    "in the last turn of a loop that may have none": (
+    "in the last iteration of a loop that may have none": (
         kernel(
             kir.Let(TILES, ceildiv(K, 16)),
             loop(T, TILES, when(eq(T + 1, TILES), store(0, 0, literal(4, 64)))),

@@ -469,7 +469,7 @@ def cluster_multicast(stages: int = 2) -> kir.Kernel:
 
     A slot is free when the consumers of both CTAs say so, for CTA 0 writes into both.  They tell
     their own CTA first: what the other one then does in the next iteration comes after both
-    arrivals.  One thread speaks for its warpgroup, so that no warp is an iteration ahead of
+    arrivals.  One thread arrives for its warpgroup, so that no warp is an iteration ahead of
     another.
     """
     (a, b), full = operands(stages), ring("full", 1, stages)

@@ -114,7 +114,7 @@ class Load:
     along an axis gives all elements along it the one value.
 
     With `matrix` by `ldmatrix`, from a slot: each element is read by some lane of the warp that
-    then holds it, so lanes of a warp are not told apart.
+    then holds it, so lanes of a warp are not distinguished.
     """
 
     dst: Fragment
@@ -131,7 +131,7 @@ class Store:
     Elements past the box's limit are not written.  Values are rounded to the destination's dtype.
 
     With `matrix` by `stmatrix`, to a slot: each element is written by some lane of the warp that
-    holds it, so lanes of a warp are not told apart.
+    holds it, so lanes of a warp are not distinguished.
     """
 
     dst: Box | Slot

@@ -47,9 +47,9 @@ WARPGROUP = 128
 class WarpSpecialized:
     """A request of the schedule: a load role beside the computing warps.
 
-    `load_warps` are the warps of the load role.  With `ping_pong` two computing roles take the
-    turns of the loop around in turn.  `registers` of the load role and of the others, if any, are
-    set by `SetMaxNReg`.
+    `load_warps` are the warps of the load role.  With `ping_pong` two computing roles
+    alternate in the iterations of the loop around.  `registers` of the load role and of the others,
+    if any, are set by `SetMaxNReg`.
     """
 
     load_warps: int = 1
@@ -160,7 +160,7 @@ class Elect:
 
 @dataclass(frozen=True, slots=True)
 class LastArriving:
-    """`body` by the last of `ctas` CTAs to come to `semaphore[index]`, which leaves that at 0.
+    """`body` by the last of `ctas` CTAs to arrive at `semaphore[index]`, which leaves that at 0.
 
     Blocks: until all threads of the role are here; nobody waits for another CTA, and which of them
             is the last is not known beforehand.

@@ -27,7 +27,7 @@ class AsyncKind(Enum):
 
 
 class Space(Enum):
-    """The memory a proxy fence speaks of."""
+    """The memory that a proxy fence is for."""
 
     SHARED = "shared"
     GLOBAL = "global"

@@ -301,7 +301,7 @@ class ProductLowering(Lowering[MatmulTiling, M]):
     def _check_fold(self, tv: TensorView, layout: kir.Layout) -> None:
         """Refuse columns that the lanes of a warp do not put together.
 
-        Source: `fuser.kernel.validate.reduce`; as accumulators lie, four lanes share any row.
+        Source: `fuser.kernel.validate.tile`; as accumulators lie, four lanes share any row.
         """
         columns = layout.shape[-1]
         lanes = columns // layout.vector

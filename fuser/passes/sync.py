@@ -1,4 +1,4 @@
-"""Passes: barriers come to life, and threads are joined where one relies on what another did."""
+"""Passes: barriers are initialised, and threads are joined where one relies on what another did."""
 
 from __future__ import annotations
 

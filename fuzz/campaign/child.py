@@ -1,8 +1,8 @@
 """One child process with a limit of CPU time, replaced after a crash or a hang.
 
 A machine that is busy makes a case slow, not longer: what is limited first is the time that the
-child's threads have computed.  A child that waits for ever computes nothing, so there is a far
-limit by the clock as well.  Who is at work in the child is told on the way (`at_work`).
+child's threads have computed.  A child that waits forever computes nothing, so there is a far
+limit by the clock as well.  The child says on the way who is at work (`at_work`).
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class _Worker:
     def started(self) -> Lost | None:
         """Wait until it serves."""
         end = time.monotonic() + START_S
-        while not self._speaks():
+        while not self._stirs():
             if time.monotonic() > end:
                 return Lost("hang", f"the process did not start within {START_S:g} s")
         heard = self._heard()
@@ -240,7 +240,7 @@ class _Worker:
         except OSError:
             return Lost("crash", str(self._death()))
         while True:
-            if self._speaks():
+            if self._stirs():
                 heard = self._heard()
                 if heard is None:
                     return Lost("crash", f"{self._death()}{at}", at.judge)
@@ -261,7 +261,7 @@ class _Worker:
         self.process.join()
         self.pipe.close()
 
-    def _speaks(self) -> bool:
+    def _stirs(self) -> bool:
         """Wait a moment for a word from the process, or its end."""
         return bool(wait([self.pipe, self.process.sentinel], TICK_S))
 

@@ -264,7 +264,7 @@ class Engine:
 
     def _mutants(self, until: float) -> None:
         with Child(judge_family) as child:
-            # Which family comes first differs, for those that short campaigns come to.
+            # Which family comes first differs, for those that short campaigns reach.
             first = self._job.seed % len(FAMILIES)
             for position, family in enumerate(FAMILIES[first:] + FAMILIES[:first]):
                 left = max(until - time.time(), 0.0)

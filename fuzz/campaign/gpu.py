@@ -36,7 +36,7 @@ from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder, blank_record
 from fuzz.cases.case import POISON, Case, Value, from_text, inputs, output_specs, to_text
-from fuzz.cases.metamorphic import agree, siblings
+from fuzz.cases.metamorphic import agree, variants
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.strategies import cases
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, CannotWrite, Command
@@ -126,7 +126,7 @@ def _another(executable: Executable, case: Case) -> Verdict:
     arguments, _ = _guarded(case, inputs(case, turn=0))
     mine = _outputs(case)
     executable(*arguments, out=[guard.tensor for guard in mine])
-    for params in siblings(case):
+    for params in variants(case):
         outs = _outputs(case)
         try:
             other = Executable(case.fusion, params, poison=True)

@@ -34,7 +34,7 @@ from oracles.simulator import simulate
 from oracles.verdict import Finding, Status, Verdict
 
 CPU_ORACLES = ("prover", "simulator", "differential", "assembler", "agreement")
-"""Oracles that a campaign can name; `build` always speaks."""
+"""Oracles that a campaign can name; `build` always answers."""
 REPLAYS = 12
 """Schedules tried on the trip count of a prover's witness: each strategy twice."""
 
@@ -114,7 +114,7 @@ def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, 
 def agreement(proof: Verdict, said: list[int], seen: dict[int, Verdict]) -> Verdict:
     """Compare what prover and simulator say about common trip counts.
 
-    A proof speaks of every trip count; a refutation of those of its witnesses.
+    A proof is about every trip count; a refutation about those of its witnesses.
     """
     failed = [trips for trips, verdict in seen.items() if verdict.status is Status.FAIL]
     if proof.status is Status.PASS and failed:

@@ -64,7 +64,7 @@ class Kills:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search of the simulator came to, and its extent in words."""
+    """The outcome of a search of the simulator, and its extent in words."""
 
     verdict: Verdict
     extent: str

@@ -144,7 +144,7 @@ def unfit(path: Path) -> str:
 
 
 def replayed(path: Path) -> int:
-    """Run a script and return its exit code; one that does not come to its end judged nothing."""
+    """Run a script and return its exit code; one that does not reach its end judged nothing."""
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:

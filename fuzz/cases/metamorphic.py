@@ -29,7 +29,7 @@ SPLITS = (1, 2, 3, 5, 8, 16)
 _Change = Callable[[random.Random], dict[str, object]]
 
 
-def siblings(case: Case) -> Iterator[Params]:
+def variants(case: Case) -> Iterator[Params]:
     """Yield other schedules of a case, the same for every process.
 
     Parameters

@@ -48,7 +48,7 @@ Simulator = Callable[[kir.Kernel, Start, int], Verdict]
 
 
 class Bucket(StrEnum):
-    """What a kernel came to; every kernel is in one."""
+    """The outcome of a kernel; every kernel is in one."""
 
     SAFE = "agree: safe"
     UNSAFE = "agree: unsafe"

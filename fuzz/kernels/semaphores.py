@@ -74,8 +74,8 @@ T proxy fence before the acquire:
 TW issued by a whole warp: Each of 32 lanes adds the tile.
 T issued by a thread of each warp: Each of 4 threads adds the tile.
 RTC semaphore not reset:
-  The last CTA leaves the number of CTAs; the next launch waits for 0 for ever.
-RT last release left out: The last CTA leaves its own number; the next launch waits for 0 for ever.
+  The last CTA leaves the number of CTAs; the next launch waits for 0 forever.
+RT last release left out: The last CTA leaves its own number; the next launch waits for 0 forever.
 """
 """A line each: bases by their letters, the change, and what is wrong with it or why nothing is."""
 

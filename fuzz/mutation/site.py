@@ -93,7 +93,7 @@ class Site:
     def mutant(
         self, operator: str, change: str, hazards: tuple[str, ...], *changes: Change
     ) -> Mutant:
-        """Return the mutant by some changes, which is told by the line of this statement."""
+        """Return the mutant by some changes, which is named by the line of this statement."""
         kernel = edited(self.kernel, *changes)
         return Mutant(f"{change} {self.words}", kernel, operator, hazards, self.stmt)
 

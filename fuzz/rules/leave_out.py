@@ -40,7 +40,7 @@ FOLDER = Path("tests")
 LIMIT_S = 1800.0
 """Wall limit of one rule."""
 STAGES = 2
-"""Stages of the cookbook's kernels here: enough for a ring to come round."""
+"""Stages of the cookbook's kernels here: enough for a ring to be used twice over."""
 
 
 class Strength(IntEnum):

@@ -131,7 +131,7 @@ class Trial:
         self._compare(which)
 
     def finished(self, seconds: float) -> bool:
-        """Wait until everything is done, but not for ever."""
+        """Wait until everything is done, but not forever."""
         self._done.record()
         end = time.monotonic() + seconds
         while not self._done.query():

@@ -104,7 +104,7 @@ def words(judge: str, cell: Cell | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What launches came to; `stuck` if a kernel still hangs, so that this process is lost."""
+    """The outcome of launches; `stuck` if a kernel still hangs, so that this process is lost."""
 
     cell: Cell
     stuck: bool = False

@@ -21,12 +21,12 @@ from oracles.cli.launching import (
     LaunchError,
     Plan,
     again,
+    described,
     explored,
     plans,
     replayed,
     settings,
     simulated,
-    told,
     witnessed,
 )
 from oracles.cli.target import Target, TargetError, load
@@ -226,7 +226,7 @@ def _launched(
     for plan in chosen:
         start = time.perf_counter()
         answer = judge(plan)
-        name = f"{target.name}  {', then '.join(map(told, plan))}"
+        name = f"{target.name}  {', then '.join(map(described, plan))}"
         answers.verdict(out, name, answer, time.perf_counter() - start)
         found = show(plan) if answer.status is Status.FAIL else None
         answers.findings(out, single, answer.findings, drawn=found is not None)

@@ -42,7 +42,7 @@ class Asked:
     given : tuple of str
         Parameters as `NAME=N`.
     all_trips : bool
-        Whether small launches go up to twice the stages and two, so that rings turn over twice.
+        Whether small launches go up to twice the stages and two, so that every slot is used twice.
     """
 
     grid: int | None = None
@@ -56,7 +56,7 @@ def settings(grid: int | None, params: Mapping[str, int]) -> str:
     return " ".join([*head, *(f"--set {n}={v}" for n, v in params.items())])
 
 
-def told(launch: Launch) -> str:
+def described(launch: Launch) -> str:
     """Write a launch with how often its loops run."""
     loops = ", ".join(f"{name} runs {count}x" for name, count in launch.trips.items())
     where = f"in CTA {launch.block}, " if launch.block else ""

@@ -54,7 +54,7 @@ class Barriers:
     plan: Plan
     seen: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
     """The phase that each wait (its event) has seen, in any interleaving so far in which its CTA
-    was the last to come in the same elections."""
+    was the last-arriving one in the same elections."""
     ends: dict[tuple[object, ...], int] = field(default_factory=dict)
     """The event of the completion of each phase, meeting of CTAs, or arrival of a last CTA."""
     chosen: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Barriers:
         if Rule.MBARRIER_RELEASE not in self.plan.without:
             agent, known = self.plan.agents[i], st.g[i] | st.own[i]
             if not step.flag:
-                known |= self.plan.speaks(agent, known)
+                known |= self.plan.released_parts(agent, known)
             if step.slot // self.plan.slots_per_cta == agent.cta:
                 fields[GIVEN] |= known
                 fields[GIVEN_A] |= st.a[i]
@@ -280,7 +280,7 @@ class Barriers:
     # --- semaphores -------------------------------------------------------------------------
 
     def turn(self, st: State, step: Step) -> tuple[int, ...]:
-        """Return the state of the semaphore that a step speaks of."""
+        """Return the state of the semaphore that a step names."""
         assert isinstance(step.stmt, kir.BlockSerializeWait | kir.BlockSerializeRelease)
         return st.turns.get((step.stmt.semaphore.name, step.slot), _FRESH)
 

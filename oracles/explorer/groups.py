@@ -21,7 +21,7 @@ class Groups:
     open: list[tuple[int, int]] = field(default_factory=list)
     closed: list[list[tuple[int, int]]] = field(default_factory=list)
     unsettled: bool = False
-    """Whether it depends on which CTA comes last how many groups there are."""
+    """Whether it depends on which CTA arrives last how many groups there are."""
 
     def copy(self) -> Groups:
         """Return groups that can go their own way."""
@@ -46,7 +46,7 @@ class Groups:
         Raises
         ------
         NotModelled
-            If which groups these are depends on which CTA comes last.
+            If which groups these are depends on which CTA arrives last.
         """
         if self.unsettled and keep:
             raise NotModelled("an await that keeps groups of the body of the last-arriving CTA")

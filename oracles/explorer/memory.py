@@ -185,7 +185,7 @@ class Memory:
                 rule, kind = Rule.SCOPE, "scope"
         if rule in self.without:
             return
-        if rule is Rule.WAR and self.policy != "strict" and old.spoken & known:
+        if rule is Rule.WAR and self.policy != "strict" and old.whole & known:
             says = f"{old.where} is awaited by another warp of its warpgroup only"
             self.warnings.setdefault(("WAR", new.where), says)
             return

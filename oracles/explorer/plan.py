@@ -165,10 +165,10 @@ class Plan:
     """What threads do to the shared memory and barriers of other CTAs."""
     wgmma_events: dict[tuple[int, int, int], int] = field(default_factory=dict)
     wgmma_mates: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
-    spoken: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """Per wgmma of a warpgroup, the event that speaks for all four warps."""
+    whole: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    """Per wgmma of a warpgroup, the event that stands for the parts of all four warps."""
     awaited: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)
-    """Per warp, the event of its part of each wgmma, with the one that speaks for all parts."""
+    """Per warp, the event of its part of each wgmma, with the one that stands for all parts."""
 
     elections: list[Election] = field(default_factory=list)
     integers: dict[tuple[str, int], bool] = field(default_factory=dict)
@@ -262,13 +262,13 @@ class Plan:
         every = self.publications.items()
         return sum(begin | event for begin, event in every if event & known)
 
-    def speaks(self, agent: Agent, known: int) -> int:
-        """Return what an arrival of a warp tells of the wgmmas that it has awaited.
+    def released_parts(self, agent: Agent, known: int) -> int:
+        """Return other warps' parts that an arrival of a warp releases, of wgmmas that it awaited.
 
         The default policy lets one arrival stand for the four warps of a warpgroup.
         """
         parts = self.awaited.get((agent.cta, agent.warp), {})
-        return sum(spoken for part, spoken in parts.items() if part & known)
+        return sum(whole for part, whole in parts.items() if part & known)
 
     def slot(self, barrier: kir.MBarrier, index: int, cta: int, where: str) -> int:
         """Return the number of an mbarrier slot of a CTA of this unit."""

@@ -110,7 +110,7 @@ class Search:
         self._punctual()
 
     def _each_last(self) -> str:
-        """Run one way for every choice of the last CTAs to come (fact 5); return `State.loose`."""
+        """Run one way for every choice of last-arriving CTAs (fact 5); return `State.loose`."""
         barriers = self.machine.barriers
         choices, loose, held = barriers.choices(), "", 0
         tried = 0

@@ -96,8 +96,8 @@ class Access:
     barrier: bool = False
     any_lane: bool = False
     """Whether each element may be any lane's of the warp, which only the hardware knows."""
-    spoken: int = 0
-    """Of a wgmma's read: the event that an arrival of any warp of its warpgroup tells of it."""
+    whole: int = 0
+    """Of a wgmma's read: the event by which an arrival of any warp of its warpgroup releases it."""
 
 
 @dataclass(slots=True, eq=False)

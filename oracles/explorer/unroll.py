@@ -641,8 +641,8 @@ class _Unroller:
         mates = plan.wgmma_mates.setdefault(group, [])
         if event not in mates:
             mates.append(event)
-        spoken = plan.spoken.setdefault(group, 0) or plan.event()
-        plan.spoken[group] = plan.awaited.setdefault(key[:2], {})[event] = spoken
+        whole = plan.whole.setdefault(group, 0) or plan.event()
+        plan.whole[group] = plan.awaited.setdefault(key[:2], {})[event] = whole
         self.registers.wgmma(stmt, event, self.where)
         accesses = []
         columns = [(slot, 0) for slot in stmt.columns]
@@ -650,7 +650,7 @@ class _Unroller:
             if isinstance(operand, kir.Slot):
                 access = self.in_slot(operand, None, lines=lines, columns=stmt.a_transposed)
                 access.engine, access.bit, access.issue = True, event, event
-                access.spoken = spoken
+                access.whole = whole
                 plan.shared_bits |= event
                 accesses.append(access)
                 what = f"{access.what} being read by {self.where}"

@@ -226,7 +226,7 @@ def learn(
 ) -> None:
     """Widen the cycles of the variables that an expression uses.
 
-    Those of loops that end by themselves are told apart up to there where nothing repeats.
+    Those of loops that end by themselves are distinguished up to there where nothing repeats.
     """
     for var in variables(expr):
         if var.name not in moving:

@@ -1,6 +1,6 @@
 """The prover: no race, no deadlock and no lost element, in any interleaving, for any trip count.
 
-It judges a Kernel alone.  `reachability` follows every state that the kernel can come to, until
+It judges a Kernel alone.  `reachability` follows every state that the kernel can reach, until
 states repeat, and asks of every two accesses that conflict whether they are ordered; `invariants`
 has z3 prove the same for all trip counts at once, by other means, where it can; `coverage` shows
 that the tiles of all CTAs write every element of the outputs once, for all extents.
@@ -96,7 +96,7 @@ def _spelled(node: object, names: dict[str, str], *, naming: bool = False) -> It
 class Memory:
     """Verdicts PASS by kernel, and by kernel without its names; nothing else is remembered.
 
-    A verdict with findings speaks of names, so it is given again only for an equal kernel.
+    A verdict with findings has names in it, so it is given again only for an equal kernel.
     """
 
     def __init__(self, kept: int = KEPT) -> None:

@@ -5,7 +5,7 @@ if they lie in the same roles and none of them leads one; in a warp, lane 0 stan
 other lanes.
 
 *Sites* are read off the Kernel itself, once for all of the prover.  Lets are inlined, `RANK` is
-`BLOCK % cluster`, and each loop has an index of its own, so that an expression of a site speaks of
+`BLOCK % cluster`, and each loop has an index of its own, so that an expression of a site is about
 parameters, `BLOCK`, `GRID` and the indices of the loops around it.  A value that an `Assign` may
 have changed is the variable `MOVING`: what depends on it is not known.
 
@@ -20,7 +20,7 @@ Notes
 The engines need two things of it that no single form serves.  Reachability keeps loops, branches
 and the variables of a thread as code (`reachability.code`), for it executes them; it takes
 number, line and executors of a statement from here.  The invariants want every statement once for
-each way to come to it (`invariants.trace`): loops of constant length written out, the one of
+each way to reach it (`invariants.trace`): loops of constant length written out, the one of
 unknown length by its iteration.
 
 Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16", "ldmatrix", "stmatrix".
@@ -184,7 +184,7 @@ def _roles(body: tuple[kir.Stmt, ...]) -> Iterator[kir.Role]:
 
 MOVING = Var("a value that moves")
 """Stands for whatever a `Let` holds that some `Assign` changes."""
-INDEX = Var("number of the CTAs that come to one integer")
+INDEX = Var("number of the CTAs that arrive at one integer")
 AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 """Statements by which CTAs that share a semaphore wait for each other."""
 
@@ -375,7 +375,7 @@ def controls(stmt: kir.Stmt) -> dict[str, Expr]:
 
 
 def outcomes(kernel: kir.Kernel) -> tuple[Var, ...]:
-    """Return what is 1 in the CTA that comes last, for every `LastArriving`."""
+    """Return what is 1 in the last-arriving CTA, for every `LastArriving`."""
     many = sum(isinstance(stmt, kir.LastArriving) for stmt in kernel.walk())
     return tuple(Var(f"the last of election {n}") for n in range(many))
 
@@ -425,7 +425,7 @@ class _Reader:
                     pass
 
     def _last(self, stmt: kir.LastArriving, at: _Around, lets: Mapping[Var, Expr]) -> None:
-        """Let one CTA of those that come to an integer stand for the last-arriving one.
+        """Let one CTA of those that arrive at an integer stand for the last-arriving one.
 
         Where a box lies elsewhere for each of them, they are all taken to access it: nobody knows
         which one does, and so neither which part of an output is written.
@@ -453,7 +453,7 @@ class _Reader:
 
 
 def place_among(index: Expr, ctas: Expr) -> Expr:
-    """Return the number of a CTA among those that come to an integer."""
+    """Return the number of a CTA among those that arrive at an integer."""
     match index:
         case Op(Kind.MOD, kir.BLOCK, others):
             return kir.BLOCK // others
@@ -522,7 +522,7 @@ Storage = Mapping[str, str]
 """The one name by which buffers of one shape in one place go."""
 
 
-class Meet(IntEnum):
+class Overlap(IntEnum):
     """How two accesses may touch one byte: by one thread, within a warp, by any two threads."""
 
     NEVER = -1
@@ -536,7 +536,7 @@ class Spread:
     """How a statement spreads a tile of a buffer over threads; `base` is their first.
 
     Buffers of one shape in one place go by one name: under one layout they are one to threads.
-    `matrix` is whether lanes of a warp are not told apart; `operand` whether a wgmma reads it as
+    `matrix` is whether lanes of a warp are not distinguished; `operand` whether a wgmma reads it as
     its `a`, for a result of this layout, and `turned` whether as (K, M).
     """
 
@@ -593,14 +593,14 @@ def operand(site: Site, storage: Storage) -> tuple[str, Spread] | None:
             return None
 
 
-def each_by_one(found: Mapping[tuple[int, int], Meet]) -> dict[tuple[int, int], Meet]:
-    """Return how executions of one matrix access meet.
+def each_by_one(found: Mapping[tuple[int, int], Overlap]) -> dict[tuple[int, int], Overlap]:
+    """Return how executions of one matrix access overlap.
 
     In one execution no two lanes touch an element, and kinds of lanes are compared there first.  Of
     one kind it is always an earlier execution, which a join of the warp orders for the other kind
     too.
     """
-    return {(x, y): how for (x, y), how in found.items() if x == y or how is not Meet.WARP}
+    return {(x, y): how for (x, y), how in found.items() if x == y or how is not Overlap.WARP}
 
 
 def owners(spread: Spread) -> Owners:
@@ -664,7 +664,7 @@ def _held(layout: kir.Layout, element: Owners) -> Owners:
 
 
 def _leaders(spread: Spread) -> Owners:
-    """Return the owners of each element; one for its warp where lanes are not told apart."""
+    """Return the owners of each element; one for its warp where lanes are not distinguished."""
     found = owners(spread)
     return np.where(found < 0, found, found // kir.WARP * kir.WARP) if spread.matrix else found
 
@@ -674,8 +674,8 @@ def _lanes(spread: Spread, thread: int) -> range:
     return range(thread, thread + (kir.WARP if spread.matrix else 1))
 
 
-class Meetings:
-    """How ordinary accesses meet, worked out once for each pair of spreads."""
+class Overlaps:
+    """How ordinary accesses overlap, worked out once for each pair of spreads."""
 
     def __init__(self, kinds: tuple[Threads, ...], threads: int) -> None:
         self.of = np.zeros(threads, dtype=np.int64)
@@ -686,7 +686,7 @@ class Meetings:
                     lanes = slice(start, start + 1) if kind.leads else slice(start + 1, start + 32)
                     self.of[lanes] = kind.index
         self._kinds = kinds
-        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Meet]] = {}
+        self._known: dict[tuple[Spread, Spread], dict[tuple[int, int], Overlap]] = {}
         self._touching: dict[Spread, frozenset[int]] = {}
 
     def touching(self, spread: Spread) -> frozenset[int]:
@@ -704,19 +704,19 @@ class Meetings:
     def collide(self, spread: Spread, kind: int) -> bool:
         """Whether threads of one kind touch an element together in one execution."""
         once = replace(spread, matrix=False)
-        return self.between(once, once).get((kind, kind), Meet.NEVER) > Meet.THREAD
+        return self.between(once, once).get((kind, kind), Overlap.NEVER) > Overlap.THREAD
 
-    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Meet]:
-        """Return how kinds of threads of CTA 0 meet: (of `a`, of `b`) to the worst case."""
+    def between(self, a: Spread, b: Spread) -> dict[tuple[int, int], Overlap]:
+        """Return how kinds of threads of CTA 0 overlap: (of `a`, of `b`) to the worst case."""
         if (a, b) in self._known:
             return self._known[a, b]
-        found: dict[tuple[int, int], Meet] = {}
+        found: dict[tuple[int, int], Overlap] = {}
         if a.buffer != b.buffer or a.shape != b.shape:
             for x in self.touching(a):
                 for y in self.touching(b):
                     found[x, y] = self._anywhere(x, y)
         elif a == b and self._private(a):
-            found = {(x, x): Meet.THREAD for x in self.touching(a)}
+            found = {(x, x): Overlap.THREAD for x in self.touching(a)}
         else:
             left, right = _leaders(a), _leaders(b)
             many = len(self.of)
@@ -724,17 +724,23 @@ class Meetings:
             pairs = np.unique((left[:, :, None] * many + right[:, None, :])[both])
             for one, two in zip((pairs // many).tolist(), (pairs % many).tolist(), strict=True):
                 for x, y in product(_lanes(a, one), _lanes(b, two)):
-                    how = Meet.ANY if x // 32 != y // 32 else Meet.WARP if x != y else Meet.THREAD
+                    how = (
+                        Overlap.ANY
+                        if x // 32 != y // 32
+                        else Overlap.WARP
+                        if x != y
+                        else Overlap.THREAD
+                    )
                     key = int(self.of[x]), int(self.of[y])
                     found[key] = max(found.get(key, how), how)
         self._known[a, b] = found
         return found
 
-    def _anywhere(self, x: int, y: int) -> Meet:
-        """Return how two kinds meet whose threads may touch any element."""
+    def _anywhere(self, x: int, y: int) -> Overlap:
+        """Return how two kinds overlap whose threads may touch any element."""
         if len({*self._kinds[x].warps, *self._kinds[y].warps}) > 1:
-            return Meet.ANY
-        return Meet.THREAD if x == y and self._kinds[x].alone else Meet.WARP
+            return Overlap.ANY
+        return Overlap.THREAD if x == y and self._kinds[x].alone else Overlap.WARP
 
     @staticmethod
     def _private(spread: Spread) -> bool:

@@ -135,7 +135,7 @@ class Flight:
         What must be over before it may begin.
     done : int
         0, `READ_DONE` or `WRITE_DONE`.
-    kin : int
+    product : int
         Number of the wgmma of which it is one warp's part; 0 for anything else.
     """
 
@@ -149,7 +149,7 @@ class Flight:
     issued: int
     waits_for: list[Flight] = field(default_factory=list)
     done: int = 0
-    kin: int = 0
+    product: int = 0
 
     @property
     def name(self) -> str:
@@ -493,7 +493,7 @@ class Machine:
 
     # --- blocking -------------------------------------------------------------------------------
 
-    def sibling(self, agent: Agent) -> Agent:
+    def mate(self, agent: Agent) -> Agent:
         """Return the other agent of a warp."""
         return self.agents[agent.by ^ 1]
 
@@ -516,7 +516,7 @@ class Machine:
             self.retire(agent)
 
     def retire(self, agent: Agent) -> None:
-        """Take an agent off that has come to its end."""
+        """Take an agent off that has reached its end."""
         self.ready.remove(agent)
         self.columns.ended[agent.by] = True
 
@@ -564,6 +564,6 @@ class Machine:
     def finish(self, flight: Flight, done: int) -> None:
         """Note that a copy has read its source, or written its destination."""
         flight.done = done
-        for agent in (flight.issuer, self.sibling(flight.issuer)):
+        for agent in (flight.issuer, self.mate(flight.issuer)):
             if agent.blocked.startswith(GROUPS):
                 self.wake(agent, passed=False)

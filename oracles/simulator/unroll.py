@@ -24,7 +24,7 @@ class BadExpression(Exception):
 
 
 class Unsettled(Exception):
-    """A variable depends on which CTA comes last, so that no program can be laid out ahead."""
+    """A variable depends on which CTA arrives last, so that no program can be laid out ahead."""
 
 
 def compile_expr(expr: Expr) -> Value:
@@ -43,7 +43,7 @@ def _variable(name: str) -> Value:
         try:
             return env[name]
         except KeyError:
-            raise Unsettled(f"`{name}` depends on which CTA comes last") from None
+            raise Unsettled(f"`{name}` depends on which CTA arrives last") from None
 
     return look
 

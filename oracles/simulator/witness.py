@@ -1,4 +1,4 @@
-"""A failing run told as rows: lanes, what happened in them, and the two accesses in conflict."""
+"""A failing run as rows: lanes, what happened in them, and the two accesses in conflict."""
 
 from __future__ import annotations
 

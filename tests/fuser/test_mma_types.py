@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, str, dict[str, str]]] = {
     "e4m3 by e5m2": ("f8e4m3", "f8e5m2", {}),
     "e5m2 by e4m3": ("f8e5m2", "f8e4m3", {}),
 }
-"""Types of the operands, and what else a product is told."""
+"""Types of the operands, and what else a product is given."""
 NEW = [kind for kind in KINDS if kind not in ("bf16", "f16")]
 LAYOUTS = ("TN", "NN", "NT", "TT")
 """As BLAS says it: T for an A, and N for a B, that lies along the summed axis."""

@@ -212,7 +212,7 @@ LITMUS: tuple[Litmus, ...] = (
         registers("", "increase"),
         "registers deadlock",
         "registers_given_and_taken",
-        "No other warpgroup gives registers back, so the increase waits for ever.",
+        "No other warpgroup gives registers back, so the increase waits forever.",
     ),
     broken(
         "more_registers_than_there_are",

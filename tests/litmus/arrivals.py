@@ -1,4 +1,4 @@
-"""CTAs that store their parts and go on; the last one to come reads what all have stored."""
+"""CTAs that store their parts and go on; the last-arriving one reads what all have stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def arriving(
     apart: bool = False,
     **own: kir.Stmt,
 ) -> kir.Kernel:
-    """Each of `s` CTAs stores its tile; the last to come writes the sum of all tiles.
+    """Each of `s` CTAs stores its tile; the last-arriving one writes the sum of all tiles.
 
     With `apart` every CTA has a tile of the output of its own.
     """
@@ -73,27 +73,27 @@ def arriving(
             **own,
         }
 
-    def spoken(text: str) -> Body:
+    def parsed(text: str) -> Body:
         return said(text.replace("sum", "first others"), words())
 
     body: list[kir.Stmt] = [load(tile, box(XS, kir.BLOCK))]
     for word in sentence.split():
         match word:
             case "last":
-                body.append(last(*spoken(inside), at=at, ctas=ctas))
+                body.append(last(*parsed(inside), at=at, ctas=ctas))
             case "pass":
                 body.append(last(at=at, ctas=ctas))
             case "alone":
-                body.append(elect(last(*spoken(inside), at=at, ctas=ctas)))
+                body.append(elect(last(*parsed(inside), at=at, ctas=ctas)))
             case "most":
-                body.append(kir.IfThenElse(s > kir.BLOCK + 1, (last(*spoken(inside)),)))
+                body.append(kir.IfThenElse(s > kir.BLOCK + 1, (last(*parsed(inside)),)))
             case _:
-                body += spoken(word)
+                body += parsed(word)
     return grid(tuple(body), (XS, WS, y), residency="any")
 
 
 def of_two_groups(index: Expr) -> kir.Kernel:
-    """Two times `s` CTAs, which come to one integer of two; each group has an output."""
+    """Two times `s` CTAs, which arrive at one integer of two; each group has an output."""
     tile, more, total = (fragment(name, 64) for name in ("x", "more", "total"))
     group = kir.BLOCK // s
     tiles, parts, sums = tensor("X", 2 * s), tensor("W", 2 * s), tensor("Y", 2)
@@ -245,7 +245,7 @@ LITMUS: tuple[Litmus, ...] = (
         arriving("last put"),
         "RAW",
         "the_last_cta_adds_up",
-        "What a CTA stores when it has come is not told by that.",
+        "What a CTA stores after its arrival is not released by that.",
         launches=SHARES,
     ),
     broken(
@@ -326,7 +326,7 @@ LITMUS: tuple[Litmus, ...] = (
         of_two_groups(kir.BLOCK * 0),
         "semaphore collective RAW",
         "two_groups_have_a_last_cta_each",
-        "The first `s` to come may be of both groups.",
+        "The first `s` that arrive may be of both groups.",
         launches=PAIRS[1:],
     ),
     broken(
@@ -335,7 +335,7 @@ LITMUS: tuple[Litmus, ...] = (
         of_two_groups(kir.BLOCK % 2),
         "RAW",
         "two_groups_have_a_last_cta_each",
-        "The last of those that come to an integer adds up tiles of others.",
+        "The last of those that arrive at an integer adds up tiles of others.",
         launches=PAIRS[1:],
     ),
     broken(

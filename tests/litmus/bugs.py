@@ -53,7 +53,7 @@ def pipelined(
     every = wait(bar, k % STAGES, k // STAGES)
     words: dict[str, kir.Stmt] = {
         "wait": every if full == "all" else elect(every),
-        "told": kir.BlockSync(1, 64),
+        "publish": kir.BlockSync(1, 64),
         "read": load(tile, kir.Slot(buffer, k % STAGES)),
         "sync": kir.BlockSync(0, 64),
         "refill": kir.IfThenElse(last < n, (elect(*issue(k + STAGES)),)),
@@ -90,7 +90,7 @@ def in_flight(count: int) -> kir.Kernel:
     return single(body, buffers=(buffer,), barriers=(bar,), tensors=(x, y))
 
 
-def told(sentence: str) -> kir.Kernel:
+def published(sentence: str) -> kir.Kernel:
     """One thread loads a tile and waits for it; the others hear of it by a barrier."""
     buffer, bar, tile = slots("S"), kir.MBarrier("full", 1, 1), fragment("x", 64)
     words: dict[str, kir.Stmt] = {
@@ -172,11 +172,11 @@ LITMUS: tuple[Litmus, ...] = (
     legal(
         "pipelined_wait_by_one_thread",
         "H43 H01",
-        pipelined("wait told read sync refill out", full="one"),
+        pipelined("wait publish read sync refill out", full="one"),
         "One thread waits and a barrier tells the others.",
     ),
     broken(
-        "pipelined_wait_by_one_thread_untold",
+        "pipelined_wait_by_one_thread_unpublished",
         "H01 H43",
         pipelined("wait read sync refill out", full="one"),
         "RAW",
@@ -209,33 +209,33 @@ LITMUS: tuple[Litmus, ...] = (
         launches=trips(2, 5),
     ),
     legal(
-        "told_by_a_barrier",
+        "published_by_a_barrier",
         "H43 H35",
-        told("wait sync"),
+        published("wait sync"),
         "One thread waits, a block barrier tells the others; no fence is owed.",
     ),
     broken(
-        "told_by_nobody",
+        "published_by_nobody",
         "H43 H01",
-        told("wait"),
+        published("wait"),
         "RAW",
-        "told_by_a_barrier",
+        "published_by_a_barrier",
         "What one thread has waited for the others do not know.",
     ),
     broken(
-        "told_to_one_warp",
+        "published_to_one_warp",
         "H43 H70",
-        told("wait warp"),
+        published("wait warp"),
         "RAW",
-        "told_by_a_barrier",
+        "published_by_a_barrier",
         "A warp barrier does not reach the other warp.",
     ),
     broken(
-        "told_before_it_is_known",
+        "published_before_it_is_known",
         "H43 H01",
-        told("sync wait"),
+        published("sync wait"),
         "RAW",
-        "told_by_a_barrier",
+        "published_by_a_barrier",
         "The barrier stands before the wait.",
     ),
     broken(

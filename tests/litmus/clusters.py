@@ -277,7 +277,7 @@ LITMUS: tuple[Litmus, ...] = (
         multicast(start="bare_init sync fence_by_a_peer meet_a meet_w"),
         "init",
         "multicast_pair",
-        "The fence of initialisation speaks for the inits of its own thread "
+        "The fence of initialisation is for the inits of its own thread "
         "(PTX ISA, fence.mbarrier_init).",
         launches=ANY,
     ),

@@ -124,7 +124,7 @@ LITMUS: tuple[Litmus, ...] = (
         turnstile("turn add join"),
         "deadlock",
         "turnstile",
-        "The second CTA waits for ever.",
+        "The second CTA waits forever.",
         launches=SHARES,
     ),
     broken(

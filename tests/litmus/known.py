@@ -79,7 +79,7 @@ MULTIPLYING = (
 LOADING = (
     Known(
         "no barrier between a wait by few and a read by all",
-        "told_by_nobody pipelined_wait_by_one_thread_untold pipelined_without_a_barrier",
+        "published_by_nobody pipelined_wait_by_one_thread_unpublished pipelined_without_a_barrier",
     ),
     Known(
         "a destination cleared by threads before TMA fills it",

@@ -165,7 +165,7 @@ LITMUS: tuple[Litmus, ...] = (
         meeting("meet put join sum"),
         "RAW",
         "ctas_meet",
-        "What is stored behind the meeting is not told by it.",
+        "What is stored behind the grid barrier is not released by it.",
         launches=SHARES,
     ),
     broken(
@@ -227,7 +227,7 @@ LITMUS: tuple[Litmus, ...] = (
         "engines_are_drained_before_the_meeting",
         "H41",
         by_engine(f"{SENT} drain meet get out"),
-        "The copy is performed when its thread comes to the meeting.",
+        "The copy is performed when its thread arrives at the grid barrier.",
         launches=SPLITS,
     ),
     broken(

@@ -287,7 +287,7 @@ LITMUS: tuple[Litmus, ...] = (
         meeting("arrive_a wait_b", "wait_a"),
         "deadlock",
         "meeting_arrive_then_wait",
-        "A wait without any arrival waits for ever.",
+        "A wait without any arrival waits forever.",
     ),
     legal(
         "position_runs_on_across_tiles",
@@ -319,7 +319,7 @@ LITMUS: tuple[Litmus, ...] = (
         tiled(3, restart="use"),
         "RAW parity deadlock WAR arrivals",
         "position_runs_on_across_tiles",
-        "The two roles no longer speak of the same slot in the second tile.",
+        "The two roles no longer mean the same slot in the second tile.",
         launches=LATER_TILES,
     ),
     broken(

@@ -16,7 +16,7 @@ LOOP = "load within free put join get together out"
 
 
 def rows(loop: str = LOOP, *, slots: int = 1) -> kir.Kernel:
-    """Return a loop that adds up two rows in each turn; each of two warps has half of both."""
+    """Return a loop that adds up two rows in each iteration; each of two warps has half of both."""
     x = kir.Tensor("X", DType.F32, (n * ROWS, COLS), (COLS, 1), 4)
     y = kir.Tensor("Y", DType.F32, (n * ROWS, 1), (1, 0), 1)
     parts = kir.Buffer("S", DType.F32, (ROWS, 2), slots, 0)

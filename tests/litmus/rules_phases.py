@@ -52,12 +52,12 @@ def phases(count: int) -> kir.Elect:
     return elect(*body)
 
 
-def signals(told: Body, waits: Body, bar: kir.MBarrier = BAR, *, tells: int = 0) -> kir.Kernel:
+def signals(signal: Body, waits: Body, bar: kir.MBarrier = BAR, *, tells: int = 0) -> kir.Kernel:
     """Warp `tells` arrives on an mbarrier, the other one waits; no data depends on it."""
     body = (
         init(bar),
         kir.BlockSync(0, 64),
-        kir.Role("tells", tells, 1, told),
+        kir.Role("tells", tells, 1, signal),
         kir.Role("waits", 1 - tells, 1, (*waits, *COPY)),
     )
     return single(body, threads=64, barriers=(bar,))
@@ -236,7 +236,7 @@ LITMUS: tuple[Litmus, ...] = (
             PONG,
             buffer=True,
         ),
-        "The second warp stores when the first one has told it, and tells the first one in turn.",
+        "The second warp stores after the first one's signal, and signals the first one in turn.",
     ),
     broken(
         "rule_writers_in_turn_for_one_trip",
@@ -248,7 +248,7 @@ LITMUS: tuple[Litmus, ...] = (
         ),
         "WAW",
         "rule_writers_in_turn",
-        "Told only where the first step is the last.",
+        "Signalled only where the first step is the last.",
     ),
     broken(
         "rule_read_one_phase_late",

@@ -23,6 +23,6 @@ def test_a_known_bug_is_a_kernel_or_has_a_reason(one: Known) -> None:
 
 
 def test_most_bugs_are_kernels() -> None:
-    """Each is told once, and reasons stay the exception."""
+    """Each is named once, and reasons stay the exception."""
     assert len({one.bug for one in KNOWN}) == len(KNOWN) >= 80
     assert sum(bool(one.broken) for one in KNOWN) >= 70

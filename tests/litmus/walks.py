@@ -191,7 +191,7 @@ LITMUS: tuple[Litmus, ...] = (
         turnstiles("get turn add join at_first"),
         "deadlock",
         "turnstiles_of_several_tiles",
-        "In the second tile the second CTA waits for ever.",
+        "In the second tile the second CTA waits forever.",
         launches=walks((2, 1, 2), (3, 1, 2)),
     ),
     broken(
@@ -200,7 +200,7 @@ LITMUS: tuple[Litmus, ...] = (
         skipping(),
         "deadlock semaphore coverage",
         "turnstiles_of_several_tiles",
-        "Nobody takes its turn: those behind it wait for ever, or the semaphore stays at it.",
+        "Nobody takes its turn: those behind it wait forever, or the semaphore stays at it.",
         launches=walks((2, 1, 2), (3, 1, 2)),
     ),
     broken(
@@ -257,7 +257,7 @@ LITMUS: tuple[Litmus, ...] = (
         meetings("get put maybe_meet sum out"),
         "RAW",
         "ctas_meet_in_every_tile",
-        "What was stored for the second tile is told by no meeting.",
+        "What was stored for the second tile is released by no grid barrier.",
         launches=SHARED_WALKS,
     ),
 )

@@ -20,10 +20,7 @@ Four facts make a partition:
    With `c * size >= extent`, boxes `[i * size, i * size + size)`, cut at the extent, partition
    [0, extent); those that begin past it are empty.
 
-Where that does not go through, the origins are rewritten (`rewrites`) and asked of again.  Whatever
-does not fit leaves the question open; `boxes` may refute it.
-
-Where that does not go through, the origins are written in other words and asked of again
+Where that does not go through, the origins are rewritten and asked of again
 (`rewrites`).  No box moves by that.  Whatever does not fit leaves the question open; a launch that
 `outputs` counts may refute it.
 
@@ -633,7 +630,7 @@ Found = list[tuple[Site, kir.Box]]
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores to one output, with the kernel and the facts that their expressions speak of.
+    """The stores to one output, with the kernel and the facts about what their expressions name.
 
     `divisions` are the numbers that are multiples, each with what it is a multiple of.
     """

@@ -9,7 +9,7 @@ that a semaphore serializes two are judged, k and a later one (`semaphore`); reg
 a matter of one thread's text (`trace`).
 
 Three questions.  *Schedule*: a time for every event that respects every requirement; with the
-existence claims, nothing waits for ever.  *Existence*: which iterations run what.  *Order*: no
+existence claims, nothing waits forever.  *Existence*: which iterations run what.  *Order*: no
 event violates its obligation, if none before it did.  It is asked in a narrow window of iterations
 around k first, and what that does not settle in wider ones; a claim that may hold through one of
 several fences is asked for each.  That the assumptions alone have a model, with all iterations of

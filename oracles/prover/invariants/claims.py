@@ -2,7 +2,7 @@
 
 `ordered` are claims that one event precedes another, `existing` claims about which iterations run
 what, and `returning` those without which the ordered ones are too few: a kernel that breaks none
-but these may be right.  See `graph` for the events and `questions` for their order.
+but these may be right.  See `graph` for the events and `check.Questions` for their order.
 
 Notes
 -----
@@ -199,16 +199,16 @@ class Claims:
                 raise RefusedError("WAW", a.step.stmt, "threads of one store share bytes")
             for j, b in enumerate(self.graph.accesses):
                 shares = a.buffer.shares(b.buffer) and (a.writes or b.writes)
-                if shares and self._meet(a, b):
+                if shares and self._overlap(a, b):
                     yield from self._pair(a, b, tie=i < j)
 
-    def _meet(self, a: Access, b: Access) -> bool:
+    def _overlap(self, a: Access, b: Access) -> bool:
         if Agency.ENGINE in (a.agency, b.agency):
             return self.graph.stands(a.thread) and self.graph.stands(b.thread)
         if Agency.CP_ASYNC in (a.agency, b.agency) and a.thread == b.thread:
             return True
-        meetings = self.graph.footprints.meetings(a.step.index, b.step.index)
-        return any((a.thread, b.thread) == self.graph.pair(*meeting) for meeting in meetings)
+        overlaps = self.graph.footprints.overlaps(a.step.index, b.step.index)
+        return any((a.thread, b.thread) == self.graph.pair(*one) for one in overlaps)
 
     def _first(self, start: int, then: int, step: int, residue: int, *, tie: bool = False) -> int:
         """Return the least distance, of that residue, at which `then` comes after `start`."""

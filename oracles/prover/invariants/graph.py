@@ -1,10 +1,10 @@
 """The event graph of a kernel: what happens in an iteration, and what each event requires.
 
-Every kind of threads is one `Thread` (more where threads of one kind meet).  A thread's statements
-in its loop are nodes in a chain; a phase of an mbarrier, the end of a copy and the generation of a
-`BlockSync` are nodes of their own.  A `Cross` says that a node requires another, some iterations
-away.  All of it is the same in every iteration, which is what makes it small; `questions` says what
-it means for the order of events.
+Every kind of threads is one `Thread` (more where accesses by threads of one kind overlap). A
+thread's statements in its loop are nodes in a chain; a phase of an mbarrier, the end of a copy and
+the generation of a `BlockSync` are nodes of their own. A `Cross` says that a node requires another,
+some iterations away. All of it is the same in every iteration, which is what makes it small;
+`check.Questions` says what it means for the order of events.
 
 Notes
 -----
@@ -47,7 +47,7 @@ from oracles.prover.invariants.trace import (
     read_runs,
     signals,
 )
-from oracles.prover.sites import REGISTERS_ONLY, Meet, Meetings, Threads, ordinary, storage
+from oracles.prover.sites import REGISTERS_ONLY, Overlap, Overlaps, Threads, ordinary, storage
 
 _EXPECTS = kir.MBarrierArriveExpectTx | kir.MBarrierExpectTx | kir.CpAsyncMBarrierArrive
 _OWN = kir.BlockSync | kir.WarpSync | kir.AsyncAwait | kir.NamedArrive | _EXPECTS
@@ -171,7 +171,7 @@ class Footprints:
 
     def __init__(self, trace: Trace) -> None:
         self._storage = storage(trace.kernel.buffers)
-        self._tiles = Meetings(trace.kinds, trace.kernel.threads)
+        self._tiles = Overlaps(trace.kinds, trace.kernel.threads)
         self.spreads = {
             step.index: spread
             for step in trace.steps
@@ -189,10 +189,10 @@ class Footprints:
         spread = self.spreads[index]
         return any(self._tiles.collide(spread, kind) for kind in self._tiles.touching(spread))
 
-    def meetings(self, first: int, second: int) -> Iterator[tuple[int, int, Meet]]:
-        """Yield two kinds whose threads may touch one byte by two steps, and how they meet."""
+    def overlaps(self, first: int, second: int) -> Iterator[tuple[int, int, Overlap]]:
+        """Yield two kinds whose threads may touch one byte by two steps, and how they overlap."""
         found = self._tiles.between(self.spreads[first], self.spreads[second])
-        return ((*kinds, how) for kinds, how in found.items() if how > Meet.THREAD)
+        return ((*kinds, how) for kinds, how in found.items() if how > Overlap.THREAD)
 
 
 def buffer(step: Step) -> kir.Buffer | None:
@@ -313,14 +313,14 @@ class EventGraph:
     # --- threads --------------------------------------------------------------------------------
 
     def _threads(self) -> list[Thread]:
-        """One thread of each kind, and second ones where two of a kind meet."""
+        """One thread of each kind, and second ones where two of a kind overlap."""
         found = {self.one_of(kind) for kind in self.trace.kinds}
         tiles = [(step, used) for step in self.trace.steps if (used := buffer(step)) is not None]
         for (a, one), (b, two) in product(tiles, tiles):
             reads = isinstance(a.stmt, kir.Load) and isinstance(b.stmt, kir.Load)
             if one.shares(two) and not reads:
-                for meeting in self.footprints.meetings(a.index, b.index):
-                    thread = self.pair(*meeting)[1]
+                for how in self.footprints.overlaps(a.index, b.index):
+                    thread = self.pair(*how)[1]
                     warps = self.trace.kinds[thread.kind].warps
                     alike = (self.one_of(kind) for kind in self.trace.kinds if kind.warps == warps)
                     found |= {thread, *(replace(other, warp=thread.warp) for other in alike)}
@@ -334,11 +334,11 @@ class EventGraph:
         """Whether a thread stands for its kind."""
         return thread == self.one_of(self.trace.kinds[thread.kind])
 
-    def pair(self, first: int, second: int, how: Meet) -> tuple[Thread, Thread]:
-        """Return two different threads of two kinds that meet in this way."""
+    def pair(self, first: int, second: int, how: Overlap) -> tuple[Thread, Thread]:
+        """Return two different threads of two kinds that overlap in this way."""
         a, b = self.trace.kinds[first], self.trace.kinds[second]
         one, two = self.one_of(a), self.one_of(b)
-        if a.warps == b.warps and how is not Meet.WARP:
+        if a.warps == b.warps and how is not Overlap.WARP:
             two = replace(two, warp=b.warps[1])
         elif a == b:
             two = replace(two, lane=2)

@@ -18,7 +18,7 @@ Notes
 Both parts lack statements of the other, so that their events require less than those of the whole:
 what is proved of a part holds in the kernel.  They may share no shared memory, no mbarrier, no bulk
 group, and no tensor that either writes; then every two accesses that may conflict are in one part.
-A CTA comes to its wait whatever other CTAs do, for the part before waits for nothing of theirs.
+A CTA reaches its wait whatever other CTAs do, for the part before waits for nothing of theirs.
 
 A release publishes what its thread has done and seen, and a wait takes part in that; so along the
 turns k, k + 1, ..., j what precedes the release of turn k precedes what follows the wait of turn j,
@@ -615,7 +615,7 @@ class TurnClaims:
             for b in self.touches:
                 if a.bytes != b.bytes or not (a.writes or b.writes):
                     continue
-                if a.step.index < b.step.index and self._meet(a, b):
+                if a.step.index < b.step.index and self._overlap(a, b):
                     yield from self._pair(a, b, "k")
                 if not a.shared:
                     yield from self._pair(a, b, "j")
@@ -653,12 +653,12 @@ class TurnClaims:
                 before = f"(< {node.at(turn)} {b.start.at(turn)})"
                 yield all_of([self.events.runs(step, turn), *behind, before])
 
-    def _meet(self, a: Touch, b: Touch) -> bool:
+    def _overlap(self, a: Touch, b: Touch) -> bool:
         """Whether these threads may touch the same bytes in one turn, and not one after another."""
         if a.engine or b.engine:
             return True
         if a.shared:
-            return any(self.footprints.meetings(a.step.index, b.step.index))
+            return any(self.footprints.overlaps(a.step.index, b.step.index))
         return (_layout(a.step), a.step.kinds) != (_layout(b.step), b.step.kinds)
 
     def _written(self) -> Iterator[TurnClaim]:

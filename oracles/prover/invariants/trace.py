@@ -5,7 +5,7 @@ becomes one `Step` (loops with a constant end are written out), whose slot, pari
 expressions of the iteration `K` of the one symbolic loop that a thread may run and of the trip
 count `N` that all such loops share.
 
-`read_runs` says when a step runs.  Nothing speaks of an iteration by its number, so every condition
+`read_runs` says when a step runs.  Nothing names an iteration by its number, so every condition
 has to be linear (`Bound`), every slot has to walk through its ring one by one (`Walk`), and the
 statements that a constant loop issues ahead have to be iterations -P ... -1 of statements of the
 main loop.  What is not so is `UnsupportedError`.

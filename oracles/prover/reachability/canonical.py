@@ -45,7 +45,7 @@ every thread uses the slots of a ring at positions `v + c` (slot `(v + c) % S`, 
 `((v + c) // S + d) % 2`; c may have a prolog's counter in it, which is no position), then moving
 all positions by `r` and all slots with them changes nothing but names: slot `s` becomes slot
 `(s - r) % S`, and the parity of its phases is another one where that passes the ring's end.  What a
-later check may depend on is asked of every instruction that some thread may still come to: a slot
+later check may depend on is asked of every instruction that some thread may still reach: a slot
 or a barrier of a ring is named by its position, and the parity by the same one; a position becomes
 another only by adding what is no position; a position is compared only with the unknown length of
 the loop that it counts, and such counts are relative in a canonical form anyway.  A ring shares no
@@ -560,7 +560,7 @@ class Abstraction:
 
 
 def _until(a: Agent, unknown: Unknown, last: int, inner: int) -> int:
-    """Return the last place from which threads may come to an instruction about a use of a count.
+    """Return the last place from which threads may reach an instruction about a use of a count.
 
     It is `last` at all and `inner` in the same round of the loops around it; -1 if they are past.
     """
@@ -602,7 +602,7 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
 
 
 def within(program: Sequence[Instruction], at: int, atom: int) -> tuple[int, int]:
-    """Return the last places from which a program may come to an instruction about a count.
+    """Return the last places from which a program may reach an instruction about a count.
 
     The first is the last of all; the second is the last without a new round of the loops of unknown
     length around it that tell one use of the count from the next.
@@ -664,7 +664,7 @@ class Rotation:
         """Return by how much a state is to be rotated: its least position, 0 if it may not be.
 
         `ahead` says by kind of threads how far ahead positions are of what is put down; up to the
-        place in `minds` of its program each may still come to something that minds.
+        place in `minds` of its program each may still reach something that minds.
         """
         if not self.names:
             return 0
@@ -684,7 +684,7 @@ class Rotation:
                     least = value
         return max(least, 0)
 
-    def siblings(self, place: Place) -> Iterator[Place]:
+    def orbit(self, place: Place) -> Iterator[Place]:
         """Yield the places of an event in all slots of its ring."""
         slots = self._slots(place)
         if not slots or place.where is None:

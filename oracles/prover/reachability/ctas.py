@@ -182,7 +182,7 @@ def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
 
 
 def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:
-    """Return the group that an index and a turn speak of."""
+    """Return the group that an index and a turn imply."""
     number, walk = way.number, way.walk
     if not variables(way.index) & {kir.BLOCK, kir.GRID}:
         grid = fixed_grid(kernel)
@@ -317,7 +317,7 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
 
 
 def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
-    """Return the places of the CTAs that are followed as the last one to come.
+    """Return the places of the CTAs that are followed as the last-arriving one.
 
     Those up to the largest number that a condition compares a place with, the first two at least,
     and the last place.  Any other CTA does the same as one of them, and stands to all others as it
@@ -515,11 +515,11 @@ def _overlapping(
         except ZeroDivisionError:
             continue
         for (one, a, left), (two, b, right) in combinations(seen[:BOXES], 2):
-            if one != two and a.box.tensor == b.box.tensor and _meet(left, right):
+            if one != two and a.box.tensor == b.box.tensor and _overlap(left, right):
                 yield a.site, b.site, values
 
 
-def _meet(a: outputs.Span, b: outputs.Span) -> bool:
+def _overlap(a: outputs.Span, b: outputs.Span) -> bool:
     return all(max(p[0], q[0]) < min(p[1], q[1]) for p, q in zip(a, b, strict=True))
 
 
@@ -595,9 +595,9 @@ def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(site, origin)))[1])
         ends = (loop.index < loop.stop for loop in site.loops)
-        premises = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
-        begins = known.gives(fold(Kind.LE, 0, rest), *premises)
-        return begins and known.at_most(rest + size, tree(pitch), *premises)
+        assumed = [named(site, site.plain(e)) for e in (*ends, *site.guards)]
+        begins = known.gives(fold(Kind.LE, 0, rest), *assumed)
+        return begins and known.at_most(rest + size, tree(pitch), *assumed)
 
     for axis in range(len(placed[0][1])):
         boxes = list(zip(mine, placed, strict=True))

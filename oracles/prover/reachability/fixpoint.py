@@ -1,4 +1,4 @@
-"""The prover's main engine: every state that a kernel can come to, until states repeat.
+"""The prover's main engine: every state that a kernel can reach, until states repeat.
 
 All threads of a cluster go through their code together, iteration by iteration.  Of every event it
 is known which others precede it in *every* execution (`state`); what one execution might
@@ -102,7 +102,7 @@ class Execution(Scene):
     """A state on its way, until its threads are done or wait forever."""
 
     log: Callable[[State, Agent, Do, int], None] | None = None
-    """Who is told of every statement by some threads that has been executed, and its iteration."""
+    """Called after every statement that some threads have executed, with its iteration."""
 
     # --- going on -------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class Execution(Scene):
                 says += ": the registers it asks for are not given back"
                 rule = Rule.BUDGET
             case kir.LastArriving(semaphore):
-                says = f"not all CTAs come to {semaphore.name}: none is the last"
+                says = f"not all CTAs arrive at {semaphore.name}: none is the last"
                 rule = Rule.TURN_VALUES
             case kir.BlockSync(barrier):
                 now = self.state.barriers[a.kind.cta, barrier]
@@ -469,7 +469,7 @@ class Exploration:
         self.world, self.findings = world, Findings(without)
         self.single_arrivals = single_arrivals or world.kernel.cluster > 1
         self.abstraction = Abstraction(world)
-        self._events = Events(self.abstraction.rotation.siblings)
+        self._events = Events(self.abstraction.rotation.orbit)
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""

@@ -62,7 +62,7 @@ class Rule(Enum):
     INIT = "obligation: a barrier is used in its life, where that is visible", "init"
     BOUNDS = "obligation: slots exist", "bounds"
     SYNC_APART = (
-        "obligation: one turn of a named barrier is over before the next begins",
+        "obligation: one generation of a named barrier is over before the next begins",
         "collective",
     )
     SYNC_COUNT = (

@@ -197,7 +197,7 @@ class Range(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """A loop that threads run: its number, length if unknown, index, place among its siblings."""
+    """A loop that threads run: its number, length if unknown, index, and which of its body."""
 
     number: int
     unknown: Unknown | None
@@ -723,23 +723,23 @@ COPIES = 64
 
 
 class Events:
-    """The numbers of events by their places; those of all slots of a ring come together.
+    """The numbers of events by their places; those of all slots of a ring are given together.
 
     `accesses` and `inits` are the facts about memory accesses, and that barriers began to live.
     """
 
-    def __init__(self, siblings: Callable[[Place], Iterable[Place]]) -> None:
+    def __init__(self, orbit: Callable[[Place], Iterable[Place]]) -> None:
         self.accesses = 0
         self.inits = 0
         self.numbers: dict[Place, int] = {}
-        self._siblings = siblings
+        self._orbit = orbit
 
     def number(self, place: Place) -> int:
         """Return the number of the event of a place."""
         number = self.numbers.get(place)
         if number is not None:
             return number
-        for one in self._siblings(place):
+        for one in self._orbit(place):
             number = self.numbers[one] = len(self.numbers)
             if place.sort in ACCESSES:
                 self.accesses |= 0b1111 << FACTS * number

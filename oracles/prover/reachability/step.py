@@ -29,7 +29,7 @@ from oracles.prover.reachability.state import (
 )
 from oracles.prover.reachability.witness.words import said, spot, words
 from oracles.prover.reachability.world import Share, World, outside
-from oracles.prover.sites import Meet, Site, adds
+from oracles.prover.sites import Overlap, Site, adds
 
 EVERY = -1
 """The use of an unknown that stands for all its uses."""
@@ -64,7 +64,7 @@ class Scene:
         return max(self.state.shown, *self.world.pinned.values(), 0)
 
     def floor(self, name: str) -> int:
-        """Return the first iteration of a loop that any thread may still come to.
+        """Return the first iteration of a loop that any thread may still reach.
 
         It is `NOBODY` if all are through with the loop.
         """
@@ -223,14 +223,20 @@ class Access:
                 if not writes and not entry.writes:
                     continue
                 asked += 1
-                level, sure = world.accesses.meet((entry.site, entry.agent, other[1]), mine), True
+                level, sure = (
+                    world.accesses.overlap((entry.site, entry.agent, other[1]), mine),
+                    True,
+                )
                 if box:
                     then = step.state.places.get(entry.event)
                     how = layout.shared(where, now, other, then)
                     if how is None:
                         continue
-                    level, sure = level if how is Share.SAME else Meet.ANY, how is not Share.MAYBE
-                if level is not Meet.NEVER:
+                    level, sure = (
+                        level if how is Share.SAME else Overlap.ANY,
+                        how is not Share.MAYBE,
+                    )
+                if level is not Overlap.NEVER:
                     self._order(entry, other, known[level] >> FACTS * entry.event, sure=sure)
         step.findings.ask(asked)
         event = self._keep()

@@ -16,7 +16,7 @@ that could be the last; the others go on at once and learn nothing.
 
 A semaphore whose index goes on along a loop is another integer in every iteration of it, and known
 by that: in a canonical form by how far that is beyond the *floor*, the first iteration that any
-thread may still come to.  A semaphore below the floor is never used again: nobody comes back to an
+thread may still reach.  A semaphore below the floor is never used again: nobody comes back to an
 iteration, since the loop is entered once.  So it is judged as at the end of the launch, and
 forgotten.  That leaves few at a time, whose events take the places of those of `SLOTS` iterations
 before.
@@ -204,7 +204,7 @@ class Visit:
         return phase
 
     def _in_phase(self, phase: Phase, what: str = "") -> None:
-        """Check that what comes to a phase comes after the one before."""
+        """Check that arrivals and bytes of a phase come after the one before."""
         step = self.step
         step.findings.ask()
         if phase.end < 0 or step.knows(phase.end):
@@ -419,7 +419,7 @@ def _bounds(step: Step, semaphore: kir.Semaphore, index: Expr | None) -> None:
 
 
 def forget(scene: Scene) -> None:
-    """Drop the semaphores that nobody comes to any more, after a look at what they are left at."""
+    """Drop the semaphores that nobody uses any more, after a look at what they are left at."""
     if scene.world.walk is None:
         return
     least = scene.floor(scene.world.walk)
@@ -590,7 +590,7 @@ def elect_last(step: Step, stmt: kir.LastArriving) -> None:
         says = f"{ctas} CTAs are to arrive at {stmt.semaphore.name}, and {share} share it"
         step.wrong(Rule.COLLECTIVE, says)
     if cta in semaphore.arrived:
-        says = f"comes to {name} a second time, and may be counted for another CTA"
+        says = f"arrives at {name} a second time, and may be counted for another CTA"
         step.wrong(Rule.TURN_VALUES, says)
     semaphore.arrived = (*semaphore.arrived, cta)
     semaphore.value, semaphore.site = len(semaphore.arrived) % step.world.ctas, site.index

@@ -1,6 +1,6 @@
 """What is the same in every state of a kernel in one reading, worked out once: loops and memory.
 
-Shared memory is laid out once.  Boxes of global memory become known as statements come to them.  A
+Shared memory is laid out once.  Boxes of global memory become known as statements reach them.  A
 box is known by the place of its origin: on each axis a constant and multiples of what no thread
 knows.  Two that differ by a constant only are compared; of others it is not known.  A box that
 moves along a loop of unknown length is one *rolling* region, whose last place is kept: what the
@@ -24,8 +24,8 @@ from oracles.prover.reachability.ctas import badly_joined, group_of
 from oracles.prover.reachability.state import Agent, Where
 from oracles.prover.sites import (
     AMONG_CTAS,
-    Meet,
-    Meetings,
+    Overlap,
+    Overlaps,
     Site,
     Spread,
     each_by_one,
@@ -68,7 +68,7 @@ class World:
 
     @cached_property
     def accesses(self) -> Accesses:
-        """How accesses by threads meet."""
+        """How accesses by threads overlap."""
         return Accesses(self.code, self.layout)
 
     # --- statements -----------------------------------------------------------------------------
@@ -403,7 +403,7 @@ class Layout:
     `spans` and `overlaps` say of each piece where it begins and ends, and with which it shares
     bytes; `barriers_on` and `buffers_under` which slots of mbarriers and buffers lie on each other;
     `storage` the one name by which buffers of one shape in one place go; `tracked` which tensors
-    CTAs share, `rolling` what moves their boxes, and `regions` which boxes have been come to.
+    CTAs share, `rolling` what moves their boxes, and `regions` which boxes have been reached.
     """
 
     def __init__(self, code: Code) -> None:
@@ -534,42 +534,42 @@ class Layout:
 
 
 class Accesses:
-    """How the ordinary accesses of a kernel spread over threads, and how they meet.
+    """How the ordinary accesses of a kernel spread over threads, and how they overlap.
 
     `spreads` has by statement how it spreads its tile over threads, None if it is no such access.
     """
 
     def __init__(self, code: Code, layout: Layout) -> None:
         self._code, self._layout = code, layout
-        self._meetings = Meetings(code.kinds, code.kernel.threads)
+        self._overlaps = Overlaps(code.kinds, code.kernel.threads)
         self._kinds = len(code.kinds) // (code.kinds[-1].cta + 1)
         self.spreads = {site.index: ordinary(site, layout.storage) for site in code.sites}
         self._operands: dict[tuple[int, str], Spread] = {}
-        self._met: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Meet]] = {}
+        self._known: dict[tuple[int, int, bool, bool], dict[tuple[int, int], Overlap]] = {}
         self._holders: dict[int, frozenset[int]] = {}
         self._colliding: dict[tuple[int, int], bool] = {}
         for site in code.sites:
             if (found := operand(site, layout.storage)) is not None:
                 self._operands[site.index, found[0]] = found[1]
 
-    def meet(self, first: User, second: User) -> Meet:
-        """Return how the accesses of two statements by two kinds of threads meet."""
+    def overlap(self, first: User, second: User) -> Overlap:
+        """Return how the accesses of two statements by two kinds of threads overlap."""
         (one, agent, name), (two, other, called) = first, second
         left, right = self._operands.get((one, name)), self._operands.get((two, called))
         key = one, two, left is not None, right is not None
-        found = self._met.get(key)
+        found = self._known.get(key)
         if found is None:
             a, b = left or self.spreads[one], right or self.spreads[two]
             if a is None or b is None:
-                return Meet.ANY
-            found = self._meetings.between(a, b)
+                return Overlap.ANY
+            found = self._overlaps.between(a, b)
             if one == two and a.matrix:
                 found = each_by_one(found)
-            self._met[key] = found
+            self._known[key] = found
         many = self._kinds
         if agent // many != other // many:
-            return Meet.ANY
-        return found.get((agent % many, other % many), Meet.NEVER)
+            return Overlap.ANY
+        return found.get((agent % many, other % many), Overlap.NEVER)
 
     def collide(self, site: Site, agent: int) -> bool:
         """Whether threads of a kind touch one element together in one ordinary access."""
@@ -577,9 +577,9 @@ class Accesses:
         if key not in self._colliding:
             spread, user = self.spreads[site.index], (site.index, agent, "")
             if spread is None or not spread.matrix:
-                self._colliding[key] = self.meet(user, user) > Meet.THREAD
+                self._colliding[key] = self.overlap(user, user) > Overlap.THREAD
             else:
-                self._colliding[key] = self._meetings.collide(spread, agent % self._kinds)
+                self._colliding[key] = self._overlaps.collide(spread, agent % self._kinds)
         return self._colliding[key]
 
     def touch(self, site: Site, agent: int) -> bool:
@@ -588,7 +588,7 @@ class Accesses:
         if found is None:
             spread = self.spreads[site.index]
             assert spread is not None, "asked of ordinary accesses only"
-            found = self._holders[site.index] = self._meetings.touching(spread)
+            found = self._holders[site.index] = self._overlaps.touching(spread)
         return agent % self._kinds in found
 
     def writers(self, site: Site, cta: int) -> int:
@@ -607,4 +607,4 @@ class Accesses:
         rows = range(max(start, 0) // size, -(-(start + 8) // size))
         if buffer.swizzle:  # any element of the slot may lie there
             rows = range(prod(buffer.shape))
-        return spread is None or agent % self._kinds in self._meetings.holding(spread, rows)
+        return spread is None or agent % self._kinds in self._overlaps.holding(spread, rows)

@@ -17,9 +17,9 @@ from oracles.simulator.sync.clock import (
     GLOBAL_OWN,
     GLOBAL_SEEN,
     ORDER,
+    RELEASED_PARTS,
     SHARED_OWN,
     SHARED_SEEN,
-    SPOKEN,
     Clock,
     Index,
     Parts,
@@ -298,7 +298,7 @@ class SharedShadow:
         clock: Clock,
     ) -> Trouble:
         for row, other in np.argwhere(unread).tolist():
-            if clock[SPOKEN, other] < reads[row, other]:
+            if clock[RELEASED_PARTS, other] < reads[row, other]:
                 says = "the earlier read is not ordered before this write"
                 kind = self.parts.kind("WAR", other, by, int(reads[row, other]), clock)
                 return Trouble(kind, says, other, where=int(atoms[row]))

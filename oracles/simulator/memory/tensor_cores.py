@@ -33,7 +33,7 @@ from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import span
 from oracles.simulator.memory.tile import STRIP, halves, left_operand, tile, warpgroup
-from oracles.simulator.sync.clock import SHARED_SEEN, SISTERS, Clock, Index, join, join_cause
+from oracles.simulator.sync.clock import AWAITED_PARTS, SHARED_SEEN, Clock, Index, join, join_cause
 from oracles.simulator.sync.joins import Joins, whole_groups
 from oracles.simulator.unroll import Event
 
@@ -63,9 +63,8 @@ class Tensorcores:
         self.geometry = memory.geometry
         self._layouts: dict[int, kir.Layout] = {}
         self._strict = memory.shadow.strict
-        self._kin = 0
-        self._kin_flights: dict[int, list[Flight]] = {}
-        self._kin_of: dict[tuple[int, int, int, int], int] = {}
+        self._parts: dict[int, list[Flight]] = {}
+        self._products: dict[tuple[int, int, int, int], int] = {}
         self._counts: dict[tuple[int, int, int], int] = {}
 
     # --- registers ------------------------------------------------------------------------------
@@ -111,7 +110,7 @@ class Tensorcores:
         )
         join(flight.start, other.clock)
         flight.start[SHARED_SEEN] = _fenced_by_all(agent, other)
-        flight.kin = self._number(agent, event)
+        flight.product = self._number(agent, event)
         agent.team.groups.open.append(flight)
         shift = agent.cta * self.memory.atoms_each
         atoms = self.geometry.atoms
@@ -134,7 +133,7 @@ class Tensorcores:
 
         flight.steps = [finish]
         agent.team.queue.append(flight)
-        self._kin_flights.setdefault(flight.kin, []).append(flight)
+        self._parts.setdefault(flight.product, []).append(flight)
         self._begin(flight)
         self.machine.wake(other, passed=True)
         return True
@@ -144,10 +143,10 @@ class Tensorcores:
 
         Notes
         -----
-        Under the default policy the four parts finish together, so that one warp may speak for
+        Under the default policy the four parts finish together, so that one warp may arrive for
         all of them.  The strict policy does not rely on that.
         """
-        parts = [flight] if self._strict else self._kin_flights[flight.kin]
+        parts = [flight] if self._strict else self._parts[flight.product]
         if not self._strict and len(parts) < kir.WARPGROUP // kir.WARP:
             return
         if any(part.issuer.team.queue[0] is not part for part in parts):
@@ -195,10 +194,7 @@ class Tensorcores:
         warp = (agent.cta, agent.warp, event.line)
         count = self._counts[warp] = self._counts.get(warp, 0) + 1
         key = (agent.cta, agent.warp // 4, event.line, count)
-        if key not in self._kin_of:
-            self._kin += 1
-            self._kin_of[key] = self._kin
-        return self._kin_of[key]
+        return self._products.setdefault(key, len(self._products) + 1)
 
     def await_groups(self, agent: Agent, event: Event, keep: int) -> bool:
         """Wait until all but the latest `keep` groups of a warp have finished."""
@@ -215,10 +211,10 @@ class Tensorcores:
         for flight in old:
             agent.sees(flight, WRITE_DONE)
             other.sees(flight, WRITE_DONE)
-            for sibling in () if self._strict else self._kin_flights[flight.kin]:
+            for part in () if self._strict else self._parts[flight.product]:
                 for waiting in (agent, other):
-                    join_cause(waiting.clock, sibling.start)
-                    waiting.clock[SISTERS, sibling.by] = sibling.base + READ_DONE
+                    join_cause(waiting.clock, part.start)
+                    waiting.clock[AWAITED_PARTS, part.by] = part.base + READ_DONE
         groups.forget(keep, read_only=False)
         self.machine.wake(other, passed=True)
         return True

@@ -36,16 +36,16 @@ SHARED_SEEN, SHARED_OWN = 2, 3
 accessing thread's own fence before it published them."""
 GLOBAL_SEEN = 4
 """Row: generic accesses of global memory that anyone's fence covered."""
-SPOKEN = 5
-"""Row: parts of a wgmma that an arrival spoke for, by a warp that had waited for its own part."""
+RELEASED_PARTS = 5
+"""Row: parts of a wgmma that an arrival released, by a warp that had waited for its own part."""
 PUBLIC = 6
 """Rows before it spread with every release and acquire."""
 GLOBAL_OWN = 6
 """Row: what this thread's own fences of global memory covered; it does not spread."""
-SISTERS = 7
-"""Row: parts of its sisters in the wgmmas that this warp has waited for; it does not spread.
+AWAITED_PARTS = 7
+"""Row: other warps' parts of the wgmmas that this warp has waited for; it does not spread.
 
-It becomes `SPOKEN` where this thread arrives on an mbarrier, and means nothing before that.
+It becomes `RELEASED_PARTS` where this thread arrives on an mbarrier, and means nothing before that.
 """
 ROWS = 8
 

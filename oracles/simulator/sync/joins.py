@@ -93,7 +93,7 @@ class GridBarrier:
 
 @dataclass(eq=False, slots=True)
 class Round:
-    """CTAs that come to one integer of a semaphore, the last of which is elected.
+    """CTAs that arrive at one integer of a semaphore, the last of which is elected.
 
     Parameters
     ----------

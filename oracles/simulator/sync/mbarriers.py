@@ -17,11 +17,11 @@ import numpy as np
 from fuser.kernel import ir as kir
 from oracles.simulator.machine import WRITE_DONE, Agent, Flight, Machine, Violation
 from oracles.simulator.sync.clock import (
+    AWAITED_PARTS,
     CAUSE,
     ORDER,
     REACH,
-    SISTERS,
-    SPOKEN,
+    RELEASED_PARTS,
     Clock,
     join,
     join_cause,
@@ -197,7 +197,7 @@ class Phases:
         b.pending -= agent.mult
         if agent.cta == b.cta:
             join(b.acc, agent.clock)
-            self._speak(agent, b.acc, nbytes)
+            self._release_parts(agent, b.acc, nbytes)
         else:
             self.machine.reach(agent, b.cta, event)
             join_cause(b.acc, agent.clock)
@@ -206,21 +206,23 @@ class Phases:
             if seen is not None:
                 join(b.far, seen)
             if wide:
-                self._speak(agent, b.far, nbytes)
+                self._release_parts(agent, b.far, nbytes)
         b.parts.append((agent.by, agent.now))
         agent.tick()
         self._settle(b)
 
-    def _speak(self, agent: Agent, released: Clock, nbytes: int) -> None:
-        """Let an arrival tell of the parts that other warps have in wgmmas that this one awaited.
+    def _release_parts(self, agent: Agent, released: Clock, nbytes: int) -> None:
+        """Let an arrival release other warps' parts of the wgmmas that this one awaited.
 
         Notes
         -----
         The default policy tolerates one arrival per warpgroup on the barrier that frees a slot.
-        Who expects bytes fills a slot; nothing else than an arrival speaks for other warps.
+        Who expects bytes fills a slot; nothing else than an arrival releases for other warps.
         """
         if not nbytes:
-            np.maximum(released[SPOKEN], agent.clock[SISTERS], out=released[SPOKEN])
+            np.maximum(
+                released[RELEASED_PARTS], agent.clock[AWAITED_PARTS], out=released[RELEASED_PARTS]
+            )
 
     def arrive_for(self, flight: Flight, b: Barrier, mult: int, copies: list[Flight]) -> None:
         """Count the arrivals that copies make by themselves when they are over."""

@@ -31,7 +31,7 @@ def test_a_sum_over_turns_is_declared_outside() -> None:
 
 
 def test_a_value_that_a_later_turn_may_still_use_is_declared_outside() -> None:
-    """A definition under a condition does not happen in each turn."""
+    """A definition under a condition does not happen in each iteration."""
     assert declared(loop(kir.IfThenElse(eq(i % 4, 0), (zero(),)), USE)) == [(0,)]
     both = kir.IfThenElse(eq(i % 4, 0), (zero(),), (zero(),))
     assert declared(loop(both, USE)) == [(0, 0, 0)]

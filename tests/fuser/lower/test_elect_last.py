@@ -1,4 +1,4 @@
-"""The last CTA to come puts together what all of its tile have stored; nobody waits."""
+"""The last-arriving CTA puts together what all of its tile have stored; nobody waits."""
 
 from __future__ import annotations
 

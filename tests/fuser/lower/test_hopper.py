@@ -217,7 +217,7 @@ def test_a_wgmma_that_is_too_wide_is_refused(
 
 
 def test_rows_that_no_power_of_two_of_lanes_holds_are_refused() -> None:
-    """The last CTA to come reads 24 columns from memory, in 3 lanes; of 8 it can reduce rows."""
+    """The last-arriving CTA reads 24 columns from memory, in 3 lanes; of 8 it can reduce rows."""
     fd = FusionDefinition()
     x, w = (fd.define_tensor([name, "k"], "bf16") for name in ("m", "n"))
     fd.add_output(fd.ops.sum(fd.ops.linear(x, w), dims=[1], dtype="f32"))

@@ -1,8 +1,11 @@
 """Roles: who loads, who computes."""
 
 from fusions import PIPELINED, SPECIALIZED, compiled
+from product_kernels import COOPERATIVE, PING_PONG, kernel, kinds, loops, roles
 
 from fuser.kernel import ir as kir
+from oracles.prover.prove import prove
+from oracles.verdict import Status
 
 
 def test_the_load_role_is_one_thread_of_one_more_warp() -> None:
@@ -30,3 +33,42 @@ def test_other_schedules_have_no_roles() -> None:
     """The pass leaves them alone."""
     kernel = compiled(PIPELINED).launches[0].kernel
     assert not [s for s in kernel.body if isinstance(s, kir.Role)]
+
+
+# --- ping-pong: why two roles that share a ring must wait for each other --------------------------
+
+
+def test_each_role_enters_after_the_other() -> None:
+    """A wait before its steps along K, an arrival for the other behind them."""
+    made = kernel(PING_PONG)
+    for me in range(2):
+        (tiles, *_) = loops(roles(made)[f"compute{me}"].body)
+        (turn,) = tiles.body
+        assert isinstance(turn, kir.IfThenElse)
+        names = kinds(turn.then)
+        at = names.index("ForLoop")
+        enter, leave = turn.then[at - 1], turn.then[at + 2]
+        assert isinstance(enter, kir.MBarrierWaitParity)
+        assert (enter.barrier.name, enter.slot) == ("order", me)
+        assert names[at + 1] == "WarpSync"
+        assert isinstance(leave, kir.Elect)
+        (arrive,) = leave.body
+        assert isinstance(arrive, kir.MBarrierArrive)
+        assert (arrive.barrier.name, arrive.slot) == ("order", 1 - me)
+
+
+def test_without_the_order_a_role_mistakes_a_phase() -> None:
+    """The prover found this before there was such a pass."""
+    made = kernel(PING_PONG)
+
+    def unordered(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        waits = isinstance(stmt, kir.MBarrierWaitParity) and stmt.barrier.name == "order"
+        return [] if waits else None
+
+    verdict = prove(made.rewrite(unordered))
+    assert verdict.status is Status.FAIL
+
+
+def test_other_kernels_have_no_order() -> None:
+    """The pass leaves them alone."""
+    assert "order" not in {b.name for b in kernel(COOPERATIVE).barriers}

@@ -145,7 +145,7 @@ def mended(params: dict[str, object], message: str) -> dict[str, object] | None:
     )
 )
 def test_advice_leads_to_params_that_are_accepted(drawn: dict[str, object]) -> None:
-    """An advice that is refused in turn, for ever, is none."""
+    """An advice that is refused in turn, forever, is none."""
     params: dict[str, object] | None = drawn
     for _ in range(len(fields(MatmulParams)) + 3):
         assert params is not None

@@ -40,7 +40,7 @@ def test_every_recipe_is_timed_at_every_depth() -> None:
 
 
 def test_a_tile_loop_with_a_prolog_is_proved_soon() -> None:
-    """Steps of a tile were told apart without end: ten seconds, and no proof."""
+    """Steps of a tile were distinguished without end: ten seconds, and no proof."""
     name = "matmul pipelined, tiles, prolog"
     row = timed(name, 8, 1, partial(compiled, linear(), matmuls(8)[name]), "default")
     assert row.verdict.status is Status.PASS

@@ -265,7 +265,7 @@ def test_failures_are_named_with_their_scripts_nearest_to_the_cause_first() -> N
 
 
 def test_the_summary_counts_cases_by_where_they_come_from() -> None:
-    """The valid rate speaks of what was drawn."""
+    """The valid rate is of what was drawn."""
     rows = [
         record("a", oracle="build", status="invalid", phase="corpus"),
         record("b", oracle="build", phase="base"),

@@ -17,7 +17,7 @@ from oracles.simulator.simulate import simulate
 from oracles.verdict import Finding, Status, Verdict
 
 
-def test_every_oracle_speaks_of_a_good_case() -> None:
+def test_every_oracle_judges_a_good_case() -> None:
     """A record per oracle; an oracle that is left out silently praises."""
     records = judge(representative("tma-pipelined/tma"))
     assert {r.oracle for r in records} == {"build", *CPU_ORACLES}
@@ -101,7 +101,7 @@ FAILED = Verdict("x", Status.FAIL, 1, (RACE,))
         (Verdict("x", Status.UNKNOWN, 0), [], {0: PASSED}, Status.UNKNOWN),
     ],
 )
-def test_prover_and_simulator_must_agree_where_both_speak(
+def test_prover_and_simulator_must_agree_where_both_answer(
     proof: Verdict, said: list[int], seen: dict[int, Verdict], status: Status
 ) -> None:
     """A disagreement is a bug in one of the two, whichever is right about the kernel."""

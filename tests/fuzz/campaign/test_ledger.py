@@ -105,7 +105,7 @@ def test_foreign_files_are_refused_with_a_way_out(tmp_path: Path) -> None:
 
 
 def test_failures_are_grouped_by_signature() -> None:
-    """Shrinking and reports speak of one failure per oracle, kind and family."""
+    """Shrinking and reports name one failure per oracle, kind and family."""
     rows = [
         record("a", status="fail", kind="race"),
         record("b", status="fail", kind="race"),

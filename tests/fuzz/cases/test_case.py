@@ -40,7 +40,7 @@ def test_a_case_without_params_is_refused() -> None:
 
 
 def test_the_id_is_stable_and_follows_the_text() -> None:
-    """Ledgers of different days and machines must speak of the same case by the same name."""
+    """Ledgers of different days and machines must call the same case by the same name."""
     assert case_id("") == "e3b0c44298fc"
     assert case_id(to_text(case())) == case_id(to_text(case()))
     assert case_id(to_text(case())) != case_id(to_text(case(seed=8)))

@@ -11,7 +11,7 @@ from product_kernels import GROUPS, PIPELINED, linear
 
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuzz.cases.case import Case, Kind
-from fuzz.cases.metamorphic import agree, siblings
+from fuzz.cases.metamorphic import agree, variants
 from fuzz.cases.strategies import cases
 from oracles.verdict import Status
 
@@ -23,11 +23,11 @@ ORDER = {"splits", "tile", "columns", "vector", "warps"}
 
 
 def changed(case: Case) -> set[str]:
-    """Names of the params in which siblings differ from their case."""
+    """Names of the params in which variants differ from their case."""
     mine = case.params
     return {
         name
-        for other in siblings(case)
+        for other in variants(case)
         for name in (field.name for field in fields(mine))
         if getattr(other, name) != getattr(mine, name)
     }
@@ -67,12 +67,12 @@ def test_sums_of_rows_are_split_anew_too() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_siblings_are_others_and_the_same_every_time(case: Case) -> None:
+def test_variants_are_others_and_the_same_every_time(case: Case) -> None:
     """Nobody is compared with itself, and what failed can be run again."""
-    found = list(siblings(case))
+    found = list(variants(case))
     assert case.params not in found
     assert len(set(found)) == len(found)
-    assert found == list(siblings(case))
+    assert found == list(variants(case))
     if case.kind == "reals" and any(tv.op in SUMS for tv in case.fusion.tensors):
         assert not changed(case) & ORDER
 

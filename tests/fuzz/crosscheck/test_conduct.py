@@ -115,13 +115,13 @@ def test_crashes_and_hangs_are_outcomes(tmp_path: Path) -> None:
     plan = Plan(names, 1000, 2, False, tmp_path, limit_s=1.0)
     seen = conduct(plan, Console(quiet=True), stumble)
     assert [o.bucket for o in seen].count(Bucket.SAFE) == 3
-    crash, hang, told = seen[1:4]
+    crash, hang, said = seen[1:4]
     assert (crash.prover.status, crash.explorer.status) == ("error", "unknown")
     assert crash.prover.reason.startswith("crash: ")
     assert (hang.prover.status, hang.explorer.status) == ("pass", "error")
     assert hang.explorer.reason.startswith("hang: no answer within 1 s of CPU time (")
     assert hang.explorer.reason.endswith("while the explorer was at work on grid 1, {}")
-    assert told.prover.reason == (
+    assert said.prover.reason == (
         "crash: killed by signal 11 (SIGSEGV) while the prover was at work on ring"
     )
     assert exit_code(seen) == 3

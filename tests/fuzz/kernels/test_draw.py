@@ -59,7 +59,7 @@ def test_families_have_equal_shares_and_faults_are_told() -> None:
 
 
 def test_a_faulty_kernel_is_one_that_validation_accepts() -> None:
-    """What validation refuses never comes to a judge."""
+    """What validation refuses never reaches a judge."""
     for i in range(44):
         validate(drawn_once(i).kernel, final=True)
 

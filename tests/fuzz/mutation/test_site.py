@@ -15,7 +15,7 @@ def test_sites_are_the_lines_of_the_text() -> None:
 
 
 def test_of_two_statements_that_look_alike_one_is_replaced() -> None:
-    """Statements are told apart by identity, not by what they say."""
+    """Statements are distinguished by identity, not by what they say."""
     kernel = kernels.staged(2)
     first, *others = [s for s in kernel.walk() if isinstance(s, kir.BlockSync)]
     left = [s for s in edited(kernel, (first, ())).walk() if isinstance(s, kir.BlockSync)]

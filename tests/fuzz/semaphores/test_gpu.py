@@ -116,7 +116,7 @@ def test_the_launcher_says_that_it_has_launched(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.gpu
 def test_a_hang_is_seen_and_the_device_goes_on() -> None:
-    """The second launch of a kernel that leaves its semaphore dirty waits for ever."""
+    """The second launch of a kernel that leaves its semaphore dirty waits forever."""
 
     def asked(name: str) -> str:
         return request(f"semaphore split_k/{name}", delays=False, launches=8, seconds=10.0)

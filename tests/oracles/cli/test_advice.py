@@ -6,7 +6,9 @@ import kernels as ks
 import pytest
 
 from fuser.kernel import ir as kir
-from oracles.cli.advice import Cost, Judge, cost, survey, syncs
+from fuser.kernel.text import numbered, text
+from oracles.cli.advice import Ablation, Cost, Judge, Note, brief, cost, explain, survey, syncs
+from oracles.prover.prove import prove
 from oracles.verdict import Finding, Status, Verdict
 
 
@@ -158,3 +160,195 @@ def test_every_sync_has_a_class() -> None:
     assert cost(kir.AsyncAwait(kir.AsyncKind.BULK, 0)) < cost(kir.BlockSync(0, 128))
     assert cost(kir.BlockSync(0, 128)) < cost(kir.NamedArrive(1, 128))
     assert cost(kir.NamedArrive(1, 128)) < cost(kir.AsyncCommit(kir.AsyncKind.BULK))
+
+
+# --- taking syncs out: lines stay those of the whole kernel, and proofs are counted ---------------
+
+
+def line_of(kernel: kir.Kernel, kind: type) -> int:
+    """Line of the first sync of a kind."""
+    return next(n for n, stmt in syncs(kernel).items() if isinstance(stmt, kind))
+
+
+def passing(kernel: kir.Kernel, policy: str) -> Verdict:
+    """A judge that finds nothing."""
+    return Verdict("judge", Status.PASS, 1)
+
+
+def complaining(kernel: kir.Kernel, policy: str) -> Verdict:
+    """A judge that complains of every load, under any policy, unless all syncs are there."""
+    if len(syncs(kernel)) == len(syncs(ks.staged(2))):
+        return Verdict("judge", Status.PASS, 1)
+    line = next(n for n, s in numbered(kernel) if isinstance(s, kir.TmaStore))
+    finding = Finding("RAW", f"line {line}: x", "late", lines=(line,), trips=3)
+    return Verdict("judge", Status.FAIL, 1, (finding,))
+
+
+def test_only_the_syncs_of_the_lines_are_gone() -> None:
+    """Statements that look the same must not go with them."""
+    kernel = ks.staged(2)
+    lines = [n for n, stmt in syncs(kernel).items() if isinstance(stmt, kir.BlockSync)]
+    assert len(lines) == 2
+    left = Ablation(kernel, judge=passing).without(frozenset(lines[1:]))
+    whole = text(kernel).splitlines()
+    del whole[lines[1] - 1]
+    assert text(left).splitlines() == whole
+
+
+def test_lines_of_a_breach_are_those_of_the_whole_kernel() -> None:
+    """The reader sees the whole kernel; the judge saw one with a line less."""
+    kernel = ks.staged(2)
+    asked = Ablation(kernel, judge=complaining)
+    store = next(n for n, s in numbered(kernel) if isinstance(s, kir.TmaStore))
+    (breach,) = asked.breaches([line_of(kernel, kir.BlockSync)], "default")
+    assert (breach.kind, breach.lines, breach.trips) == ("RAW", (store,), 3)
+    assert brief(breach) == f"RAW line {store} at trips=3"
+
+
+def test_a_question_is_asked_once_and_only_within_the_budget() -> None:
+    """Proofs are what advice costs."""
+    kernel = ks.staged(2)
+    first, second, *_ = syncs(kernel)
+    asked = Ablation(kernel, most=2, judge=passing)
+    assert asked.holds([first])
+    assert asked.holds([first])
+    assert (asked.proofs, asked.spent) == (2, False)
+    assert asked.holds([second]) is None
+    assert (asked.proofs, asked.spent) == (2, True)
+
+
+def test_what_strict_policy_newly_says_keeps_a_sync() -> None:
+    """Needless means under both policies."""
+    kernel = ks.staged(2)
+
+    def strict(judged: kir.Kernel, policy: str) -> Verdict:
+        return passing(judged, policy) if policy == "default" else complaining(judged, policy)
+
+    asked = Ablation(kernel, judge=strict)
+    assert asked.holds([line_of(kernel, kir.BlockSync)]) is False
+
+
+def test_nothing_holds_without_a_proof_of_the_whole() -> None:
+    """Removing a sync from a broken kernel proves nothing."""
+
+    def unknown(kernel: kir.Kernel, policy: str) -> Verdict:
+        return Verdict("judge", Status.UNKNOWN, 0, reason="gave up")
+
+    kernel = ks.staged(2)
+    assert Ablation(kernel, judge=unknown).holds([line_of(kernel, kir.BlockSync)]) is False
+
+
+def test_hazards_of_memory_come_before_what_follows_from_them() -> None:
+    """A reader wants the cause first."""
+    kernel = ks.specialized(3)
+    kinds = [b.kind for b in Ablation(kernel).breaches([line_of(kernel, kir.WarpSync)], "default")]
+    assert kinds[0] == "WAR"
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ks.pipelined(3, 2),
+        ks.specialized(3),
+        ks.staged(2),
+        ks.handed(2),
+        ks.relaid(),
+        ks.combined(3, 2, 2),
+        ks.combined(2, 0, 2, specialized=True),
+    ],
+    ids=lambda k: k.name,
+)
+def test_every_dropped_sync_is_killed_or_needless(kernel: kir.Kernel) -> None:
+    """A sync that may go without the kernel breaking is needless; no other is."""
+    asked = Ablation(kernel)
+    for n, stmt in asked.syncs.items():
+        needless = asked.holds([n])
+        assert (prove(asked.without(frozenset([n]))).status is Status.FAIL) != needless, stmt
+        assert not needless or isinstance(stmt, kir.FenceMBarrierInit | kir.BlockSync)
+
+
+def test_a_needless_sync_is_named() -> None:
+    """Over-synchronising is a performance bug, and only a proof may call it one."""
+    kernel = ks.staged(2)
+
+    def twice(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.FenceAsyncProxy(space):
+                return [stmt, kir.FenceAsyncProxy(space)]
+            case _:
+                return None
+
+    def needless(kernel: kir.Kernel) -> list[type]:
+        asked = Ablation(kernel)
+        return [type(stmt) for n, stmt in asked.syncs.items() if asked.holds([n])]
+
+    assert not needless(kernel)
+    assert needless(kernel.rewrite(twice)) == [kir.FenceAsyncProxy] * 2
+
+
+def note(kernel: kir.Kernel, kind: type) -> Note:
+    """The note of the first sync of a kind."""
+    line = next(n for n, stmt in syncs(kernel).items() if isinstance(stmt, kind))
+    return next(n for n in explain(kernel).notes if n.line == line)
+
+
+def test_every_sync_has_a_note_and_nothing_else_has() -> None:
+    """A sync without a note would look needless."""
+    kernel = ks.specialized(2)
+    assert [n.line for n in explain(kernel).notes] == list(syncs(kernel))
+
+
+def test_a_note_names_the_hazard_its_two_lines_and_the_trips() -> None:
+    """In the lines of the text beside it."""
+    kernel = ks.specialized(3)
+    lines = {type(stmt): n for n, stmt in numbered(kernel)}
+    said = note(kernel, kir.WarpSync)
+    assert said.needed
+    read, refill = lines[kir.Load], lines[kir.TmaLoad]
+    assert said.says.startswith(f"without it: WAR line {read} | line {refill} at trips=4")
+
+
+def test_a_needless_sync_is_called_so() -> None:
+    """Within one CTA nobody needs the fence of the init."""
+    said = note(ks.specialized(2), kir.FenceMBarrierInit)
+    assert (said.needed, said.says) == (False, "needless for this kernel")
+
+
+def test_a_kernel_that_is_not_proved_has_no_notes() -> None:
+    """What breaks without a sync says nothing if it is broken with it."""
+    found = explain(ks.specialized(2, warp_sync=False))
+    assert found.verdict.status is Status.FAIL
+    assert found.notes == ()
+
+
+def test_what_is_not_known_is_not_called_needless() -> None:
+    """A judge that gives up, or is not asked any more, has not said no."""
+    kernel = ks.staged(2)
+    whole = len(syncs(kernel))
+
+    def judge(judged: kir.Kernel, policy: str) -> Verdict:
+        if len(syncs(judged)) == whole:
+            return Verdict("judge", Status.PASS, 1)
+        return Verdict("judge", Status.UNKNOWN, 0, reason="gave up")
+
+    notes = explain(kernel, most=1, judge=judge).notes
+    assert all(n.needed is None for n in notes)
+    assert notes[0].says == "without it: unknown: gave up"
+    assert notes[1].says == "not asked: the budget of 1 proofs is used up"
+
+
+def test_what_only_strict_policy_wants_is_said_to_be_so() -> None:
+    """A fence that the default policy does not ask for is no waste."""
+    kernel = ks.staged(2)
+    whole = len(syncs(kernel))
+    first, _ = numbered(kernel)[0]
+
+    def judge(judged: kir.Kernel, policy: str) -> Verdict:
+        if len(syncs(judged)) == whole or policy == "default":
+            return Verdict("judge", Status.PASS, 1)
+        finding = Finding("proxy", f"line {first}: x", "no fence", lines=(first,), trips=2)
+        return Verdict("judge", Status.FAIL, 1, (finding,))
+
+    said = explain(kernel, judge=judge).notes[0]
+    assert said.needed
+    assert said.says == f"without it: proxy line {first} at trips=2 under strict policy"

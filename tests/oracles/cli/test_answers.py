@@ -44,7 +44,7 @@ def test_a_statement_is_not_repeated_in_the_judges_words() -> None:
 
 
 def test_a_place_that_is_no_line_is_printed_whole() -> None:
-    """Coverage speaks of outputs."""
+    """Coverage is about outputs."""
     out, text = paper()
     answers.findings(out, ks.staged(2), (Finding("coverage", "T1", "3 elements", "warning"),))
     assert text.getvalue().splitlines() == ["  warning: coverage", "    T1", "         3 elements"]

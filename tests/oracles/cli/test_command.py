@@ -151,7 +151,7 @@ def test_the_explorer_is_asked_for_every_interleaving(file: Path) -> None:
 
 
 def test_a_simulated_pass_says_what_was_run(file: Path) -> None:
-    """It speaks of some launches, not of all."""
+    """It judges some launches, not of all."""
     done = run("simulate", f"{file}:good", "--schedules", "6")
     assert done.exit_code == PROVED
     assert "small launches were run, and a pass is about those alone" in done.output

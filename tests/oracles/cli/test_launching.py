@@ -16,13 +16,13 @@ from oracles.cli.launching import (
     Asked,
     LaunchError,
     again,
+    described,
     explored,
     plans,
     replayed,
     requested,
     settings,
     simulated,
-    told,
     witnessed,
 )
 from oracles.cli.target import Target
@@ -119,11 +119,11 @@ def test_a_launch_is_written_as_it_is_asked_for() -> None:
 def test_a_launch_is_told_with_how_often_its_loops_run() -> None:
     """Of a CTA other than the first one it says which."""
     assert (
-        told(Launch(1, {"R": 4}, 0, {"t": 1, "k": 2}))
+        described(Launch(1, {"R": 4}, 0, {"t": 1, "k": 2}))
         == "--grid 1 --set R=4 (t runs 1x, k runs 2x)"
     )
-    assert told(Launch(2, {"R": 4}, 1, {"k": 2})) == "--grid 2 --set R=4 (in CTA 1, k runs 2x)"
-    assert told(Launch(1, {}, 0, {})) == "--grid 1"
+    assert described(Launch(2, {"R": 4}, 1, {"k": 2})) == "--grid 2 --set R=4 (in CTA 1, k runs 2x)"
+    assert described(Launch(1, {}, 0, {})) == "--grid 1"
 
 
 PAIR = LaunchSequence("pair", (ks.direct(), ks.staged(2)))

@@ -14,17 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample import some
 
+from fuser.cookbook import recipes
 from fuser.cookbook.recipes import RECIPES, specialized_ring, wgmma_ring
 from fuser.expr import Expr, Kind, Var, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuzz.kernels.matmul import sync_mutants
 from fuzz.kernels.subjects import find
+from fuzz.mutation import operators
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.prove import prove, witness, witness_trips
+from oracles.prover.prove import Memory, nameless_key, prove, witness, witness_trips
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.ctas import readings
-from oracles.verdict import Status, Verdict
+from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Mark
 
 Change = Callable[[kir.Stmt], "list[kir.Stmt] | None"]
@@ -445,3 +447,59 @@ def test_byte_counts_are_told_where_positions_move() -> None:
     mutant = find("of tests/litmus/suite.py:user_restarts_its_position 49").kernel
     says = [f.witness for f in prove(mutant).findings if f.kind == "bytes"]
     assert says == ["trips=1: full expects 1024 bytes an iteration, its copies 1536"]
+
+
+# --- remembered proofs: a false hit would be a false proof, so a key tells all kernels apart ------
+
+
+PASSED = Verdict("prover", Status.PASS, 1)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_a_mutant_has_another_key_than_its_original(name: str) -> None:
+    """Any change of a statement, a number or a fact of the launch may break a proof."""
+    kernel = recipes.RECIPES[name]()
+    key = nameless_key(kernel)
+    assert all(nameless_key(m.kernel) != key for m in operators.all_mutants(kernel))
+
+
+def test_another_name_of_the_kernel_is_the_same_key() -> None:
+    """Nothing that is proved depends on what a kernel is called."""
+    kernel = recipes.store_ring()
+    assert nameless_key(replace(kernel, name="other")) == nameless_key(kernel)
+
+
+def test_only_proofs_are_remembered() -> None:
+    """What is unknown today may be settled with another limit, and a refutation names lines."""
+    memory, kernel = Memory(), recipes.store_ring()
+    for status in (Status.UNKNOWN, Status.UNSUPPORTED):
+        memory.keep(kernel, "default", 1, Verdict("prover", status, 1))
+        assert memory.recall(kernel, "default", 1) is None
+    memory.keep(kernel, "default", 1, PASSED)
+    assert memory.recall(recipes.store_ring(), "default", 1) is PASSED
+
+
+def test_policy_and_limit_are_part_of_the_question() -> None:
+    """A proof under one policy says nothing about another."""
+    memory, kernel = Memory(), recipes.store_ring()
+    memory.keep(kernel, "default", 1, PASSED)
+    assert memory.recall(kernel, "strict", 1) is None
+    assert memory.recall(kernel, "default", 2) is None
+
+
+def test_findings_are_told_of_the_same_kernel_only() -> None:
+    """Warnings quote statements, and those have names."""
+    memory, kernel = Memory(), recipes.store_ring()
+    warned = replace(PASSED, findings=(Finding("proxy", "line 1: x", "x", "warning"),))
+    memory.keep(kernel, "default", 1, warned)
+    assert memory.recall(kernel, "default", 1) is warned
+    assert memory.recall(replace(kernel, name="other"), "default", 1) is None
+
+
+def test_what_was_used_longest_ago_is_forgotten_first() -> None:
+    """A campaign of many kernels must not fill the memory."""
+    memory, kernels = Memory(kept=2), [recipes.store_ring(stages) for stages in (2, 3, 4)]
+    for kernel in kernels:
+        memory.keep(kernel, "default", 1, PASSED)
+    assert memory.recall(kernels[0], "default", 1) is None
+    assert memory.recall(kernels[2], "default", 1) is PASSED

@@ -1,4 +1,4 @@
-"""Who executes a statement, and which threads meet at an element of a tile."""
+"""Who executes a statement, and which threads touch an element of a tile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from litmus.parts import X1, Y1, Body, box, fragment, load, single, slots, store
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.fixpoint import judge
-from oracles.prover.sites import Meet, Meetings, Spread, Threads, kinds, owners
+from oracles.prover.sites import Overlap, Overlaps, Spread, Threads, kinds, owners
 
 BAR = kir.MBarrier("bar", 2, 1)
 S = slots("S")
@@ -101,53 +101,62 @@ PLAIN = Spread("S", STRIPS, SHAPE, 0)
 MATRIX = replace(PLAIN, matrix=True)
 
 
-def meetings() -> Meetings:
+def overlaps() -> Overlaps:
     """Return what is known of four warps."""
-    return Meetings(KINDS, 32 * WARPS)
+    return Overlaps(KINDS, 32 * WARPS)
 
 
 def test_under_one_layout_each_element_has_one_thread() -> None:
     """So a private round trip needs no barrier."""
-    found = meetings().between(PLAIN, PLAIN)
-    assert found == {(kind.index, kind.index): Meet.THREAD for kind in KINDS}
+    found = overlaps().between(PLAIN, PLAIN)
+    assert found == {(kind.index, kind.index): Overlap.THREAD for kind in KINDS}
 
 
 @pytest.mark.parametrize("pair", [(MATRIX, MATRIX), (PLAIN, MATRIX), (MATRIX, PLAIN)])
-def test_matrix_accesses_meet_within_their_warp_only(pair: tuple[Spread, Spread]) -> None:
+def test_matrix_accesses_overlap_within_their_warp_only(pair: tuple[Spread, Spread]) -> None:
     """Some lane of the warp that holds an element touches it, and no other warp."""
-    found = meetings().between(*pair)
+    found = overlaps().between(*pair)
     for one in KINDS:
         for two in KINDS:
-            how = found.get((one.index, two.index), Meet.NEVER)
+            how = found.get((one.index, two.index), Overlap.NEVER)
             if one.warps != two.warps:
-                assert how is Meet.NEVER
+                assert how is Overlap.NEVER
             else:
-                assert how is (Meet.THREAD if one.leads and two.leads else Meet.WARP)
+                assert how is (Overlap.THREAD if one.leads and two.leads else Overlap.WARP)
 
 
 def test_a_matrix_access_touches_each_element_once() -> None:
     """Lanes of one store do not collide with each other; whole tiles in every warp do."""
-    assert not any(meetings().collide(MATRIX, kind.index) for kind in KINDS)
+    assert not any(overlaps().collide(MATRIX, kind.index) for kind in KINDS)
     each = Spread("S", replace(STRIPS, deal=kir.Deal.EACH_WARP), SHAPE, 0, matrix=True)
     alike = (Threads(0, 0, (0, 1, 2, 3), True, ""), Threads(1, 0, (0, 1, 2, 3), False, ""))
-    assert Meetings(alike, 32 * WARPS).collide(each, 1)
+    assert Overlaps(alike, 32 * WARPS).collide(each, 1)
 
 
-def test_other_rows_to_other_warps_meet_across_warps() -> None:
+def test_other_rows_to_other_warps_overlap_across_warps() -> None:
     """A matrix load of what another warp has stored needs a barrier of both."""
     turned = replace(STRIPS, shape=SHAPE, deal=kir.Deal.ROUND, vector=2)
-    found = meetings().between(MATRIX, replace(PLAIN, layout=turned))
-    assert Meet.ANY in found.values()
+    found = overlaps().between(MATRIX, replace(PLAIN, layout=turned))
+    assert Overlap.ANY in found.values()
 
 
-def test_tiles_of_different_shapes_in_one_place_may_meet_anywhere() -> None:
+def test_tiles_of_different_shapes_in_one_place_may_overlap_anywhere() -> None:
     """But not outside of the one warp that touches both."""
     other = replace(PLAIN, buffer="T")
-    assert set(meetings().between(PLAIN, other).values()) == {Meet.ANY, Meet.WARP, Meet.THREAD}
-    one = Meetings(KINDS[:2], 32)
+    assert set(overlaps().between(PLAIN, other).values()) == {
+        Overlap.ANY,
+        Overlap.WARP,
+        Overlap.THREAD,
+    }
+    one = Overlaps(KINDS[:2], 32)
     small = Spread("S", kir.Layout((4, 8), 1, 32), (4, 8), 0)
     found = one.between(small, replace(small, buffer="T"))
-    assert found == {(0, 0): Meet.THREAD, (0, 1): Meet.WARP, (1, 0): Meet.WARP, (1, 1): Meet.WARP}
+    assert found == {
+        (0, 0): Overlap.THREAD,
+        (0, 1): Overlap.WARP,
+        (1, 0): Overlap.WARP,
+        (1, 1): Overlap.WARP,
+    }
 
 
 @pytest.mark.parametrize("deal", [kir.Deal.STRIPS, kir.Deal.EACH_WARP])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import kernels
 import numpy as np
 import pytest
+from kernels import T0, T1, WARPS, X, Y, add, box
+from litmus.distributed import shared
 
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
@@ -62,10 +65,10 @@ def test_matmuls_are_right(name: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_an_elected_arrival_speaks_for_its_lane_only(joined: bool) -> None:
+def test_an_elected_arrival_releases_for_its_lane_only(joined: bool) -> None:
     """With no step along K nothing joins the lanes of a warp between a wait and the arrival.
 
-    Another lane may then find the barrier two phases on, and waits for ever.
+    Another lane may then find the barrier two phases on, and waits forever.
     """
     kernel = RECIPES["ping_pong"]().rewrite(lambda s: [] if isinstance(s, kir.WarpSync) else None)
 
@@ -120,7 +123,7 @@ def test_each_sync_of_a_recipe_is_needed(name: str) -> None:
     """Of one CTA, the fence of the inits is free; so is a collection of no writes at all.
 
     The last turn of `split_k_tma` only reads what it joins before it gives the semaphore back.
-    Whether one thread of a warpgroup may speak for its wgmmas without a block sync is disputed.
+    Whether one thread of a warpgroup may arrive for its wgmmas without a block sync is disputed.
     """
     kernel = RECIPES[name]()
     alive = [m.change for m in drop_each_sync(kernel) if missed(name, m.kernel)]
@@ -131,3 +134,37 @@ def test_each_sync_of_a_recipe_is_needed(name: str) -> None:
         "split_k_tma": ["fence_mbarrier_init()", "block_sync(0, 128)"],
     }
     assert [change.split(": ")[1] for change in alive] == free.get(name, ["fence_mbarrier_init()"])
+
+
+# --- what is left when no thread can move any more ------------------------------------------------
+
+
+LAUNCH = Launch(1, {"R": 4, "C": 64, "pitch": 64})
+
+
+@pytest.mark.parametrize(("arrivals", "warned"), [(1, {"arrivals"}), (2, set())])
+def test_a_phase_that_is_left_unfinished_is_a_warning(arrivals: int, warned: set[str]) -> None:
+    """Nobody waits for it any more, so nobody is confused; but it may be a count gone wrong."""
+    bar = kir.MBarrier("bar", 2, 1)
+    arrive = kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(bar, 0),))
+    body: list[kir.Stmt] = [
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(bar),)),
+        kir.BlockSync(0, 32 * WARPS),
+        *[arrive] * arrivals,
+        kir.Load(X, box(T0, 0), 4),
+        add(),
+        kir.Store(box(T1, 0), Y, 4),
+    ]
+    verdict = search(kernels.kernel("small", body, barriers=(bar,)), LAUNCH, schedules=6)
+    assert verdict.status is Status.PASS
+    assert {finding.kind for finding in verdict.findings} == warned
+
+
+@pytest.mark.parametrize(
+    ("leave", "kinds"),
+    [("relaxed2", {"exit"}), ("fence_cta relaxed2", {"exit"}), ("fence relaxed2", set())],
+)
+def test_a_peers_tile_is_read_before_the_peer_is_let_go(leave: str, kinds: set[str]) -> None:
+    """A relaxed arrival says that a thread came by, not that its read of the peer is over."""
+    verdict = search(shared(f"put arrive wait get {leave} wait2 out"), Launch(2, {}), schedules=6)
+    assert {finding.kind for finding in verdict.findings} == kinds

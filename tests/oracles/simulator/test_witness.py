@@ -1,4 +1,4 @@
-"""A failing run told in lanes and rows."""
+"""A failing run in lanes and rows."""
 
 from __future__ import annotations
 

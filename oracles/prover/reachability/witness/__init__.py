@@ -1,1 +1,1 @@
-"""The execution that refutes a kernel, told to a reader."""
+"""The execution that refutes a kernel, laid out for a reader."""

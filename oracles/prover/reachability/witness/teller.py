@@ -1,4 +1,4 @@
-"""What a reader is told of a refuted kernel: an execution, lane by lane, and what it lacks.
+"""What a reader sees of a refuted kernel: an execution, lane by lane, and what it lacks.
 
 Of the log are shown the two events in conflict, what filled the memory before, the handshakes by
 which the later one depends on the earlier, and the syncs of its kind that do too little.  The sync
@@ -280,7 +280,7 @@ class Conflict:
         return self.world.code.kinds[event.agent].cta
 
     def lane(self, agent: int) -> str:
-        """Name the threads of a role, or one kind of them where they are to be told apart."""
+        """Name the threads of a role, or one kind of them where they are to be distinguished."""
         kind = self.world.code.kinds[agent]
         if agent in self._apart:
             return str(kind)

@@ -1,4 +1,4 @@
-"""What a reader is told of a statement: the operation, its iteration, its line and its memory."""
+"""What a reader sees of a statement: the operation, its iteration, its line and its memory."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PRODUCT = "fill wait fence mma commit"
 
 
 @pytest.mark.parametrize(
-    ("told", "proved", "strict"),
+    ("known", "proved", "strict"),
     [
         ("await free room", True, False),
         ("await join", True, True),
@@ -28,10 +28,10 @@ PRODUCT = "fill wait fence mma commit"
     ],
 )
 def test_one_arrival_stands_for_the_warps_of_a_product_if_it_is_awaited(
-    told: str, proved: bool, strict: bool
+    known: str, proved: bool, strict: bool
 ) -> None:
     """By default; an arrival before the end of its own part, or one that nobody sees, does not."""
-    subject = refilled(f"{PRODUCT} {told}")
+    subject = refilled(f"{PRODUCT} {known}")
     assert (confirm(subject).status is Status.PASS) is proved
     assert (confirm(subject, policy="strict").status is Status.PASS) is strict
 
@@ -39,9 +39,9 @@ def test_one_arrival_stands_for_the_warps_of_a_product_if_it_is_awaited(
 def test_arrivals_of_two_phases_are_told_apart_by_waits_alone() -> None:
     """A wait of one of two who arrive does not keep the other from arriving twice."""
     arrive = elect(kir.MBarrierArrive(BOTH, 0))
-    told = elect(kir.MBarrierArrive(BOTH, 0), kir.MBarrierWaitParity(BOTH, 0, k % 2))
-    assert confirm(rounds((told,), (told,), BOTH)).status is Status.PASS
-    assert confirm(rounds((told,), (arrive,), BOTH)).status is Status.FAIL
+    known = elect(kir.MBarrierArrive(BOTH, 0), kir.MBarrierWaitParity(BOTH, 0, k % 2))
+    assert confirm(rounds((known,), (known,), BOTH)).status is Status.PASS
+    assert confirm(rounds((known,), (arrive,), BOTH)).status is Status.FAIL
     assert confirm(rounds((arrive,), (arrive,), BOTH)).status is not Status.PASS
 
 

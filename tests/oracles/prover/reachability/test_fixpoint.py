@@ -6,21 +6,40 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from litmus.parts import (
+    BULK,
+    X1,
+    XN,
+    Y1,
+    YN,
+    Body,
+    box,
+    elect,
+    fragment,
+    k,
+    kernel,
+    load,
+    n,
+    single,
+    slots,
+    store,
+)
+from litmus.suite import by_name
 
 from fuser.cookbook import recipes
-from fuser.expr import Var
+from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from fuzz.kernels.fusions import linear
 from fuzz.kernels.matmul import compiled, hopper
 from oracles.prover import prove
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.reachability.fixpoint import Closed, judge
+from oracles.prover.reachability.fixpoint import Closed, judge, showing
 from oracles.prover.reachability.rules import Rule
 from oracles.verdict import Status
 
 PROVED = {name: make for name, make in recipes.RECIPES.items() if name != "ping_pong"}
-"""`ping_pong` comes to thousands of states, which takes too long here."""
+"""`ping_pong` has thousands of states, which takes too long here."""
 
 
 def kinds(closed: Closed) -> set[str]:
@@ -132,7 +151,7 @@ def test_turns_need_ctas_that_run() -> None:
 
 @pytest.mark.parametrize("stages", range(2, 9))
 def test_states_grow_with_the_ring_and_no_faster(stages: int) -> None:
-    """Positions of a ring are told apart modulo two rounds; trip counts are not."""
+    """Positions of a ring are distinguished modulo two rounds; trip counts are not."""
     assert judge(recipes.specialized_ring(stages)).states <= 8 * stages
     assert judge(recipes.wgmma_ring(stages)).states <= 8 * stages
 
@@ -154,7 +173,7 @@ def test_a_guard_that_holds_only_late_is_seen() -> None:
 
 
 def test_lanes_that_do_not_meet_may_be_lapped() -> None:
-    """With no steps, lanes 1 to 31 may come to their first wait two phases late."""
+    """With no steps, lanes 1 to 31 may reach their first wait two phases late."""
     apart = recipes.ping_pong().rewrite(lambda s: [] if isinstance(s, kir.WarpSync) else None)
     assert kinds(judge(apart)) == {"parity"}
 
@@ -229,3 +248,171 @@ def test_a_value_that_a_role_names_in_its_loop_is_no_loop_of_others() -> None:
     changed = made.rewrite(by_the_load_role)
     assert changed != made
     assert prove.prove(changed).status is Status.PASS
+
+
+# --- what may be left when threads are gone: nothing in flight, no barrier half reached -----------
+
+
+TILE = fragment("x")
+COPY = (load(TILE, box(X1)), store(box(Y1), TILE))
+
+
+def test_an_arrival_that_no_barrier_takes_is_an_error() -> None:
+    """A named barrier with threads on it at the end was meant to be met."""
+    alone = single((kir.NamedArrive(1, 64), *COPY), threads=32)
+    assert kinds(judge(alone)) == {"collective"}
+    assert not kinds(judge(alone, without=frozenset({Rule.SYNC_COUNT})))
+
+
+def test_an_arrival_that_is_met_is_none() -> None:
+    """The same arrival, with a warp that waits for it."""
+    body: Body = (
+        kir.Role("gives", 0, 1, (kir.NamedArrive(1, 64), *COPY)),
+        kir.Role("takes", 1, 1, (kir.BlockSync(1, 64),)),
+    )
+    assert not kinds(judge(single(body, threads=64)))
+
+
+def test_an_arrival_too_many_shows_at_the_trip_count_that_leaves_it() -> None:
+    """The giver arrives in each generation, the taker waits in all but the last."""
+    given = kir.NamedArrive(1, 64), kir.BlockSync(2, 64)
+    body: Body = (
+        kir.Role("gives", 0, 1, (kir.ForLoop(k, n, given),)),
+        kir.Role(
+            "takes",
+            1,
+            1,
+            (
+                kir.ForLoop(
+                    k, n, (kir.IfThenElse(k + 1 < n, (kir.BlockSync(1, 64),)), kir.BlockSync(2, 64))
+                ),
+            ),
+        ),
+        *COPY,
+    )
+    made = kernel(body, threads=64, tensors=(X1, Y1))
+    assert "collective" in kinds(judge(made))
+
+
+def test_groups_of_threads_that_never_wait_do_not_pile_up() -> None:
+    """All threads commit, one waits: the others' empty groups are as good as none."""
+    ring = slots("S")
+    step: Body = (
+        load(TILE, box(XN, k)),
+        store(kir.Slot(ring, 0), TILE),
+        kir.FenceAsyncProxy(kir.Space.SHARED),
+        kir.BlockSync(0, 32),
+        elect(kir.TmaStore(box(YN, k), kir.Slot(ring, 0))),
+        kir.AsyncCommit(BULK),
+        elect(kir.AsyncAwait(BULK, 0, read_only=True)),
+        kir.BlockSync(0, 32),
+    )
+    closed = judge(kernel((kir.ForLoop(k, n, step),), buffers=(ring,)))
+    assert not kinds(closed)
+    assert not closed.reason
+    assert closed.states < 10
+
+
+# --- refutations are shown by a launch, or they are none ------------------------------------------
+
+
+BAR = kir.MBarrier("bar", 1, 1)
+
+
+def stuck_if(condition: Expr, *requires: Expr) -> kir.Kernel:
+    """Wait forever where a condition holds."""
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
+        kir.BlockSync(0, 32),
+        kir.IfThenElse(condition, (kir.MBarrierWaitParity(BAR, 0, 0),)),
+        *COPY,
+    )
+    made = kernel(body, barriers=(BAR,), tensors=(X1, Y1))
+    return replace(made, requires=(*made.requires, *requires))
+
+
+def test_a_launch_that_meets_the_condition_is_found() -> None:
+    """The parameters are part of the launch that shows it."""
+    found = showing(stuck_if(eq(n, 3)), 3, policy="default")
+    assert found is not None
+    assert found.params == {"n": 3}
+    assert prove.prove(stuck_if(eq(n, 3))).status is Status.FAIL
+
+
+def test_a_condition_that_no_launch_meets_refutes_nothing() -> None:
+    """What is required of launches excludes it; the states do not know."""
+    never = stuck_if(eq(n % 2, 1), eq(n % 2, 0))
+    assert showing(never, 0, policy="default") is None
+    verdict = prove.prove(never)
+    assert verdict.status is Status.UNKNOWN
+    assert "none of the launches" in verdict.reason
+
+
+def test_extents_that_are_multiples_of_a_parameter_have_launches() -> None:
+    """`16 * n` elements are aligned to 8 for every n."""
+    one = by_name("accumulator_read_in_flight").kernel
+    assert isinstance(one, kir.Kernel)
+    found = showing(one, 1, policy="default")
+    assert found is not None
+    assert found.params == {"n": 1}
+
+
+def test_loops_of_different_length_under_one_name_have_launches() -> None:
+    """One loop has a trip less than the other, and both are called k."""
+    verdict = prove.prove(by_name("ring_last_load_left_out").kernel)
+    assert verdict.status is Status.FAIL
+    assert {f.kind for f in verdict.findings} & {"deadlock", "arrivals"}
+
+
+def test_a_loop_with_a_round_more_than_its_count_has_launches() -> None:
+    """What goes wrong in round 40 of `n + 1` needs an `n` of 40, and 41 rounds."""
+    late = kir.IfThenElse(k >= 40, (kir.MBarrierWaitParity(BAR, 0, 0),))
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
+        kir.BlockSync(0, 32),
+        kir.ForLoop(k, n + 1, (late,)),
+        *COPY,
+    )
+    made = kernel(body, barriers=(BAR,), tensors=(X1, Y1))
+    found = showing(made, 40, policy="default")
+    assert found is not None
+    assert found.trips == {"k": 41}
+
+
+def test_ctas_of_a_cluster_are_told_apart_by_their_block() -> None:
+    """`BLOCK` is another number in each CTA of a cluster, not one for all."""
+    bar = kir.MBarrier("bar", 1, 1)
+    tile = fragment("x")
+    own = kir.IfThenElse(
+        eq(kir.BLOCK % 2, 0),
+        (kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(bar, 0),)),),
+    )
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(bar),)),
+        kir.BlockSync(0, 32),
+        own,
+        kir.MBarrierWaitParity(bar, 0, 0),
+        load(tile, box(X1)),
+    )
+    made = replace(kernel(body, barriers=(bar,), tensors=(X1, Y1)), outputs=(), cluster=2)
+    made = replace(made, requires=(eq(kir.GRID, 2),))
+    assert prove.prove(made).status is Status.FAIL
+
+
+def test_a_number_without_a_value_is_not_followed() -> None:
+    """A statement moved out of its loop asks for an index that no thread has there."""
+    with pytest.raises(UnsupportedError, match="k has no value here"):
+        judge(stuck_if(k < 1))
+
+
+def test_a_launch_that_divides_by_nothing_is_passed_over() -> None:
+    """Without tiles a tile has no number; launches with tiles show what goes wrong."""
+    body: Body = (
+        kir.Elect(kir.Per.ROLE, (kir.MBarrierInit(BAR),)),
+        kir.BlockSync(0, 32),
+        kir.ForLoop(k, n, (kir.IfThenElse(eq(k // n, 0), (kir.MBarrierWaitParity(BAR, 0, 0),)),)),
+        *COPY,
+    )
+    found = showing(kernel(body, barriers=(BAR,), tensors=(X1, Y1)), 0, policy="default")
+    assert found is not None
+    assert found.params == {"n": 1}

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from fuser.cookbook import recipes
 from oracles.prover import reachability
+from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability.canonical import Abstraction, canonical
+from oracles.prover.reachability.ctas import readings
+from oracles.prover.reachability.fixpoint import ForkError
+from oracles.prover.reachability.state import (
+    Agent,
+    Generation,
+    Phase,
+    Semaphore,
+    State,
+    copied,
+    declared,
+    key_of,
+    left_out,
+    same,
+)
 
 ROOT = Path(reachability.__path__[0])
 OWNERS = {
@@ -64,3 +85,122 @@ def test_no_function_has_many_parameters() -> None:
         if isinstance(node, ast.FunctionDef) and len(node.args.args) + len(node.args.kwonlyargs) > 6
     ]
     assert not many
+
+
+# --- a field of a state that says nothing of the key is refused, and each that may matter is in it
+
+
+PARTS = (Agent, Phase, Generation, Semaphore, State)
+KEYED = [(part, one.name) for part in PARTS for one in fields(part) if one.metadata["key"]]
+LEFT = [(part, one.name) for part in PARTS for one in fields(part) if not one.metadata["key"]]
+
+
+def test_a_field_that_declares_nothing_is_refused() -> None:
+    """Whoever adds a field must say what stands for it in a key."""
+    with pytest.raises(TypeError, match=r"Turn\.count does not say"):
+
+        @declared
+        class Turn:
+            last: int = same()
+            count: int = 0
+
+
+def test_a_key_has_what_is_declared() -> None:
+    """A field is in the key, or it is left out for a reason."""
+
+    @declared
+    class Turn:
+        last: int = same()
+        count: int = left_out("it is for words only", default=0)
+
+    assert key_of(Turn(1, 2), None) == (1,)
+    assert key_of(copied(Turn(1, 2)), None) == (1,)
+    with pytest.raises(AssertionError):
+        left_out("")
+
+
+class _Mirror:
+    """A canonical form that shows which method is asked, and about what."""
+
+    def __getattr__(self, name: str) -> Any:
+        def shown(it: Any) -> object:
+            whole = type(it) in PARTS
+            return name, [repr(getattr(it, f.name)) for f in fields(it)] if whole else repr(it)
+
+        return shown
+
+
+@pytest.mark.parametrize(("part", "name"), KEYED, ids=lambda one: getattr(one, "__name__", one))
+def test_each_field_reaches_the_key(part: type, name: str) -> None:
+    """Another value of a field that may matter is shown to the canonical form."""
+    required = [f for f in fields(part) if f.default is f.default_factory]
+    one, other = part(*(1 for _ in required)), part(*(1 for _ in required))
+    assert key_of(one, _Mirror()) == key_of(other, _Mirror())
+    setattr(other, name, "another value")
+    assert key_of(one, _Mirror()) != key_of(other, _Mirror())
+
+
+def _at_gates(name: str) -> Iterator[tuple[State, Callable[[State], object]]]:
+    """Yield the first states of a recipe at a gate, each with a function that gives their key."""
+    kernel = recipes.RECIPES[name]()
+    one = fixpoint.opened(kernel, next(iter(readings(kernel))), policy="default")
+    todo, seen = [one.start()], 0
+    while todo and seen < 8:
+        execution = one.execution(todo.pop())
+        try:
+            execution.settle()
+        except ForkError as error:
+            todo += execution.ways_on(error)
+            continue
+        if not execution.over():
+            seen += 1
+            yield execution.state, lambda s: canonical(one.execution(s), Abstraction(one.world))
+            execution.state.pass_gate()
+            todo.append(execution.state)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "Agent.at": lambda old: old + 1,
+    "Agent.registers": lambda old: old + 8,
+    "Agent.arrived": lambda old: not old,
+    "Agent.unmet": lambda old: not old,
+    "Agent.first": lambda old: not old,
+    "Agent.waiting": lambda _: "for something",
+    "Agent.clean": lambda _: frozenset({"a register"}),
+    "Agent.flights": lambda old: {**old, "bulk": ((((0, 1), "", ""),),)},
+    "Agent.mine": lambda _: 0,
+    "Agent.all": lambda _: 0,
+    "Phase.pending": lambda old: old + 1,
+    "Phase.nbytes": lambda old: old + 16,
+    "Phase.parity": lambda old: 1 - old,
+    "Phase.last": lambda _: 0,
+    "Phase.end": lambda _: -1,
+    "Phase.remote": lambda old: not old,
+    "Phase.alive": lambda old: not old,
+    "Phase.coming": lambda old: (*old, 0),
+    "Phase.announced": lambda old: (*old, 0),
+}
+"""What makes another state of one, by field."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_may_matter_tells_states_apart(change: str) -> None:
+    """States of real kernels, changed in one field, have another key."""
+    part, name = change.split(".")
+    differs = False
+    for found, key in _at_gates("specialized_ring"):
+        every = found.agents if part == "Agent" else list(found.phases.values())
+        for number in range(len(every)):
+            new = found.copy()
+            one: Any = (new.agents if part == "Agent" else list(new.phases.values()))[number]
+            setattr(one, name, CHANGES[change](getattr(one, name)))
+            differs = differs or key(new) != key(found.copy())
+    assert differs
+
+
+def test_what_is_left_out_is_little() -> None:
+    """What a key lacks is named here once more, so that nothing slips out of it."""
+    assert {f"{part.__name__}.{name}" for part, name in LEFT} == {
+        "Agent.kind", "Phase.arrivals", "Phase.count", "Phase.site", "Semaphore.at",
+        "Semaphore.site", "State.lacking", "State.lead", "State.most", "State.used", "State.when",
+    }  # fmt: skip

@@ -174,7 +174,7 @@ def test_groups_are_awaited_by_whole_warps(lane: bool) -> None:
 
 @pytest.mark.parametrize("policy", ["default", "strict"])
 def test_one_arrival_for_four_warps_is_disputed(policy: str) -> None:
-    """Shared memory is free when every warp has waited, unless one may speak for all."""
+    """Shared memory is free when every warp has waited, unless one may arrive for all."""
 
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         match stmt:

@@ -35,7 +35,7 @@ def changed(kernel: kir.Kernel, which: Test, number: int, *new: kir.Stmt) -> kir
     return kernel.rewrite(lambda s: list(new) if s is victim else None)
 
 
-def told(kernel: kir.Kernel) -> Witness:
+def witnessed(kernel: kir.Kernel) -> Witness:
     """Return the witness of a kernel that goes wrong."""
     found = witness(kernel, policy="default")
     assert found is not None
@@ -56,14 +56,14 @@ NEVER_FREED = changed(recipes.wgmma_ring(stages=3), a(kir.MBarrierArrive), 0)
 
 def test_the_sentence_names_operations_iterations_lines_and_the_slot() -> None:
     """A reader must not have to count statements or iterations."""
-    assert told(UNAWAITED).says == (
+    assert witnessed(UNAWAITED).says == (
         "nothing orders the end of `wgmma` k=0 (line 21) before the TMA load k=3 (line 33) of SA[0]"
     )
 
 
 def test_the_marks_are_on_the_two_events_of_the_sentence() -> None:
     """The engine that still reads is marked, not a later turn of the same statement."""
-    found = told(UNAWAITED)
+    found = witnessed(UNAWAITED)
     first, second = marked(found, Mark.FIRST), marked(found, Mark.SECOND)
     assert (first.lane, first.line, first.text) == ("tensor core", 21, "reading SA[0]")
     assert (second.lane, second.line, second.text) == ("TMA engine", 33, "writing SA[0]")
@@ -73,7 +73,7 @@ def test_the_marks_are_on_the_two_events_of_the_sentence() -> None:
 
 def test_few_rows_tell_it_and_setup_is_none_of_them() -> None:
     """Ten seconds are enough for a dozen rows."""
-    found = told(UNAWAITED)
+    found = witnessed(UNAWAITED)
     assert len(found.rows) <= 12
     assert not any("mbarrier_init" in row.text or "block_sync" in row.text for row in found.rows)
     assert len(text(found, width=140).splitlines()) <= 22
@@ -81,7 +81,7 @@ def test_few_rows_tell_it_and_setup_is_none_of_them() -> None:
 
 def test_the_open_end_comes_after_the_second_access() -> None:
     """That the engine is not done by then is the whole point."""
-    found = told(UNAWAITED)
+    found = witnessed(UNAWAITED)
     last = found.rows[-1]
     assert (last.lane, last.text) == ("tensor core", "... still reading SA[0], k=0")
     assert found.rows[-2] is marked(found, Mark.SECOND)
@@ -89,7 +89,7 @@ def test_the_open_end_comes_after_the_second_access() -> None:
 
 def test_rows_have_numbers_in_place_of_expressions() -> None:
     """`k % 3` makes the reader do the machine's work."""
-    texts = [row.text for row in told(UNAWAITED).rows]
+    texts = [row.text for row in witnessed(UNAWAITED).rows]
     assert "full[0] wait parity 0 k=0" in texts
     assert "SA[0] <~ tma_load k=0" in texts
     assert not any("%" in text for text in texts)
@@ -97,20 +97,20 @@ def test_rows_have_numbers_in_place_of_expressions() -> None:
 
 def test_counts_have_the_names_that_the_kernel_gives_them() -> None:
     """`trips` is shorter than what it is, and one name for each loop."""
-    assert told(UNAWAITED).trips == (("trips", 4),)
+    assert witnessed(UNAWAITED).trips == (("trips", 4),)
     persistent = changed(recipes.persistent(), a(kir.AsyncAwait), 0)
-    assert dict(told(persistent).trips) == {"tiles": 1, "trips": 1}
+    assert dict(witnessed(persistent).trips) == {"tiles": 1, "trips": 1}
 
 
 def test_threads_of_one_role_share_a_lane_unless_they_are_in_conflict() -> None:
-    """Who issues and who stores is told apart only where that matters."""
-    assert told(UNAWAITED).lanes == ("load", "mma0", "TMA engine", "tensor core")
-    assert told(PROXY).lanes == ("lanes 1..31 of warp 0", "lane 0 of warp 0", "store engine")
+    """Who issues and who stores is distinguished only where that matters."""
+    assert witnessed(UNAWAITED).lanes == ("load", "mma0", "TMA engine", "tensor core")
+    assert witnessed(PROXY).lanes == ("lanes 1..31 of warp 0", "lane 0 of warp 0", "store engine")
 
 
 def test_arrivals_of_all_warps_are_one_row() -> None:
-    """The note says what they come to together."""
-    (row,) = [row for row in told(UNJOINED).rows if row.text.startswith("empty[0] arrive")]
+    """The note says what they amount to together."""
+    (row,) = [row for row in witnessed(UNJOINED).rows if row.text.startswith("empty[0] arrive")]
     assert row.note == "completes phase 0 of empty[0]"
 
 
@@ -149,21 +149,21 @@ def test_arrivals_of_all_warps_are_one_row() -> None:
 )
 def test_the_hint_says_what_comes_nearest_or_what_is_missing(kernel: kir.Kernel, hint: str) -> None:
     """An engineer wants to hear where to look."""
-    assert hint in told(kernel).nearest
+    assert hint in witnessed(kernel).nearest
 
 
 def test_a_wait_that_keeps_too_many_groups_is_the_hint() -> None:
     """The sync is there; it does too little."""
     kernel = recipes.store_ring()
     first = next(s for s in kernel.walk() if isinstance(s, kir.AsyncAwait))
-    found = told(changed(kernel, a(kir.AsyncAwait), 0, replace(first, keep=2)))
+    found = witnessed(changed(kernel, a(kir.AsyncAwait), 0, replace(first, keep=2)))
     assert found.nearest.startswith("line 10: async_await(bulk, keep=2, read_only)")
     assert found.nearest.endswith("keeps 2 in flight")
 
 
 def test_a_deadlock_says_who_waits_for_what() -> None:
     """One sentence, and a row for each who is stuck."""
-    found = told(NEVER_FREED)
+    found = witnessed(NEVER_FREED)
     assert found.kind == "deadlock"
     assert found.says == (
         "mma0 waits at line 19, full[0] wait parity 1 k=3: 1 of 1 arrivals of phase 1 are missing, "
@@ -177,7 +177,7 @@ def test_a_cycle_of_barriers_says_who_waits_for_whom() -> None:
     """Two roles that meet twice, in opposite order: each waits for the other."""
     kernel = by_name("barriers_in_opposite_order").kernel
     assert isinstance(kernel, kir.Kernel)
-    found = told(kernel)
+    found = witnessed(kernel)
     assert found.says == (
         "a waits at line 6, block_sync(1, 64): 32 of 64 threads are missing, from b; "
         "b waits at line 11, block_sync(2, 64): 32 of 64 threads are missing, from a"
@@ -187,14 +187,14 @@ def test_a_cycle_of_barriers_says_who_waits_for_whom() -> None:
 
 def test_registers_in_flight_are_named() -> None:
     """The earlier event is the product, though no slot is in conflict."""
-    found = told(changed(recipes.persistent(), a(kir.AsyncAwait), 0))
+    found = witnessed(changed(recipes.persistent(), a(kir.AsyncAwait), 0))
     assert marked(found, Mark.FIRST).text == "using acc"
     assert marked(found, Mark.SECOND).text == "SD[0] = store(acc) t=0"
 
 
 def test_what_a_cta_leaves_behind_ends_with_its_exit() -> None:
     """There is no later access, so the end stands for it."""
-    found = told(changed(recipes.store_ring(), a(kir.AsyncAwait), 1))
+    found = witnessed(changed(recipes.store_ring(), a(kir.AsyncAwait), 1))
     assert marked(found, Mark.SECOND).text == "exits"
     assert found.says == "the TMA store k=0 (line 16) is still in flight when the CTA exits"
 
@@ -203,7 +203,7 @@ def test_a_statement_in_conflict_with_itself_is_shown_twice() -> None:
     """The number of the earlier event is given to the later one; the earlier step is not lost."""
     kernel = next(x.kernel for x in LITMUS if x.name == "fewer_slots_than_barriers")
     assert isinstance(kernel, kir.Kernel)
-    found = told(kernel)
+    found = witnessed(kernel)
     assert marked(found, Mark.FIRST).line == marked(found, Mark.SECOND).line
     assert found.rows.index(marked(found, Mark.FIRST)) < found.rows.index(
         marked(found, Mark.SECOND)
@@ -234,7 +234,7 @@ def test_every_refuted_litmus_is_told_in_few_rows() -> None:
 
 def test_a_wait_for_a_turn_comes_after_what_gives_it() -> None:
     """The wait begins earlier, but a row is about when it is over."""
-    found = told(changed(recipes.split_k(), a(kir.BlockSync), 1))
+    found = witnessed(changed(recipes.split_k(), a(kir.BlockSync), 1))
     texts = [row.text for row in found.rows]
     assert texts.index("turns give turn 1") < texts.index("turns wait for turn 1")
     assert "turns give turn 1 is by lane 0 of warp 0" in found.nearest
@@ -244,12 +244,12 @@ def test_a_wait_for_a_turn_comes_after_what_gives_it() -> None:
 def test_a_refuted_turnstile_has_a_witness(kernel: kir.Kernel) -> None:
     """Its ring breaks within one CTA, whatever the place of that CTA among those in turn."""
     syncs = [s for s in kernel.walk() if isinstance(s, kir.BlockSync | kir.AsyncAwait)]
-    told(kernel.rewrite(lambda stmt: [] if stmt is syncs[0] else None))
+    witnessed(kernel.rewrite(lambda stmt: [] if stmt is syncs[0] else None))
 
 
 def test_a_fence_is_missing_where_the_turn_is_taken() -> None:
     """Of two CTAs it is the later one that has to fence."""
-    found = told(changed(recipes.split_k_tma(), a(kir.FenceAsyncProxy), 1))
+    found = witnessed(changed(recipes.split_k_tma(), a(kir.FenceAsyncProxy), 1))
     assert found.kind == "proxy"
     assert "missing is a fence_async_proxy by lane 0 of warp 0 of CTA 1" in found.nearest
 
@@ -266,7 +266,7 @@ def test_matmul_statements_are_called_by_their_names(name: str, first: str, seco
     """Both sides of what goes wrong are shown, as the hardware's instructions are called."""
     one = next(one for one in LITMUS if one.name == name)
     assert isinstance(one.kernel, kir.Kernel)
-    found = told(one.kernel)
+    found = witnessed(one.kernel)
     assert first in marked(found, Mark.FIRST).text
     assert second in marked(found, Mark.SECOND).text
 
@@ -274,7 +274,7 @@ def test_matmul_statements_are_called_by_their_names(name: str, first: str, seco
 def test_a_fault_of_many_trips_is_followed_among_many_counts() -> None:
     """Trying all combinations of five counts up to the first wrong one takes forever."""
     late = changed(recipes.split_k_tma(stages=2), at("empty"), 0)
-    assert dict(told(late).trips) == {"trips": 3}
+    assert dict(witnessed(late).trips) == {"trips": 3}
 
 
 KIND = {
@@ -365,7 +365,7 @@ def test_of_each_kind_both_statements_and_the_missing_sync_are_named(kind: str) 
     name, first, second, missing = KIND[kind]
     kernel = by_name(name).kernel
     assert isinstance(kernel, kir.Kernel)
-    found = told(kernel)
+    found = witnessed(kernel)
     assert found.kind == kind
     marks = {row.mark: f"{row.line} {row.text}" for row in found.rows}
     assert (marks.get(Mark.FIRST, ""), marks[Mark.SECOND]) == (first, second)

@@ -68,7 +68,7 @@ def test_how_many_families_there_are_has_to_be_said() -> None:
 
 
 def two_ctas(work: Expr, index: Expr, stop: Expr = m) -> kir.Kernel:
-    """Two CTAs pass a tile on in every turn of a loop: one stores it, the other one loads it."""
+    """In every iteration one of two CTAs stores a tile that the other one loads."""
     x, y, w = tensor("X", m), tensor("Y", m), tensor("W", m)
     turns, frag = kir.Semaphore("turns", m), fragment("x", 64)
     body = (
@@ -120,7 +120,7 @@ def test_a_tile_that_nobody_has_stored_is_not_loaded() -> None:
 
 
 def test_an_access_behind_others_is_no_proof() -> None:
-    """A CTA that comes to a tile when others have left it may be compared with too little.
+    """A CTA that reaches a tile when others have left it may be compared with too little.
 
     The second CTA loads in turn t what the first one stores, and waits for its turn t + 1.
     """

@@ -1,4 +1,4 @@
-"""The same for tiles: what is not declared, copies, layouts, fragments and tensor cores."""
+"""Mistakes in statements about tiles: each is refused with a message and a way out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ from kernel_parts import (
 )
 
 from fuser.dtype import DType
+from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
+from fuser.kernel.validate.legal import validate
+from oracles.prover.coverage.outputs import covered
 
 
 def slots(a: DType, b: DType, **change: Any) -> kir.Kernel:
@@ -424,3 +427,126 @@ def test_a_mistake_is_refused_with_a_way_out(name: str) -> None:
     """The message comes from this mistake, not from another one beside it, and says what to do."""
     says, wrong = MISTAKES[name]
     refused(wrong, says)
+
+
+# --- reductions in registers are refused where no thread or warp has what they put together -------
+
+
+ROWS = kir.Layout((8, 64), 2, 64)
+FOLDING = kir.Layout((64, 16), 2, 128, kir.Deal.STRIPS)
+GIVEN = kir.Tensor("X", DType.F32, (64, 64), (64, 1), 4)
+
+
+def reducing(src: kir.Layout, dst: kir.Layout, op: str = "add", **how: object) -> kir.Kernel:
+    """Load, reduce and store."""
+    one = kir.Fragment("one", DType.F32, src)
+    two = kir.Fragment("two", how.get("dtype", DType.F32), dst)  # type: ignore[arg-type]
+    y = kir.Tensor("Y", DType.F32, dst.shape, (dst.shape[-1], 1), 1)
+    reduce: kir.Stmt = kir.Reduce(two, one, op)
+    if how.get("elected"):
+        reduce = kir.Elect(kir.Per.ROLE, (reduce,))
+    body = (
+        kir.Load(one, kir.Box(GIVEN, (0, 0), src.shape, (64, 64)), 1),
+        reduce,
+        kir.Store(kir.Box(y, (0, 0), dst.shape, dst.shape), two, 1),
+    )
+    threads = max(src.threads, 32)
+    return kir.Kernel("k", (), (GIVEN, y), (), (), (), threads, body, ("Y",))
+
+
+def folded(layout: kir.Layout, by: int) -> kir.Layout:
+    """Neighbours along rows put together."""
+    shape = (layout.shape[0], layout.shape[1] // by)
+    return replace(layout, shape=shape, folded=by)
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        (ROWS, folded(ROWS, 64)),
+        (ROWS, folded(ROWS, 16)),
+        (ROWS, folded(ROWS, 2)),
+        (replace(ROWS, vector=1), folded(replace(ROWS, vector=1), 32)),
+        (FOLDING, folded(FOLDING, 16)),
+        (kir.Layout((8, 64), 1, 64), kir.Layout((1, 64), 1, 64)),
+        (kir.Layout((8, 64), 2, 32), kir.Layout((1, 64), 2, 32)),
+    ],
+)
+def test_what_a_warp_or_a_thread_holds_can_be_put_together(
+    src: kir.Layout, dst: kir.Layout
+) -> None:
+    """Along rows by lanes, down columns by each thread; the judge of coverage thinks so too."""
+    made = reducing(src, dst)
+    validate(made, after="kernel", final=True)
+    assert not [f for f in covered(made, rlimit=500_000).findings if "hands" in f.witness]
+
+
+WRONG_REDUCTIONS: dict[str, tuple[str, kir.Kernel]] = {
+    "a row of two warps": (
+        "64 neighbours lie in 64 lanes; a warp puts a power of two of them together, at most 32",
+        reducing(replace(ROWS, vector=1), folded(replace(ROWS, vector=1), 64)),
+    ),
+    "three lanes": (
+        "6 neighbours lie in 3 lanes",
+        reducing(kir.Layout((8, 48), 2, 64), kir.Layout((8, 8), 2, 64, folded=6)),
+    ),
+    "half a vector": (
+        "3 neighbours are no whole vectors of 2; fold along rows of vectors",
+        reducing(kir.Layout((8, 48), 2, 64), kir.Layout((8, 16), 2, 64, folded=3)),
+    ),
+    "half a row of strips": (
+        "strips are folded by whole rows, not by 8 of them",
+        reducing(FOLDING, folded(FOLDING, 8)),
+    ),
+    "another layout": (
+        r"two is a fold of \(8, 64\) by 2 and 64 threads, one is \(8, 64\) by 1 and 64; fold the",
+        reducing(replace(ROWS, vector=1), folded(ROWS, 16)),
+    ),
+    "columns of several threads": (
+        "rows of 48 by 1 and 32 threads: a thread holds no whole columns; use rows of "
+        "multiples of 32",
+        reducing(kir.Layout((8, 48), 1, 32), kir.Layout((1, 48), 1, 32)),
+    ),
+    "two rows": (
+        "is neither a fold of .* nor one row of it; use either",
+        reducing(kir.Layout((8, 64), 1, 64), kir.Layout((2, 64), 1, 64)),
+    ),
+    "a fold again": (
+        "one is folded already; reduce the fragment it is from",
+        reducing(folded(ROWS, 2), folded(ROWS, 4)),
+    ),
+    "types": (
+        "f32 into f16; make them the same",
+        reducing(ROWS, folded(ROWS, 64), dtype=DType.F16),
+    ),
+    "operation": (
+        "sub is no way to put two together; use add, maximum, minimum",
+        reducing(ROWS, folded(ROWS, 64), "sub"),
+    ),
+    "one thread": (
+        "stands inside an elect; whole warps must reach it: move it out of the elect",
+        reducing(ROWS, folded(ROWS, 64), elected=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_REDUCTIONS)
+def test_a_wrong_reduction_is_refused_with_a_way_out(name: str) -> None:
+    """In the documented form."""
+    says, made = WRONG_REDUCTIONS[name]
+    with pytest.raises(ScheduleError, match=f"^after kernel: `.*{says}"):
+        validate(made, after="kernel", final=True)
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        (replace(ROWS, vector=1), folded(replace(ROWS, vector=1), 64)),
+        (FOLDING, folded(FOLDING, 8)),
+        (kir.Layout((8, 48), 1, 32), kir.Layout((1, 48), 1, 32)),
+        (replace(ROWS, vector=1), folded(ROWS, 16)),
+    ],
+)
+def test_the_judge_of_coverage_refuses_it_as_well(src: kir.Layout, dst: kir.Layout) -> None:
+    """It does not rely on validation."""
+    assert any("hands" in f.witness for f in covered(reducing(src, dst), rlimit=500_000).findings)
