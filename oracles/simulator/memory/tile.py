@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import gcd, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -198,8 +199,7 @@ def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.S
             yield from _placed(inner, inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
+class Deal(NamedTuple):
     """A slot, dealt out to the lanes of one warp by a layout.
 
     With `any_lane` each element may be any lane's, which only the hardware knows.
