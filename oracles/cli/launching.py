@@ -11,7 +11,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import Subject, Target
 from oracles.explorer import explore
-from oracles.prover import launches, prove
+from oracles.prover import launches
 from oracles.prover.launches import Launch, broken
 from oracles.simulator import simulate
 from oracles.verdict import Status, Verdict
@@ -174,11 +174,6 @@ def _params(spec: str, whose: str, names: list[str], given: tuple[str, ...]) -> 
             f"{', '.join(missing)}; add {more}, or leave out --set for small launches"
         )
     return {name: params[name] for name in names}
-
-
-def witnessed(kernel: kir.Kernel, policy: str) -> Witness | None:
-    """Return the execution that refutes a kernel; None if the prover has none to show."""
-    return prove.witness(kernel, policy=policy)
 
 
 @dataclass(frozen=True, slots=True)

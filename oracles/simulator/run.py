@@ -26,7 +26,7 @@ from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
 from oracles.simulator.schedule import Choices, Schedule
-from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Joins, whole_groups
+from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
 from oracles.verdict import Finding
@@ -197,12 +197,11 @@ class Run:
                 self._note(agent, event, barrier.state)
             case kir.WarpSync():
                 return self.joins.warp_sync(agent, event) and self._note(agent, event)
-            case kir.BlockSync(number, threads):
+            case (
+                kir.BlockSync() | kir.NamedArrive() | kir.BlockSerializeWait() | kir.LastArriving()
+            ):
                 self._note(agent, event)
-                return self.joins.arrive(agent, event, number, threads, None, wait=True)
-            case kir.NamedArrive(number, threads):
-                self._note(agent, event)
-                return self.joins.arrive(agent, event, number, threads, None, wait=False)
+                return self.joins.arrive(agent, event)
             case kir.TmaLoad():
                 self.memory.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
@@ -258,19 +257,9 @@ class Run:
                 self.joins.cluster_arrive(agent, event, relaxed=relaxed)
             case kir.ClusterWait():
                 return self.joins.cluster_wait(agent, event) and self._note(agent, event)
-            case kir.BlockSerializeWait(semaphore, _, _, scope, number):
-                self._note(agent, event)
-                gate = Gate((semaphore.name, event.slot), event.parity, scope)
-                threads = event.team.warps * kir.WARP
-                return self.joins.arrive(agent, event, number, threads, gate, wait=True)
             case kir.BlockSerializeRelease():
                 self.joins.release(agent, stmt, event)
                 self._note(agent, event)
-            case kir.LastArriving(semaphore, barrier=number):
-                self._note(agent, event)
-                election = Election((semaphore.name, event.slot), event.parity, event.team)
-                threads = event.team.warps * kir.WARP
-                return self.joins.arrive(agent, event, number, threads, election, wait=True)
             case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
                 self.joins.grid_sync(agent, event, semaphore, number)
