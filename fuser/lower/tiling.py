@@ -73,16 +73,7 @@ P = TypeVar("P", bound=PointwiseParams | TensorCoreParams)
 class Lowering(Generic[Axes, P]):
     """The lowering of one domain: its tensors, and where tiles lie along the axes of its kernel.
 
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : Tiling or MatmulTiling
-        Axes and tile.
-    params : PointwiseParams, MatmulParams or AmpereParams
-        The schedule.
-    shapes : ShapeClass
-        Alignments; a tensor outside `shapes.tma` is not moved by TMA.
+    A tensor outside `shapes.tma` is not moved by TMA.
     """
 
     name: str

@@ -45,18 +45,7 @@ def classify(
     One class of shapes per kernel: kernels of one fusion merge their axes in ways of their own, so
     that one tensor may allow 16-byte accesses in one of them only.
 
-    Parameters
-    ----------
-    fusion : Fusion
-        What is called.
-    params : Params or None
-        How to compute it; None asks the heuristics.
-    specs : mapping
-        Shapes, strides, alignments and types of its tensors, by name.
-    free : mapping or None
-        Extents that no input tells.
-    sms : int
-        Streaming multiprocessors of the device.
+    `free` are extents that no input tells; params of None ask the heuristics.
     """
     plain = extents_of(fusion, specs, free)
     choices = Choices(empty=_empty(fusion, plain))
@@ -86,14 +75,8 @@ def classify(
 class _Call:
     """What is known of a call whose fusion is cut into kernels in one way.
 
-    Parameters
-    ----------
-    params, sms
-        Those of `classify`.
-    values : mapping
-        Extents, those of the parts of results among them.
-    specs : mapping
-        Of inputs, outputs and intermediates, by name.
+    `values` are extents, those of the parts of results among them; `specs` are those of inputs,
+    outputs and intermediates.
     """
 
     params: Params | None

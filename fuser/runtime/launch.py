@@ -65,22 +65,8 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
 class BoundKernel:
     """A kernel with the integers of a launch, to be launched again and again.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With every sync explicit.
-    function : Function
-        The compiled kernel on a device.
-    grid : int
-        CTAs.
-    values : mapping
-        Of every parameter.
-    device : torch.device
-        Where it is launched.
-    what : str
-        The call as the user wrote it, for messages.
-    more : sequence of str
-        Names of parameters that only the text behind `function` has, behind all others.
+    `values` are those of every parameter; messages begin with `what`, the call as the user wrote
+    it; `more` names parameters that only the text behind `function` has, behind all others.
 
     Attributes
     ----------

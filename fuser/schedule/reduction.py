@@ -140,13 +140,6 @@ def split_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None
 def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
     """Return params by which threads can put their parts of a tile together.
 
-    Parameters
-    ----------
-    tiling : ReductionTiling
-        Axes and tile.
-    params : PointwiseParams
-        Those of the user.
-
     Raises
     ------
     ScheduleError

@@ -56,12 +56,7 @@ def request(text: str, oracles: Iterable[str]) -> str:
 def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
     """Judge a case.
 
-    Parameters
-    ----------
-    case : Case
-        Any; one that the compiler refuses yields one record, `invalid`.
-    oracles : iterable of str
-        Some of `CPU_ORACLES`.
+    Of one that the compiler refuses there is one record, `invalid`.
 
     Returns
     -------

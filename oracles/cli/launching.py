@@ -35,14 +35,8 @@ class LaunchError(Exception):
 class Asked:
     """What the command line says of launches.
 
-    Parameters
-    ----------
-    grid : int or None
-        CTAs, where given.
-    given : tuple of str
-        Parameters as `NAME=N`.
-    all_trips : bool
-        Whether small launches go up to twice the stages and two, so that rings turn over twice.
+    `given` are parameters as `NAME=N`.  With `all_trips` small launches go up to twice the stages
+    and two, so that rings turn over twice.
     """
 
     grid: int | None = None
