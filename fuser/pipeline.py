@@ -117,14 +117,8 @@ def build(
 ) -> Program:
     """Compile a fusion to CUDA C++.
 
-    Parameters
-    ----------
-    fusion : Fusion
-        What to compute.
-    params : PointwiseParams, MatmulParams or None
-        How; kernels of another kind, and None, take the default heuristics.
-    shapes : CallClass
-        The class of the call, from `fuser.runtime.classify.classify`.
+    `shapes` is from `fuser.runtime.classify.classify`.  Kernels of another kind than `params` take
+    the default heuristics, and all do if these are None.
 
     Raises
     ------

@@ -52,13 +52,7 @@ class Held:
 
 
 def most_held(kernel: kir.Kernel) -> list[Held]:
-    """Return the most that a thread holds at once, of each role that holds any fragment.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        With every sync explicit.
-    """
+    """Return the most that a thread holds at once, of each role that holds any fragment."""
     everyone = Held("", kernel.registers or launch_registers(kernel.threads))
     most: dict[str, Held] = {}
     for one in _Reader(kernel).points(kernel.body, (), {}, everyone):

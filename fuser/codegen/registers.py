@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser.dtype import DType
-from fuser.expr import Expr
 from fuser.kernel import ir as kir
 from fuser.kernel.validate.place import fragments
 
@@ -75,8 +74,9 @@ def plan(kernel: kir.Kernel) -> Registers:
     packed = frozenset(
         f for f in every if f in sums or _packs(f, statements) or _are_words(f, statements)
     )
-    pinned = frozenset(f for stmt in statements if isinstance(stmt, kir.Wgmma) for f in used(stmt))
-    return Registers(declared, names, packed, pinned | {*_accumulators(statements)})
+    products = [stmt for stmt in statements if isinstance(stmt, kir.Wgmma)]
+    pinned = frozenset(f for stmt in products for f in _touched(stmt))
+    return Registers(declared, names, packed, pinned)
 
 
 def count(layout: kir.Layout) -> int:
@@ -85,10 +85,6 @@ def count(layout: kir.Layout) -> int:
         strips = layout.shape[-2] // 16
         return -(-strips // (layout.threads // kir.WARP)) * layout.shape[-1] // 2
     return layout.registers
-
-
-def _accumulators(statements: list[kir.Stmt]) -> Iterator[kir.Fragment]:
-    return (stmt.acc for stmt in statements if isinstance(stmt, kir.Wgmma))
 
 
 def made(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
@@ -100,14 +96,10 @@ def used(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:
     """Return the fragments whose value a statement uses."""
     match stmt:
         case kir.Wgmma(acc, a, _, accumulate):
-            kept = () if _is_zero(accumulate) else (acc,)
+            kept = () if isinstance(accumulate, int) and accumulate == 0 else (acc,)
             return (*kept, *((a,) if isinstance(a, kir.Fragment) else ()))
         case _:
             return tuple(fragments(stmt)[0])
-
-
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, int) and expr == 0
 
 
 def _touched(stmt: kir.Stmt) -> tuple[kir.Fragment, ...]:

@@ -18,11 +18,6 @@ _PLAIN = re.compile(r"\d+|[A-Za-z]\w*_[01]")
 def merged(first: Sequence[str], second: Sequence[str]) -> list[str] | None:
     """Return one text that does what each of two does, as `SECOND` says.
 
-    Parameters
-    ----------
-    first, second : sequence of str
-        Lines of the two roles.
-
     Returns
     -------
     list of str or None

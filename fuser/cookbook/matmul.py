@@ -206,10 +206,7 @@ def persistent(stages: int = 3) -> kir.Kernel:
     empty = ring("empty", 4, stages)
     staged = kir.Buffer("SD", DType.F32, (TILE_M, TILE_N), 1, -(-b.end // 128) * 128)
     number = kir.BLOCK + t * kir.GRID
-    loop = (
-        *multiply(a, b, full, empty, p),
-        step(p),
-    )
+    loop = (*multiply(a, b, full, empty, p), step(p))
     leave = (kir.TmaStore(d_box(D, number), kir.Slot(staged, 0)), kir.AsyncCommit(BULK))
     consume = (
         zero(),
@@ -246,10 +243,7 @@ def ping_pong(stages: int = 3) -> kir.Kernel:
     number = kir.BLOCK + t * kir.GRID
 
     def consume(me: int) -> tuple[kir.Stmt, ...]:
-        loop = (
-            *multiply(a, b, full, empty, p),
-            step(p),
-        )
+        loop = (*multiply(a, b, full, empty, p), step(p))
         mine = (
             kir.MBarrierWaitParity(order, me, (t // 2 + 1 + me) % 2),
             zero(),
@@ -369,10 +363,7 @@ def partial(
 
     ahead = kir.IfThenElse(q < trips, load(q))
     refill = kir.IfThenElse(k + stages < trips, (emptied_next(empty, stages), *load(k + stages)))
-    loop = (
-        *multiply(a, b, full, empty, k),
-        kir.Elect(ELECT, (refill,)),
-    )
+    loop = (*multiply(a, b, full, empty, k), kir.Elect(ELECT, (refill,)))
     return (
         zero(),
         kir.ForLoop(q, stages, (kir.Elect(ELECT, (ahead,)),)),

@@ -15,6 +15,8 @@ from fuser.fusion.recorder import Recording, axis_of, refuse, show
 from fuser.fusion.shape_ops import ShapeOps
 
 Axes = tuple[int, ...]
+_Side = tuple[TensorView, Axes]
+"""An operand, and which of its axes each axis of the full output is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class MmaOps(Recording):
         summed = self._recorder.axes(call, [-1] if axes is None else axes, len(a_axes))
         if not summed:
             refuse(call, "no axis is summed over; name one in axes, or use mul")
-        plan = self._plan(call, a, b, a_axes, b_axes, summed, narrow=accumulate == "f16")
+        plan = self._plan(call, (a, a_axes), (b, b_axes), summed, narrow=accumulate == "f16")
         return self._record(plan, element)
 
     def matmul(
@@ -127,7 +129,7 @@ class MmaOps(Recording):
             a_axes, b_axes = (*a_axes, -1), (*b_axes, b.rank - 1)
         a_axes, b_axes = (*a_axes, a.rank - 1), (*b_axes, max(b.rank - 2, 0))
         summed = (len(a_axes) - 1,)
-        plan = self._plan(call, a, b, a_axes, b_axes, summed, narrow=accumulate == "f16")
+        plan = self._plan(call, (a, a_axes), (b, b_axes), summed, narrow=accumulate == "f16")
         return self._record(plan, product_dtype(a.dtype))
 
     def linear(
@@ -160,8 +162,8 @@ class MmaOps(Recording):
             refuse(call, f"the weight {w} has shape {self._shape(w)}; give it the axes (N, K)")
         outer = range(x.rank - 1)
         x_axes, w_axes = (*outer, -1, x.rank - 1), (*(-1 for _ in outer), 0, 1)
-        narrow = accumulate == "f16"
-        plan = self._plan(call, x, w, x_axes, w_axes, (x.rank,), narrow=narrow)
+        sides, narrow = ((x, x_axes), (w, w_axes)), accumulate == "f16"
+        plan = self._plan(call, *sides, (x.rank,), narrow=narrow)
         result = product_dtype(x.dtype)
         if bias is None:
             return self._record(plan, result)
@@ -236,18 +238,9 @@ class MmaOps(Recording):
             result.append(entry)
         return tuple(result)
 
-    def _plan(
-        self,
-        call: str,
-        a: TensorView,
-        b: TensorView,
-        a_axes: Axes,
-        b_axes: Axes,
-        summed: Axes,
-        *,
-        narrow: bool,
-    ) -> _Plan:
+    def _plan(self, call: str, left: _Side, right: _Side, summed: Axes, *, narrow: bool) -> _Plan:
         """Check the axes, and drop those of extent 1 that stretch along the other operand's."""
+        (a, a_axes), (b, b_axes) = left, right
         self._check_used(call, a, a_axes)
         self._check_used(call, b, b_axes)
         find = self._recorder.extents.find

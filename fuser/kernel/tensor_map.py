@@ -34,6 +34,74 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int = 0
 
+    def encoding(
+        self, address: int, extents: tuple[int, ...], strides: tuple[int, ...]
+    ) -> Encoding:
+        """Return what the driver is told of a tensor at an address; strides in elements."""
+        dtype = self.tensor.dtype
+        dims = tuple(extents[axis] for axis in self.axes)
+        steps = tuple(strides[axis] * dtype.nbytes for axis in self.axes[1:])
+        return Encoding(dtype, address, dims, steps, self.box, self.swizzle)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """What the driver is told of a tensor whose numbers are known.
+
+    Parameters
+    ----------
+    address : int
+        Byte address of element 0.
+    dims, box : tuple of int
+        Extents in elements, innermost first.
+    strides : tuple of int
+        Bytes from one element to the next along dims 1, 2, ...; one fewer than `dims`.
+    swizzle : int
+        Span of the swizzle in bytes, 0 for none; the box's row must not be longer.
+    """
+
+    dtype: DType
+    address: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+    def check(self, what: str) -> None:
+        """Raise unless the driver would accept it; `what` is the call as the user wrote it.
+
+        Raises
+        ------
+        ScheduleError
+            Naming the number that breaks a rule, and the rule.
+        """
+        for wrong in self._broken():
+            raise ScheduleError(f"{what}: {wrong}")
+
+    def _broken(self) -> Iterator[str]:
+        row = self.box[0] * self.dtype.nbytes if self.box else 0
+        if not 1 <= len(self.dims) <= 5:
+            yield f"a tensor map has 1..5 axes, not {len(self.dims)}; use load=direct"
+        if self.address % 16:
+            have = f"address {self.address:#x} is no multiple of 16 bytes"
+            yield f'{have}; pass an aligned tensor or use load="direct"'
+        for axis, n in enumerate(self.dims):
+            if not 1 <= n <= MAX_EXTENT:
+                yield f"axis {axis} has {n} elements; a map takes 1..2**32"
+        for axis, stride in enumerate(self.strides, start=1):
+            if stride % 16 or not 0 < stride < MAX_STRIDE:
+                yield (
+                    f"axis {axis} has a stride of {stride} bytes; TMA needs a positive multiple "
+                    'of 16 below 2**40; pad the rows or use load="direct"'
+                )
+        for axis, n in enumerate(self.box):
+            if not 1 <= n <= 256:
+                yield f"the box has {n} elements along axis {axis}; a box has 1..256"
+        if row % 16:
+            yield f"a row of the box is {row} bytes; TMA needs a multiple of 16"
+        if self.swizzle and row > self.swizzle:
+            yield f"a row of the box is {row} bytes, longer than the {self.swizzle}-byte swizzle"
+
 
 def map_of(kernel: kir.Kernel, box: kir.Box, slot: kir.Slot) -> TensorMap:
     """Return the map through which a box of global memory is copied into or out of a slot.
@@ -83,71 +151,3 @@ def _unnamed(box: kir.Box, slot: kir.Slot) -> TensorMap:
             )
         sizes = (panels(buffer).cols, *sizes[1:])
     return TensorMap("", box.tensor, axes, sizes, buffer.swizzle)
-
-
-def check(
-    what: str,
-    dtype: DType,
-    address: int,
-    dims: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    *,
-    swizzle_bytes: int = 0,
-) -> None:
-    """Raise unless the driver would accept this map.
-
-    Parameters
-    ----------
-    what : str
-        The call as the user wrote it; begins the message.
-    dtype : DType
-        Element type.
-    address : int
-        Byte address of element 0.
-    dims, box : tuple of int
-        Extents in elements, innermost first.
-    strides : tuple of int
-        Bytes from one element to the next along dims 1, 2, ...; one fewer than `dims`.
-    swizzle_bytes : int
-        Span of the swizzle, 0 for none; the box's row must not be longer.
-
-    Raises
-    ------
-    ScheduleError
-        Naming the number that breaks a rule, and the rule.
-    """
-    for wrong in _broken(dtype, address, dims, strides, box, swizzle_bytes):
-        raise ScheduleError(f"{what}: {wrong}")
-
-
-def _broken(
-    dtype: DType,
-    address: int,
-    dims: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    swizzle: int,
-) -> Iterator[str]:
-    row = box[0] * dtype.nbytes if box else 0
-    if not 1 <= len(dims) <= 5:
-        yield f"a tensor map has 1..5 axes, not {len(dims)}; use load=direct"
-    if address % 16:
-        have = f"address {address:#x} is no multiple of 16 bytes"
-        yield f'{have}; pass an aligned tensor or use load="direct"'
-    for axis, n in enumerate(dims):
-        if not 1 <= n <= MAX_EXTENT:
-            yield f"axis {axis} has {n} elements; a map takes 1..2**32"
-    for axis, stride in enumerate(strides, start=1):
-        if stride % 16 or not 0 < stride < MAX_STRIDE:
-            yield (
-                f"axis {axis} has a stride of {stride} bytes; TMA needs a positive multiple of 16 "
-                'below 2**40; pad the rows or use load="direct"'
-            )
-    for axis, n in enumerate(box):
-        if not 1 <= n <= 256:
-            yield f"the box has {n} elements along axis {axis}; a box has 1..256"
-    if row % 16:
-        yield f"a row of the box is {row} bytes; TMA needs a multiple of 16"
-    if swizzle and row > swizzle:
-        yield f"a row of the box is {row} bytes, longer than the {swizzle}-byte swizzle"

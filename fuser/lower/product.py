@@ -407,27 +407,13 @@ class ProductLowering(Lowering[MatmulTiling, M]):
             lets.append(kir.Let(self.origin(axis), one * tiling.tile[axis]))
         return lets
 
-    def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
-        """Return a part of a tensor: at the tile's origin, but for some axes of the kernel."""
-        axes = self.tiling.axes(access)
-        varies = [self.tiling.varies(access, axis) for axis in axes]
-        return kir.Box(
-            self.tensors[access.name],
-            tuple(
-                origins.get(a, self.origin(a)) if v else 0
-                for a, v in zip(axes, varies, strict=True)
-            ),
-            shape,
-            tuple(self.extents[a] if v else 1 for a, v in zip(axes, varies, strict=True)),
-        )
-
     def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
         """Return a new buffer, with the widest swizzle that suits its rows."""
         swizzle = gcd(shape[-1] * dtype.nbytes, SPAN)
         if swizzle < 32:
-            return self.add_buffer(name, dtype, shape, slots, 0, SPAN)
+            return super().buffer(name, dtype, shape, slots)
         # Where its swizzle repeats; alike ones lie right behind each other.
-        return self.add_buffer(name, dtype, shape, slots, swizzle, 8 * swizzle)
+        return self.behind(kir.Buffer(name, dtype, shape, slots, 0, swizzle), 8 * swizzle)
 
     def sums(self, product: Product) -> tuple[kir.Fragment, int]:
         """Return the fragment that holds the sums of a product, and their first column there."""

@@ -18,7 +18,7 @@ from fuser.fusion.ir import Extent
 from fuser.fusion.ops import operand_dtypes
 from fuser.kernel import ir as kir
 from fuser.lower.math import COMBINE, Arithmetic, identity, is_zero_of_zeros
-from fuser.lower.split_k import SPLIT, SPLITS
+from fuser.lower.split_k import SPLIT, SPLITS, workspace
 from fuser.lower.tiling import TILE, TRIP, TRIPS, Lowered, Numbers, PointwiseLowering
 from fuser.schedule.domain import Reduction
 from fuser.schedule.params import ReductionParams
@@ -52,7 +52,10 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         by_tma = self._moved_by_tma(domain.leaves, self.params.load, "load")
         for access in domain.leaves:
             self._load(access, tma=access.name in by_tma)
-        sums = [self._sum(reduction) for reduction in domain.reductions]
+        sums = [
+            self.math.fragment(f"sum_{self._name(reduction)}", *operand_dtypes(reduction.tv))
+            for reduction in domain.reductions
+        ]
         puts = [self._put(r, acc) for r, acc in zip(domain.reductions, sums, strict=True)]
         steps = self._steps()
         loop = kir.ForLoop(
@@ -97,12 +100,6 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
             residency="any" if self.meet == "last" else "ticket",
         )
 
-    def _request(self) -> kir.CircularBuffer | None:
-        if self.params.load != "tma":
-            return None
-        roles = kir.WarpSpecialized() if self.params.warp_specialized else None
-        return kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
-
     # --- where tiles lie --------------------------------------------------------------------
 
     def _steps(self) -> Expr:
@@ -126,10 +123,6 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         alike = [one for one in self.tiling.domain.reductions if one.tv is reduction.tv]
         number = alike.index(reduction)
         return f"{reduction.tv.name}_{number}" if number else reduction.tv.name
-
-    def _sum(self, reduction: Reduction) -> kir.Fragment:
-        (dtype,) = operand_dtypes(reduction.tv)
-        return self.math.fragment(f"sum_{self._name(reduction)}", dtype)
 
     def _put(self, reduction: Reduction, acc: kir.Fragment) -> kir.Stmt:
         """Put the next tile to those before it."""
@@ -212,7 +205,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         *outer, rows, parts = part.layout.shape
         if not self.tiling.along or (parts == 1 and part.layout.folded > 1):
             return part
-        slot = kir.Slot(self._buffer(name, part.dtype, part.layout.shape), 0)
+        slot = kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0)
         row = kir.Layout(part.layout.shape, parts, part.layout.threads)
         every = kir.Fragment(f"parts_{name}", part.dtype, row)
         out += [
@@ -231,8 +224,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
 
     def _meeting(self, reduction: Reduction, whole: kir.Fragment) -> kir.GridSum:
         """Put the results of the CTAs that share a tile together, in turns."""
-        box = self._workspace(reduction, whole, 1, TILE)
-        op = COMBINE[reduction.tv.op]
+        box, op = self._workspace(reduction, whole, 1, TILE), COMBINE[reduction.tv.op]
         return kir.GridSum(whole, box, self._turns(), TILE, SPLIT, SPLITS, op=op)
 
     def _added_by_tma(self, out: list[kir.Stmt], sums: list[kir.Fragment]) -> list[kir.Fragment]:
@@ -244,7 +236,7 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         parts = [self._within_warps(out, *pair) for pair in zip(reductions, sums, strict=True)]
         for reduction, part in zip(reductions, parts, strict=True):
             name = f"{self._name(reduction)}_staged"
-            slot = kir.Slot(self._buffer(name, part.dtype, part.layout.shape), 0)
+            slot = kir.Slot(self.buffer(f"S_{name}", part.dtype, part.layout.shape), 0)
             out.append(replace(self._meeting(reduction, part), staged=slot))
         return [self._together(out, *pair) for pair in zip(reductions, parts, strict=True)]
 
@@ -252,24 +244,24 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         """Append what stores the results of each CTA, and puts all of them together in the last."""
         pairs = list(zip(self.tiling.domain.reductions, made, strict=True))
 
-        def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> kir.Box:
-            return self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
+        def box(reduction: Reduction, mine: kir.Fragment, split: Expr) -> tuple[kir.Box, int]:
+            place = self._workspace(reduction, mine, SPLITS, TILE * SPLITS + split)
+            return place, min(mine.layout.vector, place.tensor.aligned)
 
         for reduction, mine in pairs:
-            width = min(mine.layout.vector, self._aligned(mine))
-            out.append(kir.Store(box(reduction, mine, SPLIT), mine, width))
-        for reduction, _ in pairs:
-            name = f"W_{self._name(reduction)}"
-            out.append(kir.GridShare(name, self._turns(), TILE, SPLITS, alone=True))
+            place, width = box(reduction, mine, SPLIT)
+            out.append(kir.Store(place, mine, width))
+        for tensor in self.workspaces:
+            out.append(kir.GridShare(tensor.name, self._turns(), TILE, SPLITS, alone=True))
         sums = []
         for reduction, mine in pairs:
             whole, more = (replace(mine, name=f"{mine.name}_{word}") for word in ("of_all", "more"))
-            width, other = min(mine.layout.vector, self._aligned(mine)), Var("s")
+            other = Var("s")
             add = (
-                kir.Load(more, box(reduction, mine, other + 1), width),
+                kir.Load(more, *box(reduction, mine, other + 1)),
                 kir.Compute(whole, COMBINE[reduction.tv.op], (whole, more)),
             )
-            out.append(kir.Load(whole, box(reduction, mine, 0), width))
+            out.append(kir.Load(whole, *box(reduction, mine, 0)))
             out.append(kir.ForLoop(other, SPLITS - 1, add, unroll=AT_ONCE))
             sums.append(whole)
         return sums
@@ -278,19 +270,12 @@ class ReductionLowering(PointwiseLowering[ReductionTiling]):
         self, reduction: Reduction, whole: kir.Fragment, parts: Expr, part: Expr
     ) -> kir.Box:
         """Return a place for results: one part of so many that each tile has."""
-        *outer, rows, cols = whole.layout.shape
-        extents: tuple[Expr, ...] = (*outer, self._tiles() * parts * rows, cols)
-        strides = (*(0 for _ in outer), cols, 1 if cols > 1 else 0)
-        name, aligned = f"W_{self._name(reduction)}", self._aligned(whole)
-        made = kir.Tensor(name, whole.dtype, extents, strides, aligned)
-        if made not in self.workspaces:
-            self.workspaces.append(made)
-        return kir.Box(made, (*(0 for _ in outer), part * rows, 0), whole.layout.shape, extents)
-
-    @staticmethod
-    def _aligned(whole: kir.Fragment) -> int:
-        """Return of how many elements the address of a row of a workspace is a multiple."""
-        return gcd(16 // whole.dtype.nbytes, whole.layout.shape[-1])
+        name = f"W_{self._name(reduction)}"
+        every = self._tiles() * parts
+        box = workspace(name, whole.dtype, whole.layout.shape, every, part)
+        if box.tensor not in self.workspaces:
+            self.workspaces.append(box.tensor)
+        return box
 
     def _mean(self, math: Arithmetic, reduction: Reduction, total: kir.Fragment) -> kir.Fragment:
         """Divide by how many elements were added up."""

@@ -52,25 +52,17 @@ class SplitK:
     buffer: NewBuffer
     workspaces: list[kir.Tensor] = field(default_factory=list)
 
-    @property
-    def split(self) -> Expr:
-        """Number of a CTA among those of its tile: which steps of K it takes."""
-        return 0
+    split: ClassVar[Expr] = 0
+    """Number of a CTA among those of its tile: which steps of K it takes."""
+    pooled: ClassVar[bool] = False
+    """Whether CTAs store all their sums, so that these come from memory."""
+    parted: ClassVar[bool] = False
+    """Whether each of them then adds up some columns of all."""
 
     @property
     def splits(self) -> Expr:
         """CTAs of a tile."""
-        return 1
-
-    @property
-    def pooled(self) -> bool:
-        """Whether CTAs store all their sums, so that these come from memory."""
-        return self.parted
-
-    @property
-    def parted(self) -> bool:
-        """Whether each of them then adds up some columns of all."""
-        return False
+        return self.params.splits
 
     def tile(self, ctas: int) -> Expr:
         """Return the number of a CTA's tile, or of that of its cluster of so many tiles."""
@@ -150,9 +142,7 @@ class SplitK:
 class _InTurns(SplitK):
     """One CTA after the other adds its sums to a workspace; the last one goes on."""
 
-    @property
-    def split(self) -> Expr:
-        return SPLIT
+    split: ClassVar[Expr] = SPLIT
 
     @property
     def splits(self) -> Expr:
@@ -224,16 +214,11 @@ class _InTurns(SplitK):
 
     def workspace(self, acc: kir.Fragment, parts: Expr, part: Expr, cols: int) -> kir.Box:
         """Return a place for some columns of sums: one part of so many that each tile has."""
-        *outer, rows, _ = acc.layout.shape
-        extents: tuple[Expr, ...] = (*outer, self.tiles * parts * rows, cols)
-        strides = (*(0 for _ in outer), cols, 1)
-        dtype = self.partial(acc)
-        aligned = gcd(16 // dtype.nbytes, cols)
-        made = kir.Tensor(f"W_{acc.name}", dtype, extents, strides, aligned)
-        if made not in self.workspaces:
-            self.workspaces.append(made)
-        origin: tuple[Expr, ...] = (*(0 for _ in outer), part * rows, 0)
-        return kir.Box(made, origin, (*outer, rows, cols), extents)
+        shape = (*acc.layout.shape[:-1], cols)
+        box = workspace(f"W_{acc.name}", self.partial(acc), shape, self.tiles * parts, part)
+        if box.tensor not in self.workspaces:
+            self.workspaces.append(box.tensor)
+        return box
 
     def _staged(self, acc: kir.Fragment) -> kir.Slot | None:
         """Return where TMA takes sums from, if it does: columns of the epilogue, at best all."""
@@ -254,15 +239,13 @@ class _Scatter(_InTurns):
     How many they are is a number of the kernel, so that nobody asks for it on the way.
     """
 
+    pooled: ClassVar[bool] = True
+    parted: ClassVar[bool] = True
     alone: ClassVar[bool] = False
 
     @property
     def splits(self) -> Expr:
         return self.params.splits
-
-    @property
-    def parted(self) -> bool:
-        return True
 
     def reduce(self, sums: list[kir.Fragment]) -> list[kir.Stmt]:
         out: list[kir.Stmt] = []
@@ -306,15 +289,8 @@ class _LastArriving(_Scatter):
     Nobody waits, so they need not run at once.
     """
 
+    parted: ClassVar[bool] = False
     alone: ClassVar[bool] = True
-
-    @property
-    def pooled(self) -> bool:
-        return True
-
-    @property
-    def parted(self) -> bool:
-        return False
 
     def fit(self, kernel: kir.Kernel) -> kir.Kernel:
         made = super().fit(kernel)
@@ -326,18 +302,9 @@ class _InCluster(SplitK):
     """The CTAs of a tile are a cluster: each adds up some columns of all, from their slots."""
 
     slots: dict[kir.Fragment, kir.Buffer] = field(default_factory=dict)
-
-    @property
-    def split(self) -> Expr:
-        return kir.RANK
-
-    @property
-    def splits(self) -> Expr:
-        return self.params.splits
-
-    @property
-    def parted(self) -> bool:
-        return True
+    split: ClassVar[Expr] = kir.RANK
+    pooled: ClassVar[bool] = True
+    parted: ClassVar[bool] = True
 
     def steps(self, every: Expr) -> Expr:
         """Return as many for all: none waits longer than for the first, and beyond K are zeros.
@@ -381,6 +348,15 @@ def split_k(params: TensorCoreParams, tiles: Expr, buffer: NewBuffer) -> SplitK:
         "last": _LastArriving,
     }
     return ways[params.meet](params, tiles, buffer)
+
+
+def workspace(name: str, dtype: DType, shape: tuple[int, ...], parts: Expr, part: Expr) -> kir.Box:
+    """Return a place for a tile of partial sums: one part of so many in a workspace."""
+    *outer, rows, cols = shape
+    extents: tuple[Expr, ...] = (*outer, parts * rows, cols)
+    strides = (*(0 for _ in outer), cols, int(cols > 1))
+    made = kir.Tensor(name, dtype, extents, strides, gcd(16 // dtype.nbytes, cols))
+    return kir.Box(made, (*(0 for _ in outer), part * rows, 0), shape, extents)
 
 
 def stored(

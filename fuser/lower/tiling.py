@@ -6,7 +6,7 @@ Nothing here waits, fences or signals: the passes derive all of that from the st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from fuser.dtype import DType
@@ -14,6 +14,7 @@ from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var, ceildiv, minimum
 from fuser.fusion.ir import Extent, TensorView
 from fuser.kernel import ir as kir
+from fuser.kernel.validate.declarations import TMA_SHARED
 from fuser.lower.math import Arithmetic
 from fuser.schedule.domain import Access
 from fuser.schedule.matmul import MatmulTiling
@@ -72,16 +73,7 @@ P = TypeVar("P", bound=PointwiseParams | TensorCoreParams)
 class Lowering(Generic[Axes, P]):
     """The lowering of one domain: its tensors, and where tiles lie along the axes of its kernel.
 
-    Parameters
-    ----------
-    name : str
-        Name of the kernel.
-    tiling : Tiling or MatmulTiling
-        Axes and tile.
-    params : PointwiseParams, MatmulParams or AmpereParams
-        The schedule.
-    shapes : ShapeClass
-        Alignments; a tensor outside `shapes.tma` is not moved by TMA.
+    A tensor outside `shapes.tma` is not moved by TMA.
     """
 
     name: str
@@ -134,12 +126,23 @@ class Lowering(Generic[Axes, P]):
         """Return the kernel, without any sync, and where its numbers come from."""
         raise NotImplementedError
 
-    def add_buffer(
-        self, name: str, dtype: DType, shape: tuple[int, ...], slots: int, swizzle: int, step: int
-    ) -> kir.Buffer:
-        """Return a new buffer behind the others, at a multiple of `step` bytes."""
+    def box(self, access: Access, origins: dict[int, Expr], shape: tuple[int, ...]) -> kir.Box:
+        """Return a part of a tensor: at the tile's origin, but for some axes of the kernel."""
+        axes = self.tiling.axes(access)
+        varies = [self.tiling.varies(access, axis) for axis in axes]
+        pairs = list(zip(axes, varies, strict=True))
+        origin = tuple(origins.get(axis, self.origin(axis)) if v else 0 for axis, v in pairs)
+        limit = tuple(self.extents[axis] if v else 1 for axis, v in pairs)
+        return kir.Box(self.tensors[access.name], origin, shape, limit)
+
+    def buffer(self, name: str, dtype: DType, shape: tuple[int, ...], slots: int = 1) -> kir.Buffer:
+        """Return a new buffer behind the others, as ordinary accesses and TMA take it."""
+        return self.behind(kir.Buffer(name, dtype, shape, slots, 0), TMA_SHARED)
+
+    def behind(self, buffer: kir.Buffer, step: int) -> kir.Buffer:
+        """Lay a new buffer behind the others, at a multiple of `step` bytes."""
         offset = -(-max((b.end for b in self.buffers), default=0) // step) * step
-        self.buffers.append(kir.Buffer(name, dtype, shape, slots, offset, swizzle))
+        self.buffers.append(replace(buffer, offset=offset))
         return self.buffers[-1]
 
 
@@ -170,14 +173,16 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
             self._load(access, tma=access.name in by_tma)
         results = [self.math.value(a.tv, a.coords) for a in tiling.domain.writes]
         stores = self._stores(results)
-        circular = None
-        if self.params.load == "tma":
-            roles = kir.WarpSpecialized() if self.params.warp_specialized else None
-            circular = kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
         origins = self._numbered(TILE, kir.BLOCK + TRIP * kir.GRID, tiling.walked)
         body = (*origins, *self.copies, *self.math.math, *stores)
-        made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, circular),))
+        made = self._kernel((kir.ForLoop(TRIP, TRIPS, body, self._request()),))
         return Lowered(made, Numbers(self.extents, self._tiles(), self._grid()))
+
+    def _request(self) -> kir.CircularBuffer | None:
+        if self.params.load != "tma":
+            return None
+        roles = kir.WarpSpecialized() if self.params.warp_specialized else None
+        return kir.CircularBuffer(self.params.stages, self.params.prefetch, roles)
 
     def _grid(self) -> Expr:
         """CTAs of a launch: one a tile, or as many as run at once."""
@@ -220,13 +225,7 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         return lets
 
     def _box(self, access: Access) -> kir.Box:
-        varies = [self.tiling.varies(access, axis) for axis in range(self.tiling.rank)]
-        return kir.Box(
-            self.tensors[access.name],
-            tuple(self.origin(axis) if v else 0 for axis, v in enumerate(varies)),
-            self.tiling.tma_shape(access),
-            tuple(self.extents[axis] if v else 1 for axis, v in enumerate(varies)),
-        )
+        return self.box(access, {}, self.tiling.tma_shape(access))
 
     def _position(self, tv: TensorView, axis: int) -> tuple[int, Expr] | None:
         """Return the kernel's axis and first coordinate of a loop axis, for `iota`."""
@@ -267,13 +266,9 @@ class PointwiseLowering(Lowering[A, PointwiseParams]):
         full = {a.name for a in accesses if self.tiling.tma_shape(a) == self.tiling.tile}
         return able & full if able & full else able
 
-    def _buffer(self, name: str, dtype: DType, shape: tuple[int, ...]) -> kir.Buffer:
-        return self.add_buffer(f"S_{name}", dtype, shape, 1, 0, 128)
-
     def _staging(self, access: Access) -> kir.Slot:
-        return kir.Slot(
-            self._buffer(access.name, access.tv.dtype, self.tiling.tma_shape(access)), 0
-        )
+        shape = self.tiling.tma_shape(access)
+        return kir.Slot(self.buffer(f"S_{access.name}", access.tv.dtype, shape), 0)
 
     def _load(self, access: Access, *, tma: bool) -> None:
         frag = self.math.fragment(f"r_{access.name}", access.tv.dtype)

@@ -143,19 +143,17 @@ def group_copies(kernel: kir.Kernel) -> kir.Kernel:
     if observed or not any(isinstance(stmt, kir.CpAsync) for stmt in kernel.walk()):
         return kernel
 
-    def rule(body: Body, loop: kir.ForLoop) -> Body:
+    def rule(loop: kir.ForLoop) -> kir.ForLoop:
+        body = loop.body
         last = max((n for n, stmt in enumerate(body) if _copies(stmt)), default=None)
         if last is None or any(_commits(stmt, kir.AsyncKind.CP_ASYNC) for stmt in body):
-            return body
-        commit = kir.AsyncCommit(kir.AsyncKind.CP_ASYNC)
-        issued = (*body[: last + 1], commit)
-        if loop.circular is None:  # the loop that runs ahead
-            return (*issued, *body[last + 1 :])
-        ahead = loop.circular.prefetch
-        wait = kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, max(ahead - 1, 0))
-        if ahead:
-            return (wait, *issued, *body[last + 1 :])
-        return (*issued, wait, *body[last + 1 :])
+            return loop
+        issued = (*body[: last + 1], kir.AsyncCommit(kir.AsyncKind.CP_ASYNC))
+        if loop.circular is not None:  # it is not the loop that runs ahead
+            ahead = loop.circular.prefetch
+            wait = kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, max(ahead - 1, 0))
+            issued = (wait, *issued) if ahead else (*issued, wait)
+        return replace(loop, body=(*issued, *body[last + 1 :]))
 
     return replace(kernel, body=each_loop(kernel.body, rule))
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass, replace
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from fuser.passes.effects import drains, fills, reslot
-from fuser.passes.rings import placed
+from fuser.passes.rings import Body, each_loop, placed
 
 STORE_SLOTS = 2
 """Slots of a staging ring: one is filled while the copy engine reads the other."""
-
-Body = tuple[kir.Stmt, ...]
 
 
 def circular_buffer(kernel: kir.Kernel) -> kir.Kernel:
@@ -68,9 +66,9 @@ class _Rings:
         loop = replace(loop, body=body, circular=replace(request, position=position))
         ahead = 0 if request.specialized else request.prefetch
         out = _prefetched(loop, position, ahead)
-        if position == loop.index:
-            return out
-        return [*out[:-1], _counting(out[-1], position)]
+        if position != loop.index:
+            out[-1] = replace(out[-1], body=(*out[-1].body, kir.Assign(position, position + 1)))
+        return [*out]
 
     def _position(self, loop: kir.ForLoop, *, nested: bool) -> Var:
         if not nested and not self.shared:
@@ -114,12 +112,7 @@ class _Rings:
         return tuple(out)
 
 
-def _counting(loop: kir.Stmt, position: Var) -> kir.Stmt:
-    assert isinstance(loop, kir.ForLoop), "the last of a ring's loops is the main one"
-    return replace(loop, body=(*loop.body, kir.Assign(position, position + 1)))
-
-
-def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.Stmt]:
+def _prefetched(loop: kir.ForLoop, position: Var, ahead: int) -> list[kir.ForLoop]:
     """Split the copies off: some before the loop, the rest `ahead` iterations early."""
     if ahead == 0:
         return [loop]
@@ -148,30 +141,17 @@ def _shifted(
         renamed = Var(let.var.name + suffix)
         out.append(kir.Let(renamed, substitute(let.value, values)))
         values = values | {let.var: renamed}
-    out.extend(_substituted(copy, values) for copy in copies)
+    for copy in copies:
+        match copy:
+            case kir.Copy(kir.Slot(buffer, index), kir.Box(_, origin) as box):
+                dst = kir.Slot(buffer, substitute(index, values))
+                src = replace(box, origin=tuple(substitute(o, values) for o in origin))
+                out.append(replace(copy, dst=dst, src=src))
+            case _:
+                out.append(copy)
     return tuple(out)
-
-
-def _substituted(stmt: kir.Stmt, values: dict[Var, Expr]) -> kir.Stmt:
-    match stmt:
-        case kir.Copy(kir.Slot(buffer, index), kir.Box(_, origin) as box):
-            return replace(
-                stmt,
-                dst=kir.Slot(buffer, substitute(index, values)),
-                src=replace(box, origin=tuple(substitute(o, values) for o in origin)),
-            )
-        case _:
-            return stmt
 
 
 def forget_requests(kernel: kir.Kernel) -> kir.Kernel:
     """Drop what the schedule asked for: a finished kernel states facts only."""
-
-    def forget(stmt: kir.Stmt) -> kir.Stmt:
-        stmt = replace(stmt, circular=None) if isinstance(stmt, kir.ForLoop) else stmt
-        return kir.inside(stmt, rule)
-
-    def rule(body: Body) -> Body:
-        return tuple(map(forget, body))
-
-    return replace(kernel, body=rule(kernel.body))
+    return replace(kernel, body=each_loop(kernel.body, lambda loop: replace(loop, circular=None)))

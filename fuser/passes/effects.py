@@ -35,6 +35,11 @@ def writes(stmt: kir.Stmt) -> tuple[kir.Slot, ...]:
             return ()
 
 
+def names(slots: tuple[kir.Slot, ...]) -> frozenset[str]:
+    """Names of the buffers of some slots."""
+    return frozenset(slot.buffer.name for slot in slots)
+
+
 def touches(stmt: kir.Stmt) -> frozenset[str]:
     """Names of global tensors that threads themselves read or write."""
     if not isinstance(stmt, kir.Load | kir.Store | kir.AtomicAdd):

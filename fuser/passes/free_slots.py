@@ -188,7 +188,6 @@ def relay_slots(kernel: kir.Kernel) -> kir.Kernel:
     if not shared:
         return kernel
     relaying = _Relaying(shared)
-    relaying = _Relaying(shared)
     body = tuple(
         relaying.role(stmt) if isinstance(stmt, kir.Role) and _loads_for_all(stmt.body) else stmt
         for stmt in each_body(kernel.body, relaying.waits, Context())

@@ -119,14 +119,10 @@ def each_body(body: Body, rule: Callable[[Body, Context], Body], place: Context)
     return rule(tuple(map(within, body)), place)
 
 
-def each_loop(body: Body, rule: Callable[[Body, kir.ForLoop], Body]) -> Body:
-    """Apply `rule` to the bodies of loops, innermost first."""
-
-    def within(stmt: kir.Stmt) -> kir.Stmt:
-        made = kir.inside(stmt, lambda inner: each_loop(inner, rule))
-        return replace(made, body=rule(made.body, made)) if isinstance(made, kir.ForLoop) else made
-
-    return tuple(map(within, body))
+def each_loop(body: Body, rule: Callable[[kir.ForLoop], kir.ForLoop]) -> Body:
+    """Apply `rule` to loops, innermost first."""
+    inner = (kir.inside(stmt, lambda some: each_loop(some, rule)) for stmt in body)
+    return tuple(rule(stmt) if isinstance(stmt, kir.ForLoop) else stmt for stmt in inner)
 
 
 def placed(kernel: kir.Kernel) -> kir.Kernel:

@@ -11,7 +11,7 @@ from math import prod
 from fuser.expr import Expr, eq
 from fuser.kernel import ir as kir
 from fuser.lower.split_k import loaded
-from fuser.passes.effects import by_engine, reads, touches, writes
+from fuser.passes.effects import by_engine, names, reads, touches, writes
 from fuser.passes.rings import Body, Context, each_body
 
 STRIP = 16
@@ -177,7 +177,8 @@ def _synced(body: Body, place: Context) -> Body:
         if isinstance(stmt, kir.GridShare):
             open_.add(stmt.workspace)
             continue
-        if any(_reads(inner) & open_ for inner in kir.walk((stmt,))):
+        loads = (inner for inner in kir.walk((stmt,)) if isinstance(inner, kir.Load))
+        if any(touches(load) & open_ for load in loads):
             where = asked[0].semaphore, asked[0].index, asked[0].ctas
             if asked[0].alone:
                 return *out, kir.LastArriving(*where, body[at:])
@@ -185,11 +186,6 @@ def _synced(body: Body, place: Context) -> Body:
             open_ = set()
         out.append(stmt)
     return tuple(out)
-
-
-def _reads(stmt: kir.Stmt) -> frozenset[str]:
-    """Names of the tensors that threads read by a statement."""
-    return touches(stmt) if isinstance(stmt, kir.Load) else frozenset()
 
 
 def sync_clusters(kernel: kir.Kernel) -> kir.Kernel:
@@ -201,16 +197,26 @@ def sync_clusters(kernel: kir.Kernel) -> kir.Kernel:
 
     Source: PTX ISA, "barrier.cluster" (arrive.release, wait.acquire).
     """
-    far = frozenset(name for stmt in kernel.walk() for name in _from_peers(stmt))
+
+    def from_peers(stmt: kir.Stmt) -> frozenset[str]:
+        every = (
+            names(tuple(s for s in reads(inner) if s.cta is not None))
+            for inner in kir.walk((stmt,))
+        )
+        return frozenset[str]().union(*every)
+
+    def stored_by(stmt: kir.Stmt) -> frozenset[str]:
+        own = (inner for inner in kir.walk((stmt,)) if not by_engine(inner))
+        return frozenset[str]().union(*(names(writes(inner)) for inner in own))
+
+    far = frozenset[str]().union(*map(from_peers, kernel.body))
     if not far:
         return kernel
     stored: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
     out: list[kir.Stmt] = []
     for stmt in kernel.body:
-        inner = list(kir.walk((stmt,)))
-        reading = frozenset(name for one in inner for name in _from_peers(one))
-        storing = frozenset(name for one in inner for name in _stored(one)) & far
+        reading, storing = from_peers(stmt), stored_by(stmt) & far
         assert not reading & storing, "no lowering stores and reads in one loop"
         if reading & stored or storing & read:
             out += [kir.ClusterArrive(), kir.ClusterWait()]
@@ -218,13 +224,3 @@ def sync_clusters(kernel: kir.Kernel) -> kir.Kernel:
         stored, read = stored | storing, read | reading
         out.append(stmt)
     return replace(kernel, body=tuple(out))
-
-
-def _from_peers(stmt: kir.Stmt) -> frozenset[str]:
-    """frozenset[str] of the buffers of other CTAs that a statement reads."""
-    return frozenset(slot.buffer.name for slot in reads(stmt) if slot.cta is not None)
-
-
-def _stored(stmt: kir.Stmt) -> frozenset[str]:
-    """frozenset[str] of the buffers that a statement writes by ordinary stores."""
-    return frozenset() if by_engine(stmt) else frozenset(slot.buffer.name for slot in writes(stmt))

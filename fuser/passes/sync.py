@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 from fuser.kernel import ir as kir
-from fuser.passes.effects import by_engine, reads, touches, writes
+from fuser.passes.effects import by_engine, names, reads, touches, writes
 
 Body = tuple[kir.Stmt, ...]
 
@@ -68,8 +67,8 @@ class Open:
         return Open(copied=self.copied)
 
     def __or__(self, other: Open) -> Open:
-        names = (field.name for field in fields(Open))
-        return Open(*(getattr(self, name) | getattr(other, name) for name in names))
+        every = (field.name for field in fields(Open))
+        return Open(*(getattr(self, name) | getattr(other, name) for name in every))
 
 
 def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
@@ -88,9 +87,8 @@ def sync_threads(kernel: kir.Kernel) -> kir.Kernel:
     Loops are walked until the state at their entry is stable, so what the previous iteration left
     open counts.  The join stands before the statement that needs it, outside of any `Elect`.
     """
-    drained = frozenset(
-        slot.buffer.name for s in kernel.walk() if isinstance(s, kir.TmaStore) for slot in reads(s)
-    )
+    stores = (stmt for stmt in kernel.walk() if isinstance(stmt, kir.TmaStore))
+    drained = frozenset[str]().union(*(names(reads(stmt)) for stmt in stores))
     out: list[kir.Stmt] = []
     state = Open()
     number = 0
@@ -172,20 +170,20 @@ class _Joiner:
 
     @staticmethod
     def _needs(stmt: kir.Stmt, state: Open) -> bool:
-        if _uses(stmt) in state.fresh or _touch(reads, stmt) & state.written:
+        if _uses(stmt) in state.fresh or names(reads(stmt)) & state.written:
             return True
         if isinstance(stmt, kir.BlockSerializeRelease):
             return bool(state.shared)
         if by_engine(stmt):
-            return bool(_touch(writes, stmt) & (state.read | state.written))
-        return bool(_touch(writes, stmt) & (state.awaited | state.read))
+            return bool(names(writes(stmt)) & (state.read | state.written))
+        return bool(names(writes(stmt)) & (state.awaited | state.read))
 
     def _after(self, stmt: kir.Stmt, state: Open, *, alone: bool) -> Open:
         match stmt:
             case kir.BlockSync() | kir.ClusterWait() | kir.BlockSerializeWait() | kir.GridSync():
                 return state.joined()
             case kir.CpAsync():
-                return replace(state, copied=state.copied | _touch(writes, stmt))
+                return replace(state, copied=state.copied | names(writes(stmt)))
             case kir.AsyncAwait(kir.AsyncKind.CP_ASYNC, keep):
                 left = state.copied if keep else frozenset[str]()
                 return replace(state, written=state.written | state.copied, copied=left)
@@ -194,14 +192,14 @@ class _Joiner:
             case kir.AsyncAwait(kir.AsyncKind.BULK) if alone:
                 return replace(state, awaited=state.awaited | self.drained)
             case kir.Wgmma():
-                return replace(state, read=state.read | _touch(reads, stmt))
+                return replace(state, read=state.read | names(reads(stmt)))
             case _ if by_engine(stmt):
                 return state
             case _:
                 return replace(
                     state,
-                    written=state.written | _touch(writes, stmt),
-                    read=state.read | _touch(reads, stmt),
+                    written=state.written | names(writes(stmt)),
+                    read=state.read | names(reads(stmt)),
                     shared=state.shared | (touches(stmt) & self.workspaces),
                 )
 
@@ -214,7 +212,3 @@ def _uses(stmt: kir.Stmt) -> str:
     """Name of the barrier that a statement arrives at or waits for, else nothing."""
     uses = kir.MBarrierArrive | kir.MBarrierArriveExpectTx | kir.MBarrierWaitParity
     return stmt.barrier.name if isinstance(stmt, uses) else ""
-
-
-def _touch(slots: Callable[[kir.Stmt], tuple[kir.Slot, ...]], stmt: kir.Stmt) -> frozenset[str]:
-    return frozenset(slot.buffer.name for slot in slots(stmt))

@@ -35,14 +35,8 @@ MAX_COORDINATE = 2**31 - 1
 class Binding:
     """The integers of one launch.
 
-    Parameters
-    ----------
-    launch : Launch
-        What is launched.
-    values : dict
-        Of every parameter of the kernel.
-    grid : int
-        CTAs; 0 where there is nothing to compute, and nothing must be launched.
+    `values` are those of every parameter of the kernel.  The grid is 0 where there is nothing to
+    compute, and nothing must be launched.
     """
 
     launch: Launch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import gcd
 
 from fuser.arch import SM_90A
@@ -45,74 +45,135 @@ def classify(
     One class of shapes per kernel: kernels of one fusion merge their axes in ways of their own, so
     that one tensor may allow 16-byte accesses in one of them only.
 
-    Parameters
-    ----------
-    fusion : Fusion
-        What is called.
-    params : Params or None
-        How to compute it; None asks the heuristics.
-    specs : mapping
-        Shapes, strides, alignments and types of its tensors, by name.
-    free : mapping or None
-        Extents that no input tells.
-    sms : int
-        Streaming multiprocessors of the device.
+    `free` are extents that no input tells; params of None ask the heuristics.
     """
-    values = extents_of(fusion, specs, free)
-    empty = _empty(fusion, values)
-    choices = Choices(empty=empty)
+    plain = extents_of(fusion, specs, free)
+    choices = Choices(empty=_empty(fusion, plain))
     choices = replace(choices, parts=begun_by_products(fusion, choices))
-    choices = replace(choices, registers=_in_registers(fusion, params, choices, values))
-    plain = values
+    choices = replace(choices, registers=_in_registers(fusion, params, choices, plain))
     while True:
         cut = segments(fusion, choices)
-        values = dict(plain)
+        call = _Call(params, sms, plain, specs)
         for segment in cut:
-            schedule = _chosen(segment, params, values, sms)
-            values = with_parts([(segment.domain, schedule)], values)
-        known = _known(fusion, cut, specs, values)
+            values = with_parts([(segment.domain, call.chosen(segment))], call.values)
+            call = replace(call, values=values)
+        made = {tv.name: output_spec(tv, call.values) for tv in fusion.outputs}
+        between = {tv.name: intermediate_spec(tv, call.values) for tv in intermediates(fusion, cut)}
+        call = replace(call, specs={**made, **specs, **between})
         asked = choices
         for segment in cut:
-            asked = _asked(segment, params, known, values, asked, sms)
+            asked = call.asked(segment, asked)
         asked = replace(asked, parts=asked.parts & begun_by_products(fusion, asked))
         if asked == choices:
             break
         choices = asked
-    made = [_settled(segment, params, known, values, sms) for segment in cut]
-    return CallClass(choices, tuple(shapes for _, shapes in made), tuple(one for one, _ in made))
+    settled = [call.settled(segment) for segment in cut]
+    return CallClass(choices, tuple(kind for _, kind in settled), tuple(one for one, _ in settled))
 
 
-def _chosen(
-    segment: Segment, params: Params | None, values: Mapping[Symbol, int], sms: int
-) -> Params:
-    return chosen(segment, params, loops_of(segment.domain, values), sms)
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is known of a call whose fusion is cut into kernels in one way.
 
-
-def _settled(
-    segment: Segment,
-    params: Params | None,
-    known: Mapping[str, Spec],
-    values: Mapping[Symbol, int],
-    sms: int,
-) -> tuple[Params, ShapeClass]:
-    """Return the schedule of a kernel and its class; by TMA only where that can move its tensors.
-
-    Whether it can depends on the axes that the schedule merges, so it is chosen first.
+    `values` are extents, those of the parts of results among them; `specs` are those of inputs,
+    outputs and intermediates.
     """
-    asked = isinstance(params, PointwiseParams) or bool(segment.domain.products)
-    if segment.domain.reductions and not asked:
-        loops = loops_of(segment.domain, values)
-        schedule = chosen(segment, params, loops, sms, by_tma=True)
-        shapes = _class(segment, schedule, known, values)
-        tiles = tiled(segment.domain, schedule)
-        assert isinstance(tiles, ReductionTiling), "a domain with reductions"
-        if all(
-            leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None
-            for leaf in segment.domain.leaves
-        ):
-            return schedule, shapes
-    schedule = _chosen(segment, params, values, sms)
-    return schedule, _class(segment, schedule, known, values)
+
+    params: Params | None
+    sms: int
+    values: Mapping[Symbol, int]
+    specs: Mapping[str, Spec]
+
+    def chosen(self, segment: Segment, *, by_tma: bool = False) -> Params:
+        """Return the schedule of a kernel."""
+        loops = loops_of(segment.domain, self.values)
+        return chosen(segment, self.params, loops, self.sms, by_tma=by_tma)
+
+    def settled(self, segment: Segment) -> tuple[Params, ShapeClass]:
+        """Return the schedule of a kernel and its class; by TMA only where that can move all of it.
+
+        Whether it can depends on the axes that the schedule merges, so it is chosen first.
+        """
+        asked = isinstance(self.params, PointwiseParams) or bool(segment.domain.products)
+        if segment.domain.reductions and not asked:
+            schedule = self.chosen(segment, by_tma=True)
+            shapes = self.shapes(segment, schedule)
+            tiles = tiled(segment.domain, schedule)
+            assert isinstance(tiles, ReductionTiling), "a domain with reductions"
+            if all(
+                leaf.name in shapes.tma and tiles.tma_refusal(leaf) is None
+                for leaf in segment.domain.leaves
+            ):
+                return schedule, shapes
+        schedule = self.chosen(segment)
+        return schedule, self.shapes(segment, schedule)
+
+    def asked(self, segment: Segment, choices: Choices) -> Choices:
+        """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
+        domain = segment.domain
+        if not domain.products:
+            return choices
+        apart = frozenset(product.tv.name for product in strangers(domain))
+        _, cols = sides(domain)
+        wrong = frozenset(
+            access.tv.held
+            for access in domain.writes
+            if access.tv.parts and (apart or cols != access.coords[-1:])
+        )
+        if apart or wrong:
+            return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
+        copied = {
+            arg.held
+            for product in domain.products
+            if len(summed(domain, product)) != 1
+            for arg in product.tv.args
+            if isinstance(arg, TensorView)
+        }
+        if copied <= choices.copied:
+            schedule = self.chosen(segment)
+            tiles = tiled(domain, schedule)
+            shapes = self.shapes(segment, schedule)
+            assert isinstance(tiles, MatmulTiling), "a domain with products"
+            for product in domain.products:
+                for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
+                    assert isinstance(arg, TensorView), "operands of an mma are tensors"
+                    operand = tiles.operand(access)
+                    assert operand is not None, "an operand of the kernel"
+                    computed = arg is product.tv.args[0] and bool(product.leaves)
+                    if computed and not _computable(tiles, operand, schedule, shapes):
+                        copied.add(arg.held)
+                    if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
+                        copied.add(arg.held)
+        return replace(choices, copied=choices.copied | copied)
+
+    def shapes(self, segment: Segment, schedule: Params) -> ShapeClass:
+        """Return the class of the shapes of a kernel."""
+        domain = segment.domain
+        aligned: dict[str, int] = {}
+        tma: set[str] = set()
+        tiles = tiled(domain, schedule)
+        extents = kernel_extents(tiles, schedule, self.values)
+        for access in (*domain.reads, *domain.writes):
+            if access.tv.parts:  # one element a tile: nothing to align
+                aligned[access.name] = 1
+                continue
+            spec = self.specs[access.tv.name]
+            strides = strides_of(tiles, access, spec, extents)
+            axes = tiles.axes(access)
+            steps = [
+                stride
+                for axis, stride in zip(axes, strides, strict=True)
+                if extents[axis] > 1 and tiles.varies(access, axis) and not tiles.unit(access, axis)
+            ]
+            nbytes = spec.dtype.nbytes
+            common = gcd(16, spec.address, *(s * nbytes for s in steps))
+            loads = common == 16
+            if tiles.varies(access, axes[-1]):
+                common = gcd(common, extents[axes[-1]] * nbytes)
+            if common == 16 or (loads and access in domain.reads):
+                tma.add(access.name)
+            aligned[access.name] = max(1, common // nbytes)
+        return ShapeClass(tuple(aligned.items()), frozenset(tma))
 
 
 def _in_registers(
@@ -146,64 +207,6 @@ def _empty(fusion: Fusion, values: Mapping[Symbol, int]) -> frozenset[str]:
     return frozenset(tv.name for tv in fusion.tensors if any(map(none, summed(tv))))
 
 
-def _known(
-    fusion: Fusion,
-    cut: tuple[Segment, ...],
-    specs: Mapping[str, Spec],
-    values: Mapping[Symbol, int],
-) -> dict[str, Spec]:
-    """Return the specs of inputs, outputs and intermediates."""
-    made = {tv.name: output_spec(tv, values) for tv in fusion.outputs}
-    between = {tv.name: intermediate_spec(tv, values) for tv in intermediates(fusion, cut)}
-    return {**made, **specs, **between}
-
-
-def _asked(
-    segment: Segment,
-    params: Params | None,
-    specs: Mapping[str, Spec],
-    values: Mapping[Symbol, int],
-    choices: Choices,
-    sms: int,
-) -> Choices:
-    """Add what a segment with products asks for, so that its operands suit TMA and one tile."""
-    domain = segment.domain
-    if not domain.products:
-        return choices
-    apart = frozenset(product.tv.name for product in strangers(domain))
-    _, cols = sides(domain)
-    wrong = frozenset(
-        access.tv.held
-        for access in domain.writes
-        if access.tv.parts and (apart or cols != access.coords[-1:])
-    )
-    if apart or wrong:
-        return replace(choices, apart=choices.apart | apart, parts=choices.parts - wrong)
-    copied = {
-        arg.held
-        for product in domain.products
-        if len(summed(domain, product)) != 1
-        for arg in product.tv.args
-        if isinstance(arg, TensorView)
-    }
-    if copied <= choices.copied:
-        schedule = _chosen(segment, params, values, sms)
-        tiles = tiled(domain, schedule)
-        shapes = _class(segment, schedule, specs, values)
-        assert isinstance(tiles, MatmulTiling), "a domain with products"
-        for product in domain.products:
-            for access, arg in zip((product.a, product.b), product.tv.args, strict=True):
-                assert isinstance(arg, TensorView), "operands of an mma are tensors"
-                operand = tiles.operand(access)
-                assert operand is not None, "an operand of the kernel"
-                computed = arg is product.tv.args[0] and bool(product.leaves)
-                if computed and not _computable(tiles, operand, schedule, shapes):
-                    copied.add(arg.held)
-                if not computed and _refusal(tiles, operand, schedule, shapes) is not None:
-                    copied.add(arg.held)
-    return replace(choices, copied=choices.copied | copied)
-
-
 def _refusal(
     tiles: MatmulTiling, operand: Operand, schedule: Params, shapes: ShapeClass
 ) -> str | None:
@@ -234,37 +237,3 @@ def _computable(
             for leaf in operand.leaves
         )
     )
-
-
-def _class(
-    segment: Segment,
-    schedule: Params,
-    specs: Mapping[str, Spec],
-    values: Mapping[Symbol, int],
-) -> ShapeClass:
-    domain = segment.domain
-    aligned: dict[str, int] = {}
-    tma: set[str] = set()
-    tiles = tiled(domain, schedule)
-    extents = kernel_extents(tiles, schedule, values)
-    for access in (*domain.reads, *domain.writes):
-        if access.tv.parts:  # one element a tile: nothing to align
-            aligned[access.name] = 1
-            continue
-        spec = specs[access.tv.name]
-        strides = strides_of(tiles, access, spec, extents)
-        axes = tiles.axes(access)
-        steps = [
-            stride
-            for axis, stride in zip(axes, strides, strict=True)
-            if extents[axis] > 1 and tiles.varies(access, axis) and not tiles.unit(access, axis)
-        ]
-        nbytes = spec.dtype.nbytes
-        common = gcd(16, spec.address, *(s * nbytes for s in steps))
-        loads = common == 16
-        if tiles.varies(access, axes[-1]):
-            common = gcd(common, extents[axes[-1]] * nbytes)
-        if common == 16 or (loads and access in domain.reads):
-            tma.add(access.name)
-        aligned[access.name] = max(1, common // nbytes)
-    return ShapeClass(tuple(aligned.items()), frozenset(tma))

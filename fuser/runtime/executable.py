@@ -253,12 +253,7 @@ class BoundLaunch(BoundKernel):
     def launch(self, arguments: Sequence[Argument], stream: int) -> None:
         """Write this call's addresses and numbers, and launch.
 
-        Parameters
-        ----------
-        arguments : sequence
-            Inputs, outputs and intermediates of the program, in this order.
-        stream : int
-            Where to launch.
+        Arguments are inputs, outputs and intermediates of the program, in this order.
         """
         addresses = self.addresses
         for word, position in self._tensors:

@@ -23,8 +23,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Expr, Var
 from fuser.kernel import ir as kir
-from fuser.kernel import tensor_map
-from fuser.kernel.tensor_map import TensorMap
+from fuser.kernel.tensor_map import Encoding, TensorMap, maps_of
 from fuser.runtime.call import number, shape
 from fuser.runtime.nvrtc import Cubin
 
@@ -66,22 +65,8 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
 class BoundKernel:
     """A kernel with the integers of a launch, to be launched again and again.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        With every sync explicit.
-    function : Function
-        The compiled kernel on a device.
-    grid : int
-        CTAs.
-    values : mapping
-        Of every parameter.
-    device : torch.device
-        Where it is launched.
-    what : str
-        The call as the user wrote it, for messages.
-    more : sequence of str
-        Names of parameters that only the text behind `function` has, behind all others.
+    `values` are those of every parameter; messages begin with `what`, the call as the user wrote
+    it; `more` names parameters that only the text behind `function` has, behind all others.
 
     Attributes
     ----------
@@ -114,7 +99,7 @@ class BoundKernel:
         self._check_residency(
             what, grid if self._at_once else number(kernel.together, values), device
         )
-        maps = {made.name: made for made in tensor_map.maps_of(kernel)}
+        maps = {made.name: made for made in maps_of(kernel)}
         names = [*cuda.parameters(kernel), *more]
         places = list(accumulate((_LINE << (name in maps) for name in names), initial=0))
         raw = np.zeros(places.pop() + _LINE, dtype=np.uint8)
@@ -167,15 +152,10 @@ class BoundKernel:
             if content is None:
                 if len(encoded) >= MAX_ENCODED:
                     encoded.clear()
-                content = encoded[address] = self._encode(made, address)
+                name = made.tensor.name
+                known = made.encoding(address, *self._views[name])
+                content = encoded[address] = encode(f"call({name})", known)
             ctypes.memmove(at, content, 128)
-
-    def _encode(self, made: TensorMap, address: int) -> bytes:
-        tensor = made.tensor
-        extents, strides = self._views[tensor.name]
-        dims = tuple(extents[axis] for axis in made.axes)
-        steps = tuple(strides[axis] * tensor.dtype.nbytes for axis in made.axes[1:])
-        return encode(tensor.name, tensor.dtype, address, dims, steps, made.box, made.swizzle)
 
     def _check_residency(self, what: str, many: int, device: torch.device) -> None:
         """Refuse more CTAs that have to run at once than the device runs, if nothing else does."""
@@ -227,43 +207,33 @@ def _promotion(row_nbytes: int) -> driver.CUtensorMapL2promotion:
     return driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 
 
-def encode(
-    name: str,
-    dtype: DType,
-    address: int,
-    dims: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    swizzle_bytes: int = 0,
-) -> bytes:
+def encode(what: str, made: Encoding) -> bytes:
     """Return the 128 bytes of a tensor map, after checking it by our own rules.
-
-    Parameters are those of `tensor_map.check`.
 
     Raises
     ------
     ScheduleError
         If a rule is broken, or the driver refuses what our rules accept.
     """
-    what = f"call({name})"
-    tensor_map.check(what, dtype, address, dims, strides, box, swizzle_bytes=swizzle_bytes)
-    error, made = driver.cuTensorMapEncodeTiled(
-        _TMA_TYPE[dtype],
+    made.check(what)
+    dims, strides, box = made.dims, made.strides, made.box
+    error, encoded = driver.cuTensorMapEncodeTiled(
+        _TMA_TYPE[made.dtype],
         len(dims),
-        address,
+        made.address,
         [driver.cuuint64_t(n) for n in dims],
         [driver.cuuint64_t(n) for n in strides or (16,)],  # one axis: ignored, but not null
         [driver.cuuint32_t(n) for n in box],
         [driver.cuuint32_t(1) for _ in dims],
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        SWIZZLE[swizzle_bytes],
-        _promotion(box[0] * dtype.nbytes),
+        SWIZZLE[made.swizzle],
+        _promotion(box[0] * made.dtype.nbytes),
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     if error != driver.CUresult.CUDA_SUCCESS:
         raise ScheduleError(
             f"{what}: the driver refused a tensor map of {dims} elements, strides {strides} "
-            f"bytes, box {box}, swizzle of {swizzle_bytes} bytes ({error.name}); "
+            f"bytes, box {box}, swizzle of {made.swizzle} bytes ({error.name}); "
             'use load="direct"'
         )
-    return ctypes.string_at(int(made.getPtr()), 128)
+    return ctypes.string_at(int(encoded.getPtr()), 128)

@@ -47,12 +47,7 @@ class Cubin:
 def compile_cubin(source: str, *, defines: tuple[str, ...] = ()) -> Cubin:
     """Compile CUDA C++ that includes `fuser/device/*.cuh` to a cubin.
 
-    Parameters
-    ----------
-    source : str
-        From `codegen.source`.
-    defines : tuple of str
-        Macros, such as ``("FUSER_POISON_SMEM",)``.
+    Macros to define are such as ``FUSER_POISON_SMEM``.
 
     Raises
     ------

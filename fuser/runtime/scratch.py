@@ -76,14 +76,7 @@ class Scratch:
     Workspaces are lent for one launch; torch gives their memory to later work of the same stream
     only.  Semaphores and the ticket are 0 before a launch and after it (`zeroed`).
 
-    Parameters
-    ----------
-    workspaces : dict
-        Bytes of each.
-    counters : dict
-        32-bit integers of each.
-    device : torch.device
-        Where they lie.
+    `workspaces` has the bytes of each, `counters` its 32-bit integers.
     """
 
     workspaces: dict[str, int]

@@ -217,6 +217,12 @@ class ReductionParams(PointwiseParams):
                 "splits=1",
             )
 
+    @classmethod
+    def sharing(cls, plain: PointwiseParams, splits: int, meet: Meet) -> ReductionParams:
+        """Return params by which so many CTAs share a tile, one tile each."""
+        given = {field.name: getattr(plain, field.name) for field in fields(PointwiseParams)}
+        return cls(**given | {"ctas_per_sm": None}, splits=splits, meet=meet)
+
     def pointwise(self) -> PointwiseParams:
         """Return what a kernel without reductions takes of it."""
         names = (field.name for field in fields(PointwiseParams))

@@ -65,8 +65,7 @@ class ReductionTiling(Tiling):
 
 def reduction_tiling(domain: Domain, params: PointwiseParams) -> ReductionTiling:
     """Lay the tile of `params` over the merged axes: neighbours in memory along its rows."""
-    kept = [g for g in domain.merged if not _is_reduced(domain, g)]
-    reduced = [g for g in domain.merged if _is_reduced(domain, g)]
+    kept, reduced = _sides(domain)
     inner, down = _inner(domain, reduced), _inner(domain, kept)
     if inner is None and down is not None:
         order = (down, reduced[-1])
@@ -84,8 +83,7 @@ def reduction_tiling(domain: Domain, params: PointwiseParams) -> ReductionTiling
 
 def reduces_rows(domain: Domain) -> bool:
     """Whether rows of tiles are reduced, whatever the params; else columns."""
-    kept = [g for g in domain.merged if not _is_reduced(domain, g)]
-    reduced = [g for g in domain.merged if _is_reduced(domain, g)]
+    kept, reduced = _sides(domain)
     return _inner(domain, reduced) is not None or _inner(domain, kept) is None
 
 
@@ -142,13 +140,6 @@ def split_refusal(tiles: ReductionTiling, params: PointwiseParams) -> str | None
 def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
     """Return params by which threads can put their parts of a tile together.
 
-    Parameters
-    ----------
-    tiling : ReductionTiling
-        Axes and tile.
-    params : PointwiseParams
-        Those of the user.
-
     Raises
     ------
     ScheduleError
@@ -181,9 +172,11 @@ def suited(tiling: ReductionTiling, params: PointwiseParams) -> PointwiseParams:
     return replace(params, warps=warps, vector=gcd(params.vector, cols // (LANES * warps)))
 
 
-def _is_reduced(domain: Domain, group: Group) -> bool:
+def _sides(domain: Domain) -> tuple[list[Group], list[Group]]:
+    """Return the groups of axes that are kept, and those that are reduced."""
     kept = {axis for access in domain.writes for axis in access.coords}
-    return group[-1] not in kept
+    groups = domain.merged
+    return [g for g in groups if g[-1] in kept], [g for g in groups if g[-1] not in kept]
 
 
 def _inner(domain: Domain, groups: list[Group]) -> Group | None:

@@ -9,7 +9,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import ceil, prod, sqrt
 
 from fuser.arch import SM_90A
@@ -110,7 +110,7 @@ def default_reduction_params(
             f'{names}.request_serial_grid_reduction(method="tma"): {why}, which is reduced in the '
             'same kernel; use method="vectorized"'
         )
-    return _splitting(params, splits, meet) if splits else params
+    return ReductionParams.sharing(params, splits, meet) if splits else params
 
 
 def _chunked(params: PointwiseParams) -> PointwiseParams:
@@ -118,11 +118,6 @@ def _chunked(params: PointwiseParams) -> PointwiseParams:
     rows, cols = params.tile
     wide = max(cols, TMA_PARTS * params.vector)
     return replace(params, tile=(max(rows * cols // wide, 1), wide))
-
-
-def _splitting(params: PointwiseParams, splits: int, meet: Meet) -> ReductionParams:
-    given = {field.name: getattr(params, field.name) for field in fields(PointwiseParams)}
-    return ReductionParams(**given, splits=splits, meet=meet)
 
 
 @dataclass(frozen=True, slots=True)

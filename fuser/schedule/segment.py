@@ -52,13 +52,6 @@ def intermediates(fusion: Fusion, cut: tuple[Segment, ...]) -> tuple[TensorView,
 def segments(fusion: Fusion, choices: Choices | None = None) -> tuple[Segment, ...]:
     """Cut a fusion into segments, in an order in which they can be computed.
 
-    Parameters
-    ----------
-    fusion : Fusion
-        What to compute.
-    choices : Choices, optional
-        What a call asks for.
-
     Returns
     -------
     tuple of Segment

@@ -170,14 +170,8 @@ class Child(Generic[R]):
 class Probed(Generic[R]):
     """A GPU behind a child, of which each new one has to pass a probe.
 
-    Parameters
-    ----------
-    work, limits
-        As of `Child`.
-    probe : str
-        A request that any working device answers.
-    passes : callable
-        Tells whether an answer to the probe is right.
+    `work` and limits are as of `Child`; any working device answers the request `probe`, and
+    `passes` tells whether it did so rightly.
     """
 
     def __init__(

@@ -188,16 +188,8 @@ def failures(records: Sequence[Record]) -> list[Record]:
 class Engine:
     """The work of one driver.
 
-    Parameters
-    ----------
-    job : Job
-        What is to be done.
-    send : callable
-        Takes what is to be written down.
-    judge : callable
-        `judge_text`, in a process of its own.
-    device : Device or None
-        Where cases run too.
+    `send` takes what is to be written down, `judge` is `judge_text` in a process of its own; cases
+    run on the device too, if there is one.
     """
 
     def __init__(

@@ -25,9 +25,8 @@ from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import Case, Value, from_text, inputs, specs, to_text
 from oracles.assembler import judge_log
-from oracles.cli.launching import witnessed
 from oracles.differential import compare
-from oracles.prover.prove import prove, witness_trips
+from oracles.prover.prove import prove, witness, witness_trips
 from oracles.reference.evaluate import evaluate
 from oracles.reference.sums import Partials
 from oracles.simulator import simulate
@@ -57,12 +56,7 @@ def request(text: str, oracles: Iterable[str]) -> str:
 def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
     """Judge a case.
 
-    Parameters
-    ----------
-    case : Case
-        Any; one that the compiler refuses yields one record, `invalid`.
-    oracles : iterable of str
-        Some of `CPU_ORACLES`.
+    Of one that the compiler refuses there is one record, `invalid`.
 
     Returns
     -------
@@ -71,15 +65,7 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
     """
     wanted = frozenset(oracles)
     recorder = Recorder(case, to_text(case))
-    programs: list[Program] = []
-
-    def compiled() -> Verdict:
-        shapes = classify(case.fusion, case.params, specs(case))
-        programs.append(build(case.fusion, case.params, shapes))
-        return Verdict("build", Status.PASS, len(programs[0].launches))
-
-    recorder.ask("build", "", compiled)
-    for program in programs:
+    for program in programs(recorder, case):
         for launch in program.launches:
             judge_kernel(recorder, launch, wanted, seed=case.seed)
             if "assembler" in wanted:
@@ -89,12 +75,25 @@ def judge(case: Case, oracles: Iterable[str] = CPU_ORACLES) -> list[Record]:
     return recorder.records
 
 
+def programs(recorder: Recorder, case: Case) -> list[Program]:
+    """Return the program of a case, or none where the compiler makes none of it."""
+    made: list[Program] = []
+
+    def compiled() -> Verdict:
+        shapes = classify(case.fusion, case.params, specs(case))
+        made.append(build(case.fusion, case.params, shapes))
+        return Verdict("build", Status.PASS, len(made[0].launches))
+
+    recorder.ask("build", "", compiled)
+    return made
+
+
 def judge_kernel(recorder: Recorder, launch: Launch, wanted: frozenset[str], *, seed: int) -> None:
     """Prove a kernel, simulate it on small launches, and hold both against each other."""
     kernel, name = launch.kernel, launch.kernel.name
     proof = recorder.ask("prover", name, lambda: prove(kernel)) if "prover" in wanted else None
     if proof is not None and proof.status is Status.FAIL:
-        recorder.show(name, lambda: witnessed(kernel, "default"))
+        recorder.show(name, lambda: witness(kernel))
     if "simulator" not in wanted:
         return
     said = sorted(witness_trips(proof)) if proof is not None else []

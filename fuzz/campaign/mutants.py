@@ -22,17 +22,17 @@ from rich.table import Table
 
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
-from fuser.pipeline import Launch, Program, build
-from fuser.runtime.classify import classify
+from fuser.pipeline import Launch
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams
 from fuzz.campaign.environment import machine, versions
+from fuzz.campaign.judge import programs
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.ledger import Ledger
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.case import Case, specs, to_text
+from fuzz.cases.case import Case, to_text
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import MATMUL_FAMILIES, OBSERVES, SPLITS
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command
@@ -132,16 +132,8 @@ def judge_mutants(family: str, *, seconds: float = 1e9, schedules: int = SCHEDUL
     end = time.perf_counter() + seconds
     case = representative(family)
     recorder = Recorder(case, to_text(case), phase="base")
-    programs: list[Program] = []
-
-    def built() -> Verdict:
-        shapes = classify(case.fusion, case.params, specs(case))
-        programs.append(build(case.fusion, case.params, shapes))
-        return Verdict("build", Status.PASS, 1)
-
-    recorder.ask("build", "", built)
     left = 0
-    for launch in (launch for program in programs for launch in program.launches):
+    for launch in (one for program in programs(recorder, case) for one in program.launches):
         both = judge_both(recorder, launch, None, schedules) if seconds > 0 else None
         alive = both and both[0].status is both[1].verdict.status is Status.PASS
         for number, mutant in enumerate(drop_each_sync(launch.kernel)):

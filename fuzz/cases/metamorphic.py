@@ -32,10 +32,7 @@ _Change = Callable[[random.Random], dict[str, object]]
 def variants(case: Case) -> Iterator[Params]:
     """Yield other schedules of a case, the same for every process.
 
-    Parameters
-    ----------
-    case : Case
-        Its kind decides whether sums may be added up in another order.
+    The kind of the case decides whether sums may be added up in another order.
     """
     rng = random.Random(f"{case.seed} {case.params!r}")
     changes = list(_changes(case))
@@ -104,15 +101,7 @@ def _ring(rng: random.Random, params: Params) -> dict[str, object]:
 
 
 def agree(one: list[torch.Tensor], other: list[torch.Tensor], schedule: Params) -> Verdict:
-    """Compare the outputs of two schedules bit by bit; NaN equals NaN.
-
-    Parameters
-    ----------
-    one, other : list of Tensor
-        Of the case and of the other schedule.
-    schedule : Params
-        The other one, for the finding.
-    """
+    """Compare the outputs of two schedules bit by bit; NaN equals NaN."""
     findings = []
     checked = 0
     for number, (a, b) in enumerate(zip(one, other, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from hypothesis import strategies as st
@@ -171,11 +171,7 @@ def shared(plain: PointwiseParams, splits: int, meet: Meet) -> PointwiseParams:
 
     Where they cannot meet in that way, they will do so by threads: see `possible`.
     """
-    if splits == 1:
-        return plain
-    names = [field.name for field in fields(PointwiseParams)]
-    given = {name: getattr(plain, name) for name in names} | {"ctas_per_sm": None}
-    return ReductionParams(**given, splits=splits, meet=meet)
+    return plain if splits == 1 else ReductionParams.sharing(plain, splits, meet)
 
 
 @st.composite

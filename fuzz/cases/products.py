@@ -100,7 +100,7 @@ def product_fusions(
             more = sides if choice == "gated" else _beside(draw, products, sides)
             result, kept = _product(draw, products, more, shared=choice == "gated")
             _enter(products, draft, names, result, kept)
-            _join(draw, draft, result)
+            _join(draw, draft)
     on.add_outputs(draw, draft)
     return products.fd.fusion()
 
@@ -130,16 +130,13 @@ def _product(
 ) -> tuple[TensorView, Names]:
     """Draw a product and its operands; `shared` takes one of an earlier product if it can."""
     mapped = products.allows("mappings") and draw(st.sampled_from([False, False, True]))
+    a_names = (*sides.batch, *sides.rows, *sides.sums)
+    b_names = (*sides.batch, *sides.sums, *sides.cols)
     if mapped or not _is_matmul(sides):
-        order = draw(st.permutations((*sides.batch, *sides.rows, *sides.sums)))
-        a_names = tuple(order) if draw(st.booleans()) else (*sides.batch, *sides.rows, *sides.sums)
-        order = draw(st.permutations((*sides.batch, *sides.sums, *sides.cols)))
-        b_names = tuple(order) if draw(st.booleans()) else (*sides.batch, *sides.sums, *sides.cols)
+        orders = ((draw(st.permutations(names)), names) for names in (a_names, b_names))
+        a_names, b_names = (tuple(o) if draw(st.booleans()) else names for o, names in orders)
     elif not sides.batch and sides.cols and draw(st.booleans()):
         return _linear(draw, products, sides, shared=shared)
-    else:
-        a_names = (*sides.batch, *sides.rows, *sides.sums)
-        b_names = (*sides.batch, *sides.sums, *sides.cols)
     a = _shared(draw, products, a_names) if shared else None
     a = a or operand(draw, products, a_names)
     b = operand(draw, products, b_names, stretched=(*sides.batch, *sides.sums))
@@ -251,9 +248,8 @@ def _beside(draw: st.DrawFn, products: Products, sides: _Sides) -> _Sides:
     return _Sides(sides.batch, rows, cols, (new_axis(draw, products, "k"),))
 
 
-def _join(draw: st.DrawFn, draft: Draft, result: TensorView) -> None:
+def _join(draw: st.DrawFn, draft: Draft) -> None:
     """Combine the newest tensor of a draft with one before it, mostly."""
-    del result
     new, old = draft.live[-1], draw(st.sampled_from(draft.live[:-1]))
     if rarely(draw):
         return

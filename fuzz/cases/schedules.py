@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from fuser.kernel.validate.mma import STEP_NBYTES
 from fuser.lower.split_k import STAGED
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams, Observe
+from fuser.schedule.domain import Access, Domain
 from fuser.schedule.matmul import matmul_tiling
 from fuser.schedule.matmul_params import (
     CLUSTERS,
@@ -25,7 +28,7 @@ from fuser.schedule.matmul_params import (
     Split,
     nearest_registers,
 )
-from fuser.schedule.params import MAX_STAGES, PARTIAL, RESIDENCY, Meet, Partial, Prologue, Residency
+from fuser.schedule.params import MAX_STAGES, PARTIAL, RESIDENCY, Meet, Prologue
 from fuser.schedule.segment import segments
 from fuser.schedule.shape_class import Choices
 from fuzz.cases.case import Case, specs
@@ -53,6 +56,9 @@ PROVED_STAGES = 4
 """Slots, at most, of the rings of four CTAs: 8 take the prover 23 s, and a case has a minute."""
 BARRIER_BYTES = 2048
 """More than the barriers of a kernel take, and the gaps before its buffers."""
+
+
+P = TypeVar("P", MatmulParams, AmpereParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,40 +154,32 @@ class Footprint:
 
 def footprint(fusion: Fusion) -> Footprint:
     """Return what the tiles of the kernels of a fusion are made of, at most."""
-    found = [Footprint(0, 0, 0)]
+    both = (Choices(), Choices(registers=True))
+    domains = [segment.domain for choices in both for segment in segments(fusion, choices)]
+    products = [product for domain in domains for product in domain.products]
     types = {arg.dtype for tv in fusion.tensors if tv.op == "mma" for arg in tv.args}
     whole = DType.I8 in types
-    for choices in (Choices(), Choices(registers=True)):
-        for segment in segments(fusion, choices):
-            made = segment.domain.products
-            leaves = {leaf for product in made for leaf in product.leaves}
-            operands = {access for p in made for access in (p.a, p.b, *p.leaves)}
-            out = sum(access.tv.dtype.nbytes for access in segment.domain.writes)
-            given = sum(access.tv.dtype.nbytes for access in segment.domain.inputs) * bool(made)
-            parts = any(access.tv.parts for access in segment.domain.writes)
-            found.append(
-                Footprint(
-                    len(made),
-                    len(operands),
-                    out,
-                    leaves=len(leaves),
-                    in_bytes=given,
-                    parts=parts,
-                )
-            )
-            types |= {leaf.tv.dtype for leaf in leaves}
+    types |= {leaf.tv.dtype for product in products for leaf in product.leaves}
     sizes = [dtype.nbytes for dtype in types] or [2]
+
+    def most(accesses: Callable[[Domain], Iterable[Access]]) -> int:
+        return max((len({*accesses(domain)}) for domain in domains), default=0)
+
+    def nbytes(accesses: Callable[[Domain], Iterable[Access]]) -> int:
+        every = (sum(a.tv.dtype.nbytes for a in accesses(domain)) for domain in domains)
+        return max(every, default=0)
+
     return Footprint(
-        max(f.products for f in found),
-        max(f.operands for f in found),
-        max(f.out_bytes for f in found),
+        max((len(domain.products) for domain in domains), default=0),
+        most(lambda d: (access for p in d.products for access in (p.a, p.b, *p.leaves))),
+        nbytes(lambda d: d.writes),
         min(sizes),
         max(sizes),
         whole,
-        max(f.leaves for f in found),
-        max(f.in_bytes for f in found),
+        most(lambda d: (leaf for p in d.products for leaf in p.leaves)),
+        nbytes(lambda d: d.inputs if d.products else ()),
         any(tv.op == "mma" and accumulator(tv) is DType.F16 for tv in fusion.tensors),
-        any(f.parts for f in found),
+        any(access.tv.parts for domain in domains for access in domain.writes),
     )
 
 
@@ -249,10 +247,7 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     columns = need.products * tile[1]
     if need.products > 1 and columns <= params.widest and not (need.whole and columns % 16):
         params = replace(params, stacked=draw(st.booleans()))
-    params = replace(params, splits=_splits(draw, alone=alone))
-    params = replace(params, meet=_meet(draw, need, params))
-    params = replace(params, residency=_residency(draw, params))
-    return replace(params, partial=_partial(draw, need, params))
+    return _shared(draw, need, params, alone=alone)
 
 
 def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
@@ -281,36 +276,21 @@ def _ampere(draw: st.DrawFn, need: Footprint, observe: Observe) -> AmpereParams:
         columns=columns,
         prologue=_prologue(draw, need),
     )
-    params = replace(params, splits=_splits(draw, alone=need.half))
-    params = replace(params, meet=_meet(draw, need, params))
-    params = replace(params, residency=_residency(draw, params))
-    return replace(params, partial=_partial(draw, need, params))
+    return _shared(draw, need, params, alone=need.half)
 
 
-def _meet(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Meet:
-    """Draw how CTAs that share a tile add up their sums."""
+def _shared(draw: st.DrawFn, need: Footprint, params: P, *, alone: bool) -> P:
+    """Draw how many CTAs share a tile, where they can, and how they put their sums together."""
+    params = replace(params, splits=1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 8, 16])))
     if params.splits == 1:
-        return "vectorized"
-    return draw(st.sampled_from(need.meetings(params)))
-
-
-def _residency(draw: st.DrawFn, params: MatmulParams | AmpereParams) -> Residency:
-    """Draw why they may wait for each other."""
-    if params.splits == 1 or params.meet == "cluster":
-        return "ticket"
-    return draw(st.sampled_from(RESIDENCY))
-
-
-def _partial(draw: st.DrawFn, need: Footprint, params: MatmulParams | AmpereParams) -> Partial:
-    """Draw the type of sums on their way, 16 bits rarely; those of integers stay as they are."""
-    if params.splits == 1 or need.whole or not rarely(draw):
-        return "f32"
-    return draw(st.sampled_from(PARTIAL))
-
-
-def _splits(draw: st.DrawFn, *, alone: bool) -> int:
-    """Draw how many CTAs share a tile, where they can."""
-    return 1 if alone else draw(st.sampled_from([1, 1, 2, 3, 4, 8, 16]))
+        return params
+    params = replace(params, meet=draw(st.sampled_from(need.meetings(params))))
+    if params.meet != "cluster":
+        params = replace(params, residency=draw(st.sampled_from(RESIDENCY)))
+    # Sums on their way have 16 bits rarely; those of integers stay as they are.
+    if not need.whole and rarely(draw):
+        params = replace(params, partial=draw(st.sampled_from(PARTIAL)))
+    return params
 
 
 def _prologue(draw: st.DrawFn, need: Footprint) -> Prologue:

@@ -42,14 +42,7 @@ def syncs(kernel: kir.Kernel) -> dict[int, kir.Stmt]:
 class Ablation:
     """A kernel, and what a judge says of it without some of its syncs.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The whole kernel.
-    most : int
-        Proofs that may be asked for; the two of the whole kernel are free.
-    judge : callable
-        Who is asked, the prover by default.
+    It is asked for `most` proofs at most; the two of the whole kernel are free.
     """
 
     def __init__(self, kernel: kir.Kernel, *, most: int = PROOFS, judge: Judge = proved) -> None:

@@ -9,6 +9,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
 
 import click
 
@@ -27,11 +29,11 @@ from oracles.cli.launching import (
     replayed,
     settings,
     simulated,
-    witnessed,
 )
 from oracles.cli.target import Target, TargetError, load
 from oracles.prover.prove import POLICIES
 from oracles.prover.prove import prove as prove_kernel
+from oracles.prover.prove import witness as prove_witness
 from oracles.verdict import Status, Verdict
 from oracles.witness import Witness
 
@@ -47,14 +49,26 @@ _policy = click.option(
     type=click.Choice(POLICIES),
     help="Reading of the rules on which the field disagrees.",
 )
-_grid = click.option("--grid", type=click.IntRange(min=1), help="CTAs of the launch.")
-_set = click.option("--set", "given", multiple=True, metavar="NAME=N", help="A parameter.")
-_all = click.option(
-    "--all",
-    "all_of",
-    type=click.Choice(["trips"]),
-    help="Small launches of every trip count until each ring has turned over twice.",
-)
+
+
+def _on_launches(judge: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name launches, which it takes as `asked`."""
+
+    @_file
+    @_policy
+    @click.option("--grid", type=click.IntRange(min=1), help="CTAs of the launch.")
+    @click.option("--set", "given", multiple=True, metavar="NAME=N", help="A parameter.")
+    @click.option(
+        "--all",
+        "all_of",
+        type=click.Choice(["trips"]),
+        help="Small launches of every trip count until each ring has turned over twice.",
+    )
+    @wraps(judge)
+    def command(grid: int | None, given: tuple[str, ...], all_of: str | None, **rest: Any) -> None:
+        judge(asked=Asked(grid, given, all_trips=all_of is not None), **rest)
+
+    return command
 
 
 def exit_code(statuses: Iterable[Status]) -> int:
@@ -87,24 +101,11 @@ def prove(spec: str, policy: str, advice: bool, proofs: int, replay: bool) -> No
 
 
 @main.command()
-@_file
-@_policy
-@_grid
-@_set
-@_all
+@_on_launches
 @click.option("--schedules", default=24, show_default=True, type=click.IntRange(min=1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
-def simulate(
-    spec: str,
-    policy: str,
-    grid: int | None,
-    given: tuple[str, ...],
-    all_of: str | None,
-    schedules: int,
-    seed: int,
-) -> None:
+def simulate(spec: str, policy: str, asked: Asked, schedules: int, seed: int) -> None:
     """Run a kernel on launches of its own choice, or on one that is given."""
-    asked = Asked(grid, given, all_trips=all_of is not None)
     _each(
         spec,
         lambda target: _launched(
@@ -119,22 +120,10 @@ def simulate(
 
 
 @main.command()
-@_file
-@_policy
-@_grid
-@_set
-@_all
+@_on_launches
 @click.option("--states", default=200_000, show_default=True, type=click.IntRange(min=1))
-def explore(
-    spec: str,
-    policy: str,
-    grid: int | None,
-    given: tuple[str, ...],
-    all_of: str | None,
-    states: int,
-) -> None:
+def explore(spec: str, policy: str, asked: Asked, states: int) -> None:
     """Go through every interleaving of small launches."""
-    asked = Asked(grid, given, all_trips=all_of is not None)
     _each(
         spec,
         lambda target: _launched(
@@ -199,7 +188,8 @@ def _prove(spec: str, target: Target, policy: str, proofs: int, *, replay: bool)
         seconds = time.perf_counter() - start
         name = target.name if alone else f"{target.name}: {kernel.name}"
         answers.verdict(out, name, answer, seconds)
-        found = witnessed(kernel, policy) if answer.status is Status.FAIL else None
+        failed = answer.status is Status.FAIL
+        found = prove_witness(kernel, policy=policy) if failed else None
         answers.findings(out, kernel, answer.findings, drawn=found is not None)
         if found is not None:
             answers.witness(out, found)

@@ -11,7 +11,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import Subject, Target
 from oracles.explorer import explore
-from oracles.prover import launches, prove
+from oracles.prover import launches
 from oracles.prover.launches import Launch, broken
 from oracles.simulator import simulate
 from oracles.verdict import Status, Verdict
@@ -35,14 +35,8 @@ class LaunchError(Exception):
 class Asked:
     """What the command line says of launches.
 
-    Parameters
-    ----------
-    grid : int or None
-        CTAs, where given.
-    given : tuple of str
-        Parameters as `NAME=N`.
-    all_trips : bool
-        Whether small launches go up to twice the stages and two, so that every slot is used twice.
+    `given` are parameters as `NAME=N`.  With `all_trips` small launches go up to twice the stages
+    and two, so that every slot is used twice.
     """
 
     grid: int | None = None
@@ -174,11 +168,6 @@ def _params(spec: str, whose: str, names: list[str], given: tuple[str, ...]) -> 
             f"{', '.join(missing)}; add {more}, or leave out --set for small launches"
         )
     return {name: params[name] for name in names}
-
-
-def witnessed(kernel: kir.Kernel, policy: str) -> Witness | None:
-    """Return the execution that refutes a kernel; None if the prover has none to show."""
-    return prove.witness(kernel, policy=policy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -450,6 +450,8 @@ class Machine:
         Columns that count what each agent did to other CTAs of its cluster.
     remote : list of (CTA, agent, count, Event)
         Arrivals on, and accesses of, the shared memory of another CTA.
+    log : list of Step
+        What has happened, as witnesses show it.
     followers : list of callables
         Called when clocks have grown, for who keeps clocks of its own.
     """
@@ -470,6 +472,7 @@ class Machine:
         self.flights: list[Flight] = []
         self.issued: list[Flight] = []
         self.remote: list[tuple[int, int, int, Event]] = []
+        self.log: list[Step] = []
         self.followed = False
         self.followers: list[Callable[[], None]] = []
         size = kernel.threads // kir.WARP * 2
@@ -537,14 +540,22 @@ class Machine:
     # --- copies ---------------------------------------------------------------------------------
 
     def issue(
-        self, agent: Agent, event: Event, owed: int, *, generic: bool, cta: int, shared: bool
+        self,
+        agent: Agent,
+        event: Event,
+        owed: int = WRITE_DONE,
+        *,
+        shared: bool,
+        cta: int | None = None,
     ) -> Flight:
         """Start a copy: an agent of its own that has seen what its issuer has seen.
 
-        Nothing conflicts with it any more after `owed` of it: `READ_DONE` or `WRITE_DONE`.  It may
-        be of the generic proxy; it accesses the shared memory of `cta`; if `shared`, it conflicts
-        with threads of its cluster only.
+        Nothing conflicts with it any more after `owed` of it: `READ_DONE` or `WRITE_DONE`.  It
+        accesses the shared memory of `cta`, or its issuer's; if `shared`, it conflicts with threads
+        of its cluster only.
         """
+        cta = agent.cta if cta is None else cta
+        generic = isinstance(event.stmt, kir.CpAsync | kir.CpAsyncMBarrierArrive)
         width = self.columns.width
         by, base = self.columns.take(generic=generic)
         if self.columns.width > width:

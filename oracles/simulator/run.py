@@ -21,12 +21,12 @@ from oracles.simulator.machine import (
 )
 from oracles.simulator.memory import registers
 from oracles.simulator.memory.access import Tensors
-from oracles.simulator.memory.moves import Copies, Memory
+from oracles.simulator.memory.moves import Memory
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.tensor_cores import Tensorcores
 from oracles.simulator.prepare import Prepared
 from oracles.simulator.schedule import Choices, Schedule
-from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Election, Gate, Joins, whole_groups
+from oracles.simulator.sync.joins import GRID, REGISTERS, TURN, Joins, whole_groups
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
 from oracles.verdict import Finding
@@ -73,13 +73,12 @@ class Run:
         agents = prepared.agents(blocks)
         kernel = prepared.kernel
         self.blocks = blocks
-        self.log: list[Step] = []
         self.machine = machine = Machine(kernel, prepared.named, agents, self._warn)
+        self.log = machine.log
         self.phases = Phases(machine)
         drained = frozenset(kernel.workspaces) | prepared.geometry.read
         self.joins = Joins(machine, prepared.counts, drained)
-        self.memory = Memory(tensors, machine, scalars, self.log, self._warn, strict=strict)
-        self.copies = Copies(machine, self.phases, self.memory)
+        self.memory = Memory(tensors, machine, self.phases, scalars, strict=strict)
         self.cores = Tensorcores(machine, self.joins, self.memory)
         self._multiplies = prepared.multiplies
         clusters = len(blocks) // kernel.cluster
@@ -198,20 +197,19 @@ class Run:
                 self._note(agent, event, barrier.state)
             case kir.WarpSync():
                 return self.joins.warp_sync(agent, event) and self._note(agent, event)
-            case kir.BlockSync(number, threads):
+            case (
+                kir.BlockSync() | kir.NamedArrive() | kir.BlockSerializeWait() | kir.LastArriving()
+            ):
                 self._note(agent, event)
-                return self.joins.arrive(agent, event, number, threads, None, wait=True)
-            case kir.NamedArrive(number, threads):
-                self._note(agent, event)
-                return self.joins.arrive(agent, event, number, threads, None, wait=False)
+                return self.joins.arrive(agent, event)
             case kir.TmaLoad():
-                self.copies.tma_load(agent, event, stmt)
+                self.memory.tma_load(agent, event, stmt)
             case kir.TmaStore() | kir.TmaReduce():
-                self.copies.tma_store(agent, event, stmt)
+                self.memory.tma_store(agent, event, stmt)
             case kir.CpAsync():
-                self.copies.cp_async(agent, event, stmt)
+                self.memory.cp_async(agent, event, stmt)
             case kir.CpAsyncMBarrierArrive():
-                self.copies.arrive_after(agent, event, stmt)
+                self.memory.arrive_after(agent, event, stmt)
                 self._note(agent, event)
             case kir.Wgmma():
                 return self.cores.wgmma(agent, event, stmt)
@@ -259,19 +257,9 @@ class Run:
                 self.joins.cluster_arrive(agent, event, relaxed=relaxed)
             case kir.ClusterWait():
                 return self.joins.cluster_wait(agent, event) and self._note(agent, event)
-            case kir.BlockSerializeWait(semaphore, _, _, scope, number):
-                self._note(agent, event)
-                gate = Gate((semaphore.name, event.slot), event.parity, scope)
-                threads = event.team.warps * kir.WARP
-                return self.joins.arrive(agent, event, number, threads, gate, wait=True)
             case kir.BlockSerializeRelease():
                 self.joins.release(agent, stmt, event)
                 self._note(agent, event)
-            case kir.LastArriving(semaphore, barrier=number):
-                self._note(agent, event)
-                election = Election((semaphore.name, event.slot), event.parity, event.team)
-                threads = event.team.warps * kir.WARP
-                return self.joins.arrive(agent, event, number, threads, election, wait=True)
             case kir.GridSync(semaphore, barrier=number):
                 self._note(agent, event)
                 self.joins.grid_sync(agent, event, semaphore, number)
@@ -324,7 +312,7 @@ class Run:
         for flight in old:
             agent.sees(flight, upto)
         if kind is kir.AsyncKind.CP_ASYNC:
-            self.copies.awaited(agent, old)
+            self.memory.awaited(agent, old)
         groups.forget(keep, read_only=read_only)
         return True
 

@@ -8,7 +8,7 @@ Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "cp.asyn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -22,7 +22,6 @@ from oracles.simulator.machine import (
     Machine,
     Step,
     Violation,
-    Warn,
 )
 from oracles.simulator.memory import ops
 from oracles.simulator.memory.access import (
@@ -35,7 +34,7 @@ from oracles.simulator.memory.access import (
 from oracles.simulator.memory.ops import Array
 from oracles.simulator.memory.registers import nothing, register, span
 from oracles.simulator.memory.shadow import Act, LaneShadow, SharedShadow, Touch
-from oracles.simulator.memory.tile import Deal, Threads, tile, warp_of
+from oracles.simulator.memory.tile import Deal, tile, warp_of
 from oracles.simulator.sync.clock import Index, Trouble
 from oracles.simulator.sync.mbarriers import Phases
 from oracles.simulator.unroll import Event
@@ -53,20 +52,19 @@ class Memory:
         self,
         tensors: Tensors,
         machine: Machine,
+        phases: Phases,
         scalars: Mapping[str, Array],
-        log: list[Step],
-        warn: Warn,
         *,
         strict: bool,
     ) -> None:
         self.tensors = tensors
         self.geometry = tensors.geometry
         self.machine = machine
+        self.phases = phases
         self.gang = machine.agents[0].block
         self.scalars = scalars
-        self.warn = warn
         self.checked = 0
-        self.log = log
+        self.log = machine.log
         kernel = self.geometry.kernel
         self.atoms_each = self.geometry.atoms.count
         atoms = self.atoms_each * machine.ctas
@@ -90,57 +88,37 @@ class Memory:
 
     def load(self, agent: Agent, event: Event, stmt: kir.Load) -> None:
         """Fill this thread's part of a fragment."""
-        layout = stmt.dst.layout
-        lo, hi = span(agent, event)
         match stmt.src:
-            case kir.Box() as box:
-                flat = self.geometry.in_box(box, layout, lo, hi)
-                if flat.size:
-                    values = self._gather(agent, event, stmt, box, flat)
-                else:
-                    values = nothing(box.tensor.dtype)
+            case kir.Box(tensor) as box:
+                values = nothing(tensor.dtype)
+                if (found := self._positions(agent, event, stmt, box)) is not None:
+                    index, valid = found
+                    self._access(agent, event, box, index, Act.READ)
+                    values = self.tensors.flat[tensor.name][index]
+                    if valid is not None:
+                        inside, values = values, np.full(valid.size, stmt.fill, values.dtype)
+                        values[valid] = inside
             case kir.Slot(buffer) as slot:
-                flat = self.geometry.in_slot(slot, layout, lo, hi)
-                if flat.size:
-                    wide = buffer.shape[-1:] != (1,)
-                    check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes if wide else 1)
-                    cta = self._shared(agent, event, slot, layout, writes=False)
-                    raw = self.slots[cta][buffer.name][event.index][flat]
-                    values = ops.decode(buffer.dtype, raw)
-                else:
-                    values = nothing(buffer.dtype)
+                values = nothing(buffer.dtype)
+                if (place := self._in_slot(agent, event, stmt, slot)) is not None:
+                    memory, flat = place
+                    values = ops.decode(buffer.dtype, memory[flat])
         agent.registers[stmt.dst.name] = values
 
     def store(self, agent: Agent, event: Event, stmt: kir.Store) -> None:
         """Write this thread's part of a fragment."""
-        layout = stmt.src.layout
-        lo, hi = span(agent, event)
         values = register(agent, stmt.src)
         match stmt.dst:
             case kir.Box() as box:
-                flat = self.geometry.in_box(box, layout, lo, hi)
-                if flat.size:
-                    index, kept = self._scatter(agent, event, stmt, flat, values, Act.WRITE)
-                    self.tensors.flat[box.tensor.name][index] = kept
+                self._write(agent, event, stmt, box)
             case kir.Slot(buffer) as slot:
-                flat = self.geometry.in_slot(slot, layout, lo, hi)
-                if flat.size:
-                    check_slot(slot, event.index, stmt.width * buffer.dtype.nbytes)
-                    cta = self._shared(agent, event, slot, layout, writes=True)
-                    raw = ops.encode(buffer.dtype, values)
-                    self.slots[cta][buffer.name][event.index][flat] = raw
+                if (place := self._in_slot(agent, event, stmt, slot)) is not None:
+                    memory, flat = place
+                    memory[flat] = ops.encode(buffer.dtype, values)
 
     def atomic_add(self, agent: Agent, event: Event, stmt: kir.AtomicAdd) -> None:
         """Add this thread's part of a fragment to global memory."""
-        lo, hi = span(agent, event)
-        flat = self.geometry.in_box(stmt.dst, stmt.src.layout, lo, hi)
-        if flat.size:
-            values = register(agent, stmt.src)
-            index, kept = self._scatter(agent, event, stmt, flat, values, Act.ADD)
-            name, dtype = stmt.dst.tensor.name, stmt.dst.tensor.dtype
-            added = self.tensors.flat[name].copy()
-            np.add.at(added, index, kept)
-            self.tensors.flat[name][index] = ops.round_to(dtype, added[index])
+        self._write(agent, event, stmt, stmt.dst)
 
     def matrix(self, pair: tuple[Agent, Agent], event: Event, stmt: kir.Load | kir.Store) -> None:
         """Move a tile by `ldmatrix` or `stmatrix`: each element by some lane of the warp.
@@ -157,19 +135,19 @@ class Memory:
         if isinstance(slot, kir.Box) or slot.cta is not None:
             says = "ldmatrix and stmatrix reach the CTA's own shared memory only"
             raise Violation("bounds", says)
-        agent, buffer, layout = pair[0], slot.buffer, fragment.layout
+        agent, buffer = pair[0], slot.buffer
         check_slot(slot, event.index, MATRIX_ROW)
-        warp = warp_of(span(agent, event))
-        atoms = self.atoms(buffer, event.index, layout, warp, agent.cta)
+        deals = [_deal(part, event, buffer, fragment.layout, any_lane=True) for part in pair]
+        lo, hi = warp_of(span(agent, event))
+        atoms = self._atoms(deals[0]._replace(lo=lo, hi=hi), agent.cta)
         self.checked += 1
         lanes = [(part.by, part.now, part.clock) for part in pair]
         self.report(self.shadow.by_lanes(atoms, lanes, writes=writes))
         self.through(buffer, atoms, writes=writes)
         memory = self.slots[agent.cta][buffer.name][event.index]
-        for part in pair:
-            if part.mult > 1:
-                self.between_lanes(part, event, buffer, layout, atoms, writes=writes, any_lane=True)
-            flat = self.geometry.in_slot(slot, layout, *span(part, event))
+        for part, deal in zip(pair, deals, strict=True):
+            self._between_lanes(part, deal, atoms, writes=writes)
+            flat = self.geometry.in_slot(slot, fragment.layout, deal.lo, deal.hi)
             if isinstance(stmt, kir.Store):
                 memory[flat] = ops.encode(buffer.dtype, register(part, fragment))
             else:
@@ -178,95 +156,88 @@ class Memory:
 
     # --- global memory --------------------------------------------------------------------------
 
-    def _gather(
-        self, agent: Agent, event: Event, stmt: kir.Load, box: kir.Box, flat: Index
-    ) -> Array:
-        layout = stmt.dst.layout
-        index, valid = self.positions(agent, event, box, layout, stmt.width, flat)
-        name = box.tensor.name
+    def _write(
+        self, agent: Agent, event: Event, stmt: kir.Store | kir.AtomicAdd, box: kir.Box
+    ) -> None:
+        """Store this thread's part of a fragment in a tensor, or add it there."""
+        values = register(agent, stmt.src)
+        found = self._positions(agent, event, stmt, box)
+        if found is None:
+            return
+        index, valid = found
+        adds = isinstance(stmt, kir.AtomicAdd)
+        self._access(agent, event, box, index, Act.ADD if adds else Act.WRITE)
+        name, dtype = box.tensor.name, box.tensor.dtype
+        kept = ops.round_to(dtype, values if valid is None else values[valid])
+        if adds:
+            added = self.tensors.flat[name].copy()
+            np.add.at(added, index, kept)
+            kept = ops.round_to(dtype, added[index])
+        self.tensors.flat[name][index] = kept
+
+    def _access(self, agent: Agent, event: Event, box: kir.Box, index: Index, act: Act) -> None:
+        """Check a thread's access of global memory."""
         self.checked += 1
-        shadow = self.tensors.shadows.get(name)
+        shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
-            touch = self._touch(agent, index, Act.READ)
+            now = agent.by, agent.now
+            touch = Touch(index, self.gang, agent.block, *now, True, act, now)
             self.report(shadow.access(touch, agent.clock))
         self.log.append(Step(agent.name, agent.by, event))
-        found = self.tensors.flat[name][index]
-        if valid is None:
-            return found
-        values = np.full(flat.size, stmt.fill, ops.REGISTER[box.tensor.dtype])
-        values[valid] = found
-        return values
 
-    def _scatter(
-        self,
-        agent: Agent,
-        event: Event,
-        stmt: kir.Store | kir.AtomicAdd,
-        flat: Index,
-        values: Array,
-        act: Act,
-    ) -> tuple[Index, Array]:
-        """Check a write of global memory; return where it goes and what."""
-        box = stmt.dst
-        assert isinstance(box, kir.Box), "of global memory"
-        width = stmt.width if isinstance(stmt, kir.Store) else 1
-        index, valid = self.positions(agent, event, box, stmt.src.layout, width, flat)
-        self.checked += 1
-        touch = self._touch(agent, index, act)
-        self.report(self.tensors.shadows[box.tensor.name].access(touch, agent.clock))
-        self.log.append(Step(agent.name, agent.by, event))
-        kept = values if valid is None else values[valid]
-        return index, ops.round_to(box.tensor.dtype, kept)
+    def _positions(
+        self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
+    ) -> tuple[Index, Array | None] | None:
+        """Flat positions in the tensor, and which elements lie below the limit (None: all).
 
-    def _touch(self, agent: Agent, index: Index, act: Act) -> Touch:
-        now = agent.now
-        return Touch(index, self.gang, agent.block, agent.by, now, True, act, (agent.by, now))
-
-    def positions(
-        self,
-        agent: Agent,
-        event: Event,
-        box: kir.Box,
-        layout: kir.Layout,
-        width: int,
-        flat: Index,
-    ) -> tuple[Index, Array | None]:
-        """Flat positions in the tensor, and which elements lie below the limit (None: all)."""
+        Neither, where the thread holds no element.
+        """
+        layout, width = _dealt(stmt)
+        threads = span(agent, event)
+        flat = self.geometry.in_box(box, layout, *threads)
+        if not flat.size:
+            return None
         view = self.geometry.views[box.tensor.name]
         below = settle_box(view, event, box, width)
         if below == box.shape:
             return np.asarray(flat + event.base), None
         valid = np.ones(flat.size, np.bool_)
-        part = tile(layout, span(agent, event))
-        for x, n, size in zip(part.coordinates, below, box.shape, strict=True):
+        for x, n, size in zip(tile(layout, threads).coordinates, below, box.shape, strict=True):
             valid &= (x < n) if size > 1 else n > 0
         return flat[valid] + event.base, valid
 
     # --- shared memory --------------------------------------------------------------------------
 
-    def _shared(
-        self, agent: Agent, event: Event, slot: kir.Slot, layout: kir.Layout, *, writes: bool
-    ) -> int:
-        """Check a thread's access of a slot; return in whose shared memory it lies."""
+    def _in_slot(
+        self, agent: Agent, event: Event, stmt: kir.Load | kir.Store, slot: kir.Slot
+    ) -> tuple[Array, Index] | None:
+        """Check a thread's access of a slot; return its elements, and which of them it has."""
+        layout, width = _dealt(stmt)
+        deal = _deal(agent, event, slot.buffer, layout)
+        flat = self.geometry.in_slot(slot, layout, deal.lo, deal.hi)
+        if not flat.size:
+            return None
+        buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
+        wide = writes or buffer.shape[-1:] != (1,)
+        check_slot(slot, event.index, width * buffer.dtype.nbytes if wide else 1)
         cta = agent.cta
         if slot.cta is not None:
             cta = self.machine.peer(agent, event.extra)
             self.machine.reach(agent, cta, event)
-        atoms = self.atoms(slot.buffer, event.index, layout, span(agent, event), cta)
+        atoms = self._atoms(deal, cta)
         touch = self.shadow.write if writes else self.shadow.read
         self.checked += 1
         self.report(touch(atoms, agent.by, agent.now, agent.clock))
-        self.through(slot.buffer, atoms, writes=writes)
-        if self.geometry.atoms.mixed and agent.mult > 1 and cta == agent.cta:
-            self.between_lanes(agent, event, slot.buffer, layout, atoms, writes=writes)
+        self.through(buffer, atoms, writes=writes)
+        if cta == agent.cta:
+            self._between_lanes(agent, deal, atoms, writes=writes)
         self.log.append(Step(agent.name, agent.by, event, atoms, writes))
-        return cta
+        return self.slots[cta][buffer.name][event.index], flat
 
-    def atoms(
-        self, buffer: kir.Buffer, slot: int, layout: kir.Layout, threads: Threads, cta: int
-    ) -> Index:
-        """Return the atoms of a CTA's slot that these threads touch under a layout."""
-        atoms = self.geometry.atoms.of_tile(buffer, slot, layout, threads)
+    def _atoms(self, deal: Deal, cta: int) -> Index:
+        """Return the atoms of a CTA's slot that the threads of a deal touch."""
+        threads = deal.lo, deal.hi
+        atoms = self.geometry.atoms.of_tile(deal.buffer, deal.slot, deal.layout, threads)
         return atoms + cta * self.atoms_each if cta else atoms
 
     def through(self, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
@@ -294,25 +265,15 @@ class Memory:
             self._live[atoms], self._through[atoms] = live, BARRIER
             self.log.append(Step(agent.name, agent.by, event, atoms, True))
 
-    def between_lanes(
-        self,
-        agent: Agent,
-        event: Event,
-        buffer: kir.Buffer,
-        layout: kir.Layout,
-        atoms: Index,
-        *,
-        writes: bool,
-        any_lane: bool = False,
-    ) -> None:
-        """Order between the lanes that one clock stands for."""
-        lo, hi = span(agent, event)
-        deal = Deal(buffer, event.index, layout, lo, hi, event.team.first, any_lane)
+    def _between_lanes(self, agent: Agent, deal: Deal, atoms: Index, *, writes: bool) -> None:
+        """Order between the lanes that one clock stands for, where deals may differ."""
+        if not self.geometry.atoms.mixed or agent.mult == 1:
+            return
         how = self._deals.setdefault(deal, len(self._deals))
         if agent.by not in self._lanes:
             self._lanes[agent.by] = LaneShadow(self.atoms_each * self.machine.ctas)
         found = self._lanes[agent.by].touch(
-            atoms, how, agent.now, agent.joined, writes=writes, alike=not any_lane
+            atoms, how, agent.now, agent.joined, writes=writes, alike=not deal.any_lane
         )
         deals = list(self._deals) if found else []
         for kind, other, atom in found:
@@ -332,39 +293,6 @@ class Memory:
         note = f"issued by {flight.issuer.name}"
         self.log.append(Step(flight.name, flight.by, flight.event, atoms, writes, note))
 
-    # --- reports --------------------------------------------------------------------------------
-
-    def report(self, trouble: Trouble | None) -> None:
-        """Raise or pass on what a shadow has found."""
-        if trouble is None:
-            return
-        if trouble.severity == "error":
-            raise Violation(trouble.kind, trouble.says, self._other(trouble))
-        self.warn(trouble.kind, trouble.says, self._other(trouble))
-
-    def _other(self, trouble: Trouble) -> Step | None:
-        """Find the last logged access of the other party to the same memory."""
-        fallback = None
-        for step in reversed(self.log):
-            if step.by != trouble.other:
-                continue
-            if step.atoms is None:
-                fallback = fallback or step
-            elif step.writes == trouble.other_writes and trouble.where in step.atoms:
-                return step
-        return fallback
-
-
-class Copies:
-    """The copy engines of the CTAs that run together."""
-
-    def __init__(self, machine: Machine, phases: Phases, memory: Memory) -> None:
-        self.machine = machine
-        self.phases = phases
-        self.memory = memory
-        self.geometry = memory.geometry
-        self.tensors = memory.tensors
-
     # --- tensor copies --------------------------------------------------------------------------
 
     def tma_load(self, agent: Agent, event: Event, stmt: kir.TmaLoad) -> None:
@@ -379,22 +307,19 @@ class Copies:
             self.phases.use(agent, self.phases.barrier(stmt.barrier, event.slot, cta))
         private = stmt.src.tensor.name not in self.tensors.shadows
         for cta in targets:
-            flight = self.machine.issue(
-                agent, event, WRITE_DONE, generic=False, cta=cta, shared=private
-            )
-            self._begin_load(flight, stmt)
+            self._begin_load(self.machine.issue(agent, event, shared=private, cta=cta), stmt)
 
     def _begin_load(self, flight: Flight, stmt: kir.TmaLoad) -> None:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
         check_copy(view, event, box, stmt.dst)
-        buffer, atoms = stmt.dst.buffer, self._atoms(stmt.dst, event.index, cta)
+        buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
         shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
-            touch = self._touch(flight, box, READ_DONE, Act.READ)
-            self.memory.report(shadow.access(touch, flight.start))
-        self.memory.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
-        place = self.memory.slots[cta][buffer.name][event.index]
+            touch = self._moved(flight, box, READ_DONE, Act.READ)
+            self.report(shadow.access(touch, flight.start))
+        self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
+        place = self.slots[cta][buffer.name][event.index]
         held: list[Array] = []
 
         def first() -> None:
@@ -409,36 +334,29 @@ class Copies:
             self.phases.complete(flight, barrier, buffer.slot_nbytes)
             self._log(flight, barrier.state)
 
-        flight.steps = [second, first]
-        self.machine.flights.append(flight)
+        self._start(flight, first, second)
 
     def tma_store(self, agent: Agent, event: Event, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         """Start a tensor store or reduction."""
         _one_thread(agent)
         name = stmt.dst.tensor.name
         seen_by_others = name in self.geometry.read or isinstance(stmt, kir.TmaReduce)
-        flight = self.machine.issue(
-            agent,
-            event,
-            WRITE_DONE if seen_by_others else READ_DONE,
-            generic=False,
-            cta=agent.cta,
-            shared=not seen_by_others,
-        )
+        owed = WRITE_DONE if seen_by_others else READ_DONE
+        flight = self.machine.issue(agent, event, owed, shared=not seen_by_others)
         agent.bulk.open.append(flight)
         box = stmt.dst
         view = self.geometry.views[name]
         check_copy(view, event, box, stmt.src)
         check_chunks(view, event, box)
-        buffer, atoms = stmt.src.buffer, self._atoms(stmt.src, event.index, agent.cta)
-        self.memory.engine(flight, buffer, atoms, READ_DONE, writes=False)
+        buffer, atoms = stmt.src.buffer, self.whole(stmt.src, event.index, agent.cta)
+        self.engine(flight, buffer, atoms, READ_DONE, writes=False)
         adds = isinstance(stmt, kir.TmaReduce)
-        touch = self._touch(flight, box, WRITE_DONE, Act.REDUCE if adds else Act.WRITE)
-        self.memory.report(self.tensors.shadows[name].access(touch, flight.start))
+        touch = self._moved(flight, box, WRITE_DONE, Act.REDUCE if adds else Act.WRITE)
+        self.report(self.tensors.shadows[name].access(touch, flight.start))
         held: list[Array] = []
 
         def first() -> None:
-            raw = self.memory.slots[agent.cta][buffer.name][event.index].reshape(box.shape)
+            raw = self.slots[agent.cta][buffer.name][event.index].reshape(box.shape)
             held.append(ops.decode(buffer.dtype, raw.copy()))
             self._log(flight, "source read")
             self.machine.finish(flight, READ_DONE)
@@ -452,52 +370,46 @@ class Copies:
             self._log(flight, "performed")
             self.machine.finish(flight, WRITE_DONE)
 
-        flight.steps = [second, first]
-        self.machine.flights.append(flight)
+        self._start(flight, first, second)
 
     # --- cp.async -------------------------------------------------------------------------------
 
     def cp_async(self, agent: Agent, event: Event, stmt: kir.CpAsync) -> None:
         """Start the copies of this thread's elements."""
-        lo, hi = span(agent, event)
-        box, buffer, layout = stmt.src, stmt.dst.buffer, stmt.layout
-        flat = self.geometry.in_box(box, layout, lo, hi)
-        if not flat.size:
+        box, buffer = stmt.src, stmt.dst.buffer
+        deal = _deal(agent, event, buffer, stmt.layout)
+        if not self.geometry.in_box(box, stmt.layout, deal.lo, deal.hi).size:
             return
         nbytes = stmt.width * buffer.dtype.nbytes
-        if nbytes not in (4, 8, 16) or layout.vector % stmt.width:
+        if nbytes not in (4, 8, 16) or stmt.layout.vector % stmt.width:
             raise Violation("bounds", f"cp.async copies 4, 8 or 16 bytes, not {nbytes}")
         check_slot(stmt.dst, event.index, nbytes)
-        index, valid = self.memory.positions(agent, event, box, layout, stmt.width, flat)
+        found = self._positions(agent, event, stmt, box)
+        assert found is not None, "the thread holds elements"
+        index, valid = found
         name = box.tensor.name
         shadow = self.tensors.shadows.get(name)
-        flight = self.machine.issue(
-            agent, event, WRITE_DONE, generic=True, cta=agent.cta, shared=shadow is None
-        )
+        flight = self.machine.issue(agent, event, shared=shadow is None)
         agent.copies.open.append(flight)
         agent.issued.append(flight)
         if shadow is not None:
             at, issued = flight.base + READ_DONE, (agent.by, flight.issued)
-            touch = Touch(
-                index, self.memory.gang, agent.block, flight.by, at, True, Act.READ, issued
-            )
-            self.memory.report(shadow.access(touch, flight.start))
-        atoms = self.memory.atoms(buffer, event.index, layout, (lo, hi), agent.cta)
-        self.memory.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
-        if self.geometry.atoms.mixed and agent.mult > 1:
-            self.memory.between_lanes(agent, event, buffer, layout, atoms, writes=True)
-        inside = self.geometry.in_slot(stmt.dst, layout, lo, hi)
+            touch = Touch(index, self.gang, agent.block, flight.by, at, True, Act.READ, issued)
+            self.report(shadow.access(touch, flight.start))
+        atoms = self._atoms(deal, agent.cta)
+        self.engine(flight, buffer, atoms, WRITE_DONE, writes=True)
+        self._between_lanes(agent, deal, atoms, writes=True)
+        inside = self.geometry.in_slot(stmt.dst, stmt.layout, deal.lo, deal.hi)
 
         def finish() -> None:
-            values = np.zeros(flat.size, ops.REGISTER[box.tensor.dtype])
+            values = np.zeros(inside.size, ops.REGISTER[box.tensor.dtype])
             values[slice(None) if valid is None else valid] = self.tensors.flat[name][index]
-            place = self.memory.slots[agent.cta][buffer.name][event.index]
+            place = self.slots[agent.cta][buffer.name][event.index]
             place[inside] = ops.encode(buffer.dtype, values)
             self._log(flight, "finished")
             self.machine.finish(flight, WRITE_DONE)
 
-        flight.steps = [finish]
-        self.machine.flights.append(flight)
+        self._start(flight, finish)
 
     def arrive_after(self, agent: Agent, event: Event, stmt: kir.CpAsyncMBarrierArrive) -> None:
         """Let this thread's copies arrive on a barrier when they are over."""
@@ -505,9 +417,7 @@ class Copies:
         self.phases.use(agent, barrier)
         if not stmt.noinc:
             barrier.pending += agent.mult
-        flight = self.machine.issue(
-            agent, event, WRITE_DONE, generic=True, cta=agent.cta, shared=True
-        )
+        flight = self.machine.issue(agent, event, shared=True)
         copies = list(agent.issued)
         for copy in copies:
             self.machine.columns.parts.published[copy.by] = True
@@ -520,28 +430,30 @@ class Copies:
             self.phases.arrive_for(flight, barrier, agent.mult, copies)
             self._log(flight, barrier.state)
 
-        flight.steps = [arrive]
-        self.machine.flights.append(flight)
+        self._start(flight, arrive)
 
     def awaited(self, agent: Agent, flights: list[Flight]) -> None:
         """Note that a thread has waited for its cp.async; its lanes see their own copies."""
         for flight in flights:
             agent.sees(flight, WRITE_DONE)
             stmt = flight.event.stmt
-            if self.geometry.atoms.mixed and agent.mult > 1 and isinstance(stmt, kir.CpAsync):
-                buffer, event = stmt.dst.buffer, flight.event
-                threads = span(agent, event)
-                atoms = self.memory.atoms(buffer, event.index, stmt.layout, threads, agent.cta)
-                self.memory.between_lanes(agent, event, buffer, stmt.layout, atoms, writes=True)
+            if isinstance(stmt, kir.CpAsync):
+                deal = _deal(agent, flight.event, stmt.dst.buffer, stmt.layout)
+                self._between_lanes(agent, deal, self._atoms(deal, agent.cta), writes=True)
 
     # --- boxes ----------------------------------------------------------------------------------
 
-    def _atoms(self, slot: kir.Slot, index: int, cta: int) -> Index:
+    def whole(self, slot: kir.Slot, index: int, cta: int) -> Index:
+        """Return the atoms of a CTA's whole slot."""
         atoms = self.geometry.atoms.of_slot(slot.buffer, index)
-        return atoms + cta * self.memory.atoms_each if cta else atoms
+        return atoms + cta * self.atoms_each if cta else atoms
+
+    def _start(self, flight: Flight, *steps: Callable[[], None]) -> None:
+        flight.steps = [*reversed(steps)]
+        self.machine.flights.append(flight)
 
     def _log(self, flight: Flight, note: str) -> None:
-        self.memory.log.append(Step(flight.name, flight.by, flight.event, note=note))
+        self.log.append(Step(flight.name, flight.by, flight.event, note=note))
 
     def _clip(
         self, event: Event, box: kir.Box
@@ -564,7 +476,7 @@ class Copies:
             out[here] = self.tensors.shaped[box.tensor.name][inside]
         return out
 
-    def _touch(self, flight: Flight, box: kir.Box, at: int, act: Act) -> Touch:
+    def _moved(self, flight: Flight, box: kir.Box, at: int, act: Act) -> Touch:
         inside, _ = self._clip(flight.event, box)
         flat = np.zeros((), np.intp)
         steps = self.geometry.views[box.tensor.name].steps
@@ -574,7 +486,52 @@ class Copies:
         agent = flight.issuer
         issued = agent.by, flight.issued
         by, when = flight.by, flight.base + at
-        return Touch(elements, self.memory.gang, agent.block, by, when, False, act, issued)
+        return Touch(elements, self.gang, agent.block, by, when, False, act, issued)
+
+    # --- reports --------------------------------------------------------------------------------
+
+    def report(self, trouble: Trouble | None) -> None:
+        """Raise or pass on what a shadow has found."""
+        if trouble is None:
+            return
+        if trouble.severity == "error":
+            raise Violation(trouble.kind, trouble.says, self._other(trouble))
+        self.machine.warn(trouble.kind, trouble.says, self._other(trouble))
+
+    def _other(self, trouble: Trouble) -> Step | None:
+        """Find the last logged access of the other party to the same memory."""
+        fallback = None
+        for step in reversed(self.log):
+            if step.by != trouble.other:
+                continue
+            if step.atoms is None:
+                fallback = fallback or step
+            elif step.writes == trouble.other_writes and trouble.where in step.atoms:
+                return step
+        return fallback
+
+
+_Dealt = kir.Load | kir.Store | kir.AtomicAdd | kir.CpAsync
+
+
+def _dealt(stmt: _Dealt) -> tuple[kir.Layout, int]:
+    """Return how a statement deals a tile to threads, and elements per access."""
+    match stmt:
+        case kir.Load(dst, _, width):
+            return dst.layout, width
+        case kir.Store(_, src, width):
+            return src.layout, width
+        case kir.AtomicAdd(_, src):
+            return src.layout, 1
+        case kir.CpAsync(_, _, layout, width):
+            return layout, width
+
+
+def _deal(
+    agent: Agent, event: Event, buffer: kir.Buffer, layout: kir.Layout, *, any_lane: bool = False
+) -> Deal:
+    """Return how a statement deals its slot to a thread."""
+    return Deal(buffer, event.index, layout, *span(agent, event), event.team.first, any_lane)
 
 
 def _one_thread(agent: Agent) -> None:

@@ -179,6 +179,11 @@ class GlobalShadow:
 
 Writers = tuple[Index, NDArray[np.int32]]
 """Per atom a component that wrote it, and its time."""
+_LATE = {
+    "RAW": "the write is not ordered before the read",
+    "WAW": "the earlier write is not ordered before this one",
+}
+"""What is wrong where the last write is not known, by kind."""
 
 
 class SharedShadow:
@@ -219,9 +224,7 @@ class SharedShadow:
         if not when.all():
             where = int(atoms[int(when.argmin())])
             return Trouble("RAW", "no write of these bytes came before", where=where)
-        late = self._late(
-            "RAW", "the write is not ordered before the read", atoms, writers, by, clock
-        )
+        late = self._late("RAW", atoms, writers, by, clock)
         if late is not None:
             return late
         if by >= self.reads.shape[1]:
@@ -243,8 +246,7 @@ class SharedShadow:
         `also` names another component that may make this write as well, and its time.
         """
         writers = self._writers(atoms)
-        says = "the earlier write is not ordered before this one"
-        late = self._late("WAW", says, atoms, writers, by, clock)
+        late = self._late("WAW", atoms, writers, by, clock)
         if late is not None:
             return late
         reads = self.reads[atoms]
@@ -277,14 +279,14 @@ class SharedShadow:
         return [first, (self.also_by[atoms], self.also_at[atoms])] if self.paired else [first]
 
     def _late(
-        self, kind: str, says: str, atoms: Index, writers: list[Writers], by: int, clock: Clock
+        self, kind: str, atoms: Index, writers: list[Writers], by: int, clock: Clock
     ) -> Trouble | None:
         """Look for a last write of these atoms that is not in the clock."""
         for who, when in writers:
             late = clock[ORDER][who] < when
             if late.any():
                 first = int(late.argmax())
-                other = int(who[first])
+                other, says = int(who[first]), _LATE[kind]
                 kind = self.parts.kind(kind, other, by, int(when[first]), clock)
                 return Trouble(kind, says, other, True, int(atoms[first]))
         return None
@@ -317,12 +319,12 @@ class SharedShadow:
             bare = generic & (clock[SHARED_SEEN][who] < when)
             if bare.any():
                 says = "ordered, but no fence_async_proxy stands between the generic write and this"
-                return self._first("proxy", says, bare, atoms, who)
+                return self._first(says, bare, atoms, who)
             late = generic & (clock[SHARED_OWN][who] < when) & ~self.parts.published[who]
             if late.any():
                 says = "fenced by an observer after the wait, not by the writing thread before it"
                 severity = "error" if self.strict else "warning"
-                found = found or self._first("proxy", says, late, atoms, who, severity)
+                found = found or self._first(says, late, atoms, who, severity)
         return found
 
     def _refill(self, atoms: Index, reads: NDArray[np.int32], clock: Clock) -> Trouble | None:
@@ -336,16 +338,10 @@ class SharedShadow:
         return Trouble("proxy", says, other, where=int(atoms[row]), severity=severity)
 
     def _first(
-        self,
-        kind: str,
-        says: str,
-        bad: NDArray[np.bool_],
-        atoms: Index,
-        who: Index,
-        severity: str = "error",
+        self, says: str, bad: NDArray[np.bool_], atoms: Index, who: Index, severity: str = "error"
     ) -> Trouble:
         first = int(bad.argmax())
-        return Trouble(kind, says, int(who[first]), True, int(atoms[first]), severity)
+        return Trouble("proxy", says, int(who[first]), True, int(atoms[first]), severity)
 
 
 class LaneShadow:

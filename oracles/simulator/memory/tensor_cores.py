@@ -105,25 +105,22 @@ class Tensorcores:
         if other is None:
             return False
         self._check_registers(agent, event, stmt)
-        flight = self.machine.issue(
-            agent, event, WRITE_DONE, generic=False, cta=agent.cta, shared=True
-        )
+        flight = self.machine.issue(agent, event, shared=True)
         join(flight.start, other.clock)
         flight.start[SHARED_SEEN] = _fenced_by_all(agent, other)
         flight.product = self._number(agent, event)
         agent.team.groups.open.append(flight)
-        shift = agent.cta * self.memory.atoms_each
-        atoms = self.geometry.atoms
         for slot in stmt.columns:
             check_slot(slot, event.other, OPERAND_NBYTES)
-            touched = atoms.of_slot(slot.buffer, event.other) + shift
+            touched = self.memory.whole(slot, event.other, agent.cta)
             self.memory.engine(flight, slot.buffer, touched, READ_DONE, writes=False)
         if isinstance(stmt.a, kir.Slot):
             check_slot(stmt.a, event.index, OPERAND_NBYTES)
             layout = self._layouts.setdefault(id(stmt), left_operand(stmt, stmt.a.buffer))
             mine = warpgroup(span(agent, event))
-            touched = atoms.of_tile(stmt.a.buffer, event.index, layout, mine)
-            self.memory.engine(flight, stmt.a.buffer, touched + shift, READ_DONE, writes=False)
+            touched = self.geometry.atoms.of_tile(stmt.a.buffer, event.index, layout, mine)
+            touched = touched + agent.cta * self.memory.atoms_each
+            self.memory.engine(flight, stmt.a.buffer, touched, READ_DONE, writes=False)
 
         def finish() -> None:
             self._multiply(agent, other, event, stmt)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import gcd, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -198,8 +199,7 @@ def _placed(body: tuple[kir.Stmt, ...], warps: int) -> Iterator[tuple[int, kir.S
             yield from _placed(inner, inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
+class Deal(NamedTuple):
     """A slot, dealt out to the lanes of one warp by a layout.
 
     With `any_lane` each element may be any lane's, which only the hardware knows.
@@ -238,7 +238,13 @@ class Atoms:
             for slot in range(b.slots)
         )
         self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
-        self.aliased = self.aliased or bool(self._placed_barriers(kernel))
+        barriers = [
+            m.offset + 8 * i
+            for m in kernel.barriers
+            if m.offset is not None
+            for i in range(m.slots)
+        ]
+        self.aliased = self.aliased or bool(barriers)
         """Whether two buffers, or a buffer and a barrier, may share bytes."""
         self.granule = _granule(kernel, patterns)
         self._slots: dict[tuple[str, int], Index] = {}
@@ -246,14 +252,14 @@ class Atoms:
         self._differ: dict[tuple[Deal, Deal], bool] = {}
         self._touched: dict[tuple[str, kir.Layout, Threads], Index] = {}
         draw = random.Random(0)
-        ends_at = [kernel.smem_bytes, *(at + 8 for at in self._placed_barriers(kernel))]
+        ends_at = [kernel.smem_bytes, *(at + 8 for at in barriers)]
         sums = np.zeros(-(-max(ends_at) // self.granule) + 1, np.uint64)
         for buffer in kernel.buffers:
             whole = np.arange(buffer.slot_nbytes // self.granule)
             self._mark(sums, buffer, whole, draw)
         for buffer, layout, threads in patterns:
             self._mark(sums, buffer, self._granules(buffer, layout, threads), draw)
-        for at in self._placed_barriers(kernel):
+        for at in barriers:
             sums[at // self.granule : -(-(at + 8) // self.granule)] += np.uint64(
                 draw.getrandbits(64)
             )
@@ -279,14 +285,6 @@ class Atoms:
     def of_barrier(self, start: int) -> Index:
         """Atoms of the eight bytes of an mbarrier."""
         return np.unique(self._atom[start // self.granule : -(-(start + 8) // self.granule)])
-
-    def _placed_barriers(self, kernel: kir.Kernel) -> list[int]:
-        return [
-            m.offset + 8 * i
-            for m in kernel.barriers
-            if m.offset is not None
-            for i in range(m.slots)
-        ]
 
     def holders(self, deal: Deal) -> dict[int, set[int]]:
         """Return which threads of the CTA touch each granule of shared memory under a deal."""

@@ -231,17 +231,19 @@ class Joins:
 
     # --- named barriers -------------------------------------------------------------------------
 
-    def arrive(
-        self,
-        agent: Agent,
-        event: Event,
-        number: int,
-        threads: int,
-        gate: Gate | Election | None,
-        *,
-        wait: bool,
-    ) -> bool:
-        """Arrive at a named barrier by whole warps; with `wait`, stay until it completes."""
+    def arrive(self, agent: Agent, event: Event) -> bool:
+        """Arrive at a named barrier by whole warps; stay until it completes, or go on."""
+        gate: Gate | Election | None = None
+        threads, wait = event.team.warps * kir.WARP, not isinstance(event.stmt, kir.NamedArrive)
+        match event.stmt:
+            case kir.BlockSync(number, threads) | kir.NamedArrive(number, threads):
+                pass
+            case kir.BlockSerializeWait(semaphore, _, _, scope, number):
+                gate = Gate((semaphore.name, event.slot), event.parity, scope)
+            case kir.LastArriving(semaphore, barrier=number):
+                gate = Election((semaphore.name, event.slot), event.parity, event.team)
+            case _:
+                raise AssertionError("no statement that joins the threads of a role")
         b = self.named[agent.cta][number]
         b.use(event.team, whole=gate is not None)
         if event.elected:

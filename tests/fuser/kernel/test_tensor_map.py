@@ -9,7 +9,7 @@ from fuser.dtype import DType
 from fuser.errors import ScheduleError
 from fuser.expr import Var
 from fuser.kernel import ir as kir
-from fuser.kernel.tensor_map import check, map_of, maps_of
+from fuser.kernel.tensor_map import Encoding, map_of, maps_of
 from fuser.runtime.launch import SWIZZLE
 
 GOOD: dict[str, object] = {
@@ -23,7 +23,7 @@ GOOD: dict[str, object] = {
 
 def call(**change: object) -> None:
     """Check a good map with some fields changed."""
-    check("call(T0)", **(GOOD | change))  # type: ignore[arg-type] # fields by name
+    Encoding(**(GOOD | change)).check("call(T0)")  # type: ignore[arg-type] # fields by name
 
 
 def test_a_good_map_is_accepted() -> None:
@@ -43,7 +43,7 @@ def test_a_good_map_is_accepted() -> None:
         ({"box": (4, 8)}, "a row of the box is 8 bytes; TMA needs a multiple of 16"),
         ({"dims": (0, 32)}, "axis 0 has 0 elements"),
         ({"dims": (1, 2, 3, 4, 5, 6)}, "1..5 axes, not 6"),
-        ({"box": (128, 8), "swizzle_bytes": 128}, "256 bytes, longer than the 128-byte swizzle"),
+        ({"box": (128, 8), "swizzle": 128}, "256 bytes, longer than the 128-byte swizzle"),
     ],
 )
 def test_refusals(change: dict[str, object], message: str) -> None:
@@ -113,7 +113,7 @@ def accepted_by_the_driver(**change: object) -> bool:
     assert isinstance(dims, tuple)
     assert isinstance(strides, tuple)
     assert isinstance(box, tuple)
-    swizzle = fields.get("swizzle_bytes", 0)
+    swizzle = fields.get("swizzle", 0)
     assert isinstance(swizzle, int)
     error, _ = driver.cuTensorMapEncodeTiled(
         driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
@@ -149,9 +149,9 @@ def accepted_by_the_driver(**change: object) -> bool:
         {"dims": (1 << 32, 32)},
         {"dims": ((1 << 32) + 1, 32)},
         {"dims": (63, 31)},
-        {"swizzle_bytes": 128},
-        {"swizzle_bytes": 64},
-        {"swizzle_bytes": 32, "box": (16, 8)},
+        {"swizzle": 128},
+        {"swizzle": 64},
+        {"swizzle": 32, "box": (16, 8)},
         {"dims": (64,) * 5, "strides": (128, 256, 512, 1024), "box": (64, 1, 1, 1, 1)},
     ],
     ids=str,

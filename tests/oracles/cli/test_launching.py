@@ -23,10 +23,10 @@ from oracles.cli.launching import (
     requested,
     settings,
     simulated,
-    witnessed,
 )
 from oracles.cli.target import Target
 from oracles.prover.launches import Launch
+from oracles.prover.prove import witness
 from oracles.verdict import Status
 from oracles.witness import Mark, Witness
 
@@ -150,7 +150,7 @@ def test_a_program_whose_launches_do_not_fit_together_asks_for_one() -> None:
 def test_a_refutation_is_replayed_at_the_trip_counts_of_its_witness() -> None:
     """Two judges that know nothing of each other say the same of one launch."""
     kernel = ks.specialized(3, warp_sync=False)
-    found = witnessed(kernel, "default")
+    found = witness(kernel)
     assert found is not None
     once = again(kernel, found, "default")
     assert once.kind == "WAR"
