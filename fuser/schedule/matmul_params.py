@@ -259,7 +259,7 @@ class MatmulParams(TensorCoreParams):
     @property
     def widest(self) -> int:
         """Columns of a wgmma for which the assembler finds registers."""
-        return min(256, 2 * (launch_registers(self.threads) - BESIDE_SUMS) // 8 * 8)
+        return widest(self.threads)
 
     @property
     def threads(self) -> int:
@@ -291,6 +291,11 @@ class MatmulParams(TensorCoreParams):
     def family(self) -> str:
         """Name of the schedule family, such as `hopper-ping_pong`; rows of reports."""
         return f"hopper-{self.split}"
+
+
+def widest(threads: int) -> int:
+    """Return the columns of a wgmma for which the assembler finds registers in such a CTA."""
+    return min(256, 2 * (launch_registers(threads) - BESIDE_SUMS) // 8 * 8)
 
 
 def nearest_registers(warpgroups: int) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from fuser.schedule.matmul_params import (
     MatmulParams,
     Split,
     nearest_registers,
+    widest,
 )
 from fuser.schedule.params import MAX_STAGES, PARTIAL, RESIDENCY, Meet, Prologue
 from fuser.schedule.segment import segments
@@ -209,15 +210,15 @@ def _hopper(draw: st.DrawFn, need: Footprint, split: Split) -> MatmulParams:
     step, threads = 64 * sharing, 128 * sharing
     large = rarely(draw) and rarely(draw)
     registers = _registers(draw, split, groups)
-    have = registers[1] if registers else launch_registers(128 * (groups + (split != "pipelined")))
-    room = have - SPARE_REGISTERS
+    launched = 128 * (groups + (split != "pipelined"))
+    room = (registers[1] if registers else launch_registers(launched)) - SPARE_REGISTERS
     tiles = [
         (m, n, k)
         for m in range(step, 257, step)
         for n in (16, 32, 64, 8, 24, 48, 128, 96, 256, 200)
         for k in (16, 32, 64, 128, 48)
         if (m * n * k <= SMALL_TILE * sharing or large) and need.fits((m, n, k), threads=threads)
-        if need.held((m, n, k), threads=threads) <= room
+        if need.held((m, n, k), threads=threads) <= room and n <= widest(launched)
     ]
     tile = draw(st.sampled_from(tiles or [(step, 8, STEP_NBYTES // need.narrow)]))
     columns = _columns(draw, need, tile, threads)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from fusions import DIRECT, row_major
+from sample import covering
 
 from fuser.dtype import DType
 from fuser.errors import FusionError, ScheduleError
@@ -83,8 +84,7 @@ def extents(fusion: Fusion, sizes: tuple[int, ...]) -> dict[str, int]:
     return dict(zip(names, sizes, strict=True))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", NEW)
+@pytest.mark.parametrize(("kind", "layout"), covering(1, NEW, LAYOUTS))
 def test_integers_are_exact_in_every_layout(kind: str, layout: str) -> None:
     """What is not K-major is copied first, unless it has 16 bits; tails along every axis."""
     fusion = product(kind, layout)

@@ -506,8 +506,7 @@ def test_arrivals_that_release_nothing_are_refused(name: str) -> None:
         assert {f.kind for f in verdict.findings} & {"scope", "RAW"}
 
 
-@pytest.mark.parametrize("splits", [1, 2, 4, 8])
-@pytest.mark.parametrize("k", [8, 24, 40, 200])
+@pytest.mark.parametrize(("splits", "k"), covering(1, [1, 2, 4, 8], [8, 24, 40, 200]))
 def test_all_judges_pass_every_size_of_clusters(splits: int, k: int) -> None:
     """On integers the sums are exact; K may have fewer steps than the cluster has CTAs."""
     extents = {"i0": 72, "i1": k, "i2": 24}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from product_kernels import COOPERATIVE, PING_PONG, PIPELINED, gated, kernel, kinds, loops
+from sample import covering
 
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
@@ -77,10 +78,15 @@ def test_results_that_nobody_uses_are_awaited_at_the_end() -> None:
     assert passed(mma()) == [*ISSUE, "await 0"]
 
 
-@pytest.mark.parametrize("split", [PIPELINED, COOPERATIVE, PING_PONG])
-@pytest.mark.parametrize(("stages", "prefetch"), [(1, 0), (2, 0), (2, 1), (4, 1), (4, 2), (5, 4)])
-def test_spare_slots_stay_in_flight(split: MatmulParams, stages: int, prefetch: int) -> None:
+@pytest.mark.parametrize(
+    ("split", "ring"),
+    covering(
+        1, [PIPELINED, COOPERATIVE, PING_PONG], [(1, 0), (2, 0), (2, 1), (4, 1), (4, 2), (5, 4)]
+    ),
+)
+def test_spare_slots_stay_in_flight(split: MatmulParams, ring: tuple[int, int]) -> None:
     """`stages - prefetch - 1` groups; one fewer waits too long, one more frees too early."""
+    stages, prefetch = ring
     made = kernel(replace(split, stages=stages, prefetch=prefetch))
     spare = stages - prefetch - 1
     kept = [s.keep for s in made.walk() if isinstance(s, kir.AsyncAwait) and of_wgmma(s)]

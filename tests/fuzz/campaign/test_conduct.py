@@ -30,7 +30,7 @@ from fuzz.exit_code import CLEAN, FAILED, HARNESS, USAGE
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, str, Path]:
     """Exit code, output and ledger of one small campaign."""
     ledger = tmp_path_factory.mktemp("campaign") / "ledger.sqlite"
-    command = "--seconds 8 --cases 5 --workers 1 --gpu off --oracles prover,simulator,agreement"
+    command = "--seconds 5 --cases 5 --workers 1 --gpu off --oracles prover,simulator,agreement"
     done = subprocess.run(
         [sys.executable, "-m", "fuzz", *command.split(), "--ledger", str(ledger)],
         capture_output=True,

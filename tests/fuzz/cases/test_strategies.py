@@ -135,7 +135,7 @@ def test_every_shape_operation_is_drawn() -> None:
     counts: Counter[str] = Counter()
 
     @seed(2)
-    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=often(600, 300), deadline=None)
     @given(fusions())
     def draw(fusion: Fusion) -> None:
         counts.update({tv.op for tv in fusion.tensors})
@@ -181,7 +181,7 @@ def test_some_reductions_are_shared() -> None:
     found: list[ReductionParams] = []
 
     @seed(3)
-    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=often(600, 300), deadline=None)
     @given(pointwise_cases())
     def draw(case: Case) -> None:
         if isinstance(case.params, ReductionParams):

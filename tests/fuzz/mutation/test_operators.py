@@ -161,7 +161,7 @@ def test_a_representative_that_does_not_build_is_a_failure(
     def broken(*_: object) -> Program:
         raise error
 
-    monkeypatch.setattr(sys.modules["fuzz.campaign.mutants"], "build", broken)
+    monkeypatch.setattr(sys.modules["fuzz.campaign.judge"], "build", broken)
     kills = judge_mutants("direct/tma")
     assert [(r.oracle, r.status, r.kind) for r in kills.records] == [("build", "fail", kind)]
 

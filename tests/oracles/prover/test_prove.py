@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 
@@ -12,7 +13,7 @@ import kernels as ks
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample import some
+from sample import ALL, some
 
 from fuser.cookbook import recipes
 from fuser.cookbook.recipes import RECIPES, specialized_ring, wgmma_ring
@@ -460,7 +461,8 @@ def test_a_mutant_has_another_key_than_its_original(name: str) -> None:
     """Any change of a statement, a number or a fact of the launch may break a proof."""
     kernel = recipes.RECIPES[name]()
     key = nameless_key(kernel)
-    assert all(nameless_key(m.kernel) != key for m in operators.all_mutants(kernel))
+    mutants = islice(operators.all_mutants(kernel), 0, None, 1 if ALL else 3)
+    assert all(nameless_key(m.kernel) != key for m in mutants)
 
 
 def test_another_name_of_the_kernel_is_the_same_key() -> None:
