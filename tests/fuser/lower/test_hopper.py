@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from judged import complaints
+from sample import some
 
 from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion, FusionDefinition
@@ -31,6 +32,7 @@ PARAMS = {
         COOPERATIVE, split="ping_pong", warpgroups=2, cluster=(1, 2), columns=32
     ),
 }
+BROUGHT = (*((name, "bf16") for name in PARAMS), ("cooperative", "f32"))
 
 
 def residual(dtype: str = "bf16") -> Fusion:
@@ -48,15 +50,10 @@ def kernel(of: Case) -> kir.Kernel:
     return launch.kernel
 
 
-@pytest.mark.parametrize(
-    ("params", "dtype"),
-    [*((params, "bf16") for params in PARAMS.values()), (COOPERATIVE, "f32")],
-    ids=[*PARAMS, "f32"],
-)
-def test_tma_brings_whole_tiles_of_what_the_epilogue_reads(
-    params: MatmulParams, dtype: str
-) -> None:
+@pytest.mark.parametrize(("name", "dtype"), some(BROUGHT, *BROUGHT[1::2]))
+def test_tma_brings_whole_tiles_of_what_the_epilogue_reads(name: str, dtype: str) -> None:
     """And nothing else: the bias is loaded directly."""
+    params = PARAMS[name]
     of = Case(residual(dtype), params, {"m": 200, "n": 72, "k": 40}, "reals", 0)
     loads = [s.src.tensor.name for s in kernel(of).walk() if isinstance(s, kir.TmaLoad)]
     assert loads.count("T6") == params.tile[1] // params.columns

@@ -100,6 +100,19 @@ def test_no_schedule_holds_more_sums_than_its_threads_have_registers_for(family:
         )
 
 
+def test_no_tile_is_wider_than_a_wgmma_of_so_many_threads() -> None:
+    """Three warpgroups and a load role: 200 columns were drawn, and refused."""
+
+    @seed(1)
+    @settings(QUIET, phases=(Phase.generate,), max_examples=300)
+    @given(matmul_params(product(), families=("hopper-cooperative",)))
+    def draw(params: MatmulParams | AmpereParams) -> None:
+        assert isinstance(params, MatmulParams)
+        assert params.tile[1] <= params.widest
+
+    draw()
+
+
 def computed() -> Fusion:
     """An A of two tensors, one of them of f32, and a residual."""
     fd = FusionDefinition()

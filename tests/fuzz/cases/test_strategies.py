@@ -181,7 +181,7 @@ def test_some_reductions_are_shared() -> None:
     found: list[ReductionParams] = []
 
     @seed(3)
-    @settings(database=None, phases=(Phase.generate,), max_examples=often(600, 300), deadline=None)
+    @settings(database=None, phases=(Phase.generate,), max_examples=600, deadline=None)
     @given(pointwise_cases())
     def draw(case: Case) -> None:
         if isinstance(case.params, ReductionParams):
