@@ -59,7 +59,7 @@ from oracles.prover.reachability.code import (
     assemble,
 )
 from oracles.prover.reachability.ctas import Reading, apart, private, readings, single
-from oracles.prover.reachability.rules import Findings, Rule, Violation
+from oracles.prover.reachability.rules import Findings, Rule, Violation, said
 from oracles.prover.reachability.state import (
     Agent,
     Events,
@@ -73,7 +73,6 @@ from oracles.prover.reachability.state import (
 from oracles.prover.reachability.statements import ContestError, budget, contended, execute
 from oracles.prover.reachability.step import EVERY, Scene, Step
 from oracles.prover.reachability.sync import left
-from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 

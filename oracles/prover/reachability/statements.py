@@ -25,7 +25,7 @@ from math import prod
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.code import Do
-from oracles.prover.reachability.rules import Rule
+from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
     GLOBAL,
     ONES,
@@ -52,7 +52,6 @@ from oracles.prover.reachability.sync import (
     wait_for_turn,
     warp_sync,
 )
-from oracles.prover.reachability.witness.words import said
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import fragments
 

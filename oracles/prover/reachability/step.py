@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.code import Do
-from oracles.prover.reachability.rules import Findings, Rule, Violation
+from oracles.prover.reachability.rules import Findings, Rule, Violation, said, spot, words
 from oracles.prover.reachability.state import (
     FACTS,
     GLOBAL,
@@ -27,7 +27,6 @@ from oracles.prover.reachability.state import (
     Where,
     knows,
 )
-from oracles.prover.reachability.witness.words import said, spot, words
 from oracles.prover.reachability.world import Share, World, outside
 from oracles.prover.sites import Overlap, Site, adds
 
@@ -277,7 +276,7 @@ class Access:
 
     def _unwritten(self) -> None:
         """Object to a read of what nobody has written as this buffer's."""
-        step, name = self.step, spot(self.step.world, self.where)
+        step, name = self.step, spot(self.where, self.step.world.ctas)
         reads = f"{said(step.site, step.k)} by {step.a.kind}"
         says = f"nothing orders a write of {name} before {reads}"
         if self.where in step.state.valid:
@@ -392,14 +391,14 @@ class Access:
         step, world = self.step, self.step.world
         when, _ = step.state.when.get(entry.event, (-1, 0))
         before = said(world.code.sites[entry.site], when)
-        after = f"{said(step.site, step.k)} of {spot(world, self.where)}"
+        after = f"{said(step.site, step.k)} of {spot(self.where, world.ctas)}"
         same = entry.site == step.site.index and entry.agent != step.agent
         if entry.engine:
             before = f"the end of {before}"
         if same or not entry.proxy:
             before += f" by {world.code.kinds[entry.agent]}"
         if of != self.where and of[0] >= 0:
-            after += f", on bytes of {spot(world, of)},"
+            after += f", on bytes of {spot(of, world.ctas)},"
         if same or isinstance(step.site.stmt, kir.CpAsync) or not words(step.site.stmt).engine:
             after += f" by {step.a.kind}"
         return before, after

@@ -34,7 +34,7 @@ from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, function
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.ctas import group_of
-from oracles.prover.reachability.rules import Rule
+from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
     ONES,
     SHARED,
@@ -49,7 +49,6 @@ from oracles.prover.reachability.state import (
     knows,
 )
 from oracles.prover.reachability.step import NOBODY, Scene, Step
-from oracles.prover.reachability.witness.words import said
 from oracles.prover.sites import Site
 
 # --- barriers of threads --------------------------------------------------------------------------

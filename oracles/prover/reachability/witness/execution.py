@@ -22,11 +22,10 @@ from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.code import Do, Enter
 from oracles.prover.reachability.ctas import readings, single
 from oracles.prover.reachability.fixpoint import ChoiceError, ForkError
-from oracles.prover.reachability.rules import Findings
+from oracles.prover.reachability.rules import Findings, concrete, iteration
 from oracles.prover.reachability.state import Agent, State, Where
 from oracles.prover.reachability.statements import ContestError
 from oracles.prover.reachability.sync import grid_barrier
-from oracles.prover.reachability.witness.words import concrete, iteration
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
 

@@ -13,10 +13,9 @@ from collections.abc import Hashable, Iterator
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.prover.reachability.code import Do
-from oracles.prover.reachability.rules import Rule, Violation
+from oracles.prover.reachability.rules import Rule, Violation, concrete, spot, words
 from oracles.prover.reachability.state import Where, knows
 from oracles.prover.reachability.witness.execution import Event, Log, refuting
-from oracles.prover.reachability.witness.words import concrete, spot, words
 from oracles.prover.sites import Site
 from oracles.witness import Mark, Row, Witness
 
@@ -194,7 +193,7 @@ class _Rows:
         if len(self.ends) == 2 and event in self.ends:
             both = self._shared()
             found = [where for where in found if where in both]
-        return ", ".join(dict.fromkeys(spot(self.world, where) for where in found))
+        return ", ".join(dict.fromkeys(spot(where, self.world.ctas) for where in found))
 
     def _shared(self) -> set[Where]:
         """Return the places that both events are about."""
