@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from fuser.fusion.definition import Fusion, FusionDefinition
 from fuser.kernel import ir as kir
-from fuser.pipeline import Program, build
-from fuser.runtime.classify import classify
+from fuser.pipeline import Program
 from fuser.schedule.params import PointwiseParams, ReductionParams
 from fuser.schedule.segment import Segment, segments
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled
 
 OPS = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
 
@@ -34,8 +33,7 @@ DIMS = {"rows": (1,), "columns": (0,), "all": (0, 1)}
 
 def program(fusion: Fusion, params: PointwiseParams, extents: dict[str, int]) -> Program:
     """A fusion as it is compiled for these extents."""
-    case = Case(fusion, params, extents, "integers", 0)
-    return build(fusion, params, classify(fusion, params, specs(case)))
+    return compiled(Case(fusion, params, extents, "integers", 0))
 
 
 def kernel(params: PointwiseParams, fusion: Fusion | None = None) -> kir.Kernel:

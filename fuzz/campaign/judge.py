@@ -13,9 +13,8 @@ from functools import partial
 import torch
 
 from fuser.dtype import DType
-from fuser.pipeline import Launch, Program, build
+from fuser.pipeline import Launch, Program
 from fuser.runtime.binding import bind
-from fuser.runtime.classify import classify
 from fuser.runtime.nvrtc import compile_cubin
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
@@ -23,7 +22,7 @@ from fuser.schedule.shape_class import Params
 from fuzz.campaign.launches import Call, calls, trip_counts, with_trips
 from fuzz.campaign.record import Record
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.case import Case, Value, from_text, inputs, specs, to_text
+from fuzz.cases.case import Case, Value, compiled, from_text, inputs, specs, to_text
 from oracles.assembler import judge_log
 from oracles.differential import compare
 from oracles.prover.prove import prove, witness, witness_trips
@@ -79,12 +78,11 @@ def programs(recorder: Recorder, case: Case) -> list[Program]:
     """Return the program of a case, or none where the compiler makes none of it."""
     made: list[Program] = []
 
-    def compiled() -> Verdict:
-        shapes = classify(case.fusion, case.params, specs(case))
-        made.append(build(case.fusion, case.params, shapes))
+    def built() -> Verdict:
+        made.append(compiled(case))
         return Verdict("build", Status.PASS, len(made[0].launches))
 
-    recorder.ask("build", "", compiled)
+    recorder.ask("build", "", built)
     return made
 
 

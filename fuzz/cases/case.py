@@ -11,7 +11,9 @@ import torch
 from fuser.dtype import DType
 from fuser.fusion.definition import Fusion, Scalar, Symbol, TensorView, to_python
 from fuser.fusion.ops import OPS, Form
+from fuser.pipeline import Program, build
 from fuser.runtime.call import Spec, output_spec
+from fuser.runtime.classify import classify
 from fuser.schedule.shape_class import Params
 
 Kind = Literal["integers", "reals"]
@@ -151,6 +153,11 @@ def strides_of(case: Case, tv: TensorView) -> tuple[int, ...]:
         strides[axis] = span
         span *= max(shape[axis], 1)
     return tuple(strides)
+
+
+def compiled(case: Case) -> Program:
+    """Return the program of a case, as a call with its extents gets it."""
+    return build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
 
 
 def specs(case: Case) -> dict[str, Spec]:

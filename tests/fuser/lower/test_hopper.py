@@ -16,7 +16,7 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.matmul_params import MatmulParams, Split
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled, specs
 
 COOPERATIVE = MatmulParams(
     (64, 32, 16), 1, "cooperative", 2, 0, persistent=True, columns=16, inputs="tma"
@@ -46,7 +46,7 @@ def residual(dtype: str = "bf16") -> Fusion:
 
 def kernel(of: Case) -> kir.Kernel:
     """The one kernel of a case."""
-    (launch,) = build(of.fusion, of.params, classify(of.fusion, of.params, specs(of))).launches
+    (launch,) = compiled(of).launches
     return launch.kernel
 
 

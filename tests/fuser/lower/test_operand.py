@@ -11,12 +11,12 @@ from sample import covering
 
 from fuser.fusion.definition import FusionDefinition, TensorView
 from fuser.kernel import ir as kir
-from fuser.pipeline import Program, build
+from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.campaign.judge import judge
-from fuzz.cases.case import Case, specs, symbols
+from fuzz.cases.case import Case, compiled, specs, symbols
 from fuzz.kernels.matmul import launch
 from oracles.prover.prove import prove
 from oracles.simulator import simulate
@@ -78,11 +78,6 @@ def case(
     fd.add_output(fd.ops.relu(fd.ops.linear(define(fd, x), w)))
     params = replace(params, prologue="registers")
     return Case(fd.fusion(), params, {"m": 37, "k": 40, "n": 24}, "reals", 0)
-
-
-def compiled(of: Case) -> Program:
-    """The program of a case."""
-    return build(of.fusion, of.params, classify(of.fusion, of.params, specs(of)))
 
 
 @pytest.mark.parametrize(("name", "schedule"), covering(1, DEFINES, PARAMS))

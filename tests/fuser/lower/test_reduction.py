@@ -15,11 +15,9 @@ from fuser.errors import ScheduleError
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.kernel import ir as kir
 from fuser.kernel.text import text
-from fuser.pipeline import build
-from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.params import PointwiseParams
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled
 
 DIRECT = PointwiseParams((4, 256), 8, 4, None, "direct", "direct")
 TMA = replace(DIRECT, load="tma", ctas_per_sm=2, stages=3, prefetch=2)
@@ -38,7 +36,7 @@ SCHEDULES = {
 
 def kernels(of: Case) -> list[kir.Kernel]:
     """The kernels of a case."""
-    made = build(of.fusion, of.params, classify(of.fusion, of.params, specs(of)))
+    made = compiled(of)
     return [launch.kernel for launch in made.launches]
 
 

@@ -12,13 +12,11 @@ from sample import some
 
 from fuser.fusion.definition import Fusion, FusionDefinition, TensorView
 from fuser.kernel import ir as kir
-from fuser.pipeline import Program, build
 from fuser.runtime.binding import bind
-from fuser.runtime.classify import classify
 from fuser.runtime.executable import Executable
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import MatmulParams
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled, specs
 
 PARAMS = MatmulParams((64, 32, 16), 1, "cooperative", 2, 1, persistent=True, columns=16)
 EXTENTS = {"m": 100, "n": 72, "k": 40}
@@ -59,16 +57,11 @@ def statistics() -> Fusion:
     return product(results)
 
 
-def built(case: Case) -> Program:
-    """The kernels of a case."""
-    return build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
-
-
 @pytest.mark.parametrize("name", some(tuple(SCHEDULES), *[*SCHEDULES][::2]))
 def test_the_kernel_that_multiplies_begins_what_another_ends(name: str) -> None:
     """Two kernels: the first stores the product, and of each row what its tile has."""
     case = Case(statistics(), SCHEDULES[name], EXTENTS, "reals", 0)
-    first, second = built(case).launches
+    first, second = compiled(case).launches
     tensors = {tensor.name for tensor in first.kernel.tensors}
     assert tensors == {"T0", "T1", "T2", "T4_parts", "T5_parts", "T7_parts"}
     assert len(second.tiling.domain.reductions) == 3
@@ -116,7 +109,7 @@ def test_other_reductions_of_products(name: str) -> None:
     case = Case(fusion, params, {"m": 96, "n": 80, "k": 64}, "integers", 0)
     if name == "broadcast back":
         case = replace(case, kind="reals")
-    assert [launch.kernel.name for launch in built(case).launches] == kernels
+    assert [launch.kernel.name for launch in compiled(case).launches] == kernels
     assert not complaints(case)
 
 
@@ -139,7 +132,7 @@ def test_of_batches_and_of_one_extent_for_all_axes() -> None:
 def test_parts_have_an_element_for_each_tile() -> None:
     """As the launch sees them, and as they are allocated."""
     case = Case(statistics(), PARAMS, EXTENTS, "reals", 0)
-    program = built(case)
+    program = compiled(case)
     first, second = bind(program, specs(case), sms=2)
     assert first.view("T4_parts") == ((100, 3), (3, 1))
     assert second.view("T4_parts") == ((100, 3), (3, 1))
@@ -156,7 +149,7 @@ def test_columns_beyond_the_end_change_nothing(op: str) -> None:
         made: TensorView = getattr(fd.ops, op)(y, [1])
         return [made]
 
-    kernel = built(Case(product(results), PARAMS, EXTENTS, "reals", 0)).launches[0].kernel
+    kernel = compiled(Case(product(results), PARAMS, EXTENTS, "reals", 0)).launches[0].kernel
     wheres = [s for s in kernel.walk() if isinstance(s, kir.Compute) and s.op == "where"]
     assert len(wheres) == 2
 

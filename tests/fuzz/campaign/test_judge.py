@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from fuser.pipeline import build
-from fuser.runtime.classify import classify
 from fuzz.campaign.judge import CPU_ORACLES, agreement, judge, judge_kernel
 from fuzz.campaign.launches import trip_counts, with_trips
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Recorder
-from fuzz.cases.case import Case, specs, to_text
+from fuzz.cases.case import Case, compiled, to_text
 from fuzz.cases.params import POINTWISE_FAMILIES
 from oracles.simulator import simulate as simulator
 from oracles.simulator.simulate import simulate
@@ -55,7 +53,7 @@ def test_values_that_were_not_compared_are_said_to_be_unknown(
 def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -> None:
     """The trip counts in the report must be those that ran."""
     case = representative(family)
-    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    program = compiled(case)
     (launch,) = program.launches
     made = with_trips(launch, trips)
     rows = -(-made.params["n0"] // 4)
@@ -68,7 +66,7 @@ def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -
 def test_trip_counts_follow_the_ring() -> None:
     """0, 1, S - 1, S and 2 S + 1 are where pipelines break."""
     case = representative("tma-specialized/direct")
-    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    program = compiled(case)
     assert trip_counts(program.launches[0]) == [0, 1, 2, 3, 7]
 
 
@@ -111,7 +109,7 @@ def test_prover_and_simulator_must_agree_where_both_answer(
 def test_a_broken_kernel_is_refuted_and_replayed() -> None:
     """The trip count of the prover's witness is one that the simulator is asked about."""
     case = representative("tma-specialized/direct")
-    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    program = compiled(case)
     (launch,) = program.launches
     waits = [s for s in launch.kernel.walk() if type(s).__name__ == "MBarrierWaitParity"]
     broken = launch.kernel.rewrite(lambda stmt: [] if stmt is waits[0] else None)

@@ -19,7 +19,7 @@ from fuser.pipeline import build
 from fuser.runtime.classify import classify
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.matmul_params import SHARING_CLUSTERS, MatmulParams
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.schedules import MATMUL_FAMILIES, Footprint, footprint, matmul_params, suited
 
 QUIET = settings(database=None, phases=(Phase.generate, Phase.shrink), max_examples=300)
@@ -188,7 +188,7 @@ def test_a_tile_suits_the_swizzle_of_every_operand(*, transposed: bool, columns:
     case = suited(drawn)
     assert isinstance(case.params, MatmulParams)
     assert case.params.tile == (64, columns, 16)
-    build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    compiled(case)
     if transposed:
         shapes = classify(drawn.fusion, params, specs(drawn))
         with pytest.raises(ScheduleError, match="suit no swizzle"):

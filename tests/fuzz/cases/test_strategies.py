@@ -12,12 +12,11 @@ from fuser.arch import SM_90A
 from fuser.errors import FusionError, ScheduleError
 from fuser.fusion.definition import Fusion, to_python
 from fuser.fusion.ops import OPS, Form
-from fuser.pipeline import build
 from fuser.runtime.binding import bind
 from fuser.runtime.classify import classify
 from fuser.schedule.matmul_params import MatmulParams
 from fuser.schedule.params import PointwiseParams, ReductionParams
-from fuzz.cases.case import Case, specs
+from fuzz.cases.case import Case, compiled, specs
 from fuzz.cases.draft import INEXACT
 from fuzz.cases.fusions import fusions, single_op_fusions
 from fuzz.cases.params import FAMILIES, POINTWISE_FAMILIES, extents, layouts, params
@@ -87,9 +86,7 @@ def test_nearly_all_cases_are_valid(families: tuple[str, ...]) -> None:
     @given(cases(families=families))
     def draw(case: Case) -> None:
         try:
-            program = build(
-                case.fusion, case.params, classify(case.fusion, case.params, specs(case))
-            )
+            program = compiled(case)
             bind(program, specs(case), sms=2)
         except (FusionError, ScheduleError) as error:
             counts[str(error)] += 1

@@ -15,10 +15,9 @@ from fuser.errors import CompileError, ScheduleError
 from fuser.expr import Var, both, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, text
-from fuser.pipeline import Program, build
-from fuser.runtime.classify import classify
+from fuser.pipeline import Program
 from fuzz.campaign.mutants import Searched, conclude, judge_mutants, representative
-from fuzz.cases.case import specs
+from fuzz.cases.case import compiled
 from fuzz.cases.params import FAMILIES
 from fuzz.cases.schedules import OBSERVES, SPLITS
 from fuzz.kernels.cookbook import recipe_mutants
@@ -102,7 +101,7 @@ def test_every_hazard_row_that_a_kernel_can_show_is_aimed_at() -> None:
 def test_a_representative_kernel_is_of_its_family(family: str) -> None:
     """The table must have every family, not of one six times."""
     case = representative(family)
-    program = build(case.fusion, case.params, classify(case.fusion, case.params, specs(case)))
+    program = compiled(case)
     text = {type(stmt).__name__ for stmt in program.launches[0].kernel.walk()}
     assert case.params.family == family
     hopper, ampere = family in SPLITS, family in OBSERVES
@@ -161,7 +160,7 @@ def test_a_representative_that_does_not_build_is_a_failure(
     def broken(*_: object) -> Program:
         raise error
 
-    monkeypatch.setattr(sys.modules["fuzz.campaign.judge"], "build", broken)
+    monkeypatch.setattr(sys.modules["fuzz.cases.case"], "build", broken)
     kills = judge_mutants("direct/tma")
     assert [(r.oracle, r.status, r.kind) for r in kills.records] == [("build", "fail", kind)]
 
