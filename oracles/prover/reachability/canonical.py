@@ -51,7 +51,8 @@ another only by adding what is no position; a position is compared only with the
 the loop that it counts, and such counts are relative in a canonical form anyway.  A ring shares no
 bytes.  One instruction that does anything else (a position that begins again at 0, slot 0 by its
 number, `k % 3`, a box of shared global memory) holds back the rotation until no thread can come
-there any more.
+there any more.  Rings whose positions never stand together in one expression move independently
+(`Orbit`): where one is, the other does not see.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class Form:
         self._leads = abstraction.leads(state, self._bases)
         self._ahead = {a.kind.index: self._far_ahead(a) for a in state.agents if not a.done}
         still = world.pinned or state.semaphores
-        by = 0 if still else abstraction.rotation.by(world.code, state.agents, self._ahead)
+        by = () if still else abstraction.rotation.by(world.code, state.agents, self._ahead)
         self._to = abstraction.rotation.rotated(scene.events.numbers, by)
         forget(scene)
         layout = self._layout = world.layout
@@ -159,7 +160,7 @@ class Form:
     def flights(self, flights: Mapping[str, tuple[Group, ...]]) -> object:
         """Map the groups in flight of each kind."""
         groups = tuple(flights.get(kind, _NONE) for kind in _KINDS)
-        return self._nested(groups) if self._to.r else groups
+        return self._nested(groups) if self._to.moved else groups
 
     def _nested(self, it: object) -> object:
         """Map the events in tuples."""
@@ -215,9 +216,7 @@ class Form:
         )
 
     def _modulo(self, name: str, value: int) -> int:
-        rotation = self._abstraction.rotation
-        if self._to.r and name in rotation.names:
-            value = (value - self._to.r) % rotation.period
+        value = self._to.position(name, value)
         threshold, period = self._world.code.cycles.get(name, (0, 1))
         return value if value < threshold else threshold + (value - threshold) % period
 
@@ -298,7 +297,7 @@ class Form:
         In global memory another CTA has to fence even what an engine did.
         """
         left = (e for e in entries if where[0] < 0 or not e.proxy or knows(self._asked, e.event))
-        if not self._to.r:
+        if not self._to.moved:
             return tuple(left)
         spans = self._layout.spans
         by = spans[self._to.where(where, "access")][0] - spans[where][0]
@@ -642,32 +641,29 @@ def _rises(expr: Expr, counters: frozenset[str]) -> bool:
 # --- the rotation symmetry ------------------------------------------------------------------------
 
 
-class Rotation:
-    """The rotation symmetry of a kernel: what moves with positions, and where nothing minds.
+@dataclass(frozen=True, slots=True)
+class Orbit:
+    """Positions that rings share, and all that moves with them.
 
     `names` are the positions, `rings` the slots of each ring of barriers ("phase", name) and
-    buffers ("access", name) that move with them, and `period` after how many moves all is as it
-    was.
+    buffers ("access", name); `minds` is the last place of each program from which something may be
+    reached that tells one position from another.
     """
 
-    def __init__(
-        self,
-        names: frozenset[str] = frozenset(),
-        rings: Mapping[tuple[str, str], int] | None = None,
-        minds: tuple[int, ...] = (),
-    ) -> None:
-        self.names, self.rings, self.minds = names, rings or {}, minds
-        self.period = lcm(*(2 * slots for slots in self.rings.values()))
-        self._known: dict[tuple[int, int], Rotated] = {}
+    names: frozenset[str]
+    rings: Mapping[tuple[str, str], int]
+    minds: tuple[int, ...]
+
+    @property
+    def period(self) -> int:
+        """After how many moves all is as it was."""
+        return lcm(*(2 * slots for slots in self.rings.values()))
 
     def by(self, code: Code, agents: list[Agent], ahead: dict[int, dict[str, int]]) -> int:
         """Return by how much a state is to be rotated: its least position, 0 if it may not be.
 
-        `ahead` says by kind of threads how far ahead positions are of what is put down; up to the
-        place in `minds` of its program each may still reach something that minds.
+        `ahead` says by kind of threads how far ahead positions are of what is put down.
         """
-        if not self.names:
-            return 0
         least = -1
         for a in agents:
             if a.done:
@@ -682,9 +678,24 @@ class Rotation:
                 value = a.env.get(name, -1) + ahead[a.kind.index].get(name, 0)
                 if value >= 0 and (least < 0 or value < least):
                     least = value
-        return max(least, 0)
+        return max(least, 0) % self.period
 
-    def orbit(self, place: Place) -> Iterator[Place]:
+
+class Rotation:
+    """The rotation symmetry of a kernel: rings that share no position move independently."""
+
+    def __init__(self, orbits: tuple[Orbit, ...] = ()) -> None:
+        self.orbits = orbits
+        self.rings = {ring: slots for one in orbits for ring, slots in one.rings.items()}
+        self._known: dict[tuple[tuple[int, ...], int], Rotated] = {}
+
+    def by(
+        self, code: Code, agents: list[Agent], ahead: dict[int, dict[str, int]]
+    ) -> tuple[int, ...]:
+        """Return by how much each orbit is to be rotated."""
+        return tuple(one.by(code, agents, ahead) for one in self.orbits)
+
+    def places(self, place: Place) -> Iterator[Place]:
         """Yield the places of an event in all slots of its ring."""
         slots = self._slots(place)
         if not slots or place.where is None:
@@ -705,35 +716,46 @@ class Rotation:
         return place._replace(where=(cta, name, (slot - r) % slots), parity=parity)
 
     def _slots(self, place: Place) -> int:
-        sort = "access" if place.sort in ACCESSES else "phase"
-        return self.rings.get((sort, place.where[1]), 0) if place.where is not None else 0
+        return self.rings.get(_ring(place), 0) if place.where is not None else 0
 
-    def rotated(self, numbers: Mapping[Place, int], r: int) -> Rotated:
-        """Return how all events that have a number move with positions that go back by `r`."""
-        r %= self.period
-        if not r:
+    def rotated(self, numbers: Mapping[Place, int], by: tuple[int, ...]) -> Rotated:
+        """Return how all events that have a number move where orbits go back `by` as much."""
+        if not any(by):
             return STILL
-        found = self._known.get((r, len(numbers)))
+        found = self._known.get((by, len(numbers)))
         if found is None:
+            moving = [(one, r) for one, r in zip(self.orbits, by, strict=True) if r]
+            rings = {ring: (slots, r) for one, r in moving for ring, slots in one.rings.items()}
+            names = {name: (r, one.period) for one, r in moving for name in one.names}
             events: dict[int, int] = {}
             masks: dict[int, int] = {}
             for place, number in numbers.items():
-                to = numbers[self.moved(place, r)]
+                _, r = rings.get(_ring(place), (0, 0))
+                to = numbers[self.moved(place, r)] if r else number
                 if to != number:
                     events[number] = to
                     masks[to - number] = masks.get(to - number, 0) | 0b1111 << FACTS * number
             moves = tuple((mask, FACTS * by) for by, mask in masks.items())
             still = ~sum(mask for mask, _ in moves)
-            found = self._known[r, len(numbers)] = Rotated(self.rings, r, events, moves, still)
+            found = self._known[by, len(numbers)] = Rotated(rings, names, events, moves, still)
         return found
+
+
+def _ring(place: Place) -> tuple[str, str]:
+    sort = "access" if place.sort in ACCESSES else "phase"
+    return sort, place.where[1] if place.where is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """One rotation: which event takes the part of which, as numbers and as moves of bits."""
+    """One rotation: which event takes the part of which, as numbers and as moves of bits.
 
-    rings: Mapping[tuple[str, str], int]
-    r: int
+    `rings` has the slots of each ring that moves and by how many it does, `names` by how much
+    positions go back, and their period.
+    """
+
+    rings: Mapping[tuple[str, str], tuple[int, int]]
+    names: Mapping[str, tuple[int, int]]
     moved: Mapping[int, int]
     moves: tuple[tuple[int, int], ...]
     still: int
@@ -751,22 +773,23 @@ class Rotated:
         """Return an event, rotated."""
         return self.moved.get(event, event)
 
+    def position(self, name: str, value: int) -> int:
+        """Return a position, rotated; any other variable as it is."""
+        r, period = self.names.get(name, (0, 0))
+        return (value - r) % period if r else value
+
     def where(self, where: Where, sort: str) -> Where:
         """Return a slot of a ring, rotated; any other piece of memory as it is."""
-        slots = self.rings.get((sort, where[1])) if where[0] >= 0 else None
-        if slots is None:
-            return where
-        return where[0], where[1], (where[2] - self.r) % slots
+        slots, r = self.rings.get((sort, where[1]), (0, 0)) if where[0] >= 0 else (0, 0)
+        return (where[0], where[1], (where[2] - r) % slots) if r else where
 
     def parity(self, where: Where, parity: int) -> int:
         """Return the parity of a barrier's phase, rotated."""
-        slots = self.rings.get(("phase", where[1]))
-        return parity if slots is None else (parity + (where[2] - self.r) // slots) % 2
+        slots, r = self.rings.get(("phase", where[1]), (0, 0))
+        return (parity + (where[2] - r) // slots) % 2 if r else parity
 
 
-NONE = Rotation()
-"""No symmetry."""
-STILL = Rotated({}, 0, {}, (), -1)
+STILL = Rotated({}, {}, {}, (), -1)
 """The rotation that changes nothing."""
 
 
@@ -777,20 +800,50 @@ def rotation_of(world: World) -> Rotation:
     """Return the rotation symmetry of a kernel."""
     code, shared = world.code, world.layout.sharing
     running = code.moving - numbers(code).keys()
-    positions: set[str] = set()
-    rings: dict[tuple[str, str], int] = {}
+    used: dict[tuple[str, str], set[str]] = {}
+    slots: dict[tuple[str, str], int] = {}
     for i in code.instructions:
         for one in _named(i) if isinstance(i, Do) else ():
             found = _position(one.slot, one.slots, running)
             if one.slots == 1 and one.parity is not None:
                 found = _phase(one.parity, 1, running)
             if found is not None and one.ring not in shared:
-                positions.add(found.name)
-                rings[one.ring] = one.slots
-    names = frozenset(n for n in positions if code.cycles.get(n, (0, 1))[0] == 0)
-    if not names:
-        return NONE
-    return Rotation(names, rings, tuple(_minds(p, names, rings) for p in code.programs))
+                used.setdefault(one.ring, set()).add(found.name)
+                slots[one.ring] = one.slots
+    positions = {n for names in used.values() for n in names}
+    mentioned = (names & positions for i in code.instructions for names in _mentioned(i))
+    orbits = []
+    for names in _joined([*used.values(), *mentioned]):
+        rings = {ring: slots[ring] for ring, by in used.items() if by <= names}
+        moving = frozenset(n for n in names if code.cycles.get(n, (0, 1))[0] == 0)
+        if moving:
+            minds = tuple(_minds(p, moving, rings) for p in code.programs)
+            orbits.append(Orbit(moving, rings, minds))
+    return Rotation(tuple(orbits))
+
+
+def _mentioned(i: Instruction) -> Iterator[set[str]]:
+    """Yield the variables that stand together in an expression of an instruction."""
+    match i:
+        case Do():
+            for expr in (*i.exprs, *i.origin, *((i.index,) if i.index is not None else ())):
+                yield {v.name for v in variables(expr)}
+        case Set(name, expr) | Enter(_, name, expr):
+            yield {name, *(v.name for v in variables(expr))}
+        case Branch(expr):
+            yield {v.name for v in variables(expr)}
+        case _:
+            pass
+
+
+def _joined(sets: Iterable[set[str]]) -> list[set[str]]:
+    """Return the unions of sets that have elements in common."""
+    out: list[set[str]] = []
+    for one in sets:
+        if one:
+            meeting = [other for other in out if other & one]
+            out = [other for other in out if not other & one] + [one.union(*meeting)]
+    return out
 
 
 def numbers(code: Code) -> dict[str, int]:

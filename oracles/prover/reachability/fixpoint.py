@@ -468,7 +468,7 @@ class Exploration:
         self.world, self.findings = world, Findings(without)
         self.single_arrivals = single_arrivals or world.kernel.cluster > 1
         self.abstraction = Abstraction(world)
-        self._events = Events(self.abstraction.rotation.orbit)
+        self._events = Events(self.abstraction.rotation.places)
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""
