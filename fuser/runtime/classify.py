@@ -160,17 +160,20 @@ class _Call:
             spec = self.specs[access.tv.name]
             strides = strides_of(tiles, access, spec, extents)
             axes = tiles.axes(access)
-            steps = [
-                stride
+            walked = [
+                (axis, stride)
                 for axis, stride in zip(axes, strides, strict=True)
-                if extents[axis] > 1 and tiles.varies(access, axis) and not tiles.unit(access, axis)
+                if extents[axis] > 1 and tiles.varies(access, axis)
             ]
+            steps = [stride for axis, stride in walked if not tiles.unit(access, axis)]
+            # the contiguous axis may be one of those around, and the last one have one element
+            outer = all(axis == axes[-1] or not tiles.unit(access, axis) for axis, _ in walked)
             nbytes = spec.dtype.nbytes
             common = gcd(16, spec.address, *(s * nbytes for s in steps))
             loads = common == 16
             if tiles.varies(access, axes[-1]):
                 common = gcd(common, extents[axes[-1]] * nbytes)
-            if common == 16 or (loads and access in domain.reads):
+            if outer and (common == 16 or (loads and access in domain.reads)):
                 tma.add(access.name)
             aligned[access.name] = max(1, common // nbytes)
         return ShapeClass(tuple(aligned.items()), frozenset(tma))

@@ -182,15 +182,24 @@ def _run(recorder: Recorder, case: Case, call: Call, wanted: frozenset[str]) -> 
         return True
     before = len(recorder.records)
     arrays = call.arrays()
-    verdict = recorder.ask(
-        "simulator",
-        f"{kernel.name} own launch",
-        lambda: simulate.simulate(kernel, launch, arrays, call.scalars, seed=case.seed),
-    )
+
+    def simulated() -> Verdict:
+        found = simulate.simulate(kernel, launch, arrays, call.scalars, seed=case.seed)
+        return _launched(found, kernel.name)
+
+    verdict = recorder.ask("simulator", f"{kernel.name} own launch", simulated)
     if "simulator" not in wanted:
         del recorder.records[before:]
     call.store(arrays)
     return verdict is not None and verdict.status is Status.PASS
+
+
+def _launched(found: Verdict, name: str) -> Verdict:
+    """Refute a launch that breaks what its kernel asks of it: the compiler chose both."""
+    if found.status is not Status.UNSUPPORTED or not found.reason.startswith("launch: "):
+        return found
+    finding = Finding("launch", f"kernel {name}", found.reason.removeprefix("launch: "))
+    return Verdict(found.oracle, Status.FAIL, 1, (finding,))
 
 
 def _read_log(source: str) -> Verdict:

@@ -48,6 +48,14 @@ def test_values_that_were_not_compared_are_said_to_be_unknown(
     assert build_.status == "pass"
 
 
+def test_a_launch_that_its_kernel_cannot_have_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was unsupported, and the campaign green: the compiler had chosen kernel and launch."""
+    broken = Verdict("simulator", Status.UNSUPPORTED, 0, reason="launch: T0 is not aligned")
+    monkeypatch.setattr(simulator, "simulate", lambda *_, **__: broken)
+    own = next(r for r in judge(representative("direct/direct")) if r.subject.endswith("own launch"))
+    assert (own.oracle, own.status, own.kind) == ("simulator", "fail", "launch")
+
+
 @pytest.mark.parametrize("family", POINTWISE_FAMILIES)
 @pytest.mark.parametrize("trips", [0, 1, 2, 7])
 def test_a_made_up_launch_gives_a_cta_that_many_tiles(family: str, trips: int) -> None:
