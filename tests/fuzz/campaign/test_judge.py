@@ -52,7 +52,8 @@ def test_a_launch_that_its_kernel_cannot_have_is_a_failure(monkeypatch: pytest.M
     """It was unsupported, and the campaign green: the compiler had chosen kernel and launch."""
     broken = Verdict("simulator", Status.UNSUPPORTED, 0, reason="launch: T0 is not aligned")
     monkeypatch.setattr(simulator, "simulate", lambda *_, **__: broken)
-    own = next(r for r in judge(representative("direct/direct")) if r.subject.endswith("own launch"))
+    records = judge(representative("direct/direct"))
+    own = next(r for r in records if r.subject.endswith("own launch"))
     assert (own.oracle, own.status, own.kind) == ("simulator", "fail", "launch")
 
 
