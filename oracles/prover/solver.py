@@ -134,6 +134,98 @@ class Script:
         return low
 
 
+class Sequent:
+    """Conditions that are known, and others that may follow; each is not 0 if it holds.
+
+    Written as SMT-LIB: that is read faster than terms are made one by one.
+    """
+
+    def __init__(self, known: Iterable[Expr], rlimit: int) -> None:
+        self._names: dict[Expr, str] = {}
+        self._known = [self._truth(one) for one in known]
+        self._rlimit = rlimit
+
+    def held(self, goals: Iterable[Expr]) -> set[Expr]:
+        """Return the goals that follow: those that are left when no model refutes any more."""
+        found = dict(enumerate(goals))
+        claims = [f"(declare-const g{i} Bool)(assert (= g{i} {self._truth(g)}))"
+                  for i, g in found.items()]  # fmt: skip
+        solver = self._solver(claims)
+        flags = {i: z3.Bool(f"g{i}") for i in found}
+        while found:
+            answer = solver.check(z3.Or([z3.Not(flags[i]) for i in found]))
+            if answer == z3.unsat:
+                break
+            if answer != z3.sat:
+                return set()
+            model = solver.model()
+            found = {
+                i: g for i, g in found.items()
+                if not z3.is_false(model.eval(flags[i], model_completion=True))
+            }  # fmt: skip
+        return set(found.values())
+
+    def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
+        """Return the first claim that does not follow from all before it, None if all do.
+
+        A step is a claim, or else an assumption.
+        """
+        texts = [(claims, self._truth(expr)) for claims, expr in steps]
+        open_: list[str] = []
+        before = "true"
+        for claims, text in texts:
+            if claims:
+                open_.append(f"(and {before} (not {text}))")
+            before = f"(and {before} {text})"
+        if not open_ or self._refutes(f"(or false {' '.join(open_)})"):
+            return None
+        for at, (claims, text) in enumerate(texts):
+            if claims and not self._refutes(f"(not {text})"):
+                return at
+            self._known.append(text)
+        return len(texts) - 1
+
+    def _refutes(self, text: str) -> bool:
+        return bool(self._solver([f"(assert {text})"]).check() == z3.unsat)
+
+    def _solver(self, more: list[str]) -> z3.Solver:
+        solver = z3.SimpleSolver()
+        solver.set("rlimit", self._rlimit)
+        declared = [f"(declare-const {name} Int)" for name in self._names.values()]
+        solver.from_string("".join([*declared, *(f"(assert {k})" for k in self._known), *more]))
+        return solver
+
+    def _truth(self, expr: Expr) -> str:
+        match expr:
+            case int():
+                return "true" if expr else "false"
+            case Op(Kind.LT | Kind.LE | Kind.EQ as kind, a, b):
+                sign = {Kind.LT: "<", Kind.LE: "<=", Kind.EQ: "="}[kind]
+                return f"({sign} {self._term(a)} {self._term(b)})"
+            case Op(Kind.AND, a, b):
+                return f"(and {self._truth(a)} {self._truth(b)})"
+            case _:
+                return f"(not (= {self._term(expr)} 0))"
+
+    def _term(self, expr: Expr) -> str:
+        match expr:
+            case int():
+                return str(expr) if expr >= 0 else f"(- {-expr})"
+            case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
+                return f"(ite {self._truth(expr)} 1 0)"
+            case Op(Kind.ADD | Kind.SUB as kind, a, b):
+                return f"({kind.value} {self._term(a)} {self._term(b)})"
+            case Op(Kind.MUL, a, b) if isinstance(a, int) or isinstance(b, int):
+                return f"(* {self._term(a)} {self._term(b)})"
+            case Op(Kind.MIN | Kind.MAX as kind, a, b):
+                left, right = self._term(a), self._term(b)
+                return f"(ite ({'<=' if kind is Kind.MIN else '>='} {left} {right}) {left} {right})"
+            case Op(Kind.FLOORDIV | Kind.MOD as kind, a, int() as b) if b > 0:
+                return f"({'div' if kind is Kind.FLOORDIV else 'mod'} {self._term(a)} {b})"
+            case _:
+                return self._names.setdefault(expr, f"v{len(self._names)}")
+
+
 class Known:
     """What holds in every launch, and whether something follows from it."""
 

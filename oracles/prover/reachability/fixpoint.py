@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr, Var, substitute
+from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
@@ -59,6 +59,7 @@ from oracles.prover.reachability.code import (
     assemble,
 )
 from oracles.prover.reachability.ctas import Reading, apart, private, readings, single
+from oracles.prover.reachability.path import Assigned, Decided, Recorder, Served, Split, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said
 from oracles.prover.reachability.state import (
     Agent,
@@ -133,14 +134,19 @@ class Execution(Scene):
                     value = self._exact(a, i)
                     if value is None:
                         return moved
+                    self.state.notes(Assigned(a.kind.index, name, i.expr))
                     a.sets(name, value)
                 case Enter():
                     if not self._enter(a, i):
                         return moved
                 case Next(enter):
+                    name = a.loops[-1].name
+                    self.state.notes(Assigned(a.kind.index, name, Var(name) + 1))
                     a.next_round(enter)
                 case Branch():
-                    a.at = a.at + 1 if self._decide(a, i.test) else i.orelse
+                    answer = self._decide(a, i.test)
+                    self.state.notes(Tested(a.kind.index, i.expr, answer))
+                    a.at = a.at + 1 if answer else i.orelse
                 case Jump(to):
                     a.at = to
             moved = True
@@ -156,10 +162,13 @@ class Execution(Scene):
     def _enter(self, a: Agent, i: Enter) -> bool:
         """Begin a loop, or its next iteration, or leave it; False in front of a closed gate."""
         if not a.loops or a.loops[-1].number != i.number:
+            self.state.notes(Assigned(a.kind.index, i.name, 0))
             a.enters(i.number, i.atom, i.name)
         if a.waits_at_gate():
             return False
-        if self._decide(a, i.test):
+        answer = self._decide(a, i.test)
+        self.state.notes(Tested(a.kind.index, Op(Kind.LT, Var(i.name), i.stop), answer))
+        if answer:
             a.begins_round()
         else:
             a.leaves(i.end)
@@ -231,14 +240,18 @@ class Execution(Scene):
         """
         if isinstance(error, ChoiceError):
             answers = [(self.state.copy(), answer) for answer in (False, True)]
-            for other, answer in answers:
+            fork = object()
+            for way, (other, answer) in enumerate(answers):
                 other.chosen[error.test] = answer
+                other.notes(Decided(fork, way, 2, error.test))
             return [other for other, _ in answers]
         least = self.known_of(error.unknown).low
         exact = (Range(value, exact=True) for value in range(error.value - 1, least - 1, -1))
         ranges = [(self.state.copy(), known) for known in (Range(error.value), *exact)]
-        for other, known in ranges:
+        fork = object()
+        for way, (other, known) in enumerate(ranges):
             other.ranges[error.unknown] = known
+            other.notes(Split(fork, way, len(ranges), error.unknown, known, least))
         return [other for other, _ in ranges]
 
     def counting(self) -> bool:
@@ -374,7 +387,7 @@ PINNED = 9
 class Closed:
     """What the engine found: obligations that do not hold, by severity.
 
-    `checked` is how many were asked, `states` how many different states there are; `reason` why not
+    `explorations` are of all readings, for who distrusts them; `checked` is how many were asked, `states` how many different states there are; `reason` why not
     every state was seen: empty if all were, or if there is a violation.
     """
 
@@ -383,6 +396,7 @@ class Closed:
     checked: int
     states: int
     reason: str = ""
+    explorations: tuple[Exploration, ...] = ()
 
 
 def judge(
@@ -400,6 +414,7 @@ def judge(
     found: list[Violation] = []
     checked = states = 0
     reason = ""
+    explorations: list[Exploration] = []
     todo = list(readings(kernel))
     whole, several = True, todo[0].together
     for number, reading in enumerate(todo):
@@ -418,6 +433,7 @@ def judge(
             todo += single(kernel)
             continue
         whole = whole and not one.world.pinned
+        explorations.append(one)
         states += many
         checked += one.findings.checked
         reason = reason or why or one.findings.doubt
@@ -431,7 +447,8 @@ def judge(
         first.setdefault((v.severity, v.kind, v.later.line, line), v)
     violations = tuple(v for v in first.values() if v.severity == "error")
     warnings = tuple(v for v in first.values() if v.severity != "error")
-    return Closed(violations, warnings, checked, states, "" if violations else reason)
+    why = "" if violations else reason
+    return Closed(violations, warnings, checked, states, why, tuple(explorations))
 
 
 def opened(
@@ -468,7 +485,8 @@ class Exploration:
         self.world, self.findings = world, Findings(without)
         self.single_arrivals = single_arrivals or world.kernel.cluster > 1
         self.abstraction = Abstraction(world)
-        self._events = Events(self.abstraction.rotation.places)
+        self.events = Events(self.abstraction.rotation.places)
+        self.recorder = Recorder()
 
     def start(self) -> State:
         """Return the state in which all threads are about to begin."""
@@ -476,7 +494,7 @@ class Exploration:
 
     def execution(self, state: State) -> Execution:
         """Return a state on its way."""
-        return Execution(self.world, state, self._events, self.findings, self.single_arrivals)
+        return Execution(self.world, state, self.events, self.findings, self.single_arrivals)
 
     def stands(self) -> None:
         """Judge what no order of events in a CTA decides: register budgets, what CTAs share."""
@@ -496,8 +514,9 @@ class Exploration:
         return found
 
     def _explore(self) -> tuple[int, str]:
-        seen: set[object] = set()
+        seen: dict[object, int] = {}
         todo = [self.start()]
+        self.recorder = recorder = Recorder()
         why = ""
         while todo:
             state = todo.pop()
@@ -508,18 +527,23 @@ class Exploration:
                     if self.findings.failed:
                         return len(seen), ""
                     if execution.over():
+                        recorder.end(state)
                         break
                 except (ForkError, ChoiceError) as error:
                     todo += execution.ways_on(error)
                     break
                 except ContestError as contest:
+                    fork, many = object(), len(contest.states)
+                    for way, other in enumerate(contest.states):
+                        other.notes(Served(fork, way, many))
                     todo += contest.states
                     break
                 if not execution.counting():
                     key = canonical(execution, self.abstraction)
                     if key in seen:
+                        recorder.meet(state, seen[key])
                         break
-                    seen.add(key)
+                    seen[key] = recorder.keep(state)
                     if max(len(state.ranges), state.lead) > AHEAD:
                         why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
                         break

@@ -545,6 +545,8 @@ class State:
     put: dict[Where, tuple[int, ...]] = derived("put", factory=dict)
     lacking: int = left_out("it only names the kind of a race", default=0)
     lead: int = left_out("it follows from the counts", default=0)
+    path: Any = left_out("how a state was reached tells nothing of what follows", default=None)
+    origin: int = left_out("which state it was reached from tells nothing either", default=-1)
 
     def copy(self) -> State:
         """Return a state that goes its own way."""
@@ -693,6 +695,10 @@ class State:
     def generation(self, key: tuple[int, int], threads: int = 0) -> Generation:
         """Return the running generation of a barrier of threads."""
         return self.barriers.setdefault(key, Generation(threads))
+
+    def notes(self, note: object) -> None:
+        """Add to what has been evaluated on the way here."""
+        self.path = self.path, note
 
     def serving(self, group: tuple[int, int]) -> State:
         """Return the state in which a warpgroup, by CTA and number, is given registers first."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from fuser.kernel import ir as kir
 from oracles.prover.reachability.code import Do
+from oracles.prover.reachability.path import Evaluated
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said, spot, words
 from oracles.prover.reachability.state import (
     FACTS,
@@ -121,7 +122,9 @@ class Step(Scene):
 
     def value(self, name: str) -> int:
         """Return a number that decides what the statement does."""
-        return self.do.values[name](self.a.env)
+        value = self.do.values[name](self.a.env)
+        self.state.notes(Evaluated(self.agent, self.do, name, value))
+        return value
 
     def knows(self, event: int) -> bool:
         """Whether an event precedes the step of each thread in its own past."""

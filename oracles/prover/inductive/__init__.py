@@ -1,0 +1,1 @@
+"""z3 checks what reachability found: each kept state stands for a class that no step leaves."""

@@ -1,0 +1,364 @@
+"""Whether reachability's states are an inductive invariant: what it says holds for every launch.
+
+The search is not believed: not that states with one canonical form are alike, not how rings are
+rotated, which numbers matter or which ways on there are.  Of what it kept (`path.Recorder`) it is
+checked that
+
+1. the *start* lies in the class of the first state;
+2. every way on from a state was followed (`_complete`): after it, threads are done or in a class;
+3. what was evaluated on the way is the same in all states of the class: conditions have the same
+   answer, slots are the same but for the rotation (z3, from the facts of the class);
+4. the state at its end is that of the target but for numbers (`structure`), and these are numbers
+   of the target's class: its facts follow (z3).
+
+So whatever the rules of the statements found of the states that were kept holds of all states that
+any launch reaches.  The rules themselves, and which CTAs are followed together, are shared with the
+search: the simulator and the explorer have others.
+
+Facts that do not follow are dropped until all do (Houdini); then 3 is asked with those left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from oracles.prover import sites
+from oracles.prover.arithmetic import linear
+from oracles.prover.inductive.classes import ALWAYS, Class, Lengths, Name, rotation
+from oracles.prover.inductive.structure import difference, rolls
+from oracles.prover.reachability.canonical import Orbit
+from oracles.prover.reachability.fixpoint import Exploration
+from oracles.prover.reachability.path import Assigned, Decided, Evaluated, Note, Served, Split, Tested
+from oracles.prover.reachability.state import State
+from oracles.prover.solver import Sequent
+from oracles.verdict import Status, Verdict
+
+ORACLE = "inductive"
+
+
+class OpenError(Exception):
+    """The invariant is not shown; the message says where."""
+
+
+class BeyondError(Exception):
+    """Something is not checked here."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One way from a class to another: what is assumed and claimed on it, and the shifts after it.
+
+    `shifts` are those of the target, as sums of those of the source.
+    """
+
+    source: int
+    to: int | None
+    asked: list[tuple[bool, Expr]]
+    says: list[str]
+    shifts: dict[Var, Expr]
+
+
+def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
+    """Ask whether what explorations have kept is an invariant.
+
+    Returns
+    -------
+    Verdict
+        PASS; UNKNOWN if something does not follow; UNSUPPORTED if something is not checked.
+    """
+    checked = 0
+    for one in explorations:
+        try:
+            checked += _Checker(one, rlimit).check()
+        except OpenError as error:
+            return Verdict(ORACLE, Status.UNKNOWN, checked, reason=str(error))
+        except BeyondError as error:
+            return Verdict(ORACLE, Status.UNSUPPORTED, checked, reason=str(error))
+    return Verdict(ORACLE, Status.PASS, checked)
+
+
+class _Checker:
+    """The check of one exploration."""
+
+    def __init__(self, exploration: Exploration, rlimit: int) -> None:
+        self._world, self._code = exploration.world, exploration.world.code
+        self._events, self._recorder = exploration.events, exploration.recorder
+        self._orbits: tuple[Orbit, ...] = exploration.abstraction.rotation.orbits
+        self._rings = {r: i for i, one in enumerate(self._orbits) for r in one.rings}
+        self._lengths = Lengths(self._code)
+        self._rlimit = rlimit
+        self._asked: dict[object, object] = {}
+        kernel = self._code.kernel
+        self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, p) for p in kernel.params)]
+        for number, times in self._world.pinned.items():
+            n = self._lengths.of(number)
+            self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
+
+    def check(self) -> int:
+        """Check all; return how many claims that were."""
+        if rolls(self._world):
+            raise BeyondError("boxes that CTAs share move along a loop")
+        self._complete()
+        self._unshared()
+        classes = [Class(one, self._code, self._orbits) for one in self._recorder.states]
+        for one in classes:
+            one.suppose(self._lengths)
+        self._classes = classes
+        steps = list(self._steps())
+        self._settle(steps)
+        for step in steps:
+            self._judge(step)
+        return sum(len(step.asked) + len(step.shifts) for step in steps)
+
+    # --- what was followed, and which rings are alone -------------------------------------------
+
+    def _complete(self) -> None:
+        """Demand that each way on was followed to its end, from the start and from every state."""
+        sources = {source for source, *_ in self._recorder.steps}
+        left = [n for n in range(-1, len(self._recorder.states)) if n not in sources]
+        if left:
+            raise OpenError(f"state {left[0]} was kept, and what follows it was not followed")
+        ways: dict[object, tuple[int, set[int]]] = {}
+        for _, notes, _, _ in self._recorder.steps:
+            for note in notes:
+                if isinstance(note, Split | Decided | Served):
+                    ways.setdefault(note.fork, (note.many, set()))[1].add(note.way)
+        if any(len(found) < many for many, found in ways.values()):
+            raise OpenError("one of several ways on was not followed")
+
+    def _unshared(self) -> None:
+        """Demand that rings that rotate share no bytes with anything else."""
+        kernel = self._code.kernel
+        spans = [
+            (b.start(slot), b.start(slot) + b.slot_nbytes, ("access", b.name))
+            for b in kernel.buffers
+            for slot in range(b.slots)
+        ]
+        spans += [
+            (kernel.barrier_at(m) + 8 * slot, kernel.barrier_at(m) + 8 * slot + 8, ("phase", m.name))
+            for m in kernel.barriers
+            for slot in range(m.slots)
+        ]
+        for (_, end, one), (start, _, other) in combinations(sorted(spans), 2):
+            if start < end and (one in self._rings or other in self._rings):
+                raise OpenError(f"{one[1]} and {other[1]} share bytes, and a ring of them rotates")
+
+    # --- what is evaluated on the way -----------------------------------------------------------
+
+    def _steps(self) -> Iterator[Step]:
+        for source, notes, to, state in self._recorder.steps:
+            step = Step(source, to, [], [], {})
+            now = dict(self._classes[source].members) if source >= 0 else {}
+            slot = 0
+            for note in notes:
+                if isinstance(note, Evaluated) and note.name == "bar":
+                    slot = note.value
+                self._follow(step, now, note, slot)
+            if to is not None:
+                assert state is not None, "a step that ends in a state has seen it"
+                self._arrive(step, now, state)
+            yield step
+
+    def _follow(self, step: Step, now: dict[Name, Expr], note: Note, slot: int) -> None:
+        """Add what a note assumes or claims."""
+        match note:
+            case Assigned(agent, name, expr):
+                now[agent, name] = _put(expr, now, agent)
+            case Tested(agent, expr, answer):
+                test = _put(expr, now, agent)
+                self._claim(step, test if answer else eq(test, 0), f"the answer to {expr}")
+            case Evaluated(agent, do, name, value):
+                exprs = dict(zip(do.values, do.exprs, strict=True))
+                found = _put(exprs[name], now, agent)
+                if not isinstance(found, int) or found != value:
+                    wanted = self._rotated(step.source, note, slot)
+                    self._claim(step, eq(found, wanted), f"{do.site.where}: {name} is {exprs[name]}")
+            case Split():
+                n = self._lengths.of(note.unknown.atom)
+                source = step.source
+                shift = self._classes[source].shift_of(note.unknown) if source >= 0 else 0
+                at = fold(Kind.ADD, shift, note.known.low)
+                if note.known.exact and note.known.low == note.least:
+                    step.asked.append((False, fold(Kind.LE, n, at)))
+                else:
+                    same = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
+                    step.asked.append((False, same))
+                step.says.append("")
+            case Decided(_, way, _, test):
+                step.asked.append((False, test if way else eq(test, 0)))
+                step.says.append("")
+            case Served():
+                pass
+
+    def _claim(self, step: Step, claim: Expr, says: str) -> None:
+        step.asked.append((True, claim))
+        step.says.append(says)
+
+    def _rotated(self, source: int, note: Evaluated, slot: int) -> Expr:
+        """Return the value of a control expression when the rings have been rotated."""
+        stmt, name, value = note.do.site.stmt, note.name, note.value
+        barrier = sites.mbarrier(stmt)
+        ring, slots = ("", ""), 1
+        if barrier is not None and name in ("bar", "parity"):
+            ring, slots = ("phase", barrier.name), barrier.slots
+        else:
+            for one in sites.slots(stmt):
+                if name == ("a" if one is getattr(stmt, "a", None) else "slot"):
+                    ring, slots = ("access", one.buffer.name), one.buffer.slots
+        orbit = self._rings.get(ring)
+        if orbit is None or source < 0:
+            return value
+        by = rotation(orbit)
+        if name == "parity":
+            ends = Op(Kind.FLOORDIV, fold(Kind.ADD, by, slot), slots)
+            return Op(Kind.MOD, fold(Kind.ADD, ends, value), 2)
+        return fold(Kind.MOD, fold(Kind.ADD, by, value), slots)
+
+    # --- where it ends --------------------------------------------------------------------------
+
+    def _arrive(self, step: Step, now: dict[Name, Expr], state: State) -> None:
+        """Compare the state at the end with that of the target; work out the target's shifts."""
+        assert step.to is not None, "asked of steps that end in a state"
+        target = self._classes[step.to]
+        turns = tuple(self._turn(i, state, target.state) for i in range(len(self._orbits)))
+        what = difference(
+            self._world, self._events, self._orbits, state, target.state, turns
+        )  # fmt: skip
+        if what:
+            raise OpenError(f"a state that is taken for state {step.to} differs in the {what}")
+        for i, r in enumerate(turns):
+            by = rotation(i) if step.source >= 0 else 0
+            step.shifts[rotation(i)] = fold(Kind.ADD, by, r)
+        values: dict[Var, int] = {rotation(i): r for i, r in enumerate(turns)}
+        for shift, (agent, name) in target.defines.items():
+            if shift not in step.shifts:
+                kept = target.state.agents[agent].env[name]
+                step.shifts[shift] = fold(Kind.SUB, now[agent, name], kept)
+                values[shift] = state.agents[agent].env[name] - kept
+        for (agent, name), member in target.members.items():
+            claim = eq(now[agent, name], substitute(member, step.shifts))
+            self._claim(step, claim, f"{name} of {state.agents[agent].kind} in state {step.to}")
+        target.drop_refuted(values)
+
+    def _turn(self, orbit: int, state: State, kept: State) -> int:
+        """Return by how many slots a state's rings are ahead of the kept one's."""
+        found = 0
+        for a, b in zip(state.agents, kept.agents, strict=True):
+            for name in self._orbits[orbit].names:
+                late = self._classes_late(a, name)
+                if name in a.env and name in b.env and not late:
+                    return a.env[name] - b.env[name]
+        return found
+
+    def _classes_late(self, a: object, name: str) -> bool:
+        from oracles.prover.reachability.code import Set
+
+        i = self._code.programs[a.kind.index][a.at] if not a.done else None
+        return isinstance(i, Set) and i.name == name and bool(i.terms)
+
+    # --- asking z3 ------------------------------------------------------------------------------
+
+    def _known(self, source: int) -> tuple[list[Expr], dict[Var, Expr]]:
+        """Return what holds in a class, and what its equations say of its shifts."""
+        facts = self._classes[source].facts if source >= 0 else []
+        return [*self._always, *facts], solved(facts)
+
+    def _settle(self, steps: list[Step]) -> None:
+        """Drop facts of classes until those that are left follow on every step."""
+        leaving: dict[int, list[Step]] = defaultdict(list)
+        for step in steps:
+            leaving[step.source].append(step)
+        todo = dict.fromkeys(leaving)
+        while todo:
+            source = next(iter(todo))
+            del todo[source]
+            for step in leaving[source]:
+                if step.to is not None and self._dropped(step) and step.to in leaving:
+                    todo[step.to] = None
+
+    def _dropped(self, step: Step) -> bool:
+        """Drop the target's facts that do not follow on a step; whether there were some."""
+        assert step.to is not None, "asked of steps that end in a state"
+        target = self._classes[step.to]
+        known, equal = self._known(step.source)
+        path = [normal(substitute(e, equal)) for claims, e in step.asked if not claims]
+        goals = {f: normal(substitute(substitute(f, step.shifts), equal)) for f in target.facts}
+        asked = {g for g in goals.values() if not isinstance(g, int)}
+        held: set[Expr] = set()
+        if asked:
+            told = [*self._reduced(known, equal), *path]
+            key = frozenset(told), frozenset(asked)
+            if key not in self._asked:
+                self._asked[key] = Sequent(told, self._rlimit).held(asked)
+            held = self._asked[key]
+        kept = [f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])]
+        changed = len(kept) < len(target.facts)
+        target.facts = kept
+        return changed
+
+    def _reduced(self, known: list[Expr], equal: dict[Var, Expr]) -> list[Expr]:
+        found = (normal(substitute(f, equal)) for f in known)
+        return [f for f in dict.fromkeys(found) if not isinstance(f, int) or not f]
+
+    def _judge(self, step: Step) -> None:
+        """Ask whether what a step claims follows from the facts of its class."""
+        known, equal = self._known(step.source)
+        asked = [(claims, normal(substitute(e, equal))) for claims, e in step.asked]
+        left = [(one, says) for one, says in zip(asked, step.says, strict=True)
+                if not isinstance(one[1], int) or not one[1]]  # fmt: skip
+        if not any(claims for (claims, _), _ in left):
+            return
+        told = self._reduced(known, equal)
+        key = frozenset(told), tuple(one for one, _ in left)
+        if key not in self._asked:
+            self._asked[key] = Sequent(told, self._rlimit).first_open([one for one, _ in left])
+        wrong = self._asked[key]
+        if wrong is not None:
+            assert isinstance(wrong, int), "a place among the claims"
+            raise OpenError(f"it does not follow for every launch: {left[wrong][1]}")
+
+
+def _put(expr: Expr, now: dict[Name, Expr], agent: int) -> Expr:
+    return substitute(expr, {v: now[agent, v.name] for v in variables(expr) if (agent, v.name) in now})
+
+
+def solved(facts: list[Expr]) -> dict[Var, Expr]:
+    """Return what equations say of single variables, in terms of others."""
+    out: dict[Var, Expr] = {}
+    for fact in facts:
+        match fact:
+            case Op(Kind.EQ, Var() as x, y):
+                right = substitute(y, out)
+                if x not in out and x not in variables(right):
+                    out = {name: substitute(e, {x: right}) for name, e in out.items()}
+                    out[x] = right
+            case _:
+                pass
+    return out
+
+
+def normal(expr: Expr) -> Expr:
+    """Reduce the constants and multiples inside quotients and remainders by numbers."""
+    match expr:
+        case Op(Kind.MOD | Kind.FLOORDIV as kind, a, int() as by) if by > 0:
+            constant, parts = linear(normal(a))
+            inner: Expr = constant % by
+            whole: Expr = constant // by
+            for part, times in sorted(parts.items(), key=str):
+                inner = fold(Kind.ADD, inner, fold(Kind.MUL, times % by, part))
+                whole = fold(Kind.ADD, whole, fold(Kind.MUL, times // by, part))
+            if kind is Kind.MOD:
+                return fold(Kind.MOD, inner, by)
+            return fold(Kind.ADD, whole, fold(Kind.FLOORDIV, inner, by))
+        case Op(Kind.EQ | Kind.LT | Kind.LE as kind, a, b):
+            left, right = normal(a), normal(b)
+            constant, parts = linear(fold(Kind.SUB, left, right))
+            return fold(kind, left, right) if parts else fold(kind, constant, 0)
+        case Op(kind, a, b):
+            return fold(kind, normal(a), normal(b))
+        case _:
+            return expr

@@ -1,0 +1,181 @@
+"""The class of states that a kept state stands for: its numbers, shifted.
+
+Reachability keeps one state for all that have its canonical form.  What that claims is written here
+as arithmetic: every number of threads is the one of the kept state plus the *shift* of its group,
+and the shifts and the lengths of loops keep some facts.  The counters of one use of a loop are a
+group, so are positions of rings that rotate together; any other variable is a group of its own.
+
+Nothing here is believed.  Facts are candidates, and what z3 cannot keep is dropped (`check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
+from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import linear
+from oracles.prover.reachability.canonical import Orbit
+from oracles.prover.reachability.code import Branch, Code, Enter, Set, joined
+from oracles.prover.reachability.state import Agent, State, Unknown
+
+Name = tuple[int, str]
+"""A variable of threads of one kind."""
+MOST = 16
+"""How much reachability may have added to a sum of unknowns that could be negative."""
+
+
+class Lengths:
+    """What the numbers stand for that no thread knows: expressions over parameters and `BLOCK`."""
+
+    def __init__(self, code: Code) -> None:
+        self._atoms = {number: atom for atom, number in code.atoms.found.items()}
+        self._sums: dict[Expr, Expr] = {}
+        for i in code.instructions:
+            match i:
+                case Branch(expr):
+                    self._collect(code, expr)
+                case Enter(_, name, stop):
+                    self._collect(code, Op(Kind.LT, Var(name), stop))
+                case _:
+                    pass
+
+    def of(self, number: int) -> Expr:
+        """Return the expression of an unknown."""
+        atom = self._atoms[number]
+        return self._sums.get(atom, atom)
+
+    def _collect(self, code: Code, expr: Expr) -> None:
+        """Note the sums of unknowns that are compared as one."""
+        if not isinstance(expr, Op):
+            return
+        self._collect(code, expr.a)
+        self._collect(code, expr.b)
+        for left in _cases(expr.a):
+            for right in _cases(expr.b):
+                for parts in (code.atoms.split(left - right)[1], code.atoms.split(right - left)[1]):
+                    if parts:
+                        self._note(parts)
+
+    def _note(self, parts: Mapping[Expr, int]) -> None:
+        atom, _ = joined(parts)
+        whole: Expr = 0
+        if len(parts) == 1:
+            whole = atom
+        else:
+            for part, times in parts.items():
+                whole = fold(Kind.ADD, whole, fold(Kind.MUL, times, part))
+            self._sums[atom] = whole
+        for more in range(1, MOST):
+            self._sums[Var(f"{atom} + {more}")] = fold(Kind.ADD, whole, more)
+
+
+def _cases(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Op) and expr.kind in (Kind.MIN, Kind.MAX):
+        return [*_cases(expr.a), *_cases(expr.b)]
+    return [expr]
+
+
+class Class:
+    """The states that one stands for.
+
+    `members` are the variables as sums of the kept state's values and shifts, `facts` what is
+    claimed of the shifts and of lengths; each is a condition that is not 0.
+    """
+
+    def __init__(self, state: State, code: Code, orbits: tuple[Orbit, ...]) -> None:
+        self.state = state
+        self.members: dict[Name, Expr] = {}
+        self.defines: dict[Var, Name] = {}
+        self._code, self._orbits = code, orbits
+        self._loops: dict[Unknown, Var] = {}
+        facts: list[Expr] = [eq(rotation(i), 0) for i in range(len(orbits))]
+        facts += [fold(Kind.LE, 0, rotation(i)) for i in range(len(orbits))]
+        late: list[tuple[Agent, Set]] = []
+        for a in state.agents:
+            if a.done:
+                continue
+            for name, value in sorted(a.env.items()):
+                i = code.programs[a.kind.index][a.at]
+                if isinstance(i, Set) and i.name == name and i.terms:
+                    late.append((a, i))
+                else:
+                    facts += self._grouped(a, name, value)
+        for a, i in late:
+            self.members[a.kind.index, i.name] = self._behind(a, i)
+        self.facts = list(dict.fromkeys(facts))
+        self._known = len(self.facts)
+
+    def _grouped(self, a: Agent, name: str, value: int) -> Iterator[Expr]:
+        """Put a variable into its group; yield what may hold of its shift."""
+        loop = next((one for one in a.loops if one.name == name), None)
+        orbit = next((i for i, one in enumerate(self._orbits) if name in one.names), -1)
+        if orbit >= 0:
+            shift = rotation(orbit)
+        elif loop is not None and loop.unknown is not None:
+            shift = self._loops.setdefault(loop.unknown, Var(f"shift k{len(self._loops)}"))
+        else:
+            shift = Var(f"shift {a.kind.index} {name}")
+        if loop is not None and loop.unknown is not None:
+            self._loops.setdefault(loop.unknown, shift)
+        self.members[a.kind.index, name] = fold(Kind.ADD, shift, value)
+        self.defines.setdefault(shift, (a.kind.index, name))
+        yield eq(shift, 0)
+        yield fold(Kind.LE, 0, shift)
+        threshold, period = self._code.cycles.get(name, (0, 1))
+        if value >= threshold and period > 1:
+            yield eq(Op(Kind.MOD, shift, period), 0)
+
+    def _behind(self, a: Agent, i: Set) -> Expr:
+        """Return the position of threads that are about to add the length of others' loop to it.
+
+        Position and rounds together are as far as the others' position is.
+        """
+        orbit = next((n for n, one in enumerate(self._orbits) if i.name in one.names), -1)
+        at: Expr = fold(Kind.ADD, rotation(orbit), a.env[i.name]) if orbit >= 0 else a.env[i.name]
+        for number, times in i.terms:
+            for unknown, shift in self._loops.items():
+                if unknown.atom == number:
+                    at = fold(Kind.SUB, at, fold(Kind.MUL, times, shift))
+        return at
+
+    def shift_of(self, unknown: Unknown) -> Expr:
+        """Return the shift of the counters of a loop, 0 if nobody runs it."""
+        return self._loops.get(unknown, 0)
+
+    def suppose(self, lengths: Lengths) -> None:
+        """Add what may hold of the lengths of loops."""
+        for unknown, known in self.state.ranges.items():
+            n, shift = lengths.of(unknown.atom), self.shift_of(unknown)
+            at = fold(Kind.ADD, shift, known.low)
+            if known.exact:
+                self.facts.append(eq(n, at))
+                self.facts.append(fold(Kind.LE, n, at))
+            self.facts.append(fold(Kind.LE, at, n))
+            self.facts.append(fold(Kind.LE, known.low, n))
+        for test, answer in self.state.chosen.items():
+            self.facts.append(test if answer else eq(test, 0))
+        self.facts = [f for f in dict.fromkeys(self.facts) if not isinstance(f, int)]
+
+    def drop_refuted(self, shifts: Mapping[Var, int]) -> None:
+        """Drop the candidates that do not hold of a state with these shifts."""
+        self.facts = [f for f in self.facts if _holds(f, shifts)]
+
+
+def _holds(fact: Expr, shifts: Mapping[Var, int]) -> bool:
+    return not variables(fact) <= shifts.keys() or _value(fact, shifts) != 0
+
+
+def _value(fact: Expr, shifts: Mapping[Var, int]) -> int:
+    constant, parts = linear(fact, {v.name: n for v, n in shifts.items()})
+    assert not parts, "all of its variables have values"
+    return constant
+
+
+def rotation(orbit: int) -> Var:
+    """Return by how much the rings of an orbit are rotated."""
+    return Var(f"rotation {orbit}")
+
+
+ALWAYS = (fold(Kind.LE, 1, kir.GRID), fold(Kind.LT, kir.BLOCK, kir.GRID), fold(Kind.LE, 0, kir.BLOCK))
+"""What holds of every CTA of every launch."""

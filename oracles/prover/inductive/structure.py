@@ -1,0 +1,205 @@
+"""Whether two states are the same but for their numbers: places of threads, knowledge, memory.
+
+Nothing is left out that a later statement could ask about, and nothing is taken from the engine's
+canonical form: what is compared is worked out here from the whole state.  Events are compared by
+their places, slots of rings as if the second state's rings had been rotated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from oracles.prover.reachability.canonical import Orbit
+from oracles.prover.reachability.state import ACCESSES, FACTS, Agent, Events, Place, State, Where
+from oracles.prover.reachability.statements import group_of_warps
+from oracles.prover.reachability.world import World
+
+ANY = (1 << FACTS) - 1
+"""All facts of an event."""
+
+
+def difference(
+    world: World, events: Events, orbits: tuple[Orbit, ...], one: State, other: State,
+    turns: tuple[int, ...],
+) -> str:  # fmt: skip
+    """Say in what a state differs from another whose rings are `turns` slots behind; "" if not."""
+    rings = {ring: (n, r) for o, r in zip(orbits, turns, strict=True) for ring, n in o.rings.items()}
+    places = {number: place for place, number in events.numbers.items()}
+    left = _Shape(world, places, rings, one).parts()
+    right = _Shape(world, places, {}, other).parts()
+    return next((what for what in {**left, **right} if left.get(what) != right.get(what)), "")
+
+
+class _Shape:
+    """One state, with its rings rotated back."""
+
+    def __init__(
+        self,
+        world: World,
+        places: Mapping[int, Place],
+        rings: Mapping[tuple[str, str], tuple[int, int]],
+        state: State,
+    ) -> None:
+        self._world, self._places, self._rings, self._state = world, places, rings, state
+        self._everybody = -1
+        for a in state.agents:
+            if not a.done:
+                self._everybody &= a.all
+        self._asked = self._askable()
+
+    def _askable(self) -> int:
+        """Return the facts that somebody may still ask about: of all that the state refers to."""
+        state = self._state
+        happened: set[int] = {*state.flying}
+        for phase in state.phases.values():
+            happened.update((phase.end, phase.previous, *phase.waiters))
+            happened.update((*phase.came, *phase.coming, *phase.announced))
+        happened.update(one.last for one in state.barriers.values())
+        for semaphore in state.semaphores.values():
+            happened.update((semaphore.end, *semaphore.waiters, *(e for _, e in semaphore.past)))
+        for a in state.agents:
+            happened.update(a.in_flight())
+        out = 0
+        for event in happened - {-1}:
+            out |= 1 << FACTS * event
+        for phase in state.phases.values():
+            out |= 0b11 << FACTS * phase.init  # that it is alive, and visible to other CTAs
+        for entries in state.memory.values():
+            for entry in entries:
+                out |= ANY << FACTS * entry.event
+        return out
+
+    # --- names of events, slots and facts -------------------------------------------------------
+
+    def _slot(self, where: Where, sort: str) -> tuple[Where, int]:
+        """Return where a slot is when its ring is rotated back, and how often it passes the end."""
+        slots, r = self._rings.get((sort, where[1]), (1, 0)) if where[0] >= 0 else (1, 0)
+        if not r:
+            return where, 0
+        return (where[0], where[1], (where[2] - r) % slots), (where[2] - r) // slots
+
+    def _event(self, event: int) -> Place | None:
+        if event < 0:
+            return None
+        place = self._places[event]
+        if place.where is None:
+            return place
+        where, ends = self._slot(place.where, "access" if place.sort in ACCESSES else "phase")
+        parity = (place.parity + ends) % 2 if place.parity >= 0 else place.parity
+        return place._replace(where=where, parity=parity)
+
+    def _events(self, events: Iterable[int]) -> frozenset[Place | None]:
+        return frozenset(map(self._event, events))
+
+    def _facts(self, known: int, beyond: int = 0) -> frozenset[tuple[Place | None, int]]:
+        """Return facts that may be asked about and that not everybody knows, by places."""
+        known &= self._asked & ~(self._everybody | beyond)
+        out = []
+        while known:
+            lowest = known & -known
+            event, fact = divmod(lowest.bit_length() - 1, FACTS)
+            out.append((self._event(event), fact))
+            known ^= lowest
+        return frozenset(out)
+
+    # --- the parts of a state -------------------------------------------------------------------
+
+    def parts(self) -> dict[str, object]:
+        """Return all that decides what follows, by what it is."""
+        state = self._state
+        out: dict[str, object] = {}
+        for name, one in state.semaphores.items():
+            out[f"semaphore {name}"] = (
+                one.value, one.owner, self._facts(one.before), self._event(one.end),
+                self._events(one.waiters), [(v, self._event(e)) for v, e in one.past],
+                one.asking, one.arrived,
+            )  # fmt: skip
+        for a in state.agents:
+            out[f"threads of {a.kind}"] = "done" if a.done else self._threads(a)
+        for where, phase in state.phases.items():
+            if where[:2] in self._world.used_barriers:
+                at, ends = self._slot(where, "phase")
+                waiters = self._world.waiters.get(where[:2], ())
+                seen = state.known_to_all(state.agents[index] for index in waiters)
+                known = self._everybody
+                out[f"phase of {at}"] = (
+                    phase.arrivals, self._event(phase.init), phase.pending,
+                    (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
+                    self._events(w for w in phase.waiters if phase.before >> FACTS * w & 1),
+                    self._facts(phase.last, seen),
+                    *(None if e >= 0 and known >> FACTS * e & 1 else self._event(e)
+                      for e in (phase.end, phase.previous)),
+                    self._events(phase.waiters), phase.remote, phase.was_remote, phase.alive,
+                    self._events(phase.came), self._events(phase.coming),
+                    self._events(phase.announced),
+                )  # fmt: skip
+        for key, now in state.barriers.items():
+            out[f"barrier {key}"] = (
+                now.threads, now.count, self._facts(now.before), frozenset(now.waiting),
+                self._event(now.last),
+            )  # fmt: skip
+        for (group, age), facts in state.products.items():
+            seen = -1
+            for a in state.agents:
+                if not a.done and group_of_warps(a) == group:
+                    seen &= a.all | a.cumulative
+            out[f"product {age} of {group}"] = self._facts(facts, seen)
+        out["memory"] = self._memory()
+        out["valid"] = {self._slot(w, "access")[0]: valid for w, valid in state.valid.items()}
+        out["in flight"] = frozenset((self._event(e), cta) for e, (cta, _) in state.flying.items())
+        out["chosen"] = frozenset(state.chosen.items())
+        return out
+
+    def _threads(self, a: Agent) -> tuple[object, ...]:
+        flights = {
+            kind: tuple(
+                tuple((tuple(map(self._event, ends)), *registers) for ends, *registers in group)
+                for group in groups
+            )
+            for kind, groups in a.flights.items()
+            if groups != ((),)
+        }
+        return (
+            a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops), tuple(sorted(a.env)),
+            a.registers, a.arrived, a.unmet, a.first, a.clean, flights,
+            *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative)),
+            self._facts_of_fences(a.fenced),
+        )  # fmt: skip
+
+    def _facts_of_fences(self, known: int) -> frozenset[tuple[Place | None, int]]:
+        """Return what a relaxed arrival would publish: also what everybody knows."""
+        everybody, self._everybody = self._everybody, 0
+        out = self._facts(known)
+        self._everybody = everybody
+        return out
+
+    def _memory(self) -> dict[Where, frozenset[object]]:
+        """Return the accesses that somebody may not know of."""
+        spans = self._world.layout.spans
+        out: dict[Where, frozenset[object]] = {}
+        for where, entries in self._state.memory.items():
+            at, _ = self._slot(where, "access")
+            by = spans[at][0] - spans[where][0]
+            found = frozenset(
+                (self._event(e.event), *e[1:6], e.start + by, e.end + by, e.cover)
+                for e in entries
+                if self._may_be_asked(where, e.event, proxy=e.proxy)
+            )
+            if found:
+                out[at] = found
+        return out
+
+    def _may_be_asked(self, where: Where, event: int, *, proxy: bool) -> bool:
+        """Whether somebody does not know of an access; of one by threads, also not of a fence.
+
+        What an engine has done needs no fence in its own CTA.
+        """
+        facts = 1 if proxy and where[0] >= 0 else ANY
+        return bool(facts << FACTS * event & ~self._everybody)
+
+
+def rolls(world: World) -> bool:
+    """Whether boxes move along loops that CTAs share: their places are not compared here."""
+    return bool(world.layout.rolling) and any(any(r.rolls) for r in world.layout.regions)
+
+

@@ -1,0 +1,122 @@
+"""What an execution has evaluated on its way from one state to the next.
+
+Whoever distrusts the search (`inductive`) can ask of each of these whether it would have been the
+same in every state that the first one stands for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.expr import Expr
+from oracles.prover.reachability.code import Do
+from oracles.prover.reachability.state import Range, State, Unknown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluated:
+    """A number that decides what a statement does, such as the slot that it uses."""
+
+    agent: int
+    do: Do
+    name: str
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """The answer to a condition."""
+
+    agent: int
+    expr: Expr
+    answer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A variable got the value of an expression, which may be of itself."""
+
+    agent: int
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One of `many` ways on from a fork: what is known of a count from here on.
+
+    Before, it was known to be at least `least`.
+    """
+
+    fork: object
+    way: int
+    many: int
+    unknown: Unknown
+    known: Range
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One of two ways on: the answer to a condition on parameters."""
+
+    fork: object
+    way: int
+    many: int
+    test: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One of `many` ways on: who is given registers first."""
+
+    fork: object
+    way: int
+    many: int
+
+
+Note = Evaluated | Tested | Assigned | Split | Decided | Served
+Path = tuple["Path", Note] | None
+"""Notes in the order in which they were made; the latest is outermost."""
+
+
+def notes(path: Path) -> list[Note]:
+    """Return the notes of a path, the earliest first."""
+    out: list[Note] = []
+    while path is not None:
+        path, note = path
+        out.append(note)
+    out.reverse()
+    return out
+
+
+class Recorder:
+    """What an exploration has done: the states that it kept, and every way from one to the next.
+
+    `states` are as they were compared with later ones; a step is the state it begins in (-1: the
+    start), its notes, the state that it ends in (None: the threads are done), and what that looks
+    like here.
+    """
+
+    def __init__(self) -> None:
+        self.states: list[State] = []
+        self.steps: list[tuple[int, list[Note], int | None, State | None]] = []
+
+    def keep(self, state: State) -> int:
+        """Note a new state, in which a step ends and another begins."""
+        self.states.append(state.copy())
+        self._step(state, len(self.states) - 1)
+        return len(self.states) - 1
+
+    def meet(self, state: State, number: int) -> None:
+        """Note that a step ends in a state that is said to be like an earlier one."""
+        self._step(state, number)
+
+    def end(self, state: State) -> None:
+        """Note that all threads are done."""
+        self.steps.append((state.origin, notes(state.path), None, None))
+
+    def _step(self, state: State, to: int) -> None:
+        self.steps.append((state.origin, notes(state.path), to, state.copy()))
+        state.origin, state.path = to, None
+
