@@ -134,36 +134,43 @@ class Script:
         return low
 
 
-class Sequent:
-    """Conditions that are known, and others that may follow; each is not 0 if it holds.
+class Sequents:
+    """Questions whether conditions follow from others; each is not 0 if it holds.
 
     Written as SMT-LIB: that is read faster than terms are made one by one.
     """
 
-    def __init__(self, known: Iterable[Expr], rlimit: int) -> None:
+    def __init__(self, rlimit: int) -> None:
+        self._solver = z3.SimpleSolver()
+        self._solver.set("rlimit", rlimit)
         self._names: dict[Expr, str] = {}
+        self._declared: set[str] = set()
+        self._known: list[str] = []
+
+    def given(self, known: Iterable[Expr]) -> Sequents:
+        """Take other conditions to be known."""
         self._known = [self._truth(one) for one in known]
-        self._rlimit = rlimit
+        return self
 
     def held(self, goals: Iterable[Expr]) -> set[Expr]:
         """Return the goals that follow: those that are left when no model refutes any more."""
-        found = dict(enumerate(goals))
-        claims = [f"(declare-const g{i} Bool)(assert (= g{i} {self._truth(g)}))"
-                  for i, g in found.items()]  # fmt: skip
-        solver = self._solver(claims)
-        flags = {i: z3.Bool(f"g{i}") for i in found}
-        while found:
-            answer = solver.check(z3.Or([z3.Not(flags[i]) for i in found]))
+        left = dict(enumerate(goals))
+        flags = {i: z3.Bool(f"g{i}") for i in left}
+        claims = [f"(assert (= g{i} {self._truth(g)}))" for i, g in left.items()]
+        self._solver.push()
+        self._read(claims, "Bool", [f"g{i}" for i in left])
+        while left:
+            answer = self._solver.check(z3.Or([z3.Not(flags[i]) for i in left]))
             if answer == z3.unsat:
                 break
-            if answer != z3.sat:
-                return set()
-            model = solver.model()
-            found = {
-                i: g for i, g in found.items()
-                if not z3.is_false(model.eval(flags[i], model_completion=True))
+            model = self._solver.model() if answer == z3.sat else None
+            left = {
+                i: g for i, g in left.items()
+                if model is not None
+                and not z3.is_false(model.eval(flags[i], model_completion=True))
             }  # fmt: skip
-        return set(found.values())
+        self._solver.pop()
+        return set(left.values())
 
     def first_open(self, steps: Iterable[tuple[bool, Expr]]) -> int | None:
         """Return the first claim that does not follow from all before it, None if all do.
@@ -171,13 +178,13 @@ class Sequent:
         A step is a claim, or else an assumption.
         """
         texts = [(claims, self._truth(expr)) for claims, expr in steps]
-        open_: list[str] = []
+        wrong: list[str] = []
         before = "true"
         for claims, text in texts:
             if claims:
-                open_.append(f"(and {before} (not {text}))")
+                wrong.append(f"(and {before} (not {text}))")
             before = f"(and {before} {text})"
-        if not open_ or self._refutes(f"(or false {' '.join(open_)})"):
+        if not wrong or self._refutes(f"(or false {' '.join(wrong)})"):
             return None
         for at, (claims, text) in enumerate(texts):
             if claims and not self._refutes(f"(not {text})"):
@@ -186,14 +193,20 @@ class Sequent:
         return len(texts) - 1
 
     def _refutes(self, text: str) -> bool:
-        return bool(self._solver([f"(assert {text})"]).check() == z3.unsat)
+        self._solver.push()
+        self._read([f"(assert {text})"])
+        answer = self._solver.check()
+        self._solver.pop()
+        return bool(answer == z3.unsat)
 
-    def _solver(self, more: list[str]) -> z3.Solver:
-        solver = z3.SimpleSolver()
-        solver.set("rlimit", self._rlimit)
-        declared = [f"(declare-const {name} Int)" for name in self._names.values()]
-        solver.from_string("".join([*declared, *(f"(assert {k})" for k in self._known), *more]))
-        return solver
+    def _read(self, more: list[str], sort: str = "", flags: Iterable[str] = ()) -> None:
+        """Assert what is known and more; names are declared once, whatever is popped."""
+        names = [*((name, "Int") for name in self._names.values()), *((f, sort) for f in flags)]
+        new = [(name, of) for name, of in names if name not in self._declared]
+        self._declared.update(name for name, _ in new)
+        declared = [f"(declare-const {name} {of})" for name, of in new]
+        known = [f"(assert {text})" for text in self._known]
+        self._solver.from_string("".join([*declared, *known, *more]))
 
     def _truth(self, expr: Expr) -> str:
         match expr:

@@ -23,18 +23,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
 from oracles.prover.arithmetic import linear
 from oracles.prover.inductive.classes import ALWAYS, Class, Lengths, Name, rotation
-from oracles.prover.inductive.structure import difference, rolls
+from oracles.prover.inductive.structure import Structures, rolls
 from oracles.prover.reachability.canonical import Orbit
+from oracles.prover.reachability.code import Set
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.path import Assigned, Decided, Evaluated, Note, Served, Split, Tested
 from oracles.prover.reachability.state import State
-from oracles.prover.solver import Sequent
+from oracles.prover.solver import Sequents
 from oracles.verdict import Status, Verdict
 
 ORACLE = "inductive"
@@ -58,7 +60,7 @@ class Step:
     source: int
     to: int | None
     asked: list[tuple[bool, Expr]]
-    says: list[str]
+    notes: list[Note]
     shifts: dict[Var, Expr]
 
 
@@ -86,11 +88,14 @@ class _Checker:
 
     def __init__(self, exploration: Exploration, rlimit: int) -> None:
         self._world, self._code = exploration.world, exploration.world.code
-        self._events, self._recorder = exploration.events, exploration.recorder
+        self._recorder = exploration.recorder
         self._orbits: tuple[Orbit, ...] = exploration.abstraction.rotation.orbits
         self._rings = {r: i for i, one in enumerate(self._orbits) for r in one.rings}
         self._lengths = Lengths(self._code)
-        self._rlimit = rlimit
+        self._structures = Structures(self._world, exploration.events, self._orbits)
+        self._put: dict[object, Expr] = {}
+        self._seen: dict[object, Expr] = {}
+        self._solver = Sequents(rlimit)
         self._asked: dict[object, object] = {}
         kernel = self._code.kernel
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, p) for p in kernel.params)]
@@ -167,16 +172,19 @@ class _Checker:
         """Add what a note assumes or claims."""
         match note:
             case Assigned(agent, name, expr):
-                now[agent, name] = _put(expr, now, agent)
+                now[agent, name] = self._valued(expr, now, agent)
             case Tested(agent, expr, answer):
-                test = _put(expr, now, agent)
-                self._claim(step, test if answer else eq(test, 0), f"the answer to {expr}")
+                test = self._valued(expr, now, agent)
+                self._claim(step, test if answer else eq(test, 0), note)
             case Evaluated(agent, do, name, value):
                 exprs = dict(zip(do.values, do.exprs, strict=True))
-                found = _put(exprs[name], now, agent)
-                if not isinstance(found, int) or found != value:
-                    wanted = self._rotated(step.source, note, slot)
-                    self._claim(step, eq(found, wanted), f"{do.site.where}: {name} is {exprs[name]}")
+                found = self._valued(exprs[name], now, agent)
+                if found != value:
+                    key = do, name, found, value, slot
+                    if key not in self._seen:
+                        wanted = self._rotated(step.source, note, slot)
+                        self._seen[key] = normal(eq(found, wanted))
+                    self._claim(step, self._seen[key], note)
             case Split():
                 n = self._lengths.of(note.unknown.atom)
                 source = step.source
@@ -187,16 +195,30 @@ class _Checker:
                 else:
                     same = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
                     step.asked.append((False, same))
-                step.says.append("")
+                step.notes.append(note)
             case Decided(_, way, _, test):
                 step.asked.append((False, test if way else eq(test, 0)))
-                step.says.append("")
+                step.notes.append(note)
             case Served():
                 pass
 
-    def _claim(self, step: Step, claim: Expr, says: str) -> None:
+    def _valued(self, expr: Expr, now: dict[Name, Expr], agent: int) -> Expr:
+        """Return an expression of threads in terms of the shifts of the class."""
+        if isinstance(expr, int):
+            return expr
+        names = named(expr)
+        values = {v: now[agent, v.name] for v in names if (agent, v.name) in now}
+        key = expr, *values.values()
+        if key not in self._put:
+            self._put[key] = normal(substitute(expr, values))
+        return self._put[key]
+
+    def _claim(self, step: Step, claim: Expr, note: Note) -> None:
+        """Add a claim; what is true by itself, or was claimed before, is not asked again."""
+        if (isinstance(claim, int) and claim) or (True, claim) in step.asked:
+            return
         step.asked.append((True, claim))
-        step.says.append(says)
+        step.notes.append(note)
 
     def _rotated(self, source: int, note: Evaluated, slot: int) -> Expr:
         """Return the value of a control expression when the rings have been rotated."""
@@ -225,9 +247,7 @@ class _Checker:
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
         turns = tuple(self._turn(i, state, target.state) for i in range(len(self._orbits)))
-        what = difference(
-            self._world, self._events, self._orbits, state, target.state, turns
-        )  # fmt: skip
+        what = self._structures.difference(state, step.to, target.state, turns)
         if what:
             raise OpenError(f"a state that is taken for state {step.to} differs in the {what}")
         for i, r in enumerate(turns):
@@ -240,8 +260,10 @@ class _Checker:
                 step.shifts[shift] = fold(Kind.SUB, now[agent, name], kept)
                 values[shift] = state.agents[agent].env[name] - kept
         for (agent, name), member in target.members.items():
-            claim = eq(now[agent, name], substitute(member, step.shifts))
-            self._claim(step, claim, f"{name} of {state.agents[agent].kind} in state {step.to}")
+            found, wanted = now[agent, name], substitute(member, step.shifts)
+            if found != wanted:
+                note = Assigned(agent, name, found)
+                self._claim(step, normal(eq(found, wanted)), note)
         target.drop_refuted(values)
 
     def _turn(self, orbit: int, state: State, kept: State) -> int:
@@ -255,8 +277,6 @@ class _Checker:
         return found
 
     def _classes_late(self, a: object, name: str) -> bool:
-        from oracles.prover.reachability.code import Set
-
         i = self._code.programs[a.kind.index][a.at] if not a.done else None
         return isinstance(i, Set) and i.name == name and bool(i.terms)
 
@@ -293,7 +313,7 @@ class _Checker:
             told = [*self._reduced(known, equal), *path]
             key = frozenset(told), frozenset(asked)
             if key not in self._asked:
-                self._asked[key] = Sequent(told, self._rlimit).held(asked)
+                self._asked[key] = self._solver.given(told).held(asked)
             held = self._asked[key]
         kept = [f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])]
         changed = len(kept) < len(target.facts)
@@ -308,22 +328,31 @@ class _Checker:
         """Ask whether what a step claims follows from the facts of its class."""
         known, equal = self._known(step.source)
         asked = [(claims, normal(substitute(e, equal))) for claims, e in step.asked]
-        left = [(one, says) for one, says in zip(asked, step.says, strict=True)
+        left = [(one, note) for one, note in zip(asked, step.notes, strict=True)
                 if not isinstance(one[1], int) or not one[1]]  # fmt: skip
         if not any(claims for (claims, _), _ in left):
             return
         told = self._reduced(known, equal)
         key = frozenset(told), tuple(one for one, _ in left)
         if key not in self._asked:
-            self._asked[key] = Sequent(told, self._rlimit).first_open([one for one, _ in left])
+            self._asked[key] = self._solver.given(told).first_open([one for one, _ in left])
         wrong = self._asked[key]
         if wrong is not None:
             assert isinstance(wrong, int), "a place among the claims"
-            raise OpenError(f"it does not follow for every launch: {left[wrong][1]}")
+            raise OpenError(f"it does not follow for every launch: {_said(left[wrong][1])}")
 
 
-def _put(expr: Expr, now: dict[Name, Expr], agent: int) -> Expr:
-    return substitute(expr, {v: now[agent, v.name] for v in variables(expr) if (agent, v.name) in now})
+def _said(note: Note) -> str:
+    """Return a claim in words."""
+    match note:
+        case Evaluated(_, do, name):
+            return f"{do.site.where}: {name} is {dict(zip(do.values, do.exprs, strict=True))[name]}"
+        case Tested(_, expr, answer):
+            return f"`{expr}` is {str(answer).lower()}"
+        case Assigned(_, name, expr):
+            return f"{name} is {expr}"
+        case _:
+            return ""
 
 
 def solved(facts: list[Expr]) -> dict[Var, Expr]:
@@ -341,6 +370,13 @@ def solved(facts: list[Expr]) -> dict[Var, Expr]:
     return out
 
 
+@lru_cache(maxsize=1 << 14)
+def named(expr: Expr) -> tuple[Var, ...]:
+    """Return the variables of an expression in a fixed order."""
+    return tuple(sorted(variables(expr), key=str))
+
+
+@lru_cache(maxsize=1 << 16)
 def normal(expr: Expr) -> Expr:
     """Reduce the constants and multiples inside quotients and remainders by numbers."""
     match expr:

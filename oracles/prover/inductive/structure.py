@@ -18,29 +18,85 @@ ANY = (1 << FACTS) - 1
 """All facts of an event."""
 
 
-def difference(
-    world: World, events: Events, orbits: tuple[Orbit, ...], one: State, other: State,
-    turns: tuple[int, ...],
-) -> str:  # fmt: skip
-    """Say in what a state differs from another whose rings are `turns` slots behind; "" if not."""
-    rings = {ring: (n, r) for o, r in zip(orbits, turns, strict=True) for ring, n in o.rings.items()}
-    places = {number: place for place, number in events.numbers.items()}
-    left = _Shape(world, places, rings, one).parts()
-    right = _Shape(world, places, {}, other).parts()
-    return next((what for what in {**left, **right} if left.get(what) != right.get(what)), "")
+Ring = tuple[str, str]
+"""A ring of barriers ("phase", name) or of buffers ("access", name)."""
+
+
+class Structures:
+    """The states of one exploration, compared with each other."""
+
+    def __init__(self, world: World, events: Events, orbits: tuple[Orbit, ...]) -> None:
+        self.world, self.spans = world, world.layout.spans
+        self._events, self._orbits = events, orbits
+        self._kept: dict[int, dict[str, object]] = {}
+        self._rotations: dict[tuple[int, ...], Turned] = {}
+
+    def difference(self, one: State, number: int, kept: State, turns: tuple[int, ...]) -> str:
+        """Say in what a state differs from a kept one whose rings are `turns` slots behind.
+
+        It is empty if it does not; `number` is that of the kept state.
+        """
+        if number not in self._kept:
+            self._kept[number] = _Shape(self.world, self._turned((0,) * len(turns)), kept).parts()
+        left, right = _Shape(self.world, self._turned(turns), one).parts(), self._kept[number]
+        return next((what for what in {**left, **right} if left.get(what) != right.get(what)), "")
+
+    def _turned(self, turns: tuple[int, ...]) -> Turned:
+        if turns not in self._rotations:
+            rings = {
+                ring: (slots, by)
+                for orbit, by in zip(self._orbits, turns, strict=True)
+                for ring, slots in orbit.rings.items()
+                if by
+            }
+            self._rotations[turns] = Turned(rings, self._events.numbers)
+        return self._rotations[turns]
+
+
+class Turned:
+    """Slots and events when some rings are rotated back: by how many of how many slots."""
+
+    def __init__(self, rings: Mapping[Ring, tuple[int, int]], numbers: Mapping[Place, int]) -> None:
+        self._rings = rings
+        self._moved: dict[int, int] = {}
+        self._moving = 0
+        for place, number in numbers.items() if rings else ():
+            if place.where is None:
+                continue
+            where, ends = self.slot(place.where, "access" if place.sort in ACCESSES else "phase")
+            if where != place.where or ends:
+                parity = (place.parity + ends) % 2 if place.parity >= 0 else place.parity
+                self._moved[number] = numbers[place._replace(where=where, parity=parity)]
+                self._moving |= ANY << FACTS * number
+
+    def slot(self, where: Where, sort: str) -> tuple[Where, int]:
+        """Return where a slot comes from, and how often it has passed the end of its ring."""
+        slots, by = self._rings.get((sort, where[1]), (1, 0)) if where[0] >= 0 else (1, 0)
+        if not by:
+            return where, 0
+        return (where[0], where[1], (where[2] - by) % slots), (where[2] - by) // slots
+
+    def event(self, event: int) -> int:
+        """Return the event whose part an event takes."""
+        return self._moved.get(event, event)
+
+    def facts(self, known: int) -> int:
+        """Return facts as those of the events whose part theirs take."""
+        out, moving = known & ~self._moving, known & self._moving
+        while moving:
+            lowest = moving & -moving
+            event, fact = divmod(lowest.bit_length() - 1, FACTS)
+            out |= 1 << FACTS * self._moved[event] + fact
+            moving ^= lowest
+        return out
 
 
 class _Shape:
     """One state, with its rings rotated back."""
 
-    def __init__(
-        self,
-        world: World,
-        places: Mapping[int, Place],
-        rings: Mapping[tuple[str, str], tuple[int, int]],
-        state: State,
-    ) -> None:
-        self._world, self._places, self._rings, self._state = world, places, rings, state
+    def __init__(self, world: World, turned: Turned, state: State) -> None:
+        self._world, self._turned, self._state = world, turned, state
+        self._event, self._slot = turned.event, turned.slot
         self._everybody = -1
         for a in state.agents:
             if not a.done:
@@ -69,38 +125,12 @@ class _Shape:
                 out |= ANY << FACTS * entry.event
         return out
 
-    # --- names of events, slots and facts -------------------------------------------------------
-
-    def _slot(self, where: Where, sort: str) -> tuple[Where, int]:
-        """Return where a slot is when its ring is rotated back, and how often it passes the end."""
-        slots, r = self._rings.get((sort, where[1]), (1, 0)) if where[0] >= 0 else (1, 0)
-        if not r:
-            return where, 0
-        return (where[0], where[1], (where[2] - r) % slots), (where[2] - r) // slots
-
-    def _event(self, event: int) -> Place | None:
-        if event < 0:
-            return None
-        place = self._places[event]
-        if place.where is None:
-            return place
-        where, ends = self._slot(place.where, "access" if place.sort in ACCESSES else "phase")
-        parity = (place.parity + ends) % 2 if place.parity >= 0 else place.parity
-        return place._replace(where=where, parity=parity)
-
-    def _events(self, events: Iterable[int]) -> frozenset[Place | None]:
+    def _events(self, events: Iterable[int]) -> frozenset[int]:
         return frozenset(map(self._event, events))
 
-    def _facts(self, known: int, beyond: int = 0) -> frozenset[tuple[Place | None, int]]:
-        """Return facts that may be asked about and that not everybody knows, by places."""
-        known &= self._asked & ~(self._everybody | beyond)
-        out = []
-        while known:
-            lowest = known & -known
-            event, fact = divmod(lowest.bit_length() - 1, FACTS)
-            out.append((self._event(event), fact))
-            known ^= lowest
-        return frozenset(out)
+    def _facts(self, known: int, beyond: int = 0) -> int:
+        """Return facts that may be asked about and that not everybody knows."""
+        return self._turned.facts(known & self._asked & ~(self._everybody | beyond))
 
     # --- the parts of a state -------------------------------------------------------------------
 
@@ -127,7 +157,7 @@ class _Shape:
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
                     self._events(w for w in phase.waiters if phase.before >> FACTS * w & 1),
                     self._facts(phase.last, seen),
-                    *(None if e >= 0 and known >> FACTS * e & 1 else self._event(e)
+                    *(-1 if e >= 0 and known >> FACTS * e & 1 else self._event(e)
                       for e in (phase.end, phase.previous)),
                     self._events(phase.waiters), phase.remote, phase.was_remote, phase.alive,
                     self._events(phase.came), self._events(phase.coming),
@@ -163,15 +193,8 @@ class _Shape:
             a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops), tuple(sorted(a.env)),
             a.registers, a.arrived, a.unmet, a.first, a.clean, flights,
             *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative)),
-            self._facts_of_fences(a.fenced),
+            self._turned.facts(a.fenced & self._asked),  # what a relaxed arrival publishes
         )  # fmt: skip
-
-    def _facts_of_fences(self, known: int) -> frozenset[tuple[Place | None, int]]:
-        """Return what a relaxed arrival would publish: also what everybody knows."""
-        everybody, self._everybody = self._everybody, 0
-        out = self._facts(known)
-        self._everybody = everybody
-        return out
 
     def _memory(self) -> dict[Where, frozenset[object]]:
         """Return the accesses that somebody may not know of."""
