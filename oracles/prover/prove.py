@@ -31,6 +31,7 @@ from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.coverage import outputs
+from oracles.prover.inductive import check as inductive
 from oracles.prover.invariants import check
 from oracles.prover.invariants.rewriting import Lines
 from oracles.prover.invariants.trace import read
@@ -195,7 +196,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     if checked == 0:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
-    return _confirmed(kernel, policy, rlimit, checked, findings)
+    return _confirmed(kernel, closed, policy, rlimit, checked, findings)
 
 
 def _all(verdicts: list[Verdict]) -> Verdict:
@@ -235,15 +236,30 @@ def _refuted(
 
 
 def _confirmed(
-    kernel: kir.Kernel, policy: str, rlimit: int, checked: int, findings: tuple[Finding, ...]
+    kernel: kir.Kernel,
+    closed: fixpoint.Closed,
+    policy: str,
+    rlimit: int,
+    checked: int,
+    findings: tuple[Finding, ...],
 ) -> Verdict:
-    """Answer PASS if z3 proves the order too, for all trip counts at once."""
+    """Answer PASS if z3 finds that what reachability kept is an invariant, where it can be asked.
+
+    Where it cannot, another proof of the order of events is tried, for all trip counts at once.
+    """
+    first = inductive.check(closed.explorations, rlimit=rlimit)
+    checked += first.checked
+    if first.status is Status.PASS:
+        return Verdict(ORACLE, Status.PASS, checked, findings)
+    if first.status is Status.UNKNOWN:
+        reason = f"what reachability says is no invariant: {first.reason}"
+        return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     second = check.confirm(kernel, policy=policy, rlimit=rlimit)
     checked += second.checked
     if second.status is Status.PASS:
         return Verdict(ORACLE, Status.PASS, checked, findings)
     if second.status is Status.UNSUPPORTED:
-        reason = f"reachability alone: {second.reason}"
+        reason = f"reachability alone: {first.reason}; {second.reason}"
         return Verdict(ORACLE, Status.PASS, checked, findings, reason)
     says = "; ".join((second.reason, *(str(f) for f in second.findings)))
     reason = f"engines disagree: the invariants are {second.status.value}: {says}"

@@ -145,6 +145,7 @@ class Sequents:
         self._solver.set("rlimit", rlimit)
         self._names: dict[Expr, str] = {}
         self._declared: set[str] = set()
+        self._nonlinear: list[str] = []
         self._known: list[str] = []
 
     def given(self, known: Iterable[Expr]) -> Sequents:
@@ -205,7 +206,7 @@ class Sequents:
         new = [(name, of) for name, of in names if name not in self._declared]
         self._declared.update(name for name, _ in new)
         declared = [f"(declare-const {name} {of})" for name, of in new]
-        known = [f"(assert {text})" for text in self._known]
+        known = [f"(assert {text})" for text in (*self._nonlinear, *self._known)]
         self._solver.from_string("".join([*declared, *known, *more]))
 
     def _truth(self, expr: Expr) -> str:
@@ -236,7 +237,25 @@ class Sequents:
             case Op(Kind.FLOORDIV | Kind.MOD as kind, a, int() as b) if b > 0:
                 return f"({'div' if kind is Kind.FLOORDIV else 'mod'} {self._term(a)} {b})"
             case _:
-                return self._names.setdefault(expr, f"v{len(self._names)}")
+                return self._named(expr)
+
+    def _named(self, expr: Expr) -> str:
+        """Return an unknown for what is not linear, and note what is said of it that is."""
+        if expr in self._names:
+            return self._names[expr]
+        name = self._names[expr] = f"v{len(self._names)}"
+        if isinstance(expr, Op):
+            a, b = self._term(expr.a), self._term(expr.b)
+            what = {
+                Kind.MOD: f"(and (>= {name} 0) (< {name} {b}) (<= {name} {a}))",
+                Kind.FLOORDIV: f"(and (>= {name} 0) (<= {name} {a}))",
+                Kind.MUL: f"(and (>= {name} {a}) (>= {name} {b}))",
+            }[expr.kind]
+            self._nonlinear.append(f"(=> (and (>= {a} 0) (>= {b} 1)) {what})")
+            if expr.kind is Kind.MUL:
+                self._nonlinear[-1] = f"(=> (and (>= {a} 1) (>= {b} 1)) {what})"
+                self._nonlinear.append(f"(=> (or (= {a} 0) (= {b} 0)) (= {name} 0))")
+        return name
 
 
 class Known:

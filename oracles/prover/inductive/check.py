@@ -80,6 +80,8 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
             return Verdict(ORACLE, Status.UNKNOWN, checked, reason=str(error))
         except BeyondError as error:
             return Verdict(ORACLE, Status.UNSUPPORTED, checked, reason=str(error))
+    if not checked:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: nothing was explored")
     return Verdict(ORACLE, Status.PASS, checked)
 
 
@@ -117,7 +119,7 @@ class _Checker:
         self._settle(steps)
         for step in steps:
             self._judge(step)
-        return sum(len(step.asked) + len(step.shifts) for step in steps)
+        return sum(1 + len(step.asked) for step in steps)
 
     # --- what was followed, and which rings are alone -------------------------------------------
 

@@ -1,0 +1,104 @@
+"""z3 finds what the search has got wrong; of a search that is right it finds an invariant."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuser.cookbook import recipes
+from fuser.cookbook.ring import k
+from fuser.expr import Kind, Op, Var, eq, fold, minimum
+from fuser.kernel import ir as kir
+from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
+from oracles.prover.inductive import check
+from oracles.prover.inductive.check import normal, solved
+from oracles.prover.reachability import fixpoint
+from oracles.verdict import Status, Verdict
+
+RLIMIT = 2_000_000
+
+
+def _checked(kernel: kir.Kernel) -> Verdict:
+    return check.check(fixpoint.judge(kernel).explorations, rlimit=RLIMIT)
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_recipes_are_confirmed(name: str) -> None:
+    """Each of them, rings, groups, clusters and turns among them."""
+    verdict = _checked(recipes.RECIPES[name]())
+    assert (verdict.status, verdict.reason) == (Status.PASS, "")
+    assert verdict.checked > 0
+
+
+def test_there_is_something_to_confirm() -> None:
+    """Without any exploration there is no invariant."""
+    assert check.check((), rlimit=RLIMIT).status is Status.UNKNOWN
+
+
+# --- what was not followed ------------------------------------------------------------------------
+
+
+def test_a_state_whose_future_was_not_followed_is_missed() -> None:
+    """Whatever may follow it could be wrong."""
+    closed = fixpoint.judge(recipes.specialized_ring(2))
+    recorder = closed.explorations[0].recorder
+    recorder.steps = [step for step in recorder.steps if step[0] != 1]
+    verdict = check.check(closed.explorations, rlimit=RLIMIT)
+    assert (verdict.status, "state 1" in verdict.reason) == (Status.UNKNOWN, True)
+
+
+def test_a_way_that_was_not_followed_is_missed() -> None:
+    """A loop that never ends is none that ends at once, or later."""
+    closed = fixpoint.judge(recipes.specialized_ring(2))
+    recorder = closed.explorations[0].recorder
+    forks = [step for step in recorder.steps if any(hasattr(note, "fork") for note in step[1])]
+    recorder.steps.remove(forks[-1])
+    verdict = check.check(closed.explorations, rlimit=RLIMIT)
+    assert verdict.status is Status.UNKNOWN
+    assert "way" in verdict.reason or "was not followed" in verdict.reason
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+X, Y = Var("x"), Var("y")
+
+
+@pytest.mark.parametrize(
+    ("expr", "is_"),
+    [
+        ((X + 7) % 3, (X + 1) % 3),
+        ((X + 7) // 3, (X + 1) // 3 + 2),
+        ((3 * X + Y + 5) % 3, (Y + 2) % 3),
+        ((4 * X + 9) // 4, X + 2),
+        (eq(X + 2, X + 2), 1),
+        (Op(Kind.LT, X + 2, X + 1), 0),
+    ],
+)
+def test_constants_leave_quotients_and_remainders(expr: Op, is_: object) -> None:
+    """So that two ways to write one position are one."""
+    found = normal(expr)
+    assert normal(eq(found, is_)) == 1
+    for x in range(5):
+        for y in range(5):
+            assert _value(expr, x, y) == _value(found, x, y)
+
+
+def _value(expr: object, x: int, y: int) -> int:
+    match expr:
+        case int():
+            return expr
+        case Var(name):
+            return x if name == "x" else y
+        case Op(kind, a, b):
+            found = fold(kind, _value(a, x, y), _value(b, x, y))
+            assert isinstance(found, int)
+            return found
+        case _:
+            raise AssertionError(expr)
+
+
+def test_equations_are_solved_in_turn() -> None:
+    """What one variable is, the others are in terms of."""
+    assert solved([eq(X, Y + 1), eq(Y, 3), fold(Kind.LE, 0, X)]) == {X: 4, Y: 3}
+    assert solved([eq(X, X + 1)]) == {}
