@@ -34,7 +34,15 @@ from oracles.prover.inductive.structure import Structures, rolls
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Set
 from oracles.prover.reachability.fixpoint import Exploration
-from oracles.prover.reachability.path import Assigned, Decided, Evaluated, Note, Served, Split, Tested
+from oracles.prover.reachability.path import (
+    Assigned,
+    Decided,
+    Evaluated,
+    Note,
+    Served,
+    Split,
+    Tested,
+)
 from oracles.prover.reachability.state import State
 from oracles.prover.solver import Sequents
 from oracles.verdict import Status, Verdict
@@ -146,7 +154,11 @@ class _Checker:
             for slot in range(b.slots)
         ]
         spans += [
-            (kernel.barrier_at(m) + 8 * slot, kernel.barrier_at(m) + 8 * slot + 8, ("phase", m.name))
+            (
+                kernel.barrier_at(m) + 8 * slot,
+                kernel.barrier_at(m) + 8 * slot + 8,
+                ("phase", m.name),
+            )
             for m in kernel.barriers
             for slot in range(m.slots)
         ]
@@ -317,7 +329,9 @@ class _Checker:
             if key not in self._asked:
                 self._asked[key] = self._solver.given(told).held(asked)
             held = self._asked[key]
-        kept = [f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])]
+        kept = [
+            f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])
+        ]
         changed = len(kept) < len(target.facts)
         target.facts = kept
         return changed

@@ -177,5 +177,9 @@ def rotation(orbit: int) -> Var:
     return Var(f"rotation {orbit}")
 
 
-ALWAYS = (fold(Kind.LE, 1, kir.GRID), fold(Kind.LT, kir.BLOCK, kir.GRID), fold(Kind.LE, 0, kir.BLOCK))
+ALWAYS = (
+    fold(Kind.LE, 1, kir.GRID),
+    fold(Kind.LT, kir.BLOCK, kir.GRID),
+    fold(Kind.LE, 0, kir.BLOCK),
+)
 """What holds of every CTA of every launch."""

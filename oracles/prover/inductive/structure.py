@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from oracles.prover.reachability.canonical import Orbit
-from oracles.prover.reachability.state import ACCESSES, FACTS, Agent, Events, Place, State, Where
+from oracles.prover.reachability.state import (
+    ACCESSES,
+    FACTS,
+    OWN,
+    Agent,
+    Events,
+    Place,
+    State,
+    Where,
+)
 from oracles.prover.reachability.statements import group_of_warps
 from oracles.prover.reachability.world import World
 
@@ -108,8 +117,8 @@ class _Shape:
         state = self._state
         happened: set[int] = {*state.flying}
         for phase in state.phases.values():
-            happened.update((phase.end, phase.previous, *phase.waiters))
-            happened.update((*phase.came, *phase.coming, *phase.announced))
+            happened.update((*phase.waiters, *phase.came, *phase.coming, *phase.announced))
+            happened.update(e for e in (phase.end, phase.previous) if not self._past(e))
         happened.update(one.last for one in state.barriers.values())
         for semaphore in state.semaphores.values():
             happened.update((semaphore.end, *semaphore.waiters, *(e for _, e in semaphore.past)))
@@ -120,10 +129,18 @@ class _Shape:
             out |= 1 << FACTS * event
         for phase in state.phases.values():
             out |= 0b11 << FACTS * phase.init  # that it is alive, and visible to other CTAs
-        for entries in state.memory.values():
+        for where, entries in state.memory.items():
             for entry in entries:
-                out |= ANY << FACTS * entry.event
+                # what an engine did needs no fence in its CTA; of reads, other warps' count too
+                facts = ANY
+                if entry.proxy and where[0] >= 0:
+                    facts = 0 if self._past(entry.event) else 1 | 1 << OWN
+                out |= facts << FACTS * entry.event
         return out
+
+    def _past(self, event: int) -> bool:
+        """Whether everybody knows that something has happened: whoever asks is told so."""
+        return event < 0 or bool(self._everybody >> FACTS * event & 1)
 
     def _events(self, events: Iterable[int]) -> frozenset[int]:
         return frozenset(map(self._event, events))
@@ -137,7 +154,8 @@ class _Shape:
     def parts(self) -> dict[str, object]:
         """Return all that decides what follows, by what it is."""
         state = self._state
-        out: dict[str, object] = {}
+        known = self._turned.facts(self._asked & self._everybody)
+        out: dict[str, object] = {"facts that everybody knows": known}
         for name, one in state.semaphores.items():
             out[f"semaphore {name}"] = (
                 one.value, one.owner, self._facts(one.before), self._event(one.end),
@@ -151,13 +169,12 @@ class _Shape:
                 at, ends = self._slot(where, "phase")
                 waiters = self._world.waiters.get(where[:2], ())
                 seen = state.known_to_all(state.agents[index] for index in waiters)
-                known = self._everybody
                 out[f"phase of {at}"] = (
                     phase.arrivals, self._event(phase.init), phase.pending,
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
                     self._events(w for w in phase.waiters if phase.before >> FACTS * w & 1),
                     self._facts(phase.last, seen),
-                    *(-1 if e >= 0 and known >> FACTS * e & 1 else self._event(e)
+                    *(-1 if self._past(e) else self._event(e)
                       for e in (phase.end, phase.previous)),
                     self._events(phase.waiters), phase.remote, phase.was_remote, phase.alive,
                     self._events(phase.came), self._events(phase.coming),
@@ -190,8 +207,8 @@ class _Shape:
             if groups != ((),)
         }
         return (
-            a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops), tuple(sorted(a.env)),
-            a.registers, a.arrived, a.unmet, a.first, a.clean, flights,
+            a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops),
+            tuple(sorted(a.env)), a.registers, a.arrived, a.unmet, a.first, a.clean, flights,
             *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative)),
             self._turned.facts(a.fenced & self._asked),  # what a relaxed arrival publishes
         )  # fmt: skip
@@ -224,5 +241,3 @@ class _Shape:
 def rolls(world: World) -> bool:
     """Whether boxes move along loops that CTAs share: their places are not compared here."""
     return bool(world.layout.rolling) and any(any(r.rolls) for r in world.layout.regions)
-
-

@@ -387,8 +387,9 @@ PINNED = 9
 class Closed:
     """What the engine found: obligations that do not hold, by severity.
 
-    `explorations` are of all readings, for who distrusts them; `checked` is how many were asked, `states` how many different states there are; `reason` why not
-    every state was seen: empty if all were, or if there is a violation.
+    `checked` is how many were asked, `states` how many different states there are; `reason` why not
+    every state was seen: empty if all were, or if there is a violation.  `explorations` are those
+    of all readings, for who distrusts them.
     """
 
     violations: tuple[Violation, ...]

@@ -118,5 +118,4 @@ class Recorder:
 
     def _step(self, state: State, to: int) -> None:
         self.steps.append((state.origin, notes(state.path), to, state.copy()))
-        state.origin, state.path = to, None
-
+        state.sets_out(to)

@@ -700,6 +700,10 @@ class State:
         """Add to what has been evaluated on the way here."""
         self.path = self.path, note
 
+    def sets_out(self, origin: int) -> None:
+        """Begin another way, from a state that is kept."""
+        self.path, self.origin = None, origin
+
     def serving(self, group: tuple[int, int]) -> State:
         """Return the state in which a warpgroup, by CTA and number, is given registers first."""
         other = self.copy()

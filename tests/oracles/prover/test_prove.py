@@ -428,7 +428,7 @@ def test_a_proof_crosses_few_files(kernel: kir.Kernel) -> None:
     files = sorted(crossed(kernel))
     print(f"{kernel.name}: {len(files)} files", *files, sep="\n  ")
     assert "oracles/prover/reachability/fixpoint.py" in files
-    assert "oracles/prover/invariants/check.py" in files
+    assert "oracles/prover/inductive/check.py" in files
     assert len(files) <= FILES
 
 

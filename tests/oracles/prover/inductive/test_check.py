@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fuser.cookbook import recipes
-from fuser.cookbook.ring import k
-from fuser.expr import Kind, Op, Var, eq, fold, minimum
+from fuser.expr import Kind, Op, Var, eq, fold
 from fuser.kernel import ir as kir
-from fuzz.kernels.matmul import COMPILED
-from fuzz.kernels.subjects import find
 from oracles.prover.inductive import check
 from oracles.prover.inductive.check import normal, solved
+from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import fixpoint
 from oracles.verdict import Status, Verdict
 
@@ -102,3 +100,16 @@ def test_equations_are_solved_in_turn() -> None:
     """What one variable is, the others are in terms of."""
     assert solved([eq(X, Y + 1), eq(Y, 3), fold(Kind.LE, 0, X)]) == {X: 4, Y: 3}
     assert solved([eq(X, X + 1)]) == {}
+
+
+def test_what_is_no_invariant_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal is not outvoted by the engine that is refused."""
+    kernel = recipes.specialized_ring(2)
+    refused = Verdict("inductive", Status.UNKNOWN, 0, reason="it does not follow")
+    monkeypatch.setattr(check, "check", lambda *_, **__: refused)
+    REMEMBERED.forget()
+    verdict = prove(kernel)
+    assert (verdict.status, verdict.reason) == (
+        Status.UNKNOWN, "what reachability says is no invariant: it does not follow",
+    )  # fmt: skip
+    REMEMBERED.forget()
