@@ -133,12 +133,7 @@ def _joined(
 ) -> Iterator[Formula]:
     """Give ways in which a write is awaited and its thread joins the one that releases."""
     theirs = {point.number: point for point in other.points}
-    joins = [
-        p
-        for p in program.points
-        if isinstance(p.stmt, _JOINS) and p.number in theirs and _meets(p.stmt, program, other)
-    ]
-    for join, inside in asked.between(program, a, b, joins):
+    for join, inside in asked.between(program, a, b, joins(program, other)):
         there = Instance(theirs[join.point.number], join.vector)
         both = all_of(inside, asked.exists(other, there))
         if not bulk:
@@ -146,6 +141,16 @@ def _joined(
             continue
         awaits = covered(asked, program, a, join, BULK)
         yield all_of(both, any_of(*(when for _, when in awaits)))
+
+
+def joins(program: Program, other: Program) -> list[Point]:
+    """Return where threads of two kinds join."""
+    theirs = {point.number for point in other.points}
+    return [
+        p
+        for p in program.points
+        if isinstance(p.stmt, _JOINS) and p.number in theirs and _meets(p.stmt, program, other)
+    ]
 
 
 def _meets(stmt: kir.Stmt, program: Program, other: Program) -> bool:

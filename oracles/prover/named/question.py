@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fuser.expr import Expr, Kind, eq, fold, variables
+from oracles.prover.arithmetic import Poly, natural, poly, tree
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
-from oracles.prover.solver import Formula, Possible, all_of, any_of, at_least, none_of
+from oracles.prover.solver import AtLeast, Formula, Possible, all_of, any_of, at_least, none_of
 
 REACH = 5
 """Iterations to either side in which something between two instances is looked for, at most."""
@@ -113,10 +114,12 @@ class Asked:
         fine: Callable[[Instance, Instance], Formula],
         says: str,
         then: Program | None = None,
+        when: Callable[[Instance, Instance], Iterable[Formula]] | None = None,
     ) -> None:
         """Ask that no instance of one point comes before one of another unless that is fine.
 
-        The later one is of the program `then`, if of another kind of threads.
+        The later one is of the program `then`, if of another kind of threads; `when` says which
+        pairs are meant.
         """
         other = then or program
         vector = program.fresh(earlier, "a")
@@ -129,17 +132,69 @@ class Asked:
             facts = [*program.exists(earlier, vector), *other.exists(later, last.vector)]
             if level < shared:
                 facts.append(normal(fold(Kind.LT, vector[level], last.vector[level])))
-            if 0 in facts:
-                continue
-            self._known = set(facts)
-            wrong = none_of(fine(first, last))
-            self.count += 1
-            names = sorted({v for fact in facts for v in variables(fact)}, key=str)
-            answer = self.possible.ask([*facts, wrong], names)
-            if answer.status == "sat":
-                values = ", ".join(
-                    f"{n}={v}" for n, v in answer.values.items() if "?" not in n
-                )
-                raise Witnessed(f"{says}: {first}, then {last}; {values}")
-            if answer.status != "unsat":
-                raise Undecided(f"z3 gives up: {says}: {first}, then {last}")
+            meant = tuple(when(first, last)) if when is not None else ()
+            if level < shared:
+                facts += products(meant, vector[level], last.vector[level])
+            self.holds([*facts, *meant], lambda a=first, b=last: fine(a, b), f"{says}: {first}", last)
+
+    def assume(self, facts: Iterable[Formula]) -> None:
+        """Leave these conditions out of what is built next: they hold anyway."""
+        self._known = {fact for fact in facts if not isinstance(fact, AtLeast)}
+
+    def holds(
+        self,
+        facts: Iterable[Formula],
+        fine: Callable[[], Formula],
+        says: str,
+        last: Instance | None = None,
+    ) -> None:
+        """Ask that something holds wherever some facts do.
+
+        Raises
+        ------
+        Witnessed
+            If z3 finds values for which it does not; `Undecided` if it gives up.
+        """
+        given = list(facts)
+        if 0 in given:
+            return
+        self.assume(given)
+        wrong = none_of(fine())
+        self.count += 1
+        exprs = [fact for fact in given if not isinstance(fact, AtLeast)]
+        names = sorted({v for fact in exprs for v in variables(fact)}, key=str)
+        answer = self.possible.ask([*given, wrong], names)
+        text = says + (f", then {last}" if last is not None else "")
+        if answer.status == "sat":
+            values = ", ".join(f"{n}={v}" for n, v in answer.values.items() if "?" not in n)
+            raise Witnessed(f"{text}; {values}")
+        if answer.status != "unsat":
+            raise Undecided(f"z3 gives up: {text}")
+
+
+def products(formulas: Iterable[Formula], low: Expr, high: Expr) -> list[Expr]:
+    """Return what follows from `low < high` for their products with the same factor >= 0.
+
+    z3 is given no products of unknowns, so that it is told this of each.
+    """
+    found: dict[Expr, None] = {}
+    for expr in formulas:
+        if isinstance(expr, AtLeast):
+            continue
+        for factor in _factors(poly(expr), str(high)):
+            found[normal(fold(Kind.LE, low * factor + factor, high * factor))] = None
+    return list(found)
+
+
+def _factors(form: Poly, name: str) -> Iterator[Expr]:
+    """Give what a variable is multiplied by, wherever it is, and is not negative."""
+    for monomial, _ in form:
+        rest = [atom for atom in monomial if atom != (name,)]
+        if rest and len(rest) == len(monomial) - 1:
+            factor = frozenset({(tuple(rest), 1)})
+            if natural(factor):
+                yield tree(factor)
+        for atom in monomial:
+            for part in atom:
+                if isinstance(part, frozenset):
+                    yield from _factors(part, name)
