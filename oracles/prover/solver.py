@@ -126,11 +126,24 @@ def none_of(part: Formula) -> Formula:
     return int(not part) if isinstance(part, int) else AtLeast(1, (part,), never=True)
 
 
+class _Counts(Question):
+    """A question that knows more of products: of counts they are counts, and 0 times is 0."""
+
+    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
+        made = super()._operation(kind, left, right)
+        if kind is Kind.MUL and not (isinstance(left, int) or isinstance(right, int)):
+            a, b = self.term(left), self.term(right)
+            some = z3.And(a >= 1, b >= 1)
+            self.solver.add(z3.Implies(some, z3.And(made >= a, made >= b)))
+            self.solver.add(z3.Implies(z3.Or(a == 0, b == 0), made == 0))
+        return made
+
+
 class Possible:
     """Whether formulas can hold together, beside what holds in every launch."""
 
     def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
-        self._question = Question(rlimit)
+        self._question = _Counts(rlimit)
         self._known: dict[Expr, z3.BoolRef] = {}
         for fact in facts:
             self._question.solver.add(self._holds(tree(poly(fact))))

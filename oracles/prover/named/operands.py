@@ -18,6 +18,7 @@ Source: PTX ISA, "mbarrier", "wgmma.wait_group", "cp.async.wait_group".
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ from oracles.prover.named.drain import joins
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
 from oracles.prover.named.question import Asked, Instance, Undecided, Witnessed
 from oracles.prover.named.results import covered
-from oracles.prover.sites import fragments
+from oracles.prover.sites import Overlaps, every, fragments, operand, ordinary, storage
 from oracles.prover.solver import Formula, all_of, any_of
 
 NAME = "mma-operand-coverage"
@@ -98,11 +99,14 @@ def _operands(kernel: kir.Kernel) -> list[tuple[kir.Stmt, kir.Slot]]:
     return found
 
 
-def check(asked: Asked, programs: list[Program]) -> None:
-    """Ask z3 about each read of each operand."""
+def check(asked: Asked, programs: list[Program], *, strict: bool = False) -> None:
+    """Ask z3 about each read of each operand.
+
+    Unless `strict`, one warp's arrival may stand for all four that wgmma has started together.
+    """
     kernel = programs[0].kernel
     operands = _operands(kernel)
-    rings = _Rings(asked, programs)
+    rings = _Rings(asked, programs, strict=strict)
     seen: set[object] = set()
     for program in programs:
         for point in program.points:
@@ -159,10 +163,32 @@ def _ordinal(point: Point) -> Expr | None:
 class _Rings:
     """The fills and waits of a kernel, and the questions about them."""
 
-    def __init__(self, asked: Asked, programs: list[Program]) -> None:
-        self.asked, self.programs = asked, programs
+    def __init__(self, asked: Asked, programs: list[Program], *, strict: bool) -> None:
+        self.asked, self.programs, self.strict = asked, programs, strict
         self.fills = [fill for program in programs for fill in _fills(program)]
         self._ordered: set[tuple[int, int]] = set()
+        self._doers = Counter(point.number for program in programs for point in program.points)
+        self._sites = every(programs[0].kernel)
+        self._storage = storage(programs[0].kernel.buffers)
+        self._overlaps = Overlaps(tuple(p.kind for p in programs), programs[0].kernel.threads)
+
+    def _alone(self, point: Point, *programs: Program) -> bool:
+        """Whether one thread executes a point, and these are all that one."""
+        one = self._doers[point.number] == 1 and programs[0].kind.alone
+        return one and all(program is programs[0] for program in programs)
+
+    def _apart(self, read: Read, fill: Fill) -> bool:
+        """Whether a warpgroup reads nothing of an operand that threads of another have filled."""
+        site, stmt = self._sites[read.point.number], read.point.stmt
+        mine, theirs = read.program.kind.warpgroup, fill.program.kind.warpgroup
+        if not isinstance(stmt, kir.Wgmma) or stmt.a != read.slot or mine is None or theirs is None:
+            return False
+        rows, filled = operand(site, self._storage), ordinary(self._sites[fill.point.number], self._storage)
+        if rows is None or filled is None:
+            return False
+        found = self._overlaps.between(filled, rows[1])
+        kinds = {p.kind.index for p in self.programs if p.kind.warpgroup in (mine, None)}
+        return not any((fill.program.kind.index, kind) in found for kind in kinds)
 
     def relevant(self, read: Read) -> object:
         """Return what the questions about a read depend on."""
@@ -200,6 +226,7 @@ class _Rings:
             for barrier in barriers:
                 assert barrier is not None, "all have one"
                 self._waited(read, barrier, at)
+        fills = [fill for fill in fills if not self._apart(read, fill)]
         for fill in fills:
             if fill.barrier is None:
                 self._joined(read, fill, at)
@@ -215,7 +242,7 @@ class _Rings:
         single = slots == 1 or isinstance(read.point.plain(read.slot.index), int)
         if at is None or single:
             barriers = {fill.barrier for fill in fills}
-            for barrier in barriers:
+            for barrier in barriers - {None}:
                 for wait in reversed(self._waits(read.program, barrier)):
                     shared = wait.shared(read.point)
                     stmt = wait.stmt
@@ -404,7 +431,7 @@ class _Rings:
             return [equal(filler.at(a.point, a.vector, own), program.at(b.point, b.vector, at))]
 
         def fine(a: Instance, b: Instance) -> Formula:
-            alike = filler is program and filler.kind.alone
+            alike = self._alone(fill.point, filler, program)
             ways: list[Formula] = []
             ends: list[tuple[Instance, Formula]] = [(b, 1)] if alike else []
             if not alike:
@@ -416,7 +443,8 @@ class _Rings:
                 for done, holds in start:
                     fenced: Formula = 1
                     if read.runs_on:
-                        fenced = any_of(*(w for _, w in self._fences(filler, done, end)))
+                        sides = [self._fences(filler, done, end), self._fences(program, end, b)]
+                        fenced = any_of(*(w for side in sides for _, w in side))
                     ways.append(all_of(inside, holds, fenced))
                     if ways[-1] == 1:
                         return 1
@@ -542,7 +570,8 @@ class _Rings:
         """Ask of a refill in the same role that a join leads from each read of the slot to it."""
         program, filler = read.program, fill.program
         shared = joins(program, filler)
-        if not shared and not (program is filler and program.kind.alone):
+        alone = self._alone(fill.point, filler, program) and self._alone(read.point, program)
+        if not shared and not alone:
             raise Undecided(f"{fill.point.where}: nothing that it waits for is freed by the reads")
 
         def same(x: Instance, f: Instance) -> list[Formula]:
@@ -554,7 +583,7 @@ class _Rings:
             return [equal(there, here)]
 
         def fine(a: Instance, b: Instance) -> Formula:
-            if program is filler and program.kind.alone and not read.runs_on:
+            if alone and not read.runs_on:
                 return 1
             ways: list[Formula] = []
             for join, inside in self.asked.between(program, a, b, shared):
@@ -584,12 +613,12 @@ class _Rings:
         self, read: Read, barrier: kir.MBarrier, fills: list[Fill], at: Expr, slots: int
     ) -> bool:
         """Ask that arrivals on an mbarrier free what a read has read, and only then."""
-        for other in self._mates(read.program):
-            arrivals = _arrivals(other, barrier)
-            if arrivals and self._speaks_for(other, read):
-                break
-        else:
+        near = [(self._speaks_for(o, read), n, o) for n, o in enumerate(self._mates(read.program))]
+        speak = [(how, n, o) for how, n, o in near if how and _arrivals(o, barrier)]
+        if not speak:
             return False
+        other = min(speak, key=lambda one: one[:2])[2]
+        arrivals = _arrivals(other, barrier)
         shifts = (0, slots)
         wrong: Exception | None = None
         for shift in shifts:
@@ -602,14 +631,16 @@ class _Rings:
         assert wrong is not None, "one was tried"
         raise wrong
 
-    def _speaks_for(self, other: Program, read: Read) -> bool:
-        """Whether arrivals of these threads may stand for those that read."""
+    def _speaks_for(self, other: Program, read: Read) -> int:
+        """Return how near threads are whose arrivals may stand for those that read; 0 if none may."""
         mine, theirs = read.program.kind, other.kind
-        if other is read.program or set(mine.warps) <= set(theirs.warps):
-            return True
-        if joins(read.program, other) and read.point.place.has(theirs):
-            return True
-        return read.runs_on and mine.warpgroup is not None and mine.warpgroup == theirs.warpgroup
+        if other is read.program:
+            return 1
+        if set(mine.warps) <= set(theirs.warps):
+            return 2
+        if read.runs_on and mine.warpgroup is not None and mine.warpgroup == theirs.warpgroup:
+            return 3
+        return 4 if joins(read.program, other) and read.point.place.has(theirs) else 0
 
     def _arrives(
         self,
@@ -649,6 +680,12 @@ class _Rings:
         )
         for arrival in arrivals:
             own = freed[arrival]
+            moment = other.fresh(arrival, "a")
+            self.asked.holds(
+                other.exists(arrival, moment),
+                lambda a=arrival, m=moment, p=own: normal(fold(Kind.LE, 0, other.at(a, m, p))),  # type: ignore[misc]
+                f"frees what nobody has read yet: {Instance(arrival, moment)}",
+            )
 
             def same(a: Instance, b: Instance, own: Expr = own) -> list[Formula]:
                 free, of = other.at(a.point, a.vector, own), program.at(b.point, b.vector, at)
@@ -676,7 +713,8 @@ class _Rings:
         alike = other is program or (read.runs_on and _warps(read.program, other))
         if read.runs_on:
             awaits = covered(self.asked, program, a, b, WGMMA)
-            if alike or program.kind.warpgroup == other.kind.warpgroup is not None:
+            grouped = program.kind.warpgroup == other.kind.warpgroup is not None
+            if alike or (grouped and not self.strict):
                 return any_of(*(when for _, when in awaits))
         elif alike:
             return 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fuser.expr import Expr, Kind, eq, fold, variables
-from oracles.prover.arithmetic import Poly, natural, poly, tree
+from oracles.prover.arithmetic import Atom, Poly, natural, operands, poly, single, tree
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
 from oracles.prover.solver import AtLeast, Formula, Possible, all_of, any_of, at_least, none_of
 
@@ -192,9 +192,17 @@ def _factors(form: Poly, name: str) -> Iterator[Expr]:
         rest = [atom for atom in monomial if atom != (name,)]
         if rest and len(rest) == len(monomial) - 1:
             factor = frozenset({(tuple(rest), 1)})
-            if natural(factor):
+            if all(_counts(atom) for atom in rest):
                 yield tree(factor)
         for atom in monomial:
             for part in atom:
                 if isinstance(part, frozenset):
                     yield from _factors(part, name)
+
+
+def _counts(atom: Atom) -> bool:
+    """Whether the value of an atom is not negative: a count, or the larger of it and something."""
+    if len(atom) == 1 or natural(single(atom)):
+        return True
+    kind, a, b = operands(atom)
+    return kind == Kind.MAX.value and (natural(a) or natural(b))
