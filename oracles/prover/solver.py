@@ -8,7 +8,8 @@ false one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import z3
@@ -129,6 +130,13 @@ def none_of(part: Formula) -> Formula:
 class _Counts(Question):
     """A question that knows more of products: of counts they are counts, and 0 times is 0."""
 
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget the terms that are made meanwhile, and so what is said of them."""
+        known = dict(self._terms)
+        yield
+        self._terms = known
+
     def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
         made = super()._operation(kind, left, right)
         if kind is Kind.MUL and not (isinstance(left, int) or isinstance(right, int)):
@@ -176,16 +184,21 @@ class Possible:
 
     def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
         """Ask whether all of the formulas can hold; with some values of a model if they do."""
-        solver = self._question.solver
-        asked = z3.FreshBool()
-        solver.add(z3.Implies(asked, z3.And([self._holds(part) for part in formulas])))
-        status = str(solver.check(asked))
-        if status != "sat":
-            return Answer(status, {})
-        model = solver.model()
-        terms = {str(expr): self._question.term(expr) for expr in values}
-        found = {name: model.eval(term, model_completion=True) for name, term in terms.items()}
-        return Answer(status, {name: value.as_long() for name, value in found.items()})
+        solver, known = self._question.solver, dict(self._known)
+        solver.push()
+        with self._question.forgetting():
+            solver.add([self._holds(part) for part in formulas])
+            status = str(solver.check())
+            found = {}
+            if status == "sat":
+                model = solver.model()
+                terms = {str(expr): self._question.term(expr) for expr in values}
+                found = {
+                    n: model.eval(t, model_completion=True).as_long() for n, t in terms.items()
+                }
+        solver.pop()
+        self._known = known
+        return Answer(status, found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from fuser.kernel import ir as kir
 from oracles.prover.named.program import Point, Program
-from oracles.prover.named.question import Asked, Instance, Undecided
+from oracles.prover.named.question import Asked, Instance, UndecidedError
 from oracles.prover.named.results import covered
 from oracles.prover.sites import shared_tensors
 from oracles.prover.solver import Formula, all_of, any_of
@@ -118,7 +118,7 @@ def _ordered(
         for p in program.points
     )
     if not met or (strictly and write.number < release.number):
-        raise Undecided(f"{write.where}: published by another role at {release.where}")
+        raise UndecidedError(f"{write.where}: published by another role at {release.where}")
 
 
 def _releases(programs: list[Program]) -> Iterator[tuple[Program, Point]]:
@@ -143,17 +143,19 @@ def _joined(
         yield all_of(both, any_of(*(when for _, when in awaits)))
 
 
-def joins(program: Program, other: Program) -> list[Point]:
-    """Return where threads of two kinds join."""
+def joins(program: Program, other: Program, *, warp: bool = False) -> list[Point]:
+    """Return where threads of two kinds join, or of each warp of theirs if that is enough."""
     theirs = {point.number for point in other.points}
     return [
         p
         for p in program.points
-        if isinstance(p.stmt, _JOINS) and p.number in theirs and _meets(p.stmt, program, other)
+        if isinstance(p.stmt, _JOINS)
+        and p.number in theirs
+        and _meets(p.stmt, program, other, warp=warp)
     ]
 
 
-def _meets(stmt: kir.Stmt, program: Program, other: Program) -> bool:
+def _meets(stmt: kir.Stmt, program: Program, other: Program, *, warp: bool) -> bool:
     """Whether a join of one kind of threads and another is one of all their threads."""
     one, two = program.kind.warps, other.kind.warps
-    return not isinstance(stmt, kir.WarpSync) or (len(one) == 1 and one == two)
+    return not isinstance(stmt, kir.WarpSync) or (one == two and (warp or len(one) == 1))

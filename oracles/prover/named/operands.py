@@ -26,7 +26,7 @@ from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover.named.drain import joins
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
-from oracles.prover.named.question import Asked, Instance, Undecided, Witnessed
+from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
 from oracles.prover.named.results import covered
 from oracles.prover.sites import Overlaps, every, fragments, operand, ordinary, storage
 from oracles.prover.solver import Formula, all_of, any_of
@@ -137,8 +137,10 @@ def position(point: Point, slots: int, slot: Expr, parity: Expr | None = None) -
     if parity is not None:
         match point.plain(parity):
             case int() as phase:
-                return normal(index + slots * phase) if not isinstance(index, int) else (
-                    index + slots * phase
+                return (
+                    normal(index + slots * phase)
+                    if not isinstance(index, int)
+                    else (index + slots * phase)
                 )
             case Op(Kind.MOD, phase, 2):
                 return normal(fold(Kind.ADD, fold(Kind.MUL, phase, slots), index))
@@ -183,7 +185,10 @@ class _Rings:
         mine, theirs = read.program.kind.warpgroup, fill.program.kind.warpgroup
         if not isinstance(stmt, kir.Wgmma) or stmt.a != read.slot or mine is None or theirs is None:
             return False
-        rows, filled = operand(site, self._storage), ordinary(self._sites[fill.point.number], self._storage)
+        rows, filled = (
+            operand(site, self._storage),
+            ordinary(self._sites[fill.point.number], self._storage),
+        )
         if rows is None or filled is None:
             return False
         found = self._overlaps.between(filled, rows[1])
@@ -192,21 +197,36 @@ class _Rings:
 
     def relevant(self, read: Read) -> object:
         """Return what the questions about a read depend on."""
-        mine = tuple(
-            p.number for p in read.program.points if isinstance(p.stmt, kir.SYNCS | kir.Assign)
+        kind, slot = read.program.kind, read.slot
+        fills = tuple(
+            (
+                _waits_of(f.program),
+                self._where(f),
+                type(f.point.stmt),
+                f.barrier,
+                f.at,
+                f.slot.index,
+            )
+            for f in self.of(slot.buffer)
         )
-        return read.point.number, read.slot, mine, read.program.kind.warpgroup
+        rows = isinstance(read.point.stmt, kir.Wgmma) and read.point.stmt.a == slot
+        apart = rows and any(fill.barrier is None for fill in self.of(slot.buffer))
+        mine = read.point.number, slot.index, slot.buffer.slots, _waits_of(read.program)
+        return mine, kind.warpgroup, fills, apart
+
+    @staticmethod
+    def _where(fill: Fill) -> object:
+        """Return where a fill stands among the syncs of its threads."""
+        before = sum(n < fill.point.number for n in _waits_of(fill.program))
+        return before, tuple((frame.number, frame.test) for frame in fill.point.frames)
 
     def of(self, buffer: kir.Buffer) -> list[Fill]:
         """Return the fills of a buffer, one for kinds of threads that fill it alike."""
         found: dict[object, Fill] = {}
         for fill in self.fills:
-            if fill.slot.buffer != buffer:
-                continue
-            mine = tuple(
-                p.number for p in fill.program.points if isinstance(p.stmt, kir.SYNCS | kir.Assign)
-            )
-            found.setdefault((fill.point.number, mine, fill.program.kind.warpgroup), fill)
+            if fill.slot.buffer == buffer:
+                key = fill.point.number, _waits_of(fill.program), fill.program.kind.warpgroup
+                found.setdefault(key, fill)
         return list(found.values())
 
     # --- a read ---------------------------------------------------------------------------------
@@ -215,10 +235,10 @@ class _Rings:
         """Ask all about one read."""
         fills = self.of(read.slot.buffer)
         if not fills:
-            raise Undecided(f"{read.point.where}: no fill of {read.slot.buffer.name} is known")
+            raise UndecidedError(f"{read.point.where}: no fill of {read.slot.buffer.name} is known")
         for fill in fills:
             if fill.barrier is not None and fill.barrier.slots != fill.slot.buffer.slots:
-                raise Undecided(f"{fill.point.where}: as many slots of the mbarrier are not")
+                raise UndecidedError(f"{fill.point.where}: as many slots of the mbarrier are not")
         at = self._position(read, fills)
         self._exists(read, fills, at)
         barriers = {f.barrier for f in fills}
@@ -252,7 +272,7 @@ class _Rings:
                         if found is not None:
                             return found
         if at is None:
-            raise Undecided(f"{read.point.where}: its slot is no position of a ring")
+            raise UndecidedError(f"{read.point.where}: its slot is no position of a ring")
         return at
 
     @staticmethod
@@ -284,12 +304,12 @@ class _Rings:
         if fill.barrier is not None:
             same = position(fill.point, slots, fill.slot.index)
             if slots > 1 and (same is None or difference(same, at) != 0):
-                raise Undecided(f"{fill.point.where}: its slot is not that of its mbarrier")
+                raise UndecidedError(f"{fill.point.where}: its slot is not that of its mbarrier")
         return at
 
     @staticmethod
     def _none(fill: Fill) -> Expr:
-        raise Undecided(f"{fill.point.where}: its slot is no position of a ring")
+        raise UndecidedError(f"{fill.point.where}: its slot is no position of a ring")
 
     def _solved(
         self, program: Program, point: Point, at: Expr, target: Expr, like: Vector
@@ -308,7 +328,7 @@ class _Rings:
 
     @staticmethod
     def _sure(program: Program, point: Point, vector: Vector) -> Iterator[Formula]:
-        """Give the conditions of an instance; a multicast is taken to be by the CTA that does it."""
+        """Give the conditions of an instance; a multicast is by the CTA that does it."""
         cast = isinstance(point.stmt, kir.TmaLoad) and point.stmt.multicast is not None
         own = normal(fold(Kind.MOD, kir.BLOCK, program.kernel.cluster))
         for condition in program.exists(point, vector):
@@ -495,7 +515,9 @@ class _Rings:
             )  # fmt: skip
         else:
             self.asked.holds(
-                program.exists(point, one.vector), behind, f"no proxy fence covers what is read: {one}"
+                program.exists(point, one.vector),
+                behind,
+                f"no proxy fence covers what is read: {one}",
             )
 
     # --- not refilled before it is read ---------------------------------------------------------
@@ -505,7 +527,7 @@ class _Rings:
         slots = read.slot.buffer.slots
         try:
             own: Expr | None = self._filled(fill)
-        except Undecided:
+        except UndecidedError:
             own = None
         if own is not None and self._first(fill, own):
             return
@@ -515,7 +537,7 @@ class _Rings:
             return
         assert own is not None, "it waits for a position"
         if not any(self._released(read, barrier, fills, at, slots) for barrier in free):
-            raise Undecided(f"{fill.point.where}: what it waits for is not freed by the reads")
+            raise UndecidedError(f"{fill.point.where}: what it waits for is not freed by the reads")
         stmt = fill.point.stmt
         if isinstance(stmt, kir.TmaLoad) and stmt.multicast is not None:
             self._everywhere(free, fill)
@@ -534,7 +556,7 @@ class _Rings:
         """Whether z3 proves a claim; no answer is no."""
         try:
             self.asked.holds(facts, lambda: claim, "")
-        except (Witnessed, Undecided):
+        except (WitnessedError, UndecidedError):
             return False
         return True
 
@@ -572,7 +594,9 @@ class _Rings:
         shared = joins(program, filler)
         alone = self._alone(fill.point, filler, program) and self._alone(read.point, program)
         if not shared and not alone:
-            raise Undecided(f"{fill.point.where}: nothing that it waits for is freed by the reads")
+            raise UndecidedError(
+                f"{fill.point.where}: nothing that it waits for is freed by the reads"
+            )
 
         def same(x: Instance, f: Instance) -> list[Formula]:
             slots = read.slot.buffer.slots
@@ -624,7 +648,7 @@ class _Rings:
         for shift in shifts:
             try:
                 self._arrives(read, other, arrivals, fills, at, slots, shift)
-            except (Witnessed, Undecided) as error:
+            except (WitnessedError, UndecidedError) as error:
                 wrong = wrong or error
             else:
                 return True
@@ -632,7 +656,7 @@ class _Rings:
         raise wrong
 
     def _speaks_for(self, other: Program, read: Read) -> int:
-        """Return how near threads are whose arrivals may stand for those that read; 0 if none may."""
+        """Return how near threads are whose arrivals may stand for readers; 0 if none."""
         mine, theirs = read.program.kind, other.kind
         if other is read.program:
             return 1
@@ -662,7 +686,7 @@ class _Rings:
             if slots == 1 and found is None:
                 found = at if arrival.loops == point.loops else None
             if found is None:
-                raise Undecided(f"{arrival.where}: its slot is no position of a ring")
+                raise UndecidedError(f"{arrival.where}: its slot is no position of a ring")
             freed[arrival] = normal(fold(Kind.SUB, found, shift))
         vector = program.fresh(point, "a")
         target = program.at(point, vector, at)
@@ -719,7 +743,7 @@ class _Rings:
         elif alike:
             return 1
         ways = []
-        for join, inside in self.asked.between(program, a, b, joins(program, other)):
+        for join, inside in self.asked.between(program, a, b, joins(program, other, warp=True)):
             done: Formula = 1
             if read.runs_on:
                 done = any_of(*(w for _, w in covered(self.asked, program, a, join, WGMMA)))
@@ -737,11 +761,9 @@ class _Rings:
                                 return
                         case _:
                             pass
-        raise Undecided(f"{fill.point.where}: it does not wait for the other CTAs")
+        raise UndecidedError(f"{fill.point.where}: it does not wait for the other CTAs")
 
-    def _relays(
-        self, program: Program, point: Point, slot: Expr, free: list[kir.MBarrier]
-    ) -> bool:
+    def _relays(self, program: Program, point: Point, slot: Expr, free: list[kir.MBarrier]) -> bool:
         """Whether a remote arrival is a reader's own, or follows a wait for those of its CTA."""
         if not any(isinstance(p.stmt, kir.MBarrierWaitParity) for p in program.points):
             return False
@@ -758,6 +780,23 @@ class _Rings:
             if ways != 0 and self._proved(facts, ways):
                 return True
         return False
+
+
+def _waits_of(program: Program) -> tuple[int, ...]:
+    """Return the syncs and assignments of a kind of threads that say something of operands."""
+    if not program.relevant:
+        program.relevant = tuple(p.number for p in program.points if _matters(p.stmt))
+    return program.relevant
+
+
+def _matters(stmt: kir.Stmt | None) -> bool:
+    match stmt:
+        case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
+            return False
+        case kir.MBarrierInit() | kir.FenceMBarrierInit() | kir.SetMaxNReg():
+            return False
+        case _:
+            return isinstance(stmt, kir.SYNCS | kir.Assign | kir.LastArriving)
 
 
 def _warps(one: Program, two: Program) -> bool:

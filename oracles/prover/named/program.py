@@ -10,9 +10,9 @@ each iteration, of which nothing is known (`opaque`); so is whether a CTA is the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
+from fuser.expr import Expr, Kind, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
 from oracles.prover.arithmetic import constant, natural, poly, tree
@@ -96,6 +96,7 @@ class Program:
     kind: Threads
     points: list[Point] = field(default_factory=list)
     opaque: dict[Var, int] = field(default_factory=dict)
+    relevant: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self._lines = [number for number, _ in numbered(self.kernel)]
@@ -103,9 +104,7 @@ class Program:
         whole = Place(0, self.kernel.threads // kir.WARP)
         rank = fold(Kind.MOD, kir.BLOCK, self.kernel.cluster)
         held = self._body(self.kernel.body, whole, (), {kir.RANK: rank})
-        last = self.kernel.body[-1]
         self.end = Point(self._number, None, self._lines[-1], whole, (), held)
-        assert last is not None, "a kernel has statements"
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -127,9 +126,7 @@ class Program:
             self._number += 1
             mine = place.has(self.kind)
             if mine:
-                self.points.append(
-                    Point(number, stmt, self._lines[number], place, frames, held)
-                )
+                self.points.append(Point(number, stmt, self._lines[number], place, frames, held))
             loops = sum(frame.index is not None for frame in frames)
             match stmt:
                 case kir.Let(var, value) | kir.Assign(var, value):
@@ -195,15 +192,15 @@ class Program:
         frames: tuple[Frame, ...],
         held: Mapping[Var, Expr],
     ) -> Mapping[Var, Expr]:
-        """Read a loop: by how much does it move each variable?"""
+        """Read a loop, and by how much it moves each variable."""
         index = Var(f"{stmt.index.name} {number}")
         stop = normal(substitute(stmt.stop, held))
         inner = (*frames, Frame(number, stop, index))
         loops = sum(frame.index is not None for frame in frames)
-        moving = [
-            s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Assign) and s.var in held
-        ]
-        start = {var: self._unknown(var.name, loops + 1) for var in dict.fromkeys(moving)}
+        moving = [s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Assign) and s.var in held]
+        start: dict[Var, Expr] = {
+            var: self._unknown(var.name, loops + 1) for var in dict.fromkeys(moving)
+        }
         times = stop if natural(poly(stop)) else fold(Kind.MAX, stop, 0)
         after = dict(held)
         if start:

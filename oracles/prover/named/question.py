@@ -1,4 +1,4 @@
-"""Questions about pairs of instances: is there one before another with nothing proper between?
+"""Questions about pairs of instances: no one comes before another with nothing proper between.
 
 A question is asked once for each way in which one instance can come before another: at which loop
 their numbers first differ, or not at all.  What may stand between them (an await, a commit, a join)
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from fuser.expr import Expr, Kind, eq, fold, variables
 from oracles.prover.arithmetic import Atom, Poly, natural, operands, poly, single, tree
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
 from oracles.prover.solver import AtLeast, Formula, Possible, all_of, any_of, at_least, none_of
-
-REACH = 5
-"""Iterations to either side in which something between two instances is looked for, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +31,11 @@ class Instance:
         return self.point.where + (f" ({at})" if at else "")
 
 
-class Witnessed(Exception):
+class WitnessedError(Exception):
     """z3 has found a pair of instances that violates an invariant."""
 
 
-class Undecided(Exception):
+class UndecidedError(Exception):
     """A question could not be put, or z3 gave up."""
 
 
@@ -46,8 +44,9 @@ class Asked:
     """The questions about one kernel: z3 with what holds in every launch, and how many so far."""
 
     possible: Possible
-    count: int = 0
+    most: int = 1
     reach: int = 1
+    count: int = 0
     _known: set[Expr] = field(default_factory=set)
 
     def before(self, a: Instance, b: Instance) -> Formula:
@@ -74,9 +73,7 @@ class Asked:
     ) -> Iterator[tuple[Instance, Formula]]:
         """Give instances of points near the ends of a stretch, and that each lies in it."""
         for point in of:
-            vectors = dict.fromkeys(
-                program.following(first.point, first.vector, point, self.reach)
-            )
+            vectors = dict.fromkeys(program.following(first.point, first.vector, point, self.reach))
             if last is not None:
                 vectors |= dict.fromkeys(
                     program.preceding(last.point, last.vector, point, self.reach)
@@ -135,7 +132,7 @@ class Asked:
             meant = tuple(when(first, last)) if when is not None else ()
             if level < shared:
                 facts += products(meant, vector[level], last.vector[level])
-            self.holds([*facts, *meant], lambda a=first, b=last: fine(a, b), f"{says}: {first}", last)
+            self.holds([*facts, *meant], partial(fine, first, last), f"{says}: {first}", last)
 
     def assume(self, facts: Iterable[Formula]) -> None:
         """Leave these conditions out of what is built next: they hold anyway."""
@@ -152,24 +149,26 @@ class Asked:
 
         Raises
         ------
-        Witnessed
-            If z3 finds values for which it does not; `Undecided` if it gives up.
+        WitnessedError
+            If z3 finds values for which it does not; `UndecidedError` if it gives up.
         """
         given = list(facts)
         if 0 in given:
             return
-        self.assume(given)
-        wrong = none_of(fine())
         self.count += 1
         exprs = [fact for fact in given if not isinstance(fact, AtLeast)]
         names = sorted({v for fact in exprs for v in variables(fact)}, key=str)
-        answer = self.possible.ask([*given, wrong], names)
         text = says + (f", then {last}" if last is not None else "")
-        if answer.status == "sat":
-            values = ", ".join(f"{n}={v}" for n, v in answer.values.items() if "?" not in n)
-            raise Witnessed(f"{text}; {values}")
-        if answer.status != "unsat":
-            raise Undecided(f"z3 gives up: {text}")
+        for reach in range(1, self.most + 1):
+            self.reach = reach
+            self.assume(given)
+            answer = self.possible.ask([*given, none_of(fine())], names)
+            if answer.status == "unsat":
+                return
+        if answer.status != "sat":
+            raise UndecidedError(f"z3 gives up: {text}")
+        values = ", ".join(f"{n}={v}" for n, v in answer.values.items() if "?" not in n)
+        raise WitnessedError(f"{text}; {values}")
 
 
 def products(formulas: Iterable[Formula], low: Expr, high: Expr) -> list[Expr]:

@@ -1,4 +1,4 @@
-"""`mma-result-coverage`: each use of a fragment that a wgmma works on follows the await of its group.
+"""`mma-result-coverage`: each use of what a wgmma works on follows the await of its group.
 
 A wgmma writes its accumulator, and reads a fragment `a`, until its group is awaited.  An await that
 keeps n groups covers it if n + 1 groups or more have been closed since; the first of them is its
