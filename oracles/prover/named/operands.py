@@ -702,6 +702,11 @@ class _Rings:
             ),
             f"no arrival frees what is read: {Instance(point, vector)}",
         )
+
+        def refilled(x: Instance) -> Formula:
+            there = normal(program.at(x.point, x.vector, at) + slots)
+            return any_of(*(self._there(f, there, x.vector) for f in fills))
+
         for arrival in arrivals:
             own = freed[arrival]
             moment = other.fresh(arrival, "a")
@@ -713,7 +718,7 @@ class _Rings:
 
             def same(a: Instance, b: Instance, own: Expr = own) -> list[Formula]:
                 free, of = other.at(a.point, a.vector, own), program.at(b.point, b.vector, at)
-                return [_at_most(of, free), _alike(free, of, slots)]
+                return [_at_most(of, free), _alike(free, of, slots), refilled(b)]
 
             self.asked.never(
                 other, arrival, point, lambda a, b: 0, "freed before it is read",
@@ -727,7 +732,10 @@ class _Rings:
                 program, point, arrival, fine, "a slot is freed while it may still be read",
                 then=other,
                 when=lambda a, b, own=own: [  # type: ignore[misc]
-                    equal(other.at(b.point, b.vector, own), program.at(a.point, a.vector, at))
+                    equal(
+                        other.at(b.point, b.vector, own), program.at(a.point, a.vector, at)
+                    ),
+                    refilled(a),
                 ],
             )  # fmt: skip
 
@@ -785,7 +793,10 @@ class _Rings:
 def _waits_of(program: Program) -> tuple[int, ...]:
     """Return the syncs and assignments of a kind of threads that say something of operands."""
     if not program.relevant:
-        program.relevant = tuple(p.number for p in program.points if _matters(p.stmt))
+        found = [p.number for p in program.points if _matters(p.stmt)]
+        if any(isinstance(p.stmt, kir.WarpSync) for p in program.points):
+            found.append(-program.kind.index)  # whom it joins is not told by where it stands
+        program.relevant = tuple(found)
     return program.relevant
 
 
