@@ -153,12 +153,14 @@ def position(point: Point, slots: int, slot: Expr, parity: Expr | None = None) -
 
 
 def _ordinal(point: Point) -> Expr | None:
-    """Return the number of executions before one, where no branch decides about any."""
+    """Return the number of executions before one, where no branch decides about some of them."""
     number: Expr = 0
+    indices = {frame.index for frame in point.loops}
     for frame in point.frames:
-        if frame.index is None:
+        if frame.index is not None:
+            number = fold(Kind.ADD, fold(Kind.MUL, number, frame.test), frame.index)
+        elif any(var in indices or "?" in var.name for var in variables(frame.test)):
             return None
-        number = fold(Kind.ADD, fold(Kind.MUL, number, frame.test), frame.index)
     return normal(number)
 
 
@@ -212,7 +214,12 @@ class _Rings:
         rows = isinstance(read.point.stmt, kir.Wgmma) and read.point.stmt.a == slot
         apart = rows and any(fill.barrier is None for fill in self.of(slot.buffer))
         mine = read.point.number, slot.index, slot.buffer.slots, _waits_of(read.program)
-        return mine, kind.warpgroup, fills, apart
+        speak = tuple(
+            self._speaks_for(other, read)
+            for other in self.programs
+            if any(isinstance(point.stmt, kir.MBarrierArrive) for point in other.points)
+        )
+        return mine, kind.warpgroup, fills, apart, speak
 
     @staticmethod
     def _where(fill: Fill) -> object:
