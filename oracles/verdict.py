@@ -90,6 +90,14 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What a second engine has decided, too: its name, and by how many questions."""
+
+    name: str
+    questions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The answer of one oracle about one thing.
 
@@ -107,6 +115,8 @@ class Verdict:
         Why the status is UNKNOWN or UNSUPPORTED, or what limits a PASS.
     states : int
         States that were explored; 0 where the judge counts none.
+    confirmed : tuple of Confirmation
+        What z3 has decided beside the judge's own engine, each by its name.
 
     Raises
     ------
@@ -120,6 +130,12 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     reason: str = ""
     states: int = 0
+    confirmed: tuple[Confirmation, ...] = ()
+
+    @property
+    def confirmed_by(self) -> tuple[str, ...]:
+        """The names of what z3 has decided; ``"order"`` is all of the order of events."""
+        return tuple(one.name for one in self.confirmed)
 
     def __post_init__(self) -> None:
         errors = [finding for finding in self.findings if finding.severity == "error"]

@@ -15,6 +15,9 @@ PHASES = ("corpus", "base", "generate", "shrink")
 """Where a case comes from: it has failed once, it stands for a schedule family, it was drawn, or it
 was tried to make a failure smaller; this last kind counts in no total."""
 
+ORDER = "order"
+"""In `Record.confirmed`: z3 has decided all of the order of events."""
+
 SHORT = "not enough was judged"
 """The fact of a run that says so: what of `fuzz.floor` it falls short of, or nothing."""
 
@@ -82,6 +85,9 @@ class Record:
         One of `PHASES`.
     witness : str
         The execution that refutes the subject, as JSON of `oracles.witness`; empty if none.
+    confirmed : str
+        Space-separated names of what z3 has decided beside the prover's own engine, such as
+        ``drain-before-release`` and, for all of the order of events, ``order``.
     """
 
     case: str
@@ -101,6 +107,12 @@ class Record:
     mutant: str = ""
     phase: str = "generate"
     witness: str = ""
+    confirmed: str = ""
+
+    @property
+    def in_full(self) -> bool:
+        """Whether z3 has decided all of the order of events."""
+        return ORDER in self.confirmed.split()
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
@@ -114,10 +126,13 @@ class Record:
 COLUMNS = tuple(field.name for field in fields(Record))
 """Columns of the table `records` besides `run`."""
 
-VERSION = 2
+VERSION = 3
 """`PRAGMA user_version` of a ledger with these tables."""
 
-UPGRADE = {1: "ALTER TABLE records ADD COLUMN witness TEXT DEFAULT ''"}
+UPGRADE = {
+    1: "ALTER TABLE records ADD COLUMN witness TEXT DEFAULT ''",
+    2: "ALTER TABLE records ADD COLUMN confirmed TEXT DEFAULT ''",
+}
 """What turns a ledger of an older version into one of the next."""
 
 SCHEMA = f"""

@@ -63,6 +63,7 @@ class Recorder:
             checked=verdict.checked,
             kind=errors[0].kind if errors else "",
             reason="\n".join([*map(str, verdict.findings), verdict.reason]).strip(),
+            confirmed=" ".join(verdict.confirmed_by),
         )
         self._note(said, start)
 

@@ -90,6 +90,10 @@ def _families(records: list[Record]) -> Iterator[str]:
                 middle = 1e3 * median(r.seconds for r in rows)
                 claims = sum(r.checked for r in rows)
                 words.append(f"median {name} {middle:.1f} ms, {claims} claims in {len(rows)} runs")
+        proofs = [r for r in times[family, "prover"] if r.status == "pass"]
+        if proofs:
+            full = sum(r.in_full for r in proofs)
+            words.append(f"{full} of {len(proofs)} proofs confirmed in full by z3")
         if words:
             yield f"  {family + ':':<24} {'; '.join(words)}"
 

@@ -44,6 +44,9 @@ def verdict(out: Console, name: str, answer: Verdict, seconds: float) -> None:
         (f"  {answer.checked:,} claims checked in {seconds:.2f} s", "dim"),
     )
     out.print(head)
+    for one in answer.confirmed:
+        many = f"{one.questions:,} question" + ("" if one.questions == 1 else "s")
+        out.print(Text(f"  {one.name}: decided by z3, {many}", "dim"), soft_wrap=True)
     if answer.reason:
         out.print(Text(f"  {answer.reason}"), soft_wrap=True)
 

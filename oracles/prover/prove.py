@@ -2,8 +2,10 @@
 
 It judges a Kernel alone.  `reachability` follows every state that the kernel can reach, until
 states repeat, and asks of every two accesses that conflict whether they are ordered; `invariants`
-has z3 prove the same for all trip counts at once, by other means, where it can; `coverage` shows
-that the tiles of all CTAs write every element of the outputs once, for all extents.
+has z3 prove the same for all trip counts at once, by other means, where it can; `named` has it
+decide three invariants of every kernel that has their subject, without which there is no PASS;
+`coverage` shows that the tiles of all CTAs write every element of the outputs once, for all
+extents.
 
 Proofs are remembered (`Memory`).  Two kernels have one key only if one becomes the other by giving
 things other names.  Everything else is in the key as it stands: statements and their order,
@@ -35,10 +37,12 @@ from oracles.prover.inductive import check as inductive
 from oracles.prover.invariants import check
 from oracles.prover.invariants.rewriting import Lines
 from oracles.prover.invariants.trace import read
+from oracles.prover.named import check as named
+from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
-from oracles.verdict import Finding, Status, Verdict
+from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
 KEPT = 256
@@ -138,6 +142,8 @@ class Memory:
 
 
 ORACLE = "prover"
+ORDER = "order"
+"""Name by which all of the order of events is confirmed."""
 POLICIES = ("default", "strict")
 """`strict` also wants a proxy fence between ordinary reads of a slot and its refill by TMA."""
 RLIMIT = 2_000_000
@@ -208,7 +214,8 @@ def _all(verdicts: list[Verdict]) -> Verdict:
     checked = sum(v.checked for v in verdicts)
     findings = tuple(f for v in verdicts for f in v.findings)
     reason = "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason))
-    return Verdict(ORACLE, status, checked, findings, reason)
+    confirmed = _together(verdicts) if status is Status.PASS else ()
+    return Verdict(ORACLE, status, checked, findings, reason, confirmed=confirmed)
 
 
 def _finding(violation: Violation) -> Finding:
@@ -243,27 +250,48 @@ def _confirmed(
     checked: int,
     findings: tuple[Finding, ...],
 ) -> Verdict:
-    """Answer PASS if z3 finds that what reachability kept is an invariant, where it can be asked.
+    """Answer PASS if z3 proves the named invariants, and the order too where it can be asked.
 
-    Where it cannot, another proof of the order of events is tried, for all trip counts at once.
+    That what reachability kept is an invariant is asked first.  Where it cannot be, another proof
+    of the order of events is tried, for all trip counts at once.
     """
+    known = named.decide(kernel, policy=policy, rlimit=rlimit)
+    confirmed = tuple(Confirmation(one.name, one.questions) for one in known)
+    checked += sum(one.questions for one in known)
+    for one in known:
+        if one.answer is not Answer.PROVED:
+            disagrees = "engines disagree: " if one.answer is Answer.OPEN else ""
+            reason = f"{disagrees}{one.name} is {one.answer.value}: {one.says}"
+            return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
     if first.status is Status.PASS:
-        return Verdict(ORACLE, Status.PASS, checked, findings)
+        confirmed = (*confirmed, Confirmation(ORDER, first.checked))
+        return Verdict(ORACLE, Status.PASS, checked, findings, confirmed=confirmed)
     if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
     second = check.confirm(kernel, policy=policy, rlimit=rlimit)
     checked += second.checked
     if second.status is Status.PASS:
-        return Verdict(ORACLE, Status.PASS, checked, findings)
+        confirmed = (*confirmed, Confirmation(ORDER, second.checked))
+        return Verdict(ORACLE, Status.PASS, checked, findings, confirmed=confirmed)
     if second.status is Status.UNSUPPORTED:
         reason = f"reachability alone: {first.reason}; {second.reason}"
-        return Verdict(ORACLE, Status.PASS, checked, findings, reason)
+        return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
     says = "; ".join((second.reason, *(str(f) for f in second.findings)))
     reason = f"engines disagree: the invariants are {second.status.value}: {says}"
     return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+
+
+def _together(verdicts: list[Verdict]) -> tuple[Confirmation, ...]:
+    """Return what is confirmed of a program: the order only if that of all its launches is."""
+    sums: dict[str, int] = {}
+    for one in (one for verdict in verdicts for one in verdict.confirmed):
+        sums[one.name] = sums.get(one.name, 0) + one.questions
+    if any(ORDER not in verdict.confirmed_by for verdict in verdicts):
+        sums.pop(ORDER, None)
+    return tuple(Confirmation(name, questions) for name, questions in sums.items())
 
 
 def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:

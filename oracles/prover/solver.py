@@ -8,7 +8,8 @@ false one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import z3
@@ -86,6 +87,118 @@ class Question:
             return bool(self.solver.check(self.term(condition) == 0) == z3.unsat)
         except z3.Z3Exception:
             return False
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """So many of some formulas hold; an expression holds where it is not 0."""
+
+    many: int
+    of: tuple[Formula, ...]
+    never: bool = False
+
+
+Formula = Expr | AtLeast
+
+
+def all_of(*parts: Formula) -> Formula:
+    """Return that all of them hold."""
+    return at_least(len(parts), parts)
+
+
+def any_of(*parts: Formula) -> Formula:
+    """Return that one of them holds."""
+    return at_least(1, parts)
+
+
+def at_least(many: int, of: Iterable[Formula]) -> Formula:
+    """Return that so many of them hold; numbers are counted at once."""
+    parts = tuple(of)
+    sure = sum(1 for part in parts if isinstance(part, int) and part)
+    rest = tuple(part for part in parts if not isinstance(part, int))
+    many -= sure
+    if many <= 0 or many > len(rest):
+        return int(many <= 0)
+    return rest[0] if len(rest) == many == 1 else AtLeast(many, rest)
+
+
+def none_of(part: Formula) -> Formula:
+    """Return that it does not hold."""
+    return int(not part) if isinstance(part, int) else AtLeast(1, (part,), never=True)
+
+
+class _Counts(Question):
+    """A question that knows more of products: of counts they are counts, and 0 times is 0."""
+
+    @contextmanager
+    def forgetting(self) -> Iterator[None]:
+        """Forget the terms that are made meanwhile, and so what is said of them."""
+        known = dict(self._terms)
+        yield
+        self._terms = known
+
+    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
+        made = super()._operation(kind, left, right)
+        if kind is Kind.MUL and not (isinstance(left, int) or isinstance(right, int)):
+            a, b = self.term(left), self.term(right)
+            some = z3.And(a >= 1, b >= 1)
+            self.solver.add(z3.Implies(some, z3.And(made >= a, made >= b)))
+            self.solver.add(z3.Implies(z3.Or(a == 0, b == 0), made == 0))
+        return made
+
+
+class Possible:
+    """Whether formulas can hold together, beside what holds in every launch."""
+
+    def __init__(self, facts: Iterable[Expr], rlimit: int) -> None:
+        self._question = _Counts(rlimit)
+        self._known: dict[Expr, z3.BoolRef] = {}
+        for fact in facts:
+            self._question.solver.add(self._holds(tree(poly(fact))))
+
+    def _holds(self, part: Formula) -> z3.BoolRef:
+        if isinstance(part, AtLeast):
+            inner = [self._holds(one) for one in part.of]
+            if part.never:
+                return z3.Not(inner[0])
+            if part.many == len(inner):
+                return z3.And(inner)
+            return z3.Or(inner) if part.many == 1 else z3.AtLeast(*inner, part.many)
+        if part not in self._known:
+            self._known[part] = self._compared(part)
+        return self._known[part]
+
+    def _compared(self, expr: Expr) -> z3.BoolRef:
+        term = self._question.term
+        match expr:
+            case Op(Kind.LT, a, b):
+                return term(a) < term(b)
+            case Op(Kind.LE, a, b):
+                return term(a) <= term(b)
+            case Op(Kind.EQ, a, b):
+                return term(a) == term(b)
+            case Op(Kind.AND, a, b):
+                return z3.And(self._holds(a), self._holds(b))
+            case _:
+                return term(expr) != 0
+
+    def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
+        """Ask whether all of the formulas can hold; with some values of a model if they do."""
+        solver, known = self._question.solver, dict(self._known)
+        solver.push()
+        with self._question.forgetting():
+            solver.add([self._holds(part) for part in formulas])
+            status = str(solver.check())
+            found = {}
+            if status == "sat":
+                model = solver.model()
+                terms = {str(expr): self._question.term(expr) for expr in values}
+                found = {
+                    n: model.eval(t, model_completion=True).as_long() for n, t in terms.items()
+                }
+        solver.pop()
+        self._known = known
+        return Answer(status, found)
 
 
 @dataclass(frozen=True, slots=True)

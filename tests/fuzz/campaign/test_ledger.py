@@ -127,10 +127,11 @@ def test_a_ledger_of_the_version_before_is_brought_up(tmp_path: Path) -> None:
         book.start("run", {})
         book.append("run", [record("a")])
     with closing(sqlite3.connect(path)) as db:
-        db.executescript("ALTER TABLE records DROP COLUMN witness; PRAGMA user_version=1")
+        dropped = (f"ALTER TABLE records DROP COLUMN {name};" for name in ("witness", "confirmed"))
+        db.executescript("".join(dropped) + "PRAGMA user_version=1")
     with Ledger(path) as book:
-        book.append("run", [record("b", witness="{}")])
-        assert [r.witness for r in book.records()] == ["", "{}"]
+        book.append("run", [record("b", witness="{}", confirmed="order")])
+        assert [(r.witness, r.confirmed) for r in book.records()] == [("", ""), ("{}", "order")]
 
 
 def fill(book: Ledger, run: str) -> None:
