@@ -77,8 +77,8 @@ from oracles.prover.reachability.code import (
     Enter,
     Instruction,
     Set,
-    compared,
     comparisons_of,
+    leaves,
     reaches,
 )
 from oracles.prover.reachability.state import (
@@ -396,8 +396,8 @@ class Against:
 
     From `last` on it is not made at all any more; from `inner` on not without another round of the
     loops of unknown length around it.  `names` are the variables in it that go on and on; if there
-    are none, `most` is the largest number that it compares with.  If it `rises`, its answer can
-    only get from yes to no.
+    are none, `most` is the largest number that it compares with.  If it `rises`, what is compared
+    with only grows: below it a count that is known stays.
     """
 
     last: int
@@ -579,23 +579,23 @@ def _depends(expr: Expr, atom: Expr) -> bool:
 def comparisons(code: Code, index: int) -> Iterator[Against]:
     """Yield the comparisons of a program with something else than the counter of the loop."""
     program = code.programs[index]
-    counters = frozenset(i.name for i in program if isinstance(i, Enter))
+    counters = frozenset(i.name for i in program if isinstance(i, Enter)) & code.moving
     numbered = numbers(code)
     for at, (i, last) in enumerate(reaches(program)):
         if not isinstance(i, Branch | Enter):
             continue
         branch = isinstance(i, Branch)
-        used = variables(i.expr) if isinstance(i, Branch) else variables(i.stop)
-        names = frozenset(v.name for v in used) & code.moving
-        if not (names or branch):
-            continue
-        values = _values(names, numbered) if branch else None
-        rises = isinstance(i, Branch) and _rises(i.expr, code.moving & counters)
         for test in comparisons_of(i.test):
+            names = frozenset(v.name for v in variables(test.expr)) & code.moving
+            if isinstance(i, Enter) and i.atom == test.atom:
+                names -= {i.name}
+                if not names:
+                    continue
             _, inner = within(program, at, test.atom)
-            inner = max(inner, last) if isinstance(i, Enter) else inner
+            inner = inner if branch else max(inner, last)
+            values = _values(names, numbered) if branch else None
             if values is None:
-                yield Against(last, inner, test, names, rises=rises)
+                yield Against(last, inner, test, names, rises=_rises(test.expr, counters))
             else:
                 yield Against(last, inner, test, frozenset(), max(map(test.bound, values)))
 
@@ -628,14 +628,10 @@ def _values(names: frozenset[str], numbered: Mapping[str, int]) -> list[dict[str
     return [dict(zip(ordered, one, strict=True)) for one in product(*spans)]
 
 
-def _rises(expr: Expr, counters: frozenset[str]) -> bool:
-    """Whether a comparison of a count with counters of loops can only get from yes to no."""
-    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
-        return False
-    _, parts = linear(expr.a - expr.b)
-    mine = {e for e in parts if isinstance(e, Var) and e.name in counters}
-    signs = {parts[e] > 0 for e in mine}, {n < 0 for e, n in parts.items() if e not in mine}
-    return len(parts) == len(mine) + 1 and signs == ({True}, {True})
+def _rises(bound: Expr, counters: frozenset[str]) -> bool:
+    """Whether what a count is compared with can only grow while loops go on."""
+    _, parts = linear(bound)
+    return all(isinstance(e, Var) and e.name in counters and n > 0 for e, n in parts.items())
 
 
 # --- the rotation symmetry ------------------------------------------------------------------------
@@ -965,24 +961,24 @@ def _conforms(
         case Enter():
             if _mentions(i.stop, names):
                 return False
-            test = Op(Kind.LT, Var(i.name), i.stop)
-            return i.name not in names or _compares(test, i.test, names, counted)
-        case Branch(expr):
-            return not _mentions(expr, names) or _compares(expr, i.test, names, counted)
+            return _compares(i.test, names, counted)
+        case Branch():
+            return _compares(i.test, names, counted)
         case _:
             return True
 
 
-def _compares(expr: Expr, test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
-    """Whether one position is compared with the unknown length of the loop that it counts."""
-    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
-        return False
-    _, parts = linear(expr.a - expr.b)
-    match [(e, times) for e, times in parts.items() if _mentions(e, names)]:
-        case [(Var(name), 1 | -1)] if len(parts) == 2:
-            return compared(test) == {counted.get(name, -1)}
-        case _:
-            return False
+def _compares(test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
+    """Whether positions are compared each with the unknown length of the loop that it counts."""
+    for leaf in leaves(test):
+        if not _mentions(leaf.expr, names):
+            continue
+        match leaf, list(linear(leaf.expr)[1].items()):
+            case AtLeast(atom), [(Var(name), 1)] if atom == counted.get(name, -1):
+                pass
+            case _:
+                return False
+    return True
 
 
 def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bool:

@@ -188,9 +188,9 @@ class Execution(Scene):
             If the condition itself has to be.
         """
         match test:
-            case Known(value):
+            case Known(_, value):
                 return value(a.env) != 0
-            case AtLeast(atom, bound, less):
+            case AtLeast(atom, _, bound, less):
                 return self._at_least(self.unknown_of(a, atom), bound(a.env)) != less
             case Several(first, second, every):
                 if self._decide(a, first) != every:
