@@ -15,10 +15,8 @@ integer for every t and every number, and what one group does with its integers 
 In the reading of a group each iteration of t has a semaphore of its own, which is 0 until somebody
 releases it: that somebody passed the one before says nothing of it.
 
-Why a few sizes are enough: a CTA knows its place only by comparing it with numbers, so that beyond
-the largest of these (`largest`) those in the middle do the same.  What the CTA of one turn leaves
-to the next but one goes through the turn between them, in groups of every larger size as in the
-largest that is read.
+Why a few sizes are enough: see `sizes`.  A kernel that bounds the number of its CTAs is read in
+every size that it allows.
 
 Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
 bulk groups that later ones count from; nothing that the loop does is any other CTA's business.
@@ -49,6 +47,7 @@ from oracles.prover.arithmetic import (
 from oracles.prover.coverage import outputs
 from oracles.prover.reachability.code import GROUP, Code, Do, Enter
 from oracles.prover.reachability.rules import Findings, Rule, Violation
+from oracles.prover.reachability.sizes import COUNT, PLACE, Sizes, seen
 from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
@@ -256,7 +255,6 @@ def badly_joined(site: Site, sites: Sequence[Site]) -> str:
 # --- in how many readings a kernel is followed ----------------------------------------------------
 
 
-_PLACE = Var("place among the CTAs that share a semaphore")
 GIVEN = 64
 """CTAs of a group that are followed at once where the kernel says how many there are."""
 
@@ -292,16 +290,11 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     if any(isinstance(s, kir.LastArriving) for s in repeated):
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
     group = group_of(kernel)
-    sizes: list[int] = list(range(1, largest(kernel, group) + 1))
-    most = MANY
-    if isinstance(group.count, int):
-        sizes, most = [group.count], GIVEN
-    if sizes[-1] > most:
-        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
     elections = outcomes(kernel)
+    special = _seen(kernel, group).lasts if elections else (0, 0)
     together = []
-    for many in sizes:
-        for lasts in product(_lasts(kernel, group, many), repeat=len(elections)):
+    for many in _sizes(kernel, group):
+        for lasts in product(_lasts(*special, many), repeat=len(elections)):
             chosen = tuple(zip(elections, lasts, strict=True))
             known = (
                 {**group.fixed(n, many), **{var: int(last == n) for var, last in chosen}}
@@ -316,15 +309,15 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         yield Reading(({},))
 
 
-def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
+def _lasts(first: int, last: int, many: int) -> list[int]:
     """Return the places of the CTAs that are followed as the last-arriving one.
 
-    Those up to the largest number that a condition compares a place with, the first two at least,
-    and the last place.  Any other CTA does the same as one of them, and stands to all others as it
-    does: they do not wait for it, and it knows the same of each.  What it reads of one of them
-    another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
+    Those that differ, with a period of the others.  Any other CTA does the same as one of them, and
+    stands to all others as it does: they do not wait for it, and it knows the same of each.  What
+    it reads of one of them another last CTA reads of it, too, or of as far a neighbour; what is its
+    own it knows better.
     """
-    return sorted({*range(min(max(_numbers(kernel, group)) + 1, many)), many - 1})
+    return sorted({*range(min(first, many)), *range(max(many - last, 0), many)})
 
 
 def single(kernel: kir.Kernel) -> Iterator[Reading]:
@@ -339,53 +332,49 @@ def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
 
 
 def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
-    """Return the size of a group beyond which nothing new can be seen.
+    """Return the size of a group beyond which nothing new can be seen."""
+    return max(_seen(kernel, group).largest, *(n + 3 for n in _apart(kernel, group)))
 
-    The first, the last and two in the middle, beyond every number that a place is compared with.
+
+def _seen(kernel: kir.Kernel, group: CtaGroup) -> Sizes:
+    return seen(kernel, lambda expr: _of_place(expr, group))
+
+
+def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
+    """Return the sizes of a group that are followed: those that the kernel does not rule out.
+
+    Raises
+    ------
+    UnsupportedError
+        If these are too many, or it is not known which are enough.
     """
-    return max(*_numbers(kernel, group), *_apart(kernel, group)) + 3
+    if isinstance(group.count, int):
+        sizes, most = [group.count], GIVEN
+    else:
+        ruling = not all(map(_usual, kernel.requires))
+        known = Known(sites.facts(kernel), RLIMIT)
+        most = MANY
+        if ruling and known.at_most(group.count, MANY):
+            sizes = list(range(1, MANY + 1))
+        else:
+            sizes = list(range(1, largest(kernel, group) + 1))
+        if ruling and sizes[-1] <= MANY:
+            sizes = [n for n in sizes if not known.gives(eq(eq(group.count, n), 0))]
+    if not sizes or sizes[-1] > most:
+        says = f"{sizes[-1] if sizes else f'more than {most}'} CTAs share a semaphore"
+        raise UnsupportedError(f"{says}, at most {most} are followed")
+    return sizes
 
 
-def _numbers(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
-    """Return the numbers that conditions compare a place with, 1 at least."""
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
-    numbers = [1]
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.IfThenElse(test):
-                tests = [whole(test, lets)]
-            case kir.ForLoop(_, stop):
-                tests = [whole(stop, lets)]
-                numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
-            case _:
-                tests = [whole(expr, lets) for expr in controls(stmt).values()]
-        while tests:
-            asked = tests.pop()
-            if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
-                tests += [asked.a, asked.b]
-            else:
-                numbers += _compared(asked, group)
-    return numbers
-
-
-def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
-    """Whether a branch compares a loop's index with something that CTAs have each their own of."""
-    found = (s.condition for s in kir.walk(loop.body) if isinstance(s, kir.IfThenElse))
-    tests = [variables(whole(test, lets)) for test in found]
-    return any(loop.index in names and kir.BLOCK in names for names in tests)
-
-
-def _compared(expr: Expr, group: CtaGroup) -> list[int]:
-    """Return the numbers of an expression that has nothing but a CTA's place in it."""
-    if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
-        expr = expr.a - expr.b
-    constant, parts = linear(_of_place(expr, group))
-    own = variables(group.count) | {kir.GRID, _PLACE}
-    if group.consecutive:
-        own |= variables(group.place) | {GROUP}
-    if not parts or not all(variables(atom) <= own for atom in parts):
-        return []
-    return [abs(constant), *_inside(parts)]
+def _usual(condition: Expr) -> bool:
+    """Whether a requirement says how many CTAs there are, or that something is there at all."""
+    match condition:
+        case Op(Kind.EQ, a, b):
+            return kir.GRID in (a, b)
+        case Op(Kind.LE, 1, _) | Op(Kind.LT, 0, _):
+            return True
+        case _:
+            return False
 
 
 def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
@@ -404,8 +393,8 @@ def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
                 constant, parts = linear(_of_place(whole(origin, lets), group))
             except UnsupportedError:
                 continue  # of this CTA alone
-            own = variables(group.count) | {kir.GRID, kir.BLOCK, _PLACE}
-            found = {a: n for a, n in parts.items() if n and variables(a) & {kir.BLOCK, _PLACE}}
+            own = {COUNT, PLACE}
+            found = {a: n for a, n in parts.items() if n and PLACE in variables(a)}
             if not all(variables(atom) <= own for atom in found):
                 continue
             where = box.tensor.name, axis
@@ -415,21 +404,19 @@ def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
             if found:
                 step = min(abs(n) for n in found.values())
                 steps[where] = min(step, steps.get(where, step))
-                yield from _inside(found)
     yield from (-(-far // steps[where]) for where, far in reach if where in steps)
 
 
 def _of_place(expr: Expr, group: CtaGroup) -> Expr:
-    """Write an expression over a CTA's place and the number of its group."""
-    expr = replace_tree(expr, group.place, _PLACE)
-    expr = replace_tree(expr, group.number, GROUP) if group.number != 0 else expr
-    if not group.consecutive and kir.BLOCK in variables(expr):
-        raise UnsupportedError(f"{expr} tells the place of a CTA in a way of its own")
-    return expr
-
-
-def _inside(atoms: Iterable[Expr]) -> list[int]:
-    return [n for atom in atoms for n in parts_of(atom) if isinstance(n, int)]
+    """Write an expression over a CTA's place, and number and size of its group."""
+    expr = replace_tree(expr, group.place, PLACE)
+    if group.number == 0:
+        expr = replace_tree(expr, kir.GRID, COUNT)
+    else:
+        expr = replace_tree(expr, group.number, GROUP)
+    expr = replace_tree(expr, group.count, COUNT) if not isinstance(group.count, int) else expr
+    block = GROUP * COUNT + PLACE if group.consecutive else GROUP + PLACE * group.others
+    return replace_tree(expr, kir.BLOCK, block)
 
 
 def private(code: Code) -> frozenset[int]:
@@ -583,14 +570,14 @@ def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool
     placed = [_origin(site) for site in mine]
     if ctas is None or ctas.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
         return False
-    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, ctas.count)], RLIMIT)
+    known = Known([*sites.facts(kernel), fold(Kind.LT, PLACE, ctas.count)], RLIMIT)
 
     def named(site: Site, expr: Expr) -> Expr:
         tile = site.plain(ctas.index)
-        there = replace_tree(replace_tree(expr, tile, GROUP), ctas.place, _PLACE)
+        there = replace_tree(replace_tree(expr, tile, GROUP), ctas.place, PLACE)
         # Where each CTA has one tile, its number says the same.
         one = ctas.consecutive and tile == ctas.number
-        return substitute(there, {kir.BLOCK: GROUP * ctas.count + _PLACE}) if one else there
+        return substitute(there, {kir.BLOCK: GROUP * ctas.count + PLACE}) if one else there
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(site, origin)))[1])
@@ -631,7 +618,7 @@ def _as_outputs(
         same = all(not one.loops and _origin(one) == _origin(site) for one in mine)
         guards = site.guards
         if ctas is not None:
-            guards = tuple(replace_tree(guard, ctas.place, _PLACE) for guard in guards)
+            guards = tuple(replace_tree(guard, ctas.place, PLACE) for guard in guards)
         if same and not any(kir.BLOCK in variables(guard) for guard in guards):
             return True
     return False
