@@ -45,7 +45,17 @@ from oracles.prover.arithmetic import (
     tree,
 )
 from oracles.prover.coverage import outputs
-from oracles.prover.reachability.code import GROUP, Code, Do, Enter
+from oracles.prover.reachability.code import (
+    GROUP,
+    Branch,
+    Code,
+    Do,
+    Enter,
+    Instruction,
+    Jump,
+    Set,
+    comparisons_of,
+)
 from oracles.prover.reachability.rules import Findings, Rule, Violation
 from oracles.prover.reachability.sizes import COUNT, PLACE, Sizes, seen
 from oracles.prover.sites import (
@@ -420,15 +430,79 @@ def _of_place(expr: Expr, group: CtaGroup) -> Expr:
 
 
 def private(code: Code) -> frozenset[int]:
-    """Return the trip counts of loops in which CTAs do not meet."""
-    met: set[int] = set()
-    for program in code.programs:
-        for at, i in enumerate(program):
-            if isinstance(i, Enter) and i.atom >= 0:
-                inside = [j for j in program[at : i.end] if isinstance(j, Do)]
-                if any(j.origin or j.index is not None for j in inside):
-                    met.add(i.atom)
+    """Return the trip counts of loops in which CTAs do not meet, and of which nothing else depends.
+
+    Where such a count is 0 or the least there is, less is done and less ordered than where it is
+    more: loops run on with it, and a branch that asks for it does nothing where it is small.
+    """
+    met = {n for program in code.programs for n in _met(program, code.counts)}
     return code.counts - met
+
+
+def _met(program: Sequence[Instruction], counts: Iterable[int]) -> Iterator[int]:
+    """Yield the counts on which it depends how CTAs meet."""
+    loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
+
+    def meets(start: int, end: int) -> bool:
+        inside = (j for j in program[start:end] if isinstance(j, Do))
+        return any(j.origin or j.index is not None for j in inside)
+
+    for at, loop in loops:
+        if meets(at, loop.end):
+            yield loop.atom
+        yield from (one.atom for one in comparisons_of(loop.test) if one.less)
+    for at, i in enumerate(program):
+        if not isinstance(i, Branch):
+            continue
+        jump = program[i.orelse - 1]
+        end = jump.to if isinstance(jump, Jump) and i.orelse - 1 > at else i.orelse
+        for one in comparisons_of(i.test):
+            small = program[at + 1 : i.orelse] if one.less else program[i.orelse : end]
+            idle = not any(isinstance(j, Do) for j in small)
+            within = any(e.atom == one.atom and start < at < e.end for start, e in loops)
+            if meets(at, end) or not (idle or within):
+                yield one.atom
+    for count in counts:
+        mine = [(at, loop.end) for at, loop in loops if loop.atom == count]
+        names = _moved(program, mine, count)
+        for at, i in enumerate(program):
+            inside = any(start < at < end for start, end in mine)
+            if any(v.name in names for e in _asked(i, inside=inside) for v in variables(e)):
+                yield count
+
+
+def _moved(
+    program: Sequence[Instruction], loops: Sequence[tuple[int, int]], count: int
+) -> set[str]:
+    """Return the variables whose values depend on how often loops have run."""
+    names: set[str] = set()
+    while True:
+        found = {
+            i.name
+            for at, i in enumerate(program)
+            if isinstance(i, Set)
+            and (
+                count in dict(i.terms)
+                or any(v.name in names for v in variables(i.expr))
+                or any(start < at < end for start, end in loops)
+            )
+        }
+        if found <= names:
+            return names
+        names |= found
+
+
+def _asked(i: Instruction, *, inside: bool) -> Iterable[Expr]:
+    """Return by what an instruction decides how CTAs meet; what is inside a loop is its own."""
+    match i:
+        case Do(index=index, origin=origin):
+            return origin if index is None else (index, *origin)
+        case Branch(expr) if not inside:
+            return (expr,)
+        case Enter(stop=stop) if not inside:
+            return (stop,)
+        case _:
+            return ()
 
 
 # --- CTAs that nothing orders ---------------------------------------------------------------------
