@@ -480,7 +480,10 @@ class Abstraction:
         return tuple(out)
 
     def limit(self, state: State, unknown: Unknown) -> int:
-        """Return the largest number that somebody may still compare a count with in this use."""
+        """Return the largest number that somebody may still compare a count with in this use.
+
+        What the kernel bounds it by is one of them.
+        """
         numbers = (
             one.most
             for a in state.agents
@@ -490,7 +493,7 @@ class Abstraction:
             and not one.names
             and a.at <= min(one.last, _until(a, unknown, one.last, one.inner))
         )
-        return max(numbers, default=0)
+        return max((self._world.most.get(unknown.atom, 0), *numbers))
 
     # --- leads ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import gcd
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -156,6 +157,11 @@ class Atoms:
                 rest = total - times * part
                 return self._cases(cases, times, rest)
         if not self._mixed(unknown):
+            by = gcd(*unknown.values())
+            if by > 1:
+                value = fold(Kind.FLOORDIV, value, by)
+                unknown = {part: times // by for part, times in unknown.items()}
+                total = value + sum((times * part for part, times in unknown.items()), start=0)
             _, times = _joined(unknown)
             found = self._counted(unknown, -times * total + (times == -1))
             if found is not None:

@@ -217,7 +217,7 @@ class Execution(Scene):
         known = self.known_of(unknown)
         if known.low >= value:
             return True
-        if known.exact:
+        if known.exact or value > self.world.most.get(unknown.atom, value):
             return False
         few = self.world.few.get(unknown.atom, 0)
         if known.low < few:
