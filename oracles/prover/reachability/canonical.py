@@ -67,7 +67,7 @@ from typing import NamedTuple
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import linear
+from oracles.prover.arithmetic import linear, poly, tree
 from oracles.prover.reachability.code import (
     AtLeast,
     Branch,
@@ -375,8 +375,11 @@ class Form:
             around = [round_ for use, round_ in self._bases.items() if not use.outer]
             outer = (outer[0] - (around[0] if around else 0), *outer[1:])
         limit = self._abstraction.limit(self._scene.state, unknown)
+        rounds = known.low - (base or 0)
+        if unknown.atom in self._abstraction.apart:
+            rounds = 0
         return (
-            unknown.atom, outer, unknown.use, known.exact, base is None, known.low - (base or 0),
+            unknown.atom, outer, unknown.use, known.exact, base is None, rounds,
             min(known.low, limit), self._leads.get(unknown, -1),
         )  # fmt: skip
 
@@ -397,7 +400,9 @@ class Against:
     From `last` on it is not made at all any more; from `inner` on not without another round of the
     loops of unknown length around it.  `names` are the variables in it that go on and on; if there
     are none, `most` is the largest number that it compares with.  If it `rises`, what is compared
-    with only grows: below it a count that is known stays.
+    with only grows: below it a count that is known stays.  If it `falls`, a count that is beyond it
+    stays there.  `alone` says that it is the counter of
+    one loop, which is entered once.
     """
 
     last: int
@@ -406,6 +411,8 @@ class Against:
     names: frozenset[str]
     most: int = 0
     rises: bool = False
+    falls: bool = False
+    alone: bool = False
 
 
 class Abstraction:
@@ -461,6 +468,16 @@ class Abstraction:
         code = self._world.code
         return tuple(tuple(comparisons(code, index)) for index in range(len(code.programs)))
 
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """The unknowns of which limits and margins tell all: no loop ends by them."""
+        code = self._world.code
+        tests = [one for program in self.against for one in program]
+        sets = [i for i in code.instructions if isinstance(i, Set)]
+        read = {one.test.atom for one in tests if one.names and not one.alone}
+        read |= code.counts | {atom for i in sets for atom, _ in i.terms}
+        return frozenset({one.test.atom for one in tests} - read)
+
     def margins(self, scene: Scene, a: Agent) -> tuple[int, ...]:
         """Return how far counts are known beyond the variables that threads compare them with.
 
@@ -474,9 +491,12 @@ class Abstraction:
                 continue
             unknown = scene.unknown_of(a, one.test.atom)
             if not one.names <= {loop.name for loop in a.loops if loop.unknown == unknown}:
-                known = scene.known_of(unknown)
-                margin = known.low - one.test.bound({**dict.fromkeys(one.names, 0), **a.env})
-                out.append(max(margin, -1) if one.rises and known.exact else margin)
+                known, env = scene.known_of(unknown), {**dict.fromkeys(one.names, 0), **a.env}
+                if one.alone and not any(loop.name in one.names for loop in a.loops):
+                    env |= dict.fromkeys(one.names, 0)
+                margin = known.low - one.test.bound(env)
+                margin = max(margin, -1) if one.rises and known.exact else margin
+                out.append(min(margin, 0) if one.falls else margin)
         return tuple(out)
 
     def limit(self, state: State, unknown: Unknown) -> int:
@@ -584,6 +604,7 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
     program = code.programs[index]
     counters = frozenset(i.name for i in program if isinstance(i, Enter)) & code.moving
     numbered = numbers(code)
+    loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
     for at, (i, last) in enumerate(reaches(program)):
         if not isinstance(i, Branch | Enter):
             continue
@@ -598,7 +619,11 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
             inner = inner if branch else max(inner, last)
             values = _values(names, numbered) if branch else None
             if values is None:
-                yield Against(last, inner, test, names, rises=_rises(test.expr, counters))
+                around = [e.name for start, e in loops if start < at < e.end]
+                around += [] if branch else [i.name]
+                rises, alone = _grows(test.expr, counters), around == [*names]
+                falls = _grows(tree(poly(-1 * test.expr)), counters)
+                yield Against(last, inner, test, names, 0, rises, falls, alone)
             else:
                 yield Against(last, inner, test, frozenset(), max(map(test.bound, values)))
 
@@ -631,10 +656,21 @@ def _values(names: frozenset[str], numbered: Mapping[str, int]) -> list[dict[str
     return [dict(zip(ordered, one, strict=True)) for one in product(*spans)]
 
 
-def _rises(bound: Expr, counters: frozenset[str]) -> bool:
+def _grows(bound: Expr, counters: frozenset[str]) -> bool:
     """Whether what a count is compared with can only grow while loops go on."""
-    _, parts = linear(bound)
-    return all(isinstance(e, Var) and e.name in counters and n > 0 for e, n in parts.items())
+    match bound:
+        case int():
+            return True
+        case Var(name):
+            return name in counters
+        case Op(Kind.MIN | Kind.MAX | Kind.ADD, a, b):
+            return _grows(a, counters) and _grows(b, counters)
+        case Op(Kind.SUB | Kind.FLOORDIV, a, int()):
+            return _grows(a, counters)
+        case Op(Kind.MUL, a, int() as b) | Op(Kind.MUL, int() as b, a):
+            return b >= 0 and _grows(a, counters)
+        case _:
+            return False
 
 
 # --- the rotation symmetry ------------------------------------------------------------------------
