@@ -67,7 +67,7 @@ from typing import NamedTuple
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import linear, poly, tree
+from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import (
     AtLeast,
     Branch,
@@ -622,7 +622,7 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
                 around = [e.name for start, e in loops if start < at < e.end]
                 around += [] if branch else [i.name]
                 rises, alone = _grows(test.expr, counters), around == [*names]
-                falls = _grows(tree(poly(-1 * test.expr)), counters)
+                falls = _grows(test.expr, counters, -1)
                 yield Against(last, inner, test, names, 0, rises, falls, alone)
             else:
                 yield Against(last, inner, test, frozenset(), max(map(test.bound, values)))
@@ -656,19 +656,20 @@ def _values(names: frozenset[str], numbered: Mapping[str, int]) -> list[dict[str
     return [dict(zip(ordered, one, strict=True)) for one in product(*spans)]
 
 
-def _grows(bound: Expr, counters: frozenset[str]) -> bool:
-    """Whether what a count is compared with can only grow while loops go on."""
-    match bound:
-        case int():
-            return True
+def _grows(bound: Expr, counters: frozenset[str], sign: int = 1) -> bool:
+    """Whether what a count is compared with (or, by the sign, less it) never falls in loops."""
+    _, parts = linear(bound)
+    return all(sign * times > 0 and _rises(part, counters) for part, times in parts.items())
+
+
+def _rises(part: Expr, counters: frozenset[str]) -> bool:
+    match part:
         case Var(name):
             return name in counters
-        case Op(Kind.MIN | Kind.MAX | Kind.ADD, a, b):
+        case Op(Kind.MIN | Kind.MAX, a, b):
             return _grows(a, counters) and _grows(b, counters)
-        case Op(Kind.SUB | Kind.FLOORDIV, a, int()):
+        case Op(Kind.FLOORDIV, a, int()):
             return _grows(a, counters)
-        case Op(Kind.MUL, a, int() as b) | Op(Kind.MUL, int() as b, a):
-            return b >= 0 and _grows(a, counters)
         case _:
             return False
 

@@ -235,6 +235,8 @@ def _known(expr: Expr) -> Known:
 
 
 def _at_least(atom: int, bound: Expr, *, less: bool) -> AtLeast:
+    constant, parts = linear(bound)
+    bound = sum((times * part for part, times in parts.items()), start=constant)
     return AtLeast(atom, bound, function(bound), less)
 
 
