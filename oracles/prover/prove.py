@@ -37,6 +37,7 @@ from oracles.prover.invariants.trace import read
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
+from oracles.prover.reachability.world import bounds
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -244,6 +245,9 @@ def _confirmed(
         return Verdict(ORACLE, Status.PASS, checked, findings)
     if second.status is Status.UNSUPPORTED:
         reason = f"reachability alone: {second.reason}"
+        return Verdict(ORACLE, Status.PASS, checked, findings, reason)
+    if bounds(kernel)[1]:
+        reason = "reachability alone: the invariants know no limit of a trip count"
         return Verdict(ORACLE, Status.PASS, checked, findings, reason)
     says = "; ".join((second.reason, *(str(f) for f in second.findings)))
     reason = f"engines disagree: the invariants are {second.status.value}: {says}"

@@ -620,7 +620,7 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
             values = _values(names, numbered) if branch else None
             if values is None:
                 around = [e.name for start, e in loops if start < at < e.end]
-                around += [] if branch else [i.name]
+                around += [i.name] if isinstance(i, Enter) else []
                 rises, alone = _grows(test.expr, counters), around == [*names]
                 falls = _grows(test.expr, counters, -1)
                 yield Against(last, inner, test, names, 0, rises, falls, alone)

@@ -134,6 +134,8 @@ class Atoms:
 
     def _equal(self, total: Expr) -> Condition:
         value, unknown = self.split(total)
+        if not unknown:
+            return _known(eq(value, 0))
         if len(unknown) > 1 and linear(total)[0] > 0:
             return self._equal(-1 * total)
         if not any(map(self._cases_of, unknown)) and not self._mixed(unknown):
@@ -206,7 +208,7 @@ class Atoms:
                 return None
 
     def _mixed(self, unknown: Mapping[Expr, int]) -> bool:
-        """Whether what is no sum has variables in it that go on: it is another unknown each time."""
+        """Whether something that is no sum has variables in it: it is new for each value."""
         return any(v.name not in self.names for part in unknown for v in variables(part))
 
     def _counted(self, unknown: Mapping[Expr, int], bound: Expr) -> tuple[int, int] | None:

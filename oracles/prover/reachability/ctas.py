@@ -62,7 +62,6 @@ from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
     adds,
-    controls,
     fixed_grid,
     outcomes,
     place_among,

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from math import floor, lcm
+from math import floor
 
 from fuser.expr import Expr, Kind, Op, Var, variables
 from fuser.kernel import ir as kir
@@ -233,7 +233,7 @@ class Sizes:
             case Op(Kind.MUL, a, b):
                 return [c for one, two in self._pairs(a, b) for c in self._times(part, one, two)]
             case Op(Kind.FLOORDIV | Kind.MOD as kind, a, b):
-                if b == COUNT and all(not f.free and f.flat or _within(f) for f in self.forms(a)):
+                if b == COUNT and all(map(_within, self.forms(a))):
                     return self._by_count(kind, a)
                 return [self._divided(part, one, two) for one, two in self._pairs(a, b)]
             case _:
@@ -282,7 +282,7 @@ class Sizes:
 
 
 def _within(form: Form) -> bool:
-    """Whether a form is a place, the rest, or their sum, but for a number."""
+    """Whether a form is a number, a place, the rest, or all of them, but for a number."""
     return not form.free and {form.place, form.rest} <= {Fraction(0), Fraction(1)}
 
 

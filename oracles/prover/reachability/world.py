@@ -248,7 +248,10 @@ BOUNDED = 64
 
 
 def bounds(kernel: kir.Kernel) -> tuple[dict[Expr, int], dict[Expr, int]]:
-    """Return what a kernel requires some expressions to be at least, and at most."""
+    """Return what a kernel requires some expressions to be at least, and at most.
+
+    How many CTAs there are is none of them.
+    """
     lows: dict[Expr, int] = {}
     highs: dict[Expr, int] = {}
     todo = list(kernel.requires)
@@ -260,6 +263,8 @@ def bounds(kernel: kir.Kernel) -> tuple[dict[Expr, int], dict[Expr, int]]:
                 lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
             case Op(Kind.LE | Kind.LT as kind, atom, int() as high):
                 highs[atom] = min(high - (kind is Kind.LT), highs.get(atom, high))
+            case Op(Kind.EQ, kir.GRID, _) | Op(Kind.EQ, _, kir.GRID):
+                pass
             case Op(Kind.EQ, atom, int() as value) | Op(Kind.EQ, int() as value, atom):
                 lows[atom] = max(value, lows.get(atom, 0))
                 highs[atom] = min(value, highs.get(atom, value))
