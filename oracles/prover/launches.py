@@ -309,11 +309,20 @@ def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
         values = search.reached(wanted)
         if values is not None:
             yield search.launch(values)
+    yield from _all_large(search, trips)
     yield from small(kernel, most=MOST)
     if trips <= MOST:
         yield from _one_long(search, trips)
     for values in islice(some_launches(kernel), SOME):
         yield search.launch(values)
+
+
+def _all_large(search: Search, trips: int) -> Iterator[Launch]:
+    """Yield launches in which all parameters have a count or one more, loops or not."""
+    for count in (trips, trips + 1):
+        values = search.completed({v.name: count * unit for v, unit in search.units.items()})
+        if values is not None:
+            yield search.launch(values)
 
 
 def _one_long(search: Search, trips: int) -> Iterator[Launch]:

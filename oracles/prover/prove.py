@@ -42,6 +42,7 @@ from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
+from oracles.prover.reachability.world import bounds
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -278,6 +279,9 @@ def _confirmed(
         return Verdict(ORACLE, Status.PASS, checked, findings, confirmed=confirmed)
     if second.status is Status.UNSUPPORTED:
         reason = f"reachability alone: {first.reason}; {second.reason}"
+        return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
+    if bounds(kernel)[1]:
+        reason = f"reachability alone: {first.reason}; no limit of a trip count is known there"
         return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
     says = "; ".join((second.reason, *(str(f) for f in second.findings)))
     reason = f"engines disagree: the invariants are {second.status.value}: {says}"

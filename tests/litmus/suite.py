@@ -23,6 +23,7 @@ from litmus import (
     mbarriers,
     meetings,
     named,
+    numbers,
     operands,
     phases,
     proxies,
@@ -41,8 +42,8 @@ from litmus.parts import Litmus
 
 _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings,
-    arrivals, walks, bugs, bugs_matmul, found,
+    cp_async, published, clusters, distributed, threads, named, numbers, aliases, grid, sums,
+    meetings, arrivals, walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 

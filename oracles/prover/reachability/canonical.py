@@ -77,8 +77,8 @@ from oracles.prover.reachability.code import (
     Enter,
     Instruction,
     Set,
-    compared,
     comparisons_of,
+    leaves,
     reaches,
 )
 from oracles.prover.reachability.state import (
@@ -375,8 +375,11 @@ class Form:
             around = [round_ for use, round_ in self._bases.items() if not use.outer]
             outer = (outer[0] - (around[0] if around else 0), *outer[1:])
         limit = self._abstraction.limit(self._scene.state, unknown)
+        rounds = known.low - (base or 0)
+        if unknown.atom in self._abstraction.apart:
+            rounds = 0
         return (
-            unknown.atom, outer, unknown.use, known.exact, base is None, known.low - (base or 0),
+            unknown.atom, outer, unknown.use, known.exact, base is None, rounds,
             min(known.low, limit), self._leads.get(unknown, -1),
         )  # fmt: skip
 
@@ -396,8 +399,10 @@ class Against:
 
     From `last` on it is not made at all any more; from `inner` on not without another round of the
     loops of unknown length around it.  `names` are the variables in it that go on and on; if there
-    are none, `most` is the largest number that it compares with.  If it `rises`, its answer can
-    only get from yes to no.
+    are none, `most` is the largest number that it compares with.  If it `rises`, what is compared
+    with only grows: below it a count that is known stays.  If it `falls`, a count that is beyond it
+    stays there.  `alone` says that it is the counter of
+    one loop, which is entered once.
     """
 
     last: int
@@ -406,6 +411,8 @@ class Against:
     names: frozenset[str]
     most: int = 0
     rises: bool = False
+    falls: bool = False
+    alone: bool = False
 
 
 class Abstraction:
@@ -461,6 +468,16 @@ class Abstraction:
         code = self._world.code
         return tuple(tuple(comparisons(code, index)) for index in range(len(code.programs)))
 
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """The unknowns of which limits and margins tell all: no loop ends by them."""
+        code = self._world.code
+        tests = [one for program in self.against for one in program]
+        sets = [i for i in code.instructions if isinstance(i, Set)]
+        read = {one.test.atom for one in tests if one.names and not one.alone}
+        read |= code.counts | {atom for i in sets for atom, _ in i.terms}
+        return frozenset({one.test.atom for one in tests} - read)
+
     def margins(self, scene: Scene, a: Agent) -> tuple[int, ...]:
         """Return how far counts are known beyond the variables that threads compare them with.
 
@@ -474,13 +491,19 @@ class Abstraction:
                 continue
             unknown = scene.unknown_of(a, one.test.atom)
             if not one.names <= {loop.name for loop in a.loops if loop.unknown == unknown}:
-                known = scene.known_of(unknown)
-                margin = known.low - one.test.bound({**dict.fromkeys(one.names, 0), **a.env})
-                out.append(max(margin, -1) if one.rises and known.exact else margin)
+                known, env = scene.known_of(unknown), {**dict.fromkeys(one.names, 0), **a.env}
+                if one.alone and not any(loop.name in one.names for loop in a.loops):
+                    env |= dict.fromkeys(one.names, 0)
+                margin = known.low - one.test.bound(env)
+                margin = max(margin, -1) if one.rises and known.exact else margin
+                out.append(min(margin, 0) if one.falls else margin)
         return tuple(out)
 
     def limit(self, state: State, unknown: Unknown) -> int:
-        """Return the largest number that somebody may still compare a count with in this use."""
+        """Return the largest number that somebody may still compare a count with in this use.
+
+        What the kernel bounds it by is one of them.
+        """
         numbers = (
             one.most
             for a in state.agents
@@ -490,7 +513,7 @@ class Abstraction:
             and not one.names
             and a.at <= min(one.last, _until(a, unknown, one.last, one.inner))
         )
-        return max(numbers, default=0)
+        return max((self._world.most.get(unknown.atom, 0), *numbers))
 
     # --- leads ----------------------------------------------------------------------------------
 
@@ -579,23 +602,28 @@ def _depends(expr: Expr, atom: Expr) -> bool:
 def comparisons(code: Code, index: int) -> Iterator[Against]:
     """Yield the comparisons of a program with something else than the counter of the loop."""
     program = code.programs[index]
-    counters = frozenset(i.name for i in program if isinstance(i, Enter))
+    counters = frozenset(i.name for i in program if isinstance(i, Enter)) & code.moving
     numbered = numbers(code)
+    loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
     for at, (i, last) in enumerate(reaches(program)):
         if not isinstance(i, Branch | Enter):
             continue
         branch = isinstance(i, Branch)
-        used = variables(i.expr) if isinstance(i, Branch) else variables(i.stop)
-        names = frozenset(v.name for v in used) & code.moving
-        if not (names or branch):
-            continue
-        values = _values(names, numbered) if branch else None
-        rises = isinstance(i, Branch) and _rises(i.expr, code.moving & counters)
         for test in comparisons_of(i.test):
+            names = frozenset(v.name for v in variables(test.expr)) & code.moving
+            if isinstance(i, Enter) and i.atom == test.atom:
+                names -= {i.name}
+                if not names:
+                    continue
             _, inner = within(program, at, test.atom)
-            inner = max(inner, last) if isinstance(i, Enter) else inner
+            inner = inner if branch else max(inner, last)
+            values = _values(names, numbered) if branch else None
             if values is None:
-                yield Against(last, inner, test, names, rises=rises)
+                around = [e.name for start, e in loops if start < at < e.end]
+                around += [i.name] if isinstance(i, Enter) else []
+                rises, alone = _grows(test.expr, counters), around == [*names]
+                falls = _grows(test.expr, counters, -1)
+                yield Against(last, inner, test, names, 0, rises, falls, alone)
             else:
                 yield Against(last, inner, test, frozenset(), max(map(test.bound, values)))
 
@@ -628,14 +656,22 @@ def _values(names: frozenset[str], numbered: Mapping[str, int]) -> list[dict[str
     return [dict(zip(ordered, one, strict=True)) for one in product(*spans)]
 
 
-def _rises(expr: Expr, counters: frozenset[str]) -> bool:
-    """Whether a comparison of a count with counters of loops can only get from yes to no."""
-    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
-        return False
-    _, parts = linear(expr.a - expr.b)
-    mine = {e for e in parts if isinstance(e, Var) and e.name in counters}
-    signs = {parts[e] > 0 for e in mine}, {n < 0 for e, n in parts.items() if e not in mine}
-    return len(parts) == len(mine) + 1 and signs == ({True}, {True})
+def _grows(bound: Expr, counters: frozenset[str], sign: int = 1) -> bool:
+    """Whether what a count is compared with (or, by the sign, less it) never falls in loops."""
+    _, parts = linear(bound)
+    return all(sign * times > 0 and _rises(part, counters) for part, times in parts.items())
+
+
+def _rises(part: Expr, counters: frozenset[str]) -> bool:
+    match part:
+        case Var(name):
+            return name in counters
+        case Op(Kind.MIN | Kind.MAX, a, b):
+            return _grows(a, counters) and _grows(b, counters)
+        case Op(Kind.FLOORDIV, a, int()):
+            return _grows(a, counters)
+        case _:
+            return False
 
 
 # --- the rotation symmetry ------------------------------------------------------------------------
@@ -965,24 +1001,24 @@ def _conforms(
         case Enter():
             if _mentions(i.stop, names):
                 return False
-            test = Op(Kind.LT, Var(i.name), i.stop)
-            return i.name not in names or _compares(test, i.test, names, counted)
-        case Branch(expr):
-            return not _mentions(expr, names) or _compares(expr, i.test, names, counted)
+            return _compares(i.test, names, counted)
+        case Branch():
+            return _compares(i.test, names, counted)
         case _:
             return True
 
 
-def _compares(expr: Expr, test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
-    """Whether one position is compared with the unknown length of the loop that it counts."""
-    if not isinstance(expr, Op) or expr.kind not in (Kind.LT, Kind.LE):
-        return False
-    _, parts = linear(expr.a - expr.b)
-    match [(e, times) for e, times in parts.items() if _mentions(e, names)]:
-        case [(Var(name), 1 | -1)] if len(parts) == 2:
-            return compared(test) == {counted.get(name, -1)}
-        case _:
-            return False
+def _compares(test: Condition, names: frozenset[str], counted: dict[str, int]) -> bool:
+    """Whether positions are compared each with the unknown length of the loop that it counts."""
+    for leaf in leaves(test):
+        if not _mentions(leaf.expr, names):
+            continue
+        match leaf, list(linear(leaf.expr)[1].items()):
+            case AtLeast(atom), [(Var(name), 1)] if atom == counted.get(name, -1):
+                pass
+            case _:
+                return False
+    return True
 
 
 def _does(i: Do, names: frozenset[str], rings: dict[tuple[str, str], int]) -> bool:

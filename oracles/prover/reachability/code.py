@@ -4,8 +4,10 @@ Lets whose value no thread can know (it depends on parameters or on the CTA's nu
 place; the others are variables of the thread.  `Code.cycles` says how the value of a variable
 repeats for all that uses it, so that states of different iterations can be the same.
 
-Conditions are ready to be decided.  What a thread's variables decide is a function of them; a trip
-count that no thread knows stands alone, and is compared with such a function.
+Conditions are ready to be decided: comparisons of one sum with 0, joined by *and* and *or*.  What a
+thread's variables decide is a function of them; a trip count that no thread knows stands alone, and
+is compared with such a function.  What cannot be brought to that form is decided as a whole, or
+refused where it may change along a loop.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import gcd
 
-from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import Function, UnsupportedError, carry, function, learn, linear
 from oracles.prover.sites import (
@@ -32,16 +35,18 @@ from oracles.prover.sites import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """The variables decide."""
+    """The variables decide; `expr` is what they are asked."""
 
+    expr: Expr
     value: Function
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtLeast:
-    """Whether an unknown is at least so much, or less than that."""
+    """Whether an unknown is at least so much, or less than that; `expr` is the bound."""
 
     atom: int
+    expr: Expr
     bound: Function
     less: bool
 
@@ -59,83 +64,152 @@ class Several:
 class Asked:
     """A condition that is decided once for all threads, as a whole."""
 
-    test: Expr
+    expr: Expr
 
 
-Condition = Known | AtLeast | Several | Asked
+Leaf = Known | AtLeast | Asked
+Condition = Leaf | Several
 
 
 @dataclass(slots=True)
 class Atoms:
-    """The unknowns of a kernel by number; `names` are the parameters and `BLOCK`."""
+    """The unknowns of a kernel by number; `names` are the parameters and `BLOCK`.
+
+    `signed` are the variables that may be negative, `ends` the minima and maxima of unknowns that
+    are the length of a loop: each of them counts as one unknown.
+    """
 
     names: frozenset[str]
     found: dict[Expr, int]
+    signed: frozenset[str] = frozenset()
+    ends: frozenset[Expr] = frozenset()
 
     def number(self, atom: Expr) -> int:
         """Return the number of an unknown."""
         return self.found.setdefault(atom, len(self.found))
 
-    def split(self, expr: Expr) -> tuple[Function, dict[Expr, int]]:
+    def depends(self, expr: Expr) -> bool:
+        """Whether an expression has an unknown in it."""
+        return any(v.name in self.names for v in variables(expr))
+
+    def split(self, expr: Expr) -> tuple[Expr, dict[Expr, int]]:
         """Return what the variables decide of a sum, and the multiples of unknowns in it."""
         constant, parts = linear(expr)
         known: Expr = constant
         unknown: dict[Expr, int] = {}
         for atom, times in parts.items():
-            if any(v.name in self.names for v in variables(atom)):
+            if self.depends(atom):
                 unknown[atom] = times
             else:
                 known = known + times * atom
-        return function(known), unknown
+        return known, unknown
 
-    def condition(self, expr: Expr) -> Condition:
-        """Return a condition ready to be decided."""
+    def condition(self, expr: Expr, *, holds: bool = True) -> Condition:
+        """Return whether a condition holds (or does not), ready to be decided.
+
+        It becomes comparisons of one sum with 0, joined by *and* and *or*: minima, maxima and
+        conditions that are parts of a sum are told apart by cases (`_cases`), so that each number
+        in them is compared with by itself, and none is lost beside an unknown.
+        """
+        if not self.depends(expr):
+            return _known(expr if holds else eq(expr, 0))
         match expr:
-            case Op(Kind.AND, left, right):
-                return Several(self.condition(left), self.condition(right), every=True)
-            case Op(Kind.LT | Kind.LE as kind, left, right):
-                return self._less(left, right, int(kind is Kind.LE))
-            case Op(Kind.EQ, left, right):
-                value, unknown = self.split(left - right)
-                if not unknown:
-                    return Known(lambda env: int(value(env) == 0))
-                if len(unknown) > 1 and linear(left - right)[0] > 0:
-                    return self.condition(Op(Kind.EQ, right, left))
-                _, times = joined(unknown)
-                found = self._counted(unknown, -times * (left - right))
-                if found is not None:
-                    number, more = found
-                    low = AtLeast(number, lambda env: more - times * value(env), less=False)
-                    high = AtLeast(number, lambda env: more + 1 - times * value(env), less=True)
-                    return Several(low, high, every=True)
+            case Op(Kind.AND, a, b):
+                ways = self.condition(a, holds=holds), self.condition(b, holds=holds)
+                return _several(*ways, every=holds)
+            case Op(Kind.LT, a, b):
+                return self._natural(b - a - 1 if holds else a - b)
+            case Op(Kind.LE, a, b):
+                return self._natural(b - a if holds else a - b - 1)
+            case Op(Kind.EQ, a, b):
+                return self._equal(a - b) if holds else self._unequal(a - b)
             case _:
-                value, unknown = self.split(expr)
-                if not unknown:
-                    return Known(value)
-        return Asked(expr)
+                return self._unequal(expr) if holds else self._equal(expr)
 
-    def _less(self, left: Expr, right: Expr, slack: int) -> Condition:
-        """Return whether `left < right + slack`."""
-        match left, right:
-            case Op(Kind.MIN | Kind.MAX as kind, a, b), _:
-                both = self._less(a, right, slack), self._less(b, right, slack)
-                return Several(*both, every=kind is Kind.MAX)
-            case _, Op(Kind.MIN | Kind.MAX as kind, a, b):
-                both = self._less(left, a, slack), self._less(left, b, slack)
-                return Several(*both, every=kind is Kind.MIN)
-            case _:
-                pass
-        value, unknown = self.split(right - left)
+    def _unequal(self, total: Expr) -> Condition:
+        more = self._natural(total - 1)
+        if _never_negative(total, self.signed):
+            return more
+        return _several(more, self._natural(-1 * total - 1), every=False)
+
+    def _equal(self, total: Expr) -> Condition:
+        value, unknown = self.split(total)
         if not unknown:
-            return Known(lambda env: int(value(env) + slack > 0))
-        _, times = joined(unknown)
-        found = self._counted(unknown, -times * (right - left + slack) + (times == 1))
-        if found is not None:
-            number, more = found
-            if times == 1:
-                return AtLeast(number, lambda env: more + 1 - slack - value(env), less=False)
-            return AtLeast(number, lambda env: more + value(env) + slack, less=True)
-        return Asked(Op(Kind.LE if slack else Kind.LT, left, right))
+            return _known(eq(value, 0))
+        if len(unknown) > 1 and linear(total)[0] > 0:
+            return self._equal(-1 * total)
+        if not any(map(self._cases_of, unknown)) and not self._mixed(unknown):
+            _, times = _joined(unknown)
+            found = self._counted(unknown, -times * total)
+            if found is not None:
+                number, more = found
+                low = _at_least(number, more - times * value, less=False)
+                high = _at_least(number, more + 1 - times * value, less=True)
+                return _several(low, high, every=True)
+        return _several(self._natural(total), self._natural(-1 * total), every=True)
+
+    def _natural(self, total: Expr) -> Condition:
+        """Return whether a sum is at least 0."""
+        value, unknown = self.split(total)
+        if not unknown:
+            return _known(fold(Kind.LE, 0, value))
+        for part, times in unknown.items():
+            cases = self._cases_of(part)
+            if cases is not None:
+                rest = total - times * part
+                return self._cases(cases, times, rest)
+        if not self._mixed(unknown):
+            by = gcd(*unknown.values())
+            if by > 1:
+                value = fold(Kind.FLOORDIV, value, by)
+                unknown = {part: times // by for part, times in unknown.items()}
+                total = value + sum((times * part for part, times in unknown.items()), start=0)
+            _, times = _joined(unknown)
+            found = self._counted(unknown, -times * total + (times == -1))
+            if found is not None:
+                number, more = found
+                if times == 1:
+                    return _at_least(number, more - value, less=False)
+                return _at_least(number, more + 1 + value, less=True)
+        return Asked(fold(Kind.LE, 0, total))
+
+    def _cases(self, part: Op, times: int, rest: Expr) -> Condition:
+        """Return whether `rest + times * part >= 0`, by the cases of a part."""
+        if part.kind in (Kind.MIN, Kind.MAX):
+            both = self._natural(rest + times * part.a), self._natural(rest + times * part.b)
+            return _several(*both, every=(part.kind is Kind.MIN) == (times > 0))
+        # a condition is 0 or 1: the sum is larger where it holds, or where it does not
+        either = _several(
+            self.condition(part, holds=times > 0), self._natural(rest + max(times, 0)), every=True
+        )
+        return _several(self._natural(rest + min(times, 0)), either, every=False)
+
+    def _cases_of(self, part: Expr) -> Op | None:
+        """Return a part of a sum as a minimum, a maximum or a condition; None if it is none.
+
+        A quotient of a minimum is the minimum of the quotients.
+        """
+        match part:
+            case Op(Kind.MIN | Kind.MAX, a, b):
+                both = self.depends(a) and self.depends(b)
+                return None if both and part in self.ends else part
+            case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
+                return part
+            case Op(Kind.FLOORDIV, a, int() as by) if by > 0:
+                for inner, times in linear(a)[1].items():
+                    found = self._cases_of(inner) if self.depends(inner) else None
+                    if found is not None and found.kind in (Kind.MIN, Kind.MAX):
+                        rest = a - times * inner
+                        least = (found.kind is Kind.MIN) == (times > 0)
+                        low, high = rest + times * found.a, rest + times * found.b
+                        return Op(Kind.MIN if least else Kind.MAX, low // by, high // by)
+                return None
+            case _:
+                return None
+
+    def _mixed(self, unknown: Mapping[Expr, int]) -> bool:
+        """Whether something that is no sum has variables in it: it is new for each value."""
+        return any(v.name not in self.names for part in unknown for v in variables(part))
 
     def _counted(self, unknown: Mapping[Expr, int], bound: Expr) -> tuple[int, int] | None:
         """Return the number of what unknowns are joined to, and what was added to it.
@@ -144,20 +218,41 @@ class Atoms:
         bounds of 1 or more say the same of it.  For others so much is added to both; None if there
         is a bound that may be less, whatever is added, or if a multiple of them is meant.
         """
-        atom, times = joined(unknown)
+        atom, times = _joined(unknown)
         least, parts = linear(bound)
         if times not in (1, -1):
             return None
         alone = len(unknown) == 1
         if all(_never_negative(part) and (n > 0 or alone) for part, n in unknown.items()):
             return self.number(atom), 0
-        if not _natural({part: n for part, n in parts.items() if part not in unknown}):
+        rest = {part: n for part, n in parts.items() if part not in unknown}
+        if not _natural(rest, signed=self.signed):
             return None
         more = max(1 - least, 0)
         return self.number(Var(f"{atom} + {more}") if more else atom), more
 
 
-def _natural(parts: Mapping[Expr, int], constant: int = 0) -> bool:
+def _known(expr: Expr) -> Known:
+    return Known(expr, function(expr))
+
+
+def _at_least(atom: int, bound: Expr, *, less: bool) -> AtLeast:
+    constant, parts = linear(bound)
+    bound = sum((times * part for part, times in parts.items()), start=constant)
+    return AtLeast(atom, bound, function(bound), less)
+
+
+def _several(first: Condition, second: Condition, *, every: bool) -> Condition:
+    """Join two conditions; a number decides for itself."""
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, Known) and isinstance(one.expr, int):
+            return other if bool(one.expr) == every else one
+    return Several(first, second, every)
+
+
+def _natural(
+    parts: Mapping[Expr, int], constant: int = 0, signed: frozenset[str] = frozenset()
+) -> bool:
     """Whether a sum of multiples is never negative, as far as is plain to see.
 
     The number of a CTA is less than how many there are.
@@ -168,33 +263,40 @@ def _natural(parts: Mapping[Expr, int], constant: int = 0) -> bool:
         left[kir.BLOCK] += ctas
         left[kir.GRID] -= ctas
         constant += ctas
-    counted = all(n == 0 or (n > 0 and _never_negative(part)) for part, n in left.items())
+    counted = all(n == 0 or (n > 0 and _never_negative(part, signed)) for part, n in left.items())
     return constant >= 0 and counted
 
 
-def _never_negative(expr: Expr) -> bool:
+def _never_negative(expr: Expr, signed: frozenset[str] = frozenset()) -> bool:
     match expr:
         case int():
             return expr >= 0
-        case Op(Kind.MUL | Kind.FLOORDIV | Kind.MIN | Kind.MAX, a, b):
-            return _never_negative(a) and _never_negative(b)
+        case Var(name):
+            return name not in signed
+        case Op(Kind.MAX, a, b):
+            return _never_negative(a, signed) or _never_negative(b, signed)
+        case Op(Kind.MUL | Kind.FLOORDIV | Kind.MOD | Kind.MIN, a, b):
+            return _never_negative(a, signed) and _never_negative(b, signed)
         case Op(Kind.ADD | Kind.SUB):
             constant, parts = linear(expr)
-            return _natural(parts, constant)
+            return _natural(parts, constant, signed)
         case _:
             return True
 
 
+def leaves(test: Condition) -> Iterator[Leaf]:
+    """Yield the comparisons that a condition is made of."""
+    match test:
+        case Several(first, second):
+            yield from leaves(first)
+            yield from leaves(second)
+        case _:
+            yield test
+
+
 def comparisons_of(test: Condition) -> Iterator[AtLeast]:
     """Yield the comparisons with unknowns that a condition is made of."""
-    match test:
-        case AtLeast():
-            yield test
-        case Several(first, second):
-            yield from comparisons_of(first)
-            yield from comparisons_of(second)
-        case _:
-            pass
+    return (leaf for leaf in leaves(test) if isinstance(leaf, AtLeast))
 
 
 def compared(test: Condition) -> frozenset[int]:
@@ -202,7 +304,7 @@ def compared(test: Condition) -> frozenset[int]:
     return frozenset(one.atom for one in comparisons_of(test))
 
 
-def joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:
+def _joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:
     """Return a sum of unknowns as a multiple of one; a sum of several counts as one of its own."""
     if len(parts) == 1:
         ((atom, times),) = parts.items()
@@ -309,7 +411,8 @@ def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     code = Code(kernel, kinds(kernel, len(fixed)))
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
-    code.atoms = Atoms(frozenset(v.name for v in unknown), {})
+    names = frozenset(v.name for v in unknown)
+    code.atoms = Atoms(names, {}, _signed(kernel), _ends(kernel, names))
     code.sites = every(kernel)
     for kind in code.kinds:
         maker = _Assembler(code, kind, fixed[kind.cta], shared)
@@ -326,10 +429,8 @@ def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
                 uses += i.exprs
             case Set(name, expr):
                 uses.append(substitute(expr, {Var(name): 0}))  # what it takes of the others
-            case Enter():
-                uses.append(Op(Kind.LT, Var(i.name), i.stop))
-            case Branch():
-                uses.append(i.expr)
+            case Enter() | Branch():
+                uses += [leaf.expr for leaf in leaves(i.test)]
             case _:
                 pass
     ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
@@ -337,6 +438,30 @@ def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
         learn(code.cycles, code.moving, use, ends)
     carry(code.cycles, code.moving, list(dict.fromkeys((i.name, i.expr) for i in sets)))
     return code
+
+
+def _signed(kernel: kir.Kernel) -> frozenset[str]:
+    """Return the variables that may be negative."""
+    given = [(s.var.name, s.value) for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)]
+    signed: frozenset[str] = frozenset()
+    while True:
+        found = frozenset(name for name, value in given if not _never_negative(value, signed))
+        if found == signed:
+            return signed
+        signed = found
+
+
+def _ends(kernel: kir.Kernel, names: frozenset[str]) -> frozenset[Expr]:
+    """Return the minima and maxima of unknowns that loops run to."""
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+    stops = [s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)]
+    parts = (part for stop in stops for part in linear(substitute(stop, lets))[1])
+    least = (part for part in parts if isinstance(part, Op) and part.kind in (Kind.MIN, Kind.MAX))
+    return frozenset(
+        one
+        for one in least
+        if all(any(v.name in names for v in variables(side)) for side in (one.a, one.b))
+    )
 
 
 class _Assembler:
@@ -356,10 +481,10 @@ class _Assembler:
 
     def _plain(self, expr: Expr, lets: Mapping[Var, Expr]) -> Expr:
         rank: dict[Var, Expr] = {kir.RANK: self.kind.cta % self.code.kernel.cluster}
-        whole = _known(substitute(expr, {**lets, **rank}), self.fixed)
+        whole = _fixed(substitute(expr, {**lets, **rank}), self.fixed)
         many = self.code.kernel.cluster
         if many > 1:
-            whole = _known(_in_cluster(whole, many, self.kind.cta % many), self.fixed)
+            whole = _fixed(_in_cluster(whole, many, self.kind.cta % many), self.fixed)
         for var in variables(whole):
             if var.name not in self.unknown and var.name not in self.given:
                 raise UnsupportedError(f"`{expr}`: {var} has no value here")
@@ -404,9 +529,9 @@ class _Assembler:
 
     def _set(self, var: Var, expr: Expr) -> None:
         self.given.add(var.name)
-        value, parts = self.code.atoms.split(expr)
+        known, parts = self.code.atoms.split(expr)
         terms = tuple((self.code.atoms.number(atom), times) for atom, times in parts.items())
-        self.out.append(Set(var.name, expr, value, terms))
+        self.out.append(Set(var.name, expr, function(known), terms))
 
     def _do(self, site: Site, here: Mapping[Var, Expr], **more: Expr) -> None:
         exprs = {name: self._plain(e, here) for name, e in controls(site.stmt).items()} | more
@@ -437,7 +562,7 @@ class _Assembler:
         if len(asked) == 1:
             (atom,) = asked
         else:
-            atom = self.code.atoms.number(joined(parts)[0]) if parts else -1
+            atom = self.code.atoms.number(_joined(parts)[0]) if parts else -1
         enter = Enter(site.index, index.name, stop, test, atom, len(deep), site)
         at = len(self.out)
         self.out.append(enter)
@@ -497,14 +622,14 @@ def _in_cluster(expr: Expr, many: int, rank: int) -> Expr:
             return expr
 
 
-def _known(expr: Expr, fixed: Mapping[Expr, Expr]) -> Expr:
+def _fixed(expr: Expr, fixed: Mapping[Expr, Expr]) -> Expr:
     """Put in place what is known in this reading."""
     if not fixed:
         return expr
     if not isinstance(expr, int) and expr in fixed:
         return fixed[expr]
     if isinstance(expr, Op):
-        return fold(expr.kind, _known(expr.a, fixed), _known(expr.b, fixed))
+        return fold(expr.kind, _fixed(expr.a, fixed), _fixed(expr.b, fixed))
     return expr
 
 

@@ -15,10 +15,8 @@ integer for every t and every number, and what one group does with its integers 
 In the reading of a group each iteration of t has a semaphore of its own, which is 0 until somebody
 releases it: that somebody passed the one before says nothing of it.
 
-Why a few sizes are enough: a CTA knows its place only by comparing it with numbers, so that beyond
-the largest of these (`largest`) those in the middle do the same.  What the CTA of one turn leaves
-to the next but one goes through the turn between them, in groups of every larger size as in the
-largest that is read.
+Why a few sizes are enough: see `sizes`.  A kernel that bounds the number of its CTAs is read in
+every size that it allows.
 
 Why few trips are enough in a loop in which CTAs do not meet: an iteration orders more, and issues
 bulk groups that later ones count from; nothing that the loop does is any other CTA's business.
@@ -47,13 +45,23 @@ from oracles.prover.arithmetic import (
     tree,
 )
 from oracles.prover.coverage import outputs
-from oracles.prover.reachability.code import GROUP, Code, Do, Enter
+from oracles.prover.reachability.code import (
+    GROUP,
+    Branch,
+    Code,
+    Do,
+    Enter,
+    Instruction,
+    Jump,
+    Set,
+    comparisons_of,
+)
 from oracles.prover.reachability.rules import Findings, Rule, Violation
+from oracles.prover.reachability.sizes import COUNT, PLACE, Sizes, seen
 from oracles.prover.sites import (
     AMONG_CTAS,
     Site,
     adds,
-    controls,
     fixed_grid,
     outcomes,
     place_among,
@@ -256,7 +264,6 @@ def badly_joined(site: Site, sites: Sequence[Site]) -> str:
 # --- in how many readings a kernel is followed ----------------------------------------------------
 
 
-_PLACE = Var("place among the CTAs that share a semaphore")
 GIVEN = 64
 """CTAs of a group that are followed at once where the kernel says how many there are."""
 
@@ -292,16 +299,11 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
     if any(isinstance(s, kir.LastArriving) for s in repeated):
         raise UnsupportedError("an election in a loop, each time of another CTA, is not followed")
     group = group_of(kernel)
-    sizes: list[int] = list(range(1, largest(kernel, group) + 1))
-    most = MANY
-    if isinstance(group.count, int):
-        sizes, most = [group.count], GIVEN
-    if sizes[-1] > most:
-        raise UnsupportedError(f"{sizes[-1]} CTAs share a semaphore, at most {most} are followed")
     elections = outcomes(kernel)
+    special = _seen(kernel, group).lasts if elections else (0, 0)
     together = []
-    for many in sizes:
-        for lasts in product(_lasts(kernel, group, many), repeat=len(elections)):
+    for many in _sizes(kernel, group):
+        for lasts in product(_lasts(*special, many), repeat=len(elections)):
             chosen = tuple(zip(elections, lasts, strict=True))
             known = (
                 {**group.fixed(n, many), **{var: int(last == n) for var, last in chosen}}
@@ -316,15 +318,15 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         yield Reading(({},))
 
 
-def _lasts(kernel: kir.Kernel, group: CtaGroup, many: int) -> list[int]:
+def _lasts(first: int, last: int, many: int) -> list[int]:
     """Return the places of the CTAs that are followed as the last-arriving one.
 
-    Those up to the largest number that a condition compares a place with, the first two at least,
-    and the last place.  Any other CTA does the same as one of them, and stands to all others as it
-    does: they do not wait for it, and it knows the same of each.  What it reads of one of them
-    another last CTA reads of it, too, or of as far a neighbour; what is its own it knows better.
+    Those that differ, with a period of the others.  Any other CTA does the same as one of them, and
+    stands to all others as it does: they do not wait for it, and it knows the same of each.  What
+    it reads of one of them another last CTA reads of it, too, or of as far a neighbour; what is its
+    own it knows better.
     """
-    return sorted({*range(min(max(_numbers(kernel, group)) + 1, many)), many - 1})
+    return sorted({*range(min(first, many)), *range(max(many - last, 0), many)})
 
 
 def single(kernel: kir.Kernel) -> Iterator[Reading]:
@@ -339,53 +341,49 @@ def _each_place(together: Iterable[Reading]) -> Iterator[Reading]:
 
 
 def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
-    """Return the size of a group beyond which nothing new can be seen.
+    """Return the size of a group beyond which nothing new can be seen."""
+    return max(_seen(kernel, group).largest, *(n + 3 for n in _apart(kernel, group)))
 
-    The first, the last and two in the middle, beyond every number that a place is compared with.
+
+def _seen(kernel: kir.Kernel, group: CtaGroup) -> Sizes:
+    return seen(kernel, lambda expr: _of_place(expr, group))
+
+
+def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
+    """Return the sizes of a group that are followed: those that the kernel does not rule out.
+
+    Raises
+    ------
+    UnsupportedError
+        If these are too many, or it is not known which are enough.
     """
-    return max(*_numbers(kernel, group), *_apart(kernel, group)) + 3
+    if isinstance(group.count, int):
+        sizes, most = [group.count], GIVEN
+    else:
+        ruling = not all(map(_usual, kernel.requires))
+        known = Known(sites.facts(kernel), RLIMIT)
+        most = MANY
+        if ruling and known.at_most(group.count, MANY):
+            sizes = list(range(1, MANY + 1))
+        else:
+            sizes = list(range(1, largest(kernel, group) + 1))
+        if ruling and sizes[-1] <= MANY:
+            sizes = [n for n in sizes if not known.gives(eq(eq(group.count, n), 0))]
+    if not sizes or sizes[-1] > most:
+        says = f"{sizes[-1] if sizes else f'more than {most}'} CTAs share a semaphore"
+        raise UnsupportedError(f"{says}, at most {most} are followed")
+    return sizes
 
 
-def _numbers(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
-    """Return the numbers that conditions compare a place with, 1 at least."""
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
-    numbers = [1]
-    for stmt in kernel.walk():
-        match stmt:
-            case kir.IfThenElse(test):
-                tests = [whole(test, lets)]
-            case kir.ForLoop(_, stop):
-                tests = [whole(stop, lets)]
-                numbers += [stop] if isinstance(stop, int) and _is_compared(stmt, lets) else []
-            case _:
-                tests = [whole(expr, lets) for expr in controls(stmt).values()]
-        while tests:
-            asked = tests.pop()
-            if isinstance(asked, Op) and asked.kind in (Kind.AND, Kind.MIN, Kind.MAX):
-                tests += [asked.a, asked.b]
-            else:
-                numbers += _compared(asked, group)
-    return numbers
-
-
-def _is_compared(loop: kir.ForLoop, lets: Mapping[Var, Expr]) -> bool:
-    """Whether a branch compares a loop's index with something that CTAs have each their own of."""
-    found = (s.condition for s in kir.walk(loop.body) if isinstance(s, kir.IfThenElse))
-    tests = [variables(whole(test, lets)) for test in found]
-    return any(loop.index in names and kir.BLOCK in names for names in tests)
-
-
-def _compared(expr: Expr, group: CtaGroup) -> list[int]:
-    """Return the numbers of an expression that has nothing but a CTA's place in it."""
-    if isinstance(expr, Op) and expr.kind in (Kind.LT, Kind.LE, Kind.EQ):
-        expr = expr.a - expr.b
-    constant, parts = linear(_of_place(expr, group))
-    own = variables(group.count) | {kir.GRID, _PLACE}
-    if group.consecutive:
-        own |= variables(group.place) | {GROUP}
-    if not parts or not all(variables(atom) <= own for atom in parts):
-        return []
-    return [abs(constant), *_inside(parts)]
+def _usual(condition: Expr) -> bool:
+    """Whether a requirement says how many CTAs there are, or that something is there at all."""
+    match condition:
+        case Op(Kind.EQ, a, b):
+            return kir.GRID in (a, b)
+        case Op(Kind.LE, 1, _) | Op(Kind.LT, 0, _):
+            return True
+        case _:
+            return False
 
 
 def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
@@ -404,8 +402,8 @@ def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
                 constant, parts = linear(_of_place(whole(origin, lets), group))
             except UnsupportedError:
                 continue  # of this CTA alone
-            own = variables(group.count) | {kir.GRID, kir.BLOCK, _PLACE}
-            found = {a: n for a, n in parts.items() if n and variables(a) & {kir.BLOCK, _PLACE}}
+            own = {COUNT, PLACE}
+            found = {a: n for a, n in parts.items() if n and PLACE in variables(a)}
             if not all(variables(atom) <= own for atom in found):
                 continue
             where = box.tensor.name, axis
@@ -415,33 +413,95 @@ def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
             if found:
                 step = min(abs(n) for n in found.values())
                 steps[where] = min(step, steps.get(where, step))
-                yield from _inside(found)
     yield from (-(-far // steps[where]) for where, far in reach if where in steps)
 
 
 def _of_place(expr: Expr, group: CtaGroup) -> Expr:
-    """Write an expression over a CTA's place and the number of its group."""
-    expr = replace_tree(expr, group.place, _PLACE)
-    expr = replace_tree(expr, group.number, GROUP) if group.number != 0 else expr
-    if not group.consecutive and kir.BLOCK in variables(expr):
-        raise UnsupportedError(f"{expr} tells the place of a CTA in a way of its own")
-    return expr
-
-
-def _inside(atoms: Iterable[Expr]) -> list[int]:
-    return [n for atom in atoms for n in parts_of(atom) if isinstance(n, int)]
+    """Write an expression over a CTA's place, and number and size of its group."""
+    expr = replace_tree(expr, group.place, PLACE)
+    if group.number == 0:
+        expr = replace_tree(expr, kir.GRID, COUNT)
+    else:
+        expr = replace_tree(expr, group.number, GROUP)
+    expr = replace_tree(expr, group.count, COUNT) if not isinstance(group.count, int) else expr
+    block = GROUP * COUNT + PLACE if group.consecutive else GROUP + PLACE * group.others
+    return replace_tree(expr, kir.BLOCK, block)
 
 
 def private(code: Code) -> frozenset[int]:
-    """Return the trip counts of loops in which CTAs do not meet."""
-    met: set[int] = set()
-    for program in code.programs:
-        for at, i in enumerate(program):
-            if isinstance(i, Enter) and i.atom >= 0:
-                inside = [j for j in program[at : i.end] if isinstance(j, Do)]
-                if any(j.origin or j.index is not None for j in inside):
-                    met.add(i.atom)
+    """Return the trip counts of loops in which CTAs do not meet, and of which nothing else depends.
+
+    Where such a count is 0 or the least there is, less is done and less ordered than where it is
+    more: loops run on with it, and a branch that asks for it does nothing where it is small.
+    """
+    met = {n for program in code.programs for n in _met(program, code.counts)}
     return code.counts - met
+
+
+def _met(program: Sequence[Instruction], counts: Iterable[int]) -> Iterator[int]:
+    """Yield the counts on which it depends how CTAs meet."""
+    loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
+
+    def meets(start: int, end: int) -> bool:
+        inside = (j for j in program[start:end] if isinstance(j, Do))
+        return any(j.origin or j.index is not None for j in inside)
+
+    for at, loop in loops:
+        if meets(at, loop.end):
+            yield loop.atom
+        yield from (one.atom for one in comparisons_of(loop.test) if one.less)
+    for at, i in enumerate(program):
+        if not isinstance(i, Branch):
+            continue
+        jump = program[i.orelse - 1]
+        end = jump.to if isinstance(jump, Jump) and i.orelse - 1 > at else i.orelse
+        for one in comparisons_of(i.test):
+            small = program[at + 1 : i.orelse] if one.less else program[i.orelse : end]
+            idle = not any(isinstance(j, Do) for j in small)
+            within = any(e.atom == one.atom and start < at < e.end for start, e in loops)
+            if meets(at, end) or not (idle or within):
+                yield one.atom
+    for count in counts:
+        mine = [(at, loop.end) for at, loop in loops if loop.atom == count]
+        names = _moved(program, mine, count)
+        for at, i in enumerate(program):
+            inside = any(start < at < end for start, end in mine)
+            if any(v.name in names for e in _asked(i, inside=inside) for v in variables(e)):
+                yield count
+
+
+def _moved(
+    program: Sequence[Instruction], loops: Sequence[tuple[int, int]], count: int
+) -> set[str]:
+    """Return the variables whose values depend on how often loops have run."""
+    names: set[str] = set()
+    while True:
+        found = {
+            i.name
+            for at, i in enumerate(program)
+            if isinstance(i, Set)
+            and (
+                count in dict(i.terms)
+                or any(v.name in names for v in variables(i.expr))
+                or any(start < at < end for start, end in loops)
+            )
+        }
+        if found <= names:
+            return names
+        names |= found
+
+
+def _asked(i: Instruction, *, inside: bool) -> Iterable[Expr]:
+    """Return by what an instruction decides how CTAs meet; what is inside a loop is its own."""
+    match i:
+        case Do(index=index, origin=origin):
+            return origin if index is None else (index, *origin)
+        case Branch(expr) if not inside:
+            return (expr,)
+        case Enter(stop=stop) if not inside:
+            return (stop,)
+        case _:
+            return ()
 
 
 # --- CTAs that nothing orders ---------------------------------------------------------------------
@@ -583,14 +643,14 @@ def _packed(kernel: kir.Kernel, ctas: CtaGroup | None, mine: list[Site]) -> bool
     placed = [_origin(site) for site in mine]
     if ctas is None or ctas.number == 0 or any(sites.unknown(origin) for origin, _ in placed):
         return False
-    known = Known([*sites.facts(kernel), fold(Kind.LT, _PLACE, ctas.count)], RLIMIT)
+    known = Known([*sites.facts(kernel), fold(Kind.LT, PLACE, ctas.count)], RLIMIT)
 
     def named(site: Site, expr: Expr) -> Expr:
         tile = site.plain(ctas.index)
-        there = replace_tree(replace_tree(expr, tile, GROUP), ctas.place, _PLACE)
+        there = replace_tree(replace_tree(expr, tile, GROUP), ctas.place, PLACE)
         # Where each CTA has one tile, its number says the same.
         one = ctas.consecutive and tile == ctas.number
-        return substitute(there, {kir.BLOCK: GROUP * ctas.count + _PLACE}) if one else there
+        return substitute(there, {kir.BLOCK: GROUP * ctas.count + PLACE}) if one else there
 
     def inside(site: Site, origin: Expr, size: int, pitch: Poly) -> bool:
         rest = tree(_divided(poly(named(site, origin)))[1])
@@ -631,7 +691,7 @@ def _as_outputs(
         same = all(not one.loops and _origin(one) == _origin(site) for one in mine)
         guards = site.guards
         if ctas is not None:
-            guards = tuple(replace_tree(guard, ctas.place, _PLACE) for guard in guards)
+            guards = tuple(replace_tree(guard, ctas.place, PLACE) for guard in guards)
         if same and not any(kir.BLOCK in variables(guard) for guard in guards):
             return True
     return False

@@ -197,9 +197,9 @@ class Execution(Scene):
             If the condition itself has to be.
         """
         match test:
-            case Known(value):
+            case Known(_, value):
                 return value(a.env) != 0
-            case AtLeast(atom, bound, less):
+            case AtLeast(atom, _, bound, less):
                 return self._at_least(self.unknown_of(a, atom), bound(a.env)) != less
             case Several(first, second, every):
                 if self._decide(a, first) != every:
@@ -226,7 +226,7 @@ class Execution(Scene):
         known = self.known_of(unknown)
         if known.low >= value:
             return True
-        if known.exact:
+        if known.exact or value > self.world.most.get(unknown.atom, value):
             return False
         few = self.world.few.get(unknown.atom, 0)
         if known.low < few:

@@ -510,6 +510,10 @@ class Semaphore:
     arrived: tuple[int, ...] = same(default=())
     at: int | None = left_out("its name in the key tells it", default=None)
 
+    def forgets(self, over: Callable[[int], bool]) -> None:
+        """Forget the values of the past whose end nobody asks about any more."""
+        self.past = tuple(one for one in self.past if not over(one[1]))
+
     def releases(self, value: int, owner: int, covered: int, end: int, site: int) -> None:
         """Give the value to others, with what precedes that."""
         self.past = (*self.past, (self.value, end))

@@ -101,7 +101,9 @@ class Scene:
         known = ranges.get(unknown)
         if known is None and unknown.use != EVERY and unknown.atom in world.few:
             known = ranges.get(Unknown(unknown.atom, (), EVERY))
-        return known or Range(world.least.get(unknown.atom, 0))
+        known = known or Range(world.least.get(unknown.atom, 0))
+        most = world.most.get(unknown.atom)
+        return known if most is None or known.low < most else Range(known.low, exact=True)
 
 
 class Step(Scene):

@@ -27,6 +27,7 @@ Source: PTX ISA, "Memory Consistency Model", release and acquire patterns.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
@@ -514,7 +515,7 @@ def _serve(step: Step, key: Key, semaphore: Semaphore) -> None:
         cta, turn, number, k = asked
         if turn == semaphore.value:
             facts = _seen(step, semaphore, asked)
-            place = Place("took", (_name(key, semaphore), cta, number, len(semaphore.past)))
+            place = Place("took", (_name(key, semaphore), cta, number))
             took = step.state.take(step.events.number(place), k, number)
             semaphore.asking = tuple(one for one in semaphore.asking if one != asked)
             semaphore.waiters = (*semaphore.waiters, took)
@@ -526,10 +527,11 @@ def _seen(step: Step, semaphore: Semaphore, asked: tuple[int, int, int, int]) ->
     cta, turn, number, k = asked
     world, site = step.world, step.world.code.sites[number]
     assert isinstance(site.stmt, kir.BlockSerializeWait), "waits only"
-    mine = [step.state.agents[index].mine for index in _waiting(step, cta, site)]
+    # One thread looks at the value for all of them: the one that a role elects.
+    looks = step.state.agents[min(_waiting(step, cta, site))].mine
     step.findings.ask()
     for value, ended in semaphore.past:
-        if value == turn and not all(knows(known, ended) for known in mine):
+        if value == turn and not knows(looks, ended):
             says = f"may see a turn {turn} that came before, and goes on too early"
             step.findings.record(step.violation(Rule.TURN_VALUES, site, says, k))
     if semaphore.owner in (-1, cta):
@@ -567,10 +569,20 @@ def release(step: Step, stmt: kir.BlockSerializeRelease) -> None:
     wide = stmt.scope is kir.Scope.GPU and not stmt.relaxed
     covered = (a.mine if wide else a.fenced) & ONES  # fences do not reach another CTA
     state.lack(a.mine & ~covered)
-    end = step.event("gave", _name(key, semaphore), len(semaphore.past))
+    # A value whose end everybody knows is seen by nobody any more.
+    everybody = state.known_to_all(state.agents)
+    semaphore.forgets(lambda ended: knows(everybody, ended))
+    used = {semaphore.end, *(ended for _, ended in semaphore.past)}
+    free = (n for n in count() if _gave(step, key, semaphore, n) not in used)
+    end = step.event("gave", _name(key, semaphore), next(free))
     semaphore.releases(turn, step.cta, covered, end, step.site.index)
     a.owns(end)
     _serve(step, key, semaphore)
+
+
+def _gave(step: Step, key: Key, semaphore: Semaphore, number: int) -> int:
+    """Return the event of a release, one of several that may be told apart."""
+    return step.events.number(Place("gave", (_name(key, semaphore), number)))
 
 
 # --- the last-arriving CTA ------------------------------------------------------------------------

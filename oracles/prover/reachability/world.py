@@ -201,17 +201,18 @@ class World:
     @cached_property
     def least(self) -> Mapping[int, int]:
         """The least value that the kernel requires of each unknown."""
-        lows: dict[Expr, int] = {}
-        for condition in self.kernel.requires:
-            match condition:
-                case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
-                    lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
-                case _:
-                    pass
+        lows, _ = bounds(self.kernel)
         for atom in lows:
             self.code.atoms.number(atom)
         found = {number: _lowest(atom, lows) for atom, number in self.code.atoms.found.items()}
         return {number: max(low, 0) for number, low in found.items() if low is not None}
+
+    @cached_property
+    def most(self) -> Mapping[int, int]:
+        """The largest value of each unknown that has one, up to `BOUNDED`."""
+        _, highs = bounds(self.kernel)
+        found = {number: _highest(atom, highs) for atom, number in self.code.atoms.found.items()}
+        return {n: high for n, high in found.items() if high is not None and 0 <= high <= BOUNDED}
 
     @cached_property
     def few(self) -> Mapping[int, int]:
@@ -240,6 +241,65 @@ class World:
         """More rounds than the longest ring has slots."""
         rings = [b.slots for b in self.kernel.buffers] + [m.slots for m in self.kernel.barriers]
         return max(rings, default=1) + 1
+
+
+BOUNDED = 64
+"""Largest bound of an unknown that is followed."""
+
+
+def bounds(kernel: kir.Kernel) -> tuple[dict[Expr, int], dict[Expr, int]]:
+    """Return what a kernel requires some expressions to be at least, and at most.
+
+    How many CTAs there are is none of them.
+    """
+    lows: dict[Expr, int] = {}
+    highs: dict[Expr, int] = {}
+    todo = list(kernel.requires)
+    while todo:
+        match todo.pop():
+            case Op(Kind.AND, a, b):
+                todo += [a, b]
+            case Op(Kind.LE | Kind.LT as kind, int() as low, atom):
+                lows[atom] = max(low + (kind is Kind.LT), lows.get(atom, 0))
+            case Op(Kind.LE | Kind.LT as kind, atom, int() as high):
+                highs[atom] = min(high - (kind is Kind.LT), highs.get(atom, high))
+            case Op(Kind.EQ, kir.GRID, _) | Op(Kind.EQ, _, kir.GRID):
+                pass
+            case Op(Kind.EQ, atom, int() as value) | Op(Kind.EQ, int() as value, atom):
+                lows[atom] = max(value, lows.get(atom, 0))
+                highs[atom] = min(value, highs.get(atom, value))
+            case _:
+                pass
+    return lows, highs
+
+
+def _highest(expr: Expr, highs: Mapping[Expr, int]) -> int | None:
+    """Return a number that an expression >= 0 never exceeds; None if that is not plain to see."""
+    if isinstance(expr, int):
+        return expr
+    if expr in highs:
+        return highs[expr]
+    if not isinstance(expr, Op):
+        return None
+    left, right = _highest(expr.a, highs), _highest(expr.b, highs)
+    known = [high for high in (left, right) if high is not None]
+    match expr:
+        case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
+            return 1
+        case Op(Kind.MOD, _, int() as by) if by > 0:
+            return by - 1
+        case Op(Kind.FLOORDIV, _, int() as by) if by > 0 and left is not None:
+            return left // by
+        case Op(Kind.MIN):
+            return min(known, default=None)
+        case Op(Kind.ADD) if left is not None and right is not None:
+            return left + right
+        case Op(Kind.MUL) if left is not None and right is not None and left >= 0 <= right:
+            return left * right
+        case Op(Kind.MAX) if left is not None and right is not None:
+            return max(left, right)
+        case _:
+            return None
 
 
 def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
