@@ -49,7 +49,9 @@ class MBarrier:
     A phase of one slot completes when its pending arrivals *and* its pending bytes are both zero;
     then the next phase begins with `arrivals` pending.  Phases count from 0; phase n has parity
     `n % 2`.  It lies behind all buffers, or at byte `offset` of the CTA's dynamic shared memory (a
-    multiple of 8), where it may share bytes with buffers that live at other times.
+    multiple of 8, before the end of the last buffer), where it may share bytes with buffers and
+    mbarriers that live at other times: its life begins when they are out of use, `MBarrierInit`
+    being ordered after that, and ends with `MBarrierInvalidate`.
     """
 
     name: str
@@ -114,7 +116,8 @@ class MBarrierInit:
     Blocks: never.
     Orders: nothing; other threads may use the barrier only after a `BlockSync` (lanes of its warp,
             after a `WarpSync`).
-    Needs:  one executing thread; no earlier life that was not invalidated.
+    Needs:  one executing thread, ordered after all use of these bytes: of buffers, and the
+            `MBarrierInvalidate` of an earlier life, of this barrier or of another one.
     """
 
     barrier: MBarrier
@@ -346,10 +349,10 @@ class GridSync:
     Orders: what any of these threads did, and has observed, before what any of them does behind it,
             at gpu scope in the generic proxy; not asynchronous writes still in flight.  TMA
             accesses of what other CTAs wrote also need `FenceAsyncProxy(GLOBAL)` after it.
-    Needs:  all threads of each of these CTAs, or of one role, the same in each of them, that join
-            by a `BlockSync` of its own number `barrier` first; that all of them run at once: CTAs
-            of one number after the other, `ctas` of which `Kernel.together` grants, or
-            "co-resident".
+    Needs:  all threads of each of these CTAs, or of one role, the same in each of them and at every
+            meeting, that join by a `BlockSync` of its own number `barrier` first; that all of them
+            run at once: CTAs of one number after the other, `ctas` of which `Kernel.together`
+            grants, or "co-resident".
     """
 
     semaphore: Semaphore

@@ -74,6 +74,11 @@ class Barriers:
             if bool(st.slots[slot][ALIVE]) == begins:
                 says = f"{self.plan.slot_name(slot)} is {'already' if begins else 'not'} alive"
                 self.plan.refuse(Rule.INIT, "init", step.where, says)
+            cta, at = divmod(slot, self.plan.slots_per_cta)
+            for other in self.plan.beside[at] if begins else ():
+                if st.slots[cta * self.plan.slots_per_cta + other][ALIVE]:
+                    says = f"it has bytes of {self.plan.names[other]}, which is alive"
+                    self.plan.refuse(Rule.INIT, "init", step.where, says)
             fields = list(EMPTY_SLOT)
             if begins:
                 fields[ARRIVED] = self.plan.counts[slot % self.plan.slots_per_cta]

@@ -77,7 +77,8 @@ class Litmus:
     launches : tuple of Run
         Of a FAIL: in each of them some interleaving fails.  Of a PASS: none does in any.
     refused : str
-        Pattern of the message with which validation refuses the kernel; then no judge is asked.
+        Pattern of the message with which validation refuses the kernel; judges refute it, too, for
+        nobody has to validate what they are asked about.
     """
 
     name: str

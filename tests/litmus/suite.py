@@ -25,6 +25,7 @@ from litmus import (
     named,
     operands,
     phases,
+    places,
     proxies,
     published,
     reductions,
@@ -34,15 +35,16 @@ from litmus import (
     spaces,
     sums,
     threads,
+    vectors,
     walks,
     wgmma,
 )
 from litmus.parts import Litmus
 
 _MODULES = (
-    mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings,
-    arrivals, walks, bugs, bugs_matmul, found,
+    mbarriers, counts, phases, lives, places, vectors, wgmma, operands, proxies, spaces, bulk,
+    destinations, cp_async, published, clusters, distributed, threads, named, aliases, grid, sums,
+    meetings, arrivals, walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 

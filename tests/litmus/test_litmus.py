@@ -61,7 +61,6 @@ JUDGES: dict[str, Judge] = {
     "explorer": by_explorer,
     "simulator": by_simulator,
 }
-JUDGED = [one for one in LITMUS if not one.refused]
 
 
 def launches(
@@ -95,7 +94,7 @@ def complaint(verdict: Verdict, expect: Expect, *, largest: bool = True) -> str:
 
 
 @pytest.mark.parametrize("judge", JUDGES)
-@pytest.mark.parametrize("one", JUDGED, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", LITMUS, ids=lambda one: one.name)
 def test_a_judge_knows_the_truth(one: Litmus, judge: str) -> None:
     """Status, kind of error and warnings are those that follow from the rules."""
     failing = one.expect.status is Status.FAIL

@@ -446,7 +446,7 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
 
 def _launched(step: Step, slot: kir.Slot, index: int, cta: int, *, writes: bool) -> int:
     """Let an engine access a slot through the async proxy; return the end, -1 without a slot."""
-    at = step.slot(slot.buffer, index, cta)
+    at = step.slot(slot.buffer, index, cta, proxy=True)
     if at is None:
         return -1
     end = Access(step, at, writes, proxy=True, engine=True).judge()

@@ -160,8 +160,10 @@ class Step(Scene):
         if not self.a.kind.alone:
             self.wrong(rule, f"{says} by {self.a.kind.count} threads{after}")
 
-    def slot(self, buffer: kir.Buffer, index: int, cta: int) -> Where | None:
-        """Return a slot of a buffer; None if it does not exist."""
+    def slot(
+        self, buffer: kir.Buffer, index: int, cta: int, *, proxy: bool = False
+    ) -> Where | None:
+        """Return a slot of a buffer, to be accessed so; None if it does not exist."""
         self.findings.ask()
         if not 0 <= index < buffer.slots:
             says = f"{buffer.name}[{index}] is outside its {buffer.slots} slots"
@@ -170,13 +172,14 @@ class Step(Scene):
         where = cta, buffer.name, index
         for m, slot in self.world.layout.barriers_on.get((buffer.name, index), ()):
             life = self.state.phases.get((cta, m.name, slot))
-            if (
-                life is not None
-                and (life.alive or not self.knows(life.end))
-                and self.world.accesses.cover(self.site, self.agent, where, (m, slot))
-            ):
-                says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which may still be alive"
-                self.wrong(Rule.INIT, says)
+            cover = self.world.accesses.cover
+            if life is None or not cover(self.site, self.agent, where, (m, slot)):
+                continue
+            says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which "
+            if life.alive or not self.knows(life.end):
+                self.wrong(Rule.INIT, f"{says}may still be alive")
+            elif proxy and not self.a.mine >> FACTS * life.end + SHARED & 1:
+                self.wrong(Rule.PROXY, f"{says}threads have used, and no fence_async_proxy since")
         return where
 
 

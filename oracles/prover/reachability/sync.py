@@ -138,9 +138,14 @@ def initialise(step: Step, barrier: kir.MBarrier) -> None:
     step.alone(Rule.INIT, f"{name} is initialised")
     event = step.event("init", step.cta, name)
     for slot in range(barrier.slots):
-        old = state.phases.get((step.cta, name, slot))
-        if old is not None and (old.alive or not step.all_know(old.end)):
-            step.wrong(Rule.INIT, f"{name} is initialised more than once")
+        for other, number in ((name, slot), *step.world.layout.barriers_beside[name, slot]):
+            old = state.phases.get((step.cta, other, number))
+            step.findings.ask()
+            if old is not None and (old.alive or not step.all_know(old.end)):
+                says = f"{name} is initialised more than once"
+                if other != name:
+                    says = f"{name} lies on bytes of {other}, which may still be alive"
+                step.wrong(Rule.INIT, says)
         for other, number in step.world.layout.buffers_under[name, slot]:
             where = step.cta, other, number
             step.findings.ask()

@@ -29,6 +29,7 @@ from oracles.simulator.memory.access import (
     check_chunks,
     check_copy,
     check_slot,
+    check_width,
     settle_box,
 )
 from oracles.simulator.memory.ops import Array
@@ -219,6 +220,8 @@ class Memory:
             return None
         buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
         wide = writes or buffer.shape[-1:] != (1,)
+        if wide:
+            check_width(width, buffer.dtype.nbytes)
         check_slot(slot, event.index, width * buffer.dtype.nbytes if wide else 1)
         cta = agent.cta
         if slot.cta is not None:
