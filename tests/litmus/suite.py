@@ -36,15 +36,16 @@ from litmus import (
     sums,
     threads,
     vectors,
+    views,
     walks,
     wgmma,
 )
 from litmus.parts import Litmus
 
 _MODULES = (
-    mbarriers, counts, phases, lives, places, vectors, wgmma, operands, proxies, spaces, bulk,
-    destinations, cp_async, published, clusters, distributed, threads, named, aliases, grid, sums,
-    meetings, arrivals, walks, bugs, bugs_matmul, found,
+    mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
+    bulk, destinations, cp_async, published, clusters, distributed, threads, named, aliases, grid,
+    sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
