@@ -352,7 +352,8 @@ def mbarrier_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where) -> boo
     if parity not in (0, 1):
         step.wrong(Rule.PHASE_BEHIND, f"{parity} is no parity")
     step.findings.ask()
-    if phase.previous >= 0 and not step.knows(phase.previous):
+    over = phase.earlier and all(map(step.all_know, phase.earlier))
+    if phase.previous >= 0 and not (over or step.knows(phase.previous)):
         says = (
             f"may pass on a phase older than {phase.count - 1} of {visit.name}: "
             f"nothing orders phase {phase.count - 2} before it"
