@@ -186,7 +186,9 @@ class MBarrierWaitParity:
             on a fresh barrier a wait for parity 1 passes, a wait for parity 0 blocks.
     Orders: what preceded the arrivals of that phase, and the bytes that completed on it, before
             what follows here (acquire at `scope`).  No proxy fence is owed after it.
-    Needs:  `MBarrierInit`, visible to this thread; the barrier never two phases ahead of it.
+    Needs:  `MBarrierInit`, visible to this thread.  The test of the parity sees the last phase that
+            is over: the phase before the one that is waited for is over for sure when the wait
+            begins, whoever observed it, and the one after it is not over before the wait returns.
 
     Without `retry` it is a single `try_wait`, which may give up: then it orders nothing.
     """
@@ -255,6 +257,10 @@ class FenceAsyncProxy:
 class FenceMBarrierInit:
     """Make `MBarrierInit` visible to the cluster (`fence.mbarrier_init.release.cluster`).
 
+    Blocks: never.
+    Orders: earlier `MBarrierInit` of its thread before what other CTAs of the cluster do behind the
+            barrier of the cluster.  In one CTA nothing depends on it; where a `TmaLoad` completes
+            on the barrier, judges warn of its absence under the strict policy.
     Needs:  a `BlockSync` (one CTA) or `ClusterArrive` and `ClusterWait` after it all the same.
     """
 

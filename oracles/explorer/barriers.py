@@ -85,15 +85,19 @@ class Barriers:
                 fields[ALIVE] = step.bit
             st.slots[slot] = tuple(fields)
 
-    def alive(self, st: State, i: int, slot: int, step: Step) -> None:
-        """Demand that an agent knows of the begin of the slot that it uses."""
+    def alive(self, st: State, i: int, slot: int, step: Step) -> bool:
+        """Demand that an agent knows of the begin of the slot that it uses.
+
+        Return whether it also knows of a fence behind that, which in one CTA nobody needs.
+        """
         if Rule.INIT in self.plan.without:
-            return
+            return True
         begin, known = st.slots[slot][ALIVE], st.g[i] | st.own[i]
         home = slot // self.plan.slots_per_cta == self.plan.agents[i].cta
         if begin & known:
-            if home or self.plan.publications[begin] & known:
-                return
+            fenced = bool(self.plan.publications[begin] & known)
+            if home or fenced:
+                return fenced
             why = "no fence_mbarrier_init makes it visible to other CTAs"
         else:
             why = "nothing orders it after its mbarrier_init" if begin else "it is not alive"

@@ -125,7 +125,7 @@ LITMUS: tuple[Litmus, ...] = (
         "rule_second_phase_awaited_when_both_are_over",
         "H03",
         signals((phases(2), *TOLD), (HEARD, wait(BAR, 0, 1))),
-        "The test of the parity sees the last phase that is over; nobody has to see the one before.",
+        "The test of the parity sees the last phase that is over, whoever saw the one before.",
     ),
     legal(
         "rule_second_of_bare_phases_awaited",

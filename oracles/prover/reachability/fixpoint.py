@@ -458,8 +458,9 @@ def opened(
 class Exploration:
     """All states of a kernel in one reading, and what is wrong in them.
 
-    Single arrivals are followed in clusters, and where a phase seems to be entered early, or awaited
-    too soon, without: they tell that a phase is over to threads that have not waited for it, which few kernels need.
+    Single arrivals are followed in clusters, and where a phase seems to be entered early, or
+    awaited too soon, without: they tell that a phase is over to threads that have not waited for
+    it, which few kernels need.
     """
 
     def __init__(

@@ -422,7 +422,8 @@ class Phase:
     """The running phase of one slot of an mbarrier; `mbarriers` alone changes it.
 
     `earlier`, `came` and `coming` are the single arrivals and bytes of the last phase but one, of
-    the last one and of this one, where they are followed; `announced` is what made this one wait for more, without an arrival after.
+    the last one and of this one, where they are followed; `announced` is what made this one wait
+    for more, without an arrival after.
     """
 
     arrivals: int = left_out("every phase of the barrier expects as many")

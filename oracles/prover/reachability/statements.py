@@ -486,7 +486,9 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         # After a mere issue nothing is ordered: the copy does not release what its thread did
         # before; that it came before in time is all.
         facts = step.not_of_memory | bit(end) | read
-        Visit(step, stmt.barrier, (cta, name, bar)).deliver(nbytes, facts, end)
+        visit = Visit(step, stmt.barrier, (cta, name, bar))
+        visit.fenced()
+        visit.deliver(nbytes, facts, end)
 
 
 def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:

@@ -207,6 +207,15 @@ class Visit:
             step.wrong(Rule.INIT, says)
         return phase
 
+    def fenced(self) -> None:
+        """Warn, by the strict policy, of an engine that completes where no init is fenced."""
+        step, phase = self.step, self.phase
+        here = phase is not None and self.where[0] == step.cta and step.all_know(phase.init)
+        if step.world.policy == "strict" and here and not knows(step.a.all >> SHARED, phase.init):
+            says = f"no fence_mbarrier_init stands behind the mbarrier_init of {self.where[1]}"
+            found = step.violation(Rule.INIT, step.site, says, step.k)
+            step.findings.record(replace(found, severity="warning"))
+
     def _in_phase(self, phase: Phase, what: str = "") -> None:
         """Check that arrivals and bytes of a phase come after the one before."""
         step = self.step

@@ -67,6 +67,7 @@ class Memory:
         kernel = self.geometry.kernel
         self.atoms_each = self.geometry.atoms.count
         atoms = self.atoms_each * machine.ctas
+        self.strict = strict
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
         self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
@@ -303,7 +304,11 @@ class Memory:
             ranks = [i for i in range(event.extra.bit_length()) if event.extra >> i & 1]
             targets = [self.machine.peer(agent, rank) for rank in ranks]
         for cta in targets:
-            self.phases.use(agent, self.phases.barrier(stmt.barrier, event.slot, cta))
+            barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
+            self.phases.use(agent, barrier)
+            if self.strict and not self.phases.fenced(agent, barrier):
+                says = f"no fence_mbarrier_init stands behind the init of {barrier.name}"
+                self.machine.warn("init", says, None)
         private = stmt.src.tensor.name not in self.tensors.shadows
         for cta in targets:
             self._begin_load(self.machine.issue(agent, event, shared=private, cta=cta), stmt)

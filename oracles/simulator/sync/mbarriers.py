@@ -188,6 +188,10 @@ class Phases:
             raise Violation("init", says)
         b.used[agent.by] = agent.now
 
+    def fenced(self, agent: Agent, b: Barrier) -> bool:
+        """Whether this agent knows of a `FenceMBarrierInit` behind the init of a barrier."""
+        return bool(agent.clock[ORDER, b.wide] >= b.lives)
+
     def arrive(self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event) -> None:
         """Expect `nbytes` more, then count the arrivals of this agent."""
         self.use(agent, b)
