@@ -210,8 +210,9 @@ class Visit:
     def fenced(self) -> None:
         """Warn, by the strict policy, of an engine that completes where no init is fenced."""
         step, phase = self.step, self.phase
-        here = phase is not None and self.where[0] == step.cta and step.all_know(phase.init)
-        if step.world.policy == "strict" and here and not knows(step.a.all >> SHARED, phase.init):
+        if phase is None or step.world.policy != "strict" or self.where[0] != step.cta:
+            return
+        if step.all_know(phase.init) and not knows(step.a.all >> SHARED, phase.init):
             says = f"no fence_mbarrier_init stands behind the mbarrier_init of {self.where[1]}"
             found = step.violation(Rule.INIT, step.site, says, step.k)
             step.findings.record(replace(found, severity="warning"))

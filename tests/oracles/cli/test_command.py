@@ -22,8 +22,8 @@ from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 good = ks.specialized(3)
 spare = ks.staged(2)
-join = lambda stmt: [kir.BlockSync(0, spare.threads), stmt] if isinstance(stmt, kir.ForLoop) else None
-slow = spare.rewrite(join)
+join = kir.BlockSync(0, spare.threads)
+slow = spare.rewrite(lambda stmt: [join, stmt] if isinstance(stmt, kir.ForLoop) else None)
 bad = ks.specialized(3, warp_sync=False)
 def pair() -> LaunchSequence: return LaunchSequence("pair", (ks.direct(), ks.staged(2)))
 """
