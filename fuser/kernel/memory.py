@@ -52,7 +52,9 @@ class Buffer:
 
     `offset` is the first byte in the CTA's dynamic shared memory; a multiple of 128.  `pitch` is
     the bytes from one slot to the next where slots of other buffers lie between; 0 where none do.
-    Buffers may share bytes; what then follows what is for the syncs to order.
+    Buffers may share bytes; what then follows what is for the syncs to order.  What is written
+    through one may be read through another, a view of it, where all bytes that are read have been
+    written and waited for; a write through either conflicts with accesses through both.
 
     With a `swizzle` of 32, 64 or 128 bytes (0: none) a tile is cut into panels of so many bytes
     along its last axis, all rows of the first panel before those of the second.  Within a panel

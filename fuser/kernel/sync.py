@@ -49,7 +49,9 @@ class MBarrier:
     A phase of one slot completes when its pending arrivals *and* its pending bytes are both zero;
     then the next phase begins with `arrivals` pending.  Phases count from 0; phase n has parity
     `n % 2`.  It lies behind all buffers, or at byte `offset` of the CTA's dynamic shared memory (a
-    multiple of 8), where it may share bytes with buffers that live at other times.
+    multiple of 8, before the end of the last buffer), where it may share bytes with buffers and
+    mbarriers that live at other times: its life begins when they are out of use, `MBarrierInit`
+    being ordered after that, and ends with `MBarrierInvalidate`.
     """
 
     name: str
@@ -114,7 +116,8 @@ class MBarrierInit:
     Blocks: never.
     Orders: nothing; other threads may use the barrier only after a `BlockSync` (lanes of its warp,
             after a `WarpSync`).
-    Needs:  one executing thread; no earlier life that was not invalidated.
+    Needs:  one executing thread, ordered after all use of these bytes: of buffers, and the
+            `MBarrierInvalidate` of an earlier life, of this barrier or of another one.
     """
 
     barrier: MBarrier
@@ -183,7 +186,9 @@ class MBarrierWaitParity:
             on a fresh barrier a wait for parity 1 passes, a wait for parity 0 blocks.
     Orders: what preceded the arrivals of that phase, and the bytes that completed on it, before
             what follows here (acquire at `scope`).  No proxy fence is owed after it.
-    Needs:  `MBarrierInit`, visible to this thread; the barrier never two phases ahead of it.
+    Needs:  `MBarrierInit`, visible to this thread.  The test of the parity sees the last phase that
+            is over: the phase before the one that is waited for is over for sure when the wait
+            begins, whoever observed it, and the one after it is not over before the wait returns.
 
     Without `retry` it is a single `try_wait`, which may give up: then it orders nothing.
     """
@@ -252,6 +257,10 @@ class FenceAsyncProxy:
 class FenceMBarrierInit:
     """Make `MBarrierInit` visible to the cluster (`fence.mbarrier_init.release.cluster`).
 
+    Blocks: never.
+    Orders: earlier `MBarrierInit` of its thread before what other CTAs of the cluster do behind the
+            barrier of the cluster.  In one CTA nothing depends on it; where a `TmaLoad` completes
+            on the barrier, judges warn of its absence under the strict policy.
     Needs:  a `BlockSync` (one CTA) or `ClusterArrive` and `ClusterWait` after it all the same.
     """
 
@@ -346,10 +355,10 @@ class GridSync:
     Orders: what any of these threads did, and has observed, before what any of them does behind it,
             at gpu scope in the generic proxy; not asynchronous writes still in flight.  TMA
             accesses of what other CTAs wrote also need `FenceAsyncProxy(GLOBAL)` after it.
-    Needs:  all threads of each of these CTAs, or of one role, the same in each of them, that join
-            by a `BlockSync` of its own number `barrier` first; that all of them run at once: CTAs
-            of one number after the other, `ctas` of which `Kernel.together` grants, or
-            "co-resident".
+    Needs:  all threads of each of these CTAs, or of one role, the same in each of them and at every
+            meeting, that join by a `BlockSync` of its own number `barrier` first; that all of them
+            run at once: CTAs of one number after the other, `ctas` of which `Kernel.together`
+            grants, or "co-resident".
     """
 
     semaphore: Semaphore

@@ -80,10 +80,12 @@ class Ablation:
     def holds(self, lines: Iterable[int]) -> bool | None:
         """Tell whether neither policy says anything new without these syncs; None if not asked.
 
-        What is not proved with them is never said to hold without them.
+        What is not proved with them is never said to hold without them.  `FenceMBarrierInit` stays,
+        whatever can be proved: it is free, and libraries of the field all have it.
         """
         gone = frozenset(lines)
-        if self.whole["default"].status is not Status.PASS:
+        kept = any(isinstance(self.syncs[n], kir.FenceMBarrierInit) for n in gone)
+        if kept or self.whole["default"].status is not Status.PASS:
             return False
         for policy in prove.POLICIES:
             verdict = self.verdict(gone, policy)
@@ -193,6 +195,8 @@ def _quiet(asked: Ablation, line: int, policy: str) -> Note:
     found = asked.breaches([line], other)
     if found:
         return Note(line, f"without it: {brief(found[0])} under {other} policy", True)
+    if isinstance(asked.syncs[line], kir.FenceMBarrierInit):
+        return Note(line, "no barrier here needs it; it is free, so keep it", True)
     return Note(line, f"nothing new under {policy}; {other} policy was not settled", None)
 
 

@@ -74,21 +74,30 @@ class Barriers:
             if bool(st.slots[slot][ALIVE]) == begins:
                 says = f"{self.plan.slot_name(slot)} is {'already' if begins else 'not'} alive"
                 self.plan.refuse(Rule.INIT, "init", step.where, says)
+            cta, at = divmod(slot, self.plan.slots_per_cta)
+            for other in self.plan.beside[at] if begins else ():
+                if st.slots[cta * self.plan.slots_per_cta + other][ALIVE]:
+                    says = f"it has bytes of {self.plan.names[other]}, which is alive"
+                    self.plan.refuse(Rule.INIT, "init", step.where, says)
             fields = list(EMPTY_SLOT)
             if begins:
                 fields[ARRIVED] = self.plan.counts[slot % self.plan.slots_per_cta]
                 fields[ALIVE] = step.bit
             st.slots[slot] = tuple(fields)
 
-    def alive(self, st: State, i: int, slot: int, step: Step) -> None:
-        """Demand that an agent knows of the begin of the slot that it uses."""
+    def alive(self, st: State, i: int, slot: int, step: Step) -> bool:
+        """Demand that an agent knows of the begin of the slot that it uses.
+
+        Return whether it also knows of a fence behind that, which in one CTA nobody needs.
+        """
         if Rule.INIT in self.plan.without:
-            return
+            return True
         begin, known = st.slots[slot][ALIVE], st.g[i] | st.own[i]
         home = slot // self.plan.slots_per_cta == self.plan.agents[i].cta
         if begin & known:
-            if home or self.plan.publications[begin] & known:
-                return
+            fenced = bool(self.plan.publications[begin] & known)
+            if home or fenced:
+                return fenced
             why = "no fence_mbarrier_init makes it visible to other CTAs"
         else:
             why = "nothing orders it after its mbarrier_init" if begin else "it is not alive"

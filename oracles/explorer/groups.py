@@ -108,9 +108,10 @@ class Registers:
         self.dirty.clear()
         self.clean.clear()
 
-    def wgmma(self, stmt: kir.Wgmma, event: int, where: str) -> None:
-        """Start a wgmma."""
+    def wgmma(self, stmt: kir.Wgmma, event: int, where: str, *, adds: bool) -> None:
+        """Start a wgmma, which `adds` to its result or clears it."""
         a = stmt.a.name if isinstance(stmt.a, kir.Fragment) else ""
+        self._valued(((stmt.acc.name,) if adds else ()) + ((a,) if a else ()), where)
         if Rule.WGMMA_FENCE not in self.without:
             for name in (stmt.acc.name, a):
                 if name and (not self.fenced or name in self.dirty):
@@ -144,15 +145,20 @@ class Registers:
                     self._race("WAW", where, p.acc)
                 if write and write == p.a:
                     self._race("WAR", where, p.a)
-        missing = self.elsewhere.intersection(reads)
-        if missing and Rule.RAW not in self.without:
-            says = f"registers {min(missing)} are written by the last-arriving CTA only"
-            raise Defect(Rule.RAW, "RAW", where, says)
+        self._valued(reads, where)
         self.dirty.update(reads)
         if write:
             self.dirty.add(write)
             self.written.add(write)
             self.elsewhere.discard(write)
+
+    def _valued(self, reads: tuple[str, ...], where: str) -> None:
+        """Demand that fragments have been written."""
+        missing = {*reads} - self.written
+        if missing and Rule.RAW not in self.without:
+            who = "the last-arriving CTA only" if missing & self.elsewhere else "nobody before"
+            says = f"registers {min(missing)} are written by {who}"
+            raise Defect(Rule.RAW, "RAW", where, says)
 
     def _race(self, kind: str, where: str, name: str) -> None:
         says = f"registers {name} are in use by a wgmma that this warp has not awaited"

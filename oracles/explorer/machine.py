@@ -95,7 +95,9 @@ class Machine:
         if step.op in (Op.INIT, Op.INVALIDATE):
             barriers.life(st, step)
         for slot, _, _ in step.lands:
-            barriers.alive(st, i, slot, step)
+            if not barriers.alive(st, i, slot, step) and self.policy == "strict":
+                says = f"no fence_mbarrier_init behind the init of {self.plan.slot_name(slot)}"
+                self.memory.warnings.setdefault(("init", step.where), says)
         for access in step.accesses:
             self.memory.touch(st, (i,), access)
         st.own[i] |= step.bit

@@ -162,9 +162,9 @@ class Memory:
 
     def _conflict(self, st: State, agents: tuple[int, ...], old: Access, new: Access) -> None:
         if old.barrier and new.barrier:
-            if old.adds == new.adds or not old.adds or Rule.INIT in self.without:
-                return
-            says = f"nothing orders it after the use by {old.where}"
+            if new.adds or Rule.INIT in self.without:
+                return  # a use: `Barriers.alive` demands that it knows of the begin
+            says = f"nothing orders it after {old.where}"
             raise Defect(Rule.INIT, "init", new.where, says)
         if old.adds and old.adds == new.adds:
             sums = self.plan.kernel.determinism == "bitwise" and not new.exact

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd
 
+from fuser.arch import SM_90A
 from fuser.expr import Expr, Kind, Op, Var
 from fuser.kernel import ir as kir
 from oracles.explorer.rules import Defect, NotModelled, Rule
@@ -147,6 +148,8 @@ class Plan:
     first_slot: dict[str, int] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     """First byte of each mbarrier."""
+    beside: dict[int, set[int]] = field(default_factory=dict)
+    """Which other slots of mbarriers of a CTA have bytes of a slot."""
     slots_per_cta: int = 0
     counts: list[int] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -173,6 +176,12 @@ class Plan:
     elections: list[Election] = field(default_factory=list)
     integers: dict[tuple[str, int], bool] = field(default_factory=dict)
     """Whether an integer of a semaphore elects CTAs."""
+    meets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """The role (first warp, and how many) whose CTAs come together at an integer."""
+    joins: dict[tuple[int, int], set[tuple[int, int]]] = field(default_factory=dict)
+    """Per CTA and barrier of threads, the roles that come there."""
+    owned: set[tuple[int, int]] = field(default_factory=set)
+    """Those (as above) by which the threads of a role join before they wait for other CTAs."""
     changes: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     """Per warpgroup, the events of each change of registers, one per warp."""
 
@@ -186,6 +195,7 @@ class Plan:
             self.slots_per_cta += barrier.slots
             self.counts += [barrier.arrivals] * barrier.slots
             self.names += [f"{barrier.name}[{i}]" for i in range(barrier.slots)]
+        self._placed()
         self.granule = reduce(gcd, (b.dtype.nbytes for b in kernel.buffers), 8)
         self.tracked = any(b.offset is not None for b in kernel.barriers) or any(
             isinstance(s, kir.MBarrierInvalidate) for s in kernel.walk()
@@ -203,6 +213,29 @@ class Plan:
             if tensor.name in kernel.outputs:
                 self.results.add(len(self.ctas) + number)
             self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)
+
+    def _placed(self) -> None:
+        """Demand a place for every mbarrier, and note which of them have the same bytes.
+
+        Who lays it there must have the bytes of a buffer for it: what the launch allocates beyond
+        them is for the mbarriers that are laid out behind them.
+        """
+        kernel, allocated = self.kernel, self.kernel.smem_bytes
+        if allocated > SM_90A.smem_bytes:
+            says = f"{allocated} bytes of shared memory, where a CTA has {SM_90A.smem_bytes}"
+            self.refuse(Rule.BOUNDS, "bounds", kernel.name, says)
+        at = [self.places[b.name] + 8 * i for b in kernel.barriers for i in range(b.slots)]
+        given = [b.offset is not None for b in kernel.barriers for _ in range(b.slots)]
+        for slot, (start, moved) in enumerate(zip(at, given, strict=True)):
+            if (
+                start < 0
+                or start % 8
+                or start + 8 > (kernel.barrier_offset if moved else allocated)
+            ):
+                says = f"it lies at byte {start}; buffers end at byte {kernel.barrier_offset}"
+                self.refuse(Rule.BOUNDS, "bounds", self.names[slot], says)
+            others = {n for n, other in enumerate(at) if n != slot and abs(other - start) < 8}
+            self.beside[slot] = others
 
     def _unshared(self) -> None:
         """Demand that bytes which a swizzle moves are of one buffer: masks do not know where to."""

@@ -25,6 +25,12 @@ JOIN_MEMORY, JOIN_TIME, JOIN_AWAIT, JOIN_ACCESS = 0, 1, 2, 3
 access of which each lane may do any part."""
 
 
+MATRIX_ROW, TMA_SHARED = 16, 128
+"""Bytes of which slots begin at a multiple for `ldmatrix`, and for TMA engines.
+
+Source: PTX ISA, "ldmatrix", "cp.async.bulk.tensor"."""
+TMA_BOX = 256
+"""Elements of a box per axis at most."""
 STEPS = 50_000
 """Steps of one agent beyond which a launch is too long to be explored."""
 
@@ -180,6 +186,14 @@ class _Unroller:
         if threads % 32 or not 0 < threads <= self.plan.kernel.threads:
             says = f"{threads} threads of {self.plan.kernel.threads}, in whole warps"
             raise Defect(Rule.COLLECTIVE, "collective", self.where, says)
+        at = self.agent.cta, barrier
+        roles = self.plan.joins.setdefault(at, set())
+        roles.add((self.first, self.warps))
+        if not isinstance(stmt, kir.BlockSync | kir.NamedArrive):
+            self.plan.owned.add(at)
+        if at in self.plan.owned and len(roles) > 1:
+            says = f"a role waits for CTAs by barrier {barrier}, where others come, too: "
+            self._collective(says + f"warps {sorted(roles)} (first, how many)")
         step = self.step(op, stmt, self.plan.event())
         step.slot, step.number = barrier, threads
 
@@ -214,6 +228,7 @@ class _Unroller:
         if plan.tracked:
             use = self.on_barrier(stmt.barrier, cta)
             use.bit = use.issue = event
+            plan.shared_bits |= event
             accesses = (use,)
         if cta != agent.cta:
             plan.remote_bits |= event
@@ -278,6 +293,11 @@ class _Unroller:
         if self.plan.integers.setdefault((name, index), elects) is not elects:
             says = f"{name}[{index}] elects the last-arriving CTA, and serves others too"
             raise Defect(Rule.TURNS, "semaphore", self.where, says)
+        role = self.first, self.warps
+        gathers = isinstance(stmt, kir.GridSync | kir.LastArriving)
+        if gathers and (other := self.plan.meets.setdefault((name, index), role)) != role:
+            says = f"warps {role} come to {name}[{index}], and warps {other} (first, how many)"
+            self._collective(says)
         return index
 
     def turn(self, stmt: kir.BlockSerializeWait | kir.BlockSerializeRelease) -> None:
@@ -434,6 +454,7 @@ class _Unroller:
         self.registers.touch(*fragments(stmt), self.where)
         fragment = stmt.dst if isinstance(stmt, kir.Load) else stmt.src
         place = stmt.src if isinstance(stmt, kir.Load) else stmt.dst
+        self.vectors(place, 1 if isinstance(stmt, kir.AtomicAdd) else stmt.width)
         access = self.access(place, fragment.layout)
         if access is None:
             return
@@ -456,11 +477,63 @@ class _Unroller:
         if isinstance(place, kir.Box) or place.cta is not None:
             says = "ldmatrix and stmatrix reach the shared memory of their own CTA only"
             raise Defect(Rule.BOUNDS, "bounds", self.where, says)
+        self.starts(place, MATRIX_ROW)
         access = self.in_slot(place, fragment.layout, any_lane=True)
         event = self.event(access)
         access.bit = access.issue = event
         access.write = isinstance(stmt, kir.Store)
         self.join(stmt, (access,), JOIN_ACCESS).bit = event
+
+    def vectors(
+        self, place: kir.Box | kir.Slot, width: int, sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    ) -> None:
+        """Demand that an instruction moves `width` neighbours, and that they are, at a multiple.
+
+        Source: PTX ISA, "ld", "st": vectors of 2 and 4, aligned to their size.
+        """
+        shape = place.shape if isinstance(place, kir.Box) else place.buffer.shape
+        dtype = place.tensor.dtype if isinstance(place, kir.Box) else place.buffer.dtype
+        nbytes, one = width * dtype.nbytes, shape[-1:] == (1,)
+        says = ""
+        if nbytes not in sizes and not (one and 1 in sizes):
+            says = f"an access of {nbytes} bytes; there are those of {sizes}"
+        elif one or width == 1:
+            pass
+        elif isinstance(place, kir.Slot):
+            start = place.buffer.start(value(place.index, self.values))
+            if start % nbytes or shape[-1] % width:
+                says = f"rows of {shape[-1]} from byte {start} on, by {nbytes} bytes at a time"
+        else:
+            first = value(place.origin[-1], self.values)
+            end = min(first + shape[-1], value(place.limit[-1], self.values))
+            if end > first and (first % width or end % width):
+                says = f"elements {first} to {end - 1} of a row, by {width} at a time"
+            elif place.tensor.aligned % width or place.tensor.strides[-1] != 1:
+                says = f"rows are aligned to {place.tensor.aligned} elements, neighbours are "
+                says += f"{place.tensor.strides[-1]} apart; {width} are accessed at a time"
+        if says:
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def starts(self, slot: kir.Slot, unit: int) -> None:
+        """Demand that a slot begins at a multiple of so many bytes."""
+        start = slot.buffer.start(value(slot.index, self.values))
+        if start % unit:
+            says = f"a slot at byte {start}, made for multiples of {unit}"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
+
+    def boxed(self, slot: kir.Slot, box: kir.Box) -> None:
+        """Demand what a tensor copy needs of its ends, whatever the tensor map says.
+
+        Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, cuTensorMapEncodeTiled.
+        """
+        self.starts(slot, TMA_SHARED)
+        row = box.shape[-1] * box.tensor.dtype.nbytes
+        if max(box.shape) > TMA_BOX or row % 16:
+            says = f"a box of {box.shape}, rows of {row} bytes; an axis has {TMA_BOX} at most, and "
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, f"{says}rows are multiples of 16")
+        if row // box.shape[-1] * prod(box.shape) != slot.buffer.slot_nbytes:
+            says = f"a box of {box.shape}, a slot of {slot.buffer.slot_nbytes} bytes"
+            self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
     def access(self, place: kir.Box | kir.Slot, layout: kir.Layout | None) -> Access | None:
         """Return the access to a place, None if it is of no consequence."""
@@ -555,6 +628,7 @@ class _Unroller:
 
     def tma_load(self, stmt: kir.TmaLoad) -> None:
         self.alone()
+        self.boxed(stmt.dst, stmt.src)
         plan, agent = self.plan, self.agent
         issue = plan.event()
         ranks = None if stmt.multicast is None else value(stmt.multicast, self.values)
@@ -593,6 +667,7 @@ class _Unroller:
 
     def tma_store(self, stmt: kir.TmaStore | kir.TmaReduce) -> None:
         self.alone()
+        self.boxed(stmt.src, stmt.dst)
         plan, issue = self.plan, self.plan.event()
         source, target = self.access(stmt.src, None), self.access(stmt.dst, None)
         assert source is not None, "a slot has bytes"
@@ -611,6 +686,8 @@ class _Unroller:
         self.step(Op.ACCESS, stmt, issue, tuple(accesses))
 
     def cp_async(self, stmt: kir.CpAsync) -> None:
+        for place in (stmt.dst, stmt.src):
+            self.vectors(place, stmt.width, (4, 8, 16))
         write = self.access(stmt.dst, stmt.layout)
         if write is None:
             return
@@ -643,7 +720,8 @@ class _Unroller:
             mates.append(event)
         whole = plan.whole.setdefault(group, 0) or plan.event()
         plan.whole[group] = plan.awaited.setdefault(key[:2], {})[event] = whole
-        self.registers.wgmma(stmt, event, self.where)
+        adds = bool(value(stmt.accumulate, self.values))
+        self.registers.wgmma(stmt, event, self.where, adds=adds)
         accesses = []
         columns = [(slot, 0) for slot in stmt.columns]
         for operand, lines in ((stmt.a, self.lines(stmt.acc.layout)), *columns):

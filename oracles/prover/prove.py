@@ -28,6 +28,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
 
+from fuser.arch import SM_90A
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
@@ -186,6 +187,8 @@ def prove(
 
 def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     """Judge a kernel without looking at what was judged before."""
+    if misplaced := _misplaced(kernel):
+        return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
     try:
         closed = fixpoint.judge(kernel, policy=policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
@@ -204,6 +207,30 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if checked == 0:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+
+
+def _misplaced(kernel: kir.Kernel) -> list[Finding]:
+    """Say which mbarriers lie where none can, in whatever order things happen.
+
+    Those without an offset lie behind the buffers, for the whole launch; one that is given a place
+    behind the buffers is on one of those, or outside of what the launch allocates.
+    """
+    found = []
+    for m in kernel.barriers:
+        at, end = m.offset, kernel.barrier_at(m) + 8 * m.slots
+        says = ""
+        if at is not None and (at < 0 or at % 8):
+            says = "no multiple of 8"
+        elif end > kernel.smem_bytes:
+            says = f"the launch allocates {kernel.smem_bytes}"
+        elif at is not None and end > kernel.barrier_offset:
+            says = f"others are laid out from byte {kernel.barrier_offset} on"
+        elif end > SM_90A.smem_bytes:
+            says = f"a CTA has {SM_90A.smem_bytes}"
+        if says:
+            says = f"for every launch: it lies at bytes {end - 8 * m.slots}..{end - 1}; {says}"
+            found.append(Finding("bounds", f"mbarrier {m.name}", says))
+    return found
 
 
 def _all(verdicts: list[Verdict]) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fuser.arch import SM_90A
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line
 from oracles.simulator.machine import Agent, Warp
@@ -43,6 +44,27 @@ def unsupported(kernel: kir.Kernel) -> str:
         shared = [name for name, first, end in others if b.holds(first, end)]
         if b.swizzle and shared:
             return f"{b.name} is swizzled and shares bytes with {shared[0]}"
+    return ""
+
+
+def misplaced(kernel: kir.Kernel) -> str:
+    """Say which mbarrier lies where none can, whatever happens when; empty if none does."""
+    allocated = kernel.smem_bytes
+    if allocated > SM_90A.smem_bytes:
+        return f"{allocated} bytes of shared memory, a CTA has {SM_90A.smem_bytes}"
+    laid_out: dict[int, str] = {}
+    for m in kernel.barriers:
+        for i in range(m.slots if m.offset is None else 0):
+            laid_out[kernel.barrier_at(m) + 8 * i] = m.name
+    for m in kernel.barriers:
+        for i in range(0 if m.offset is None else m.slots):
+            at = kernel.barrier_at(m) + 8 * i
+            if at % 8 or not 0 <= at <= allocated - 8:
+                return (
+                    f"{m.name}[{i}] at byte {at} of {allocated}, of which it needs 8 at a multiple"
+                )
+            if at in laid_out:
+                return f"{m.name}[{i}] at byte {at}, where {laid_out[at]} is laid out"
     return ""
 
 

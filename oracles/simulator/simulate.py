@@ -20,7 +20,7 @@ from fuser.kernel.ir import LaunchSequence
 from oracles.simulator.memory.access import Tensors, broken_precondition
 from oracles.simulator.memory.ops import REGISTER, Array, round_to
 from oracles.simulator.memory.registers import number
-from oracles.simulator.prepare import Prepared, broken_requirement, unsupported
+from oracles.simulator.prepare import Prepared, broken_requirement, misplaced, unsupported
 from oracles.simulator.run import Run, judge_end
 from oracles.simulator.schedule import STRATEGIES, shrink
 from oracles.simulator.unroll import BadExpression, Unsettled
@@ -368,7 +368,8 @@ def witness(
         None where this run, as `simulate` makes it, is right, or where the kernel cannot be judged.
     """
     _check(policy)
-    stages = "" if unsupported(kernel) else chain([kernel], [launch], None, None)
+    beyond = unsupported(kernel) or misplaced(kernel)
+    stages = "" if beyond else chain([kernel], [launch], None, None)
     if isinstance(stages, str):
         return None
     done = run_chain(stages, seed, schedule, strict=policy == "strict")
@@ -400,6 +401,11 @@ def _judge(
         beyond = unsupported(part)
         if beyond:
             return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=f"not modelled: {beyond}")
+    for part in kernels:
+        if says := misplaced(part):
+            return Verdict(
+                ORACLE, Status.FAIL, 1, (Finding("bounds", f"kernel {part.name}", says),)
+            )
     try:
         stages = chain(kernels, launches, tensors, scalars)
         if isinstance(stages, str):

@@ -119,6 +119,17 @@ LITMUS: tuple[Litmus, ...] = (
         ring(init=elect(kir.MBarrierInit(FULL), kir.MBarrierInit(EMPTY))),
         "In one CTA the block barrier is enough; the fence is for clusters.",
     ),
+    legal(
+        "ring_without_the_cluster_fence_under_strict",
+        "H10",
+        ring(
+            "wait read fence free out",
+            init=elect(kir.MBarrierInit(FULL), kir.MBarrierInit(EMPTY)),
+        ),
+        "Copies complete on the barrier, and libraries of the field all fence: worth a warning.",
+        warns="init",
+        policy="strict",
+    ),
     broken(
         "one_of_two_barriers_not_initialised",
         "H10 H11",

@@ -33,6 +33,7 @@ from litmus.turnstiles import SHARES, SPLITS, TURNS, XS, grid, turnstile
 
 WS, YS = tensor("W", s), tensor("Y", s)
 FULL = kir.MBarrier("full", 1, 1)
+OTHERS = kir.Semaphore("others", 1)
 
 
 def meeting(
@@ -107,8 +108,13 @@ def by_engine(sentence: str) -> kir.Kernel:
     return replace(made, together=s)
 
 
-def among_roles(made: kir.Kernel, beside: Body = (), number: int = 1) -> kir.Kernel:
-    """Let a role of two warps do all of it, by a barrier of its own; another one stands beside."""
+def among_roles(
+    made: kir.Kernel, beside: Body = (), *, warps: int = 2, ahead: Body = (), number: int = 1
+) -> kir.Kernel:
+    """Let a role of two warps do all of it, by a barrier of its own; another one stands beside.
+
+    What is `ahead` is executed by all threads before.
+    """
 
     def numbered(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         match stmt:
@@ -123,8 +129,8 @@ def among_roles(made: kir.Kernel, beside: Body = (), number: int = 1) -> kir.Ker
                 return None
 
     mine = kir.rewrite(made.body, numbered)
-    other = kir.Role("beside", 2, 2, beside or (kir.BlockSync(2, 64),))
-    return replace(made, threads=128, body=(kir.Role("sum", 0, 2, mine), other))
+    other = kir.Role("beside", 2, warps, beside or (kir.BlockSync(2, 64),))
+    return replace(made, threads=64 + 32 * warps, body=(*ahead, kir.Role("sum", 0, 2, mine), other))
 
 
 SENT = "stage fence join send"
@@ -278,6 +284,41 @@ LITMUS: tuple[Litmus, ...] = (
         "collective RAW deadlock",
         "a_role_meets",
         "A CTA counts twice, so that half of them go on without the others.",
+        launches=SHARES,
+    ),
+    broken(
+        "two_roles_of_unequal_size_meet",
+        "H80",
+        among_roles(meeting(), (kir.GridSync(TURNS, 0, s, 2),), warps=1),
+        "collective RAW deadlock",
+        "two_roles_meet_at_integers_of_their_own",
+        "A CTA counts twice, whichever of its roles comes first.",
+        launches=SHARES,
+    ),
+    legal(
+        "two_roles_meet_at_integers_of_their_own",
+        "H80",
+        replace(
+            among_roles(meeting(), (kir.GridSync(OTHERS, 0, s, 2),), warps=1),
+            semaphores=(TURNS, OTHERS),
+        ),
+        "Each integer counts one role of each CTA.",
+        launches=SPLITS,
+    ),
+    legal(
+        "a_role_meets_after_a_join_of_all",
+        "H80",
+        among_roles(meeting(), ahead=(kir.BlockSync(0, 128),)),
+        "All threads join by another barrier than the role.",
+        launches=SPLITS,
+    ),
+    broken(
+        "a_role_meets_by_the_barrier_of_all",
+        "H80",
+        among_roles(meeting(), ahead=(kir.BlockSync(1, 128),)),
+        "collective",
+        "a_role_meets_after_a_join_of_all",
+        "The barrier by which a role joins before it waits for CTAs is its own.",
         launches=SHARES,
     ),
     legal(

@@ -252,7 +252,7 @@ LITMUS: tuple[Litmus, ...] = (
         "one_lane_at_a_block_barrier",
         "H71 H73",
         lonely(elect(kir.BlockSync(1, 32))),
-        "deadlock collective",
+        "deadlock collective RAW",
         "role_joins_at_its_own_barrier",
         "A barrier inside an election is reached by one lane of a warp (PTX ISA, bar.sync).",
         refused="inside an elect",

@@ -77,7 +77,8 @@ class Litmus:
     launches : tuple of Run
         Of a FAIL: in each of them some interleaving fails.  Of a PASS: none does in any.
     refused : str
-        Pattern of the message with which validation refuses the kernel; then no judge is asked.
+        Pattern of the message with which validation refuses the kernel; judges refute it, too, for
+        nobody has to validate what they are asked about.
     """
 
     name: str
@@ -221,7 +222,8 @@ def wait(bar: kir.MBarrier, at: Expr, turn: Expr, scope: kir.Scope = CTA) -> kir
 
 def fill(slot: kir.Slot, src: kir.Box, bar: kir.MBarrier, at: Expr = 0) -> Body:
     """Expect a tile and load it."""
-    return (kir.MBarrierArriveExpectTx(bar, at, NBYTES), kir.TmaLoad(slot, src, bar, at))
+    nbytes = slot.buffer.slot_nbytes
+    return (kir.MBarrierArriveExpectTx(bar, at, nbytes), kir.TmaLoad(slot, src, bar, at))
 
 
 def zero(dst: kir.Fragment) -> kir.Compute:

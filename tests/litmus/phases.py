@@ -300,7 +300,7 @@ LITMUS: tuple[Litmus, ...] = (
         "parity_from_the_inner_index",
         "H15 H03",
         tiled(3, turn=k // 2, slot=k % 2),
-        "RAW parity deadlock WAR WAW arrivals bytes",
+        "RAW parity deadlock WAR WAW arrivals bytes exit",
         "position_runs_on_across_tiles",
         "Three steps a tile are no multiple of two turns of the ring "
         "(seen in persistent kernels: the phase is derived from the inner loop).",

@@ -41,6 +41,9 @@ LAST_STORE = kir.IfThenElse(k + 1 >= n, (load(TILE, box(XN, k)), store(kir.Slot(
 PING, PONG = kir.MBarrier("ping", 1, 1), kir.MBarrier("pong", 1, 1)
 TWENTY = kir.MBarrier("bar", 20, 1)
 BOTH = kir.MBarrier("both", 2, 1)
+HEARD, SECOND = kir.BlockSync(1, 64), wait(BAR, 0, 1)
+TOLD = kir.WarpSync(), kir.NamedArrive(1, 64)
+"""By which one warp tells the other what it has done."""
 
 
 def phases(count: int) -> kir.Elect:
@@ -117,6 +120,50 @@ LITMUS: tuple[Litmus, ...] = (
         "parity",
         "rule_first_phase_awaited",
         "The same by a warp that comes later: it may still come first.",
+    ),
+    legal(
+        "rule_second_phase_awaited_when_both_are_over",
+        "H03",
+        signals((phases(2), *TOLD), (HEARD, wait(BAR, 0, 1))),
+        "The test of the parity sees the last phase that is over, whoever saw the one before.",
+    ),
+    legal(
+        "rule_second_of_bare_phases_awaited",
+        "H03",
+        signals((elect(*(kir.MBarrierArrive(BAR, 0) for _ in range(2))), *TOLD), (HEARD, SECOND)),
+        "The same where the warp that arrives has not waited either.",
+    ),
+    legal(
+        "rule_third_phase_awaited_when_all_are_over",
+        "H03 H04",
+        signals((phases(3), *TOLD), (HEARD, wait(BAR, 0, 2))),
+        "Two phases were never observed, and are over for sure.",
+    ),
+    legal(
+        "rule_second_phase_awaited_when_the_first_is_over",
+        "H03",
+        signals(
+            (phases(1), *TOLD, elect(wait(BAR, 0, 0), kir.MBarrierArrive(BAR, 0))), (HEARD, SECOND)
+        ),
+        "It is not over yet, but the phase before is.",
+    ),
+    broken(
+        "rule_second_phase_awaited_while_a_third_may_end",
+        "H04",
+        signals(
+            (phases(2), *TOLD, elect(wait(BAR, 0, 1), kir.MBarrierArrive(BAR, 0))), (HEARD, SECOND)
+        ),
+        "parity deadlock",
+        "rule_second_phase_awaited_when_both_are_over",
+        "Once phase 2 is over the test of parity 1 fails, for ever.",
+    ),
+    broken(
+        "rule_first_phase_awaited_when_both_are_over",
+        "H04",
+        signals((phases(2), *TOLD), (HEARD, wait(BAR, 0, 0))),
+        "parity deadlock",
+        "rule_second_phase_awaited_when_both_are_over",
+        "Phase 0 is no more the last one that is over.",
     ),
     broken(
         "rule_one_wait_for_three_phases",

@@ -26,6 +26,7 @@ from litmus import (
     numbers,
     operands,
     phases,
+    places,
     proxies,
     published,
     reductions,
@@ -35,15 +36,17 @@ from litmus import (
     spaces,
     sums,
     threads,
+    vectors,
+    views,
     walks,
     wgmma,
 )
 from litmus.parts import Litmus
 
 _MODULES = (
-    mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
-    cp_async, published, clusters, distributed, threads, named, numbers, aliases, grid, sums,
-    meetings, arrivals, walks, bugs, bugs_matmul, found,
+    mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
+    bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
+    aliases, grid, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 

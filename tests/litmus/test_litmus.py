@@ -18,8 +18,9 @@ from fuser.errors import ScheduleError
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.validate.legal import validate
-from litmus.parts import Expect, Litmus, Run
+from litmus.parts import Expect, Litmus, Run, elect, trips
 from litmus.placements import TABLES, Placement, tables
+from litmus.rings import EMPTY, FULL, ring
 from litmus.suite import LITMUS, ROWS, by_name, kernels
 from oracles.explorer import explore
 from oracles.prover import prove
@@ -61,7 +62,6 @@ JUDGES: dict[str, Judge] = {
     "explorer": by_explorer,
     "simulator": by_simulator,
 }
-JUDGED = [one for one in LITMUS if not one.refused]
 
 
 def launches(
@@ -95,7 +95,7 @@ def complaint(verdict: Verdict, expect: Expect, *, largest: bool = True) -> str:
 
 
 @pytest.mark.parametrize("judge", JUDGES)
-@pytest.mark.parametrize("one", JUDGED, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", LITMUS, ids=lambda one: one.name)
 def test_a_judge_knows_the_truth(one: Litmus, judge: str) -> None:
     """Status, kind of error and warnings are those that follow from the rules."""
     failing = one.expect.status is Status.FAIL
@@ -106,6 +106,22 @@ def test_a_judge_knows_the_truth(one: Litmus, judge: str) -> None:
         verdict = JUDGES[judge](one.kernel, run, one.expect.policy, schedules)
         wrong = complaint(verdict, one.expect, largest=run == runs[-1])
         assert not wrong, f"{run}: {wrong}: {one.why}\n{verdict}"
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("policy", ["default", "strict"])
+@pytest.mark.parametrize("fenced", [True, False])
+def test_only_strict_warns_of_an_init_without_a_fence(
+    judge: str, policy: str, fenced: bool
+) -> None:
+    """In one CTA the block barrier is enough; warned of is a copy that completes unfenced."""
+    inits: tuple[kir.Stmt, ...] = kir.MBarrierInit(FULL), kir.MBarrierInit(EMPTY)
+    start = elect(*inits, *((kir.FenceMBarrierInit(),) if fenced else ()))
+    kernel = ring("wait read fence free out", init=start)
+    verdict = JUDGES[judge](kernel, trips(3)[0], policy, CALM_SCHEDULES)
+    assert verdict.status is Status.PASS, verdict
+    warned = [f for f in verdict.findings if f.kind == "init"]
+    assert bool(warned) is (policy == "strict" and not fenced), verdict
 
 
 def _rows() -> list[Placement]:

@@ -163,12 +163,29 @@ def _memory(kernel: kir.Kernel) -> Iterable[str]:
                 f"{m.name} has {m.slots} slots of {m.arrivals} arrivals; "
                 f"need at least one slot, of 1..{ARRIVALS - 1} arrivals"
             )
-        if m.offset is not None and (m.offset < 0 or m.offset % 8):
-            yield f"mbarrier {m.name} lies at byte {m.offset}; use a multiple of 8, or None"
-        for b in kernel.buffers:
-            at = -1 if m.offset is None else m.offset
-            if b.swizzle and at >= 0 and b.holds(at, at + 8 * m.slots):
-                yield f"{b.name} is swizzled and shares bytes with mbarrier {m.name}; move one"
+        if m.offset is not None:
+            yield from _placed(m, m.offset, kernel)
+
+
+def _placed(m: kir.MBarrier, at: int, kernel: kir.Kernel) -> Iterable[str]:
+    """Say what is wrong with a place that is given for an mbarrier, whatever happens when."""
+    end = at + 8 * m.slots
+    if at < 0 or at % 8:
+        yield f"mbarrier {m.name} lies at byte {at}; use a multiple of 8, or None"
+    elif end > kernel.smem_bytes:
+        yield (
+            f"mbarrier {m.name} lies at bytes {at}..{end - 1}, the CTA has {kernel.smem_bytes} "
+            "bytes of shared memory; lay it onto a buffer, or use None"
+        )
+    elif end > kernel.barrier_offset:
+        others = ", ".join(b.name for b in kernel.barriers if b.offset is None)
+        yield (
+            f"mbarrier {m.name} lies at bytes {at}..{end - 1}, those without an offset ({others}) "
+            f"from byte {kernel.barrier_offset} on; lay it onto a buffer, or use None"
+        )
+    for b in kernel.buffers:
+        if b.swizzle and at >= 0 and b.holds(at, end):
+            yield f"{b.name} is swizzled and shares bytes with mbarrier {m.name}; move one"
 
 
 def _swizzled(b: kir.Buffer, kernel: kir.Kernel) -> Iterable[str]:

@@ -20,6 +20,8 @@ TMA_ROW = 16
 """Rows of a box, and what a store writes, are multiples of so many bytes."""
 CP_ASYNC = (4, 8, 16)
 """Bytes that one cp.async copies."""
+ACCESS = (1, 2, 4, 8, 16)
+"""Bytes that one ordinary load or store moves.  Source: PTX ISA, "ld", "st", on `.vec`."""
 OPS = ("add", "maximum", "minimum")
 """What puts two elements together."""
 
@@ -237,6 +239,12 @@ def _access(
         yield (
             f": width {width} must divide vector {vector}, and that the last extent {wanted[-1]}; "
             "width 1 always does where the vector does"
+        )
+    dtype = ref.tensor.dtype if isinstance(ref, kir.Box) else ref.buffer.dtype
+    if shape[-1:] != (1,) and width > 0 and width * dtype.nbytes not in ACCESS:
+        yield (
+            f": {width} elements of {dtype.name} are {width * dtype.nbytes} bytes; an access moves "
+            f"{', '.join(map(str, ACCESS))}: use a width of at most {ACCESS[-1] // dtype.nbytes}"
         )
 
 

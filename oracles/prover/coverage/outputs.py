@@ -147,6 +147,10 @@ TMA_ROW = 16
 strides of the tensor are, the driver checks when it encodes the map: a launch that is refused."""
 TMA_BOX = 256
 """Elements of a box per axis at most; PTX ISA, "tensor map"."""
+ACCESS, CP_ASYNC = (1, 2, 4, 8, 16), (4, 8, 16)
+"""Bytes that one access of a thread moves, and one cp.async; PTX ISA, "ld", "st", "cp.async"."""
+MATRIX_ROW = 16
+"""Bytes of a row of `ldmatrix`, at a multiple of that; PTX ISA, "ldmatrix"."""
 Claim = tuple[str, str]
 """Kind of finding, and what is wrong; empty where nothing is."""
 
@@ -324,12 +328,19 @@ def _generic(
         _claim("bounds", layout.vector % width == 0, f"{width} does not divide the vector"),
         _claim("coverage", fits, f"a tile of {shape} for a layout of {layout.shape}"),
     ]
+    copies = isinstance(site.stmt, kir.CpAsync)
+    moved = CP_ASYNC if copies else ACCESS
+    nbytes = width * (ref.tensor if isinstance(ref, kir.Box) else ref.buffer).dtype.nbytes
+    exists = nbytes in moved or (shape[-1] == 1 and not copies)
+    out.append(_claim("bounds", exists, f"an access of {nbytes} bytes, not of one of {moved}"))
     if shape[-1] == 1 or width == 1:
         return out
     match ref:
         case kir.Slot(buffer):
-            odd = shape[-1] % width or buffer.offset % (width * buffer.dtype.nbytes)
-            out.append(_claim("bounds", not odd, f"rows of {shape[-1]} for width {width}"))
+            unit = MATRIX_ROW if getattr(site.stmt, "matrix", False) else nbytes
+            odd = next((at for at in map(buffer.start, range(buffer.slots)) if at % unit), 0)
+            out.append(_claim("bounds", not shape[-1] % width, f"rows of {shape[-1]} for {width}"))
+            out.append(_claim("bounds", not odd, f"a slot at byte {odd}, no multiple of {unit}"))
         case kir.Box(tensor, origin, _, limit):
             start, end = poly(site.plain(origin[-1])), poly(site.plain(limit[-1]))
             starts = all(factor % width == 0 for _, factor in start)

@@ -293,21 +293,23 @@ class Claims:
             yield Claim(Obligation.RETURN, "bounds", a.step, says, when)
 
     def _written(self) -> Iterator[Claim]:
-        """Every read of a slot follows a write of it, with none of other buffers in between."""
+        """Every read of a slot follows a write of all of it, of the same buffer or a larger one."""
         for b in self.graph.accesses:
             if b.writes:
                 continue
-            found: list[tuple[int, Access, int]] = []
+            writers, parts = [], False
             for a in self.graph.accesses:
-                if a.writes and a.buffer.shares(b.buffer):
+                if not (a.writes and a.buffer.shares(b.buffer)):
+                    continue
+                inside = a.buffer.offset <= b.buffer.offset and b.buffer.end <= a.buffer.end
+                if a.buffer == b.buffer or inside:
                     away = self._away(a, b, tie=a.step.index < b.step.index)
-                    found.append((self.times[a.node] - FAR * away, a, away))
-            spoiled = max((t for t, a, _ in found if a.buffer != b.buffer), default=None)
-            writers = [
-                a.run.happens(-away)
-                for time, a, away in found
-                if a.buffer == b.buffer and (spoiled is None or time > spoiled)
-            ]
+                    writers.append(a.run.happens(-away))
+                parts = True
+            if parts and not writers:
+                raise UnsupportedError(
+                    f"{b.step.where}: bytes that several statements have written"
+                )
             when = all_of([b.run.happens(0), f"(not {any_of(writers)})"])
             says = f"nothing has written {b.buffer.name}"
             yield Claim(Obligation.WRITTEN, "RAW", b.step, says, when)

@@ -254,7 +254,9 @@ def badly_joined(site: Site, sites: Sequence[Site]) -> str:
                 | kir.LastArriving(barrier=number)
             ) if number == barrier:
                 says = f"its threads join by barrier {barrier}, which {other.where} uses, too"
-            case kir.GridSync() | kir.LastArriving() if type(other.stmt) is type(site.stmt):
+            case kir.GridSync(one) | kir.LastArriving(one) if (
+                type(other.stmt) is type(site.stmt) and one == site.stmt.semaphore
+            ):
                 says = f"one role of each CTA meets, and {other.where} is another's"
             case _:
                 pass

@@ -43,7 +43,7 @@ class Rule(Enum):
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
     WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
-    WRITTEN = "obligation: what is read has been written, as this buffer's", "RAW"
+    WRITTEN = "obligation: what is read has been written", "RAW"
     PROXY = (
         "obligation: a fence stands between an ordinary write and an asynchronous access",
         "proxy",

@@ -421,8 +421,9 @@ def _trimmed(groups: tuple[Group, ...]) -> tuple[Group, ...]:
 class Phase:
     """The running phase of one slot of an mbarrier; `mbarriers` alone changes it.
 
-    `came` and `coming` are the single arrivals and bytes of the last phase and of this one, where
-    they are followed; `announced` is what made this one wait for more, without an arrival after.
+    `earlier`, `came` and `coming` are the single arrivals and bytes of the last phase but one, of
+    the last one and of this one, where they are followed; `announced` is what made this one wait
+    for more, without an arrival after.
     """
 
     arrivals: int = left_out("every phase of the barrier expects as many")
@@ -440,6 +441,7 @@ class Phase:
     was_remote: bool = same(default=False)
     site: int = left_out("who came last is for words only", default=-1)
     alive: bool = same(default=True)
+    earlier: tuple[int, ...] = mapped("event_set", default=())
     came: tuple[int, ...] = mapped("event_set", default=())
     coming: tuple[int, ...] = mapped("event_set", default=())
     announced: tuple[int, ...] = mapped("event_set", default=())
@@ -458,7 +460,7 @@ class Phase:
         self.before = 0
         self.waiters = self.announced = ()
         self.was_remote, self.remote = self.remote, False
-        self.came, self.coming = self.coming, ()
+        self.earlier, self.came, self.coming = self.came, self.coming, ()
 
 
 @declared

@@ -446,7 +446,7 @@ def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:
 
 def _launched(step: Step, slot: kir.Slot, index: int, cta: int, *, writes: bool) -> int:
     """Let an engine access a slot through the async proxy; return the end, -1 without a slot."""
-    at = step.slot(slot.buffer, index, cta)
+    at = step.slot(slot.buffer, index, cta, proxy=True)
     if at is None:
         return -1
     end = Access(step, at, writes, proxy=True, engine=True).judge()
@@ -486,7 +486,9 @@ def _tma_load(step: Step, stmt: kir.TmaLoad) -> None:
         # After a mere issue nothing is ordered: the copy does not release what its thread did
         # before; that it came before in time is all.
         facts = step.not_of_memory | bit(end) | read
-        Visit(step, stmt.barrier, (cta, name, bar)).deliver(nbytes, facts, end)
+        visit = Visit(step, stmt.barrier, (cta, name, bar))
+        visit.fenced()
+        visit.deliver(nbytes, facts, end)
 
 
 def _tma_store(step: Step, dst: kir.Box, src: kir.Slot) -> None:

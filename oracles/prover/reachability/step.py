@@ -165,8 +165,10 @@ class Step(Scene):
         if not self.a.kind.alone:
             self.wrong(rule, f"{says} by {self.a.kind.count} threads{after}")
 
-    def slot(self, buffer: kir.Buffer, index: int, cta: int) -> Where | None:
-        """Return a slot of a buffer; None if it does not exist."""
+    def slot(
+        self, buffer: kir.Buffer, index: int, cta: int, *, proxy: bool = False
+    ) -> Where | None:
+        """Return a slot of a buffer, to be accessed so; None if it does not exist."""
         self.findings.ask()
         if not 0 <= index < buffer.slots:
             says = f"{buffer.name}[{index}] is outside its {buffer.slots} slots"
@@ -175,13 +177,14 @@ class Step(Scene):
         where = cta, buffer.name, index
         for m, slot in self.world.layout.barriers_on.get((buffer.name, index), ()):
             life = self.state.phases.get((cta, m.name, slot))
-            if (
-                life is not None
-                and (life.alive or not self.knows(life.end))
-                and self.world.accesses.cover(self.site, self.agent, where, (m, slot))
-            ):
-                says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which may still be alive"
-                self.wrong(Rule.INIT, says)
+            cover = self.world.accesses.cover
+            if life is None or not cover(self.site, self.agent, where, (m, slot)):
+                continue
+            says = f"{buffer.name}[{index}] lies on bytes of {m.name}, which "
+            if life.alive or not self.knows(life.end):
+                self.wrong(Rule.INIT, f"{says}may still be alive")
+            elif proxy and not self.a.mine >> FACTS * life.end + SHARED & 1:
+                self.wrong(Rule.PROXY, f"{says}threads have used, and no fence_async_proxy since")
         return where
 
 
@@ -211,8 +214,8 @@ class Access:
         a, site, layout, world = step.a, step.site, step.world.layout, step.world
         box = where[0] < 0
         known = a.mine, a.warp, a.all
-        if not writes and not box and not step.state.valid.get(where):
-            self._unwritten()
+        if not writes and not box:
+            self._written()
         if box and (not writes or adds(site.stmt)) and not outside(step.do, a):
             self._unfilled()
         now = layout.now(step.do, a) if box and layout.rolling else ()
@@ -279,14 +282,18 @@ class Access:
         earlier, severity = step.world.code.sites[entry.site], "warning" if warns else "error"
         step.findings.record(replace(found, earlier=earlier, severity=severity, event=event))
 
-    def _unwritten(self) -> None:
-        """Object to a read of what nobody has written as this buffer's."""
-        step, name = self.step, spot(self.where, self.step.world.ctas)
-        reads = f"{said(step.site, step.k)} by {step.a.kind}"
-        says = f"nothing orders a write of {name} before {reads}"
-        if self.where in step.state.valid:
-            says = f"the bytes of {name} are written as another buffer's before {reads}"
-        step.wrong(Rule.WRITTEN, says)
+    def _written(self) -> None:
+        """Check that all bytes of a slot that is read have been written, as whose buffer's ever."""
+        step, layout = self.step, self.step.world.layout
+        start, end = layout.spans[self.where]
+        valid = (other for other in layout.overlaps[self.where] if step.state.valid.get(other))
+        for low, high in sorted(layout.spans[other] for other in valid):
+            if low <= start:
+                start = max(start, high)
+        if start < end:
+            name = spot(self.where, step.world.ctas)
+            reads = f"{said(step.site, step.k)} by {step.a.kind}"
+            step.wrong(Rule.WRITTEN, f"nothing orders a write of {name} before {reads}")
 
     def _unfilled(self) -> None:
         """Check that a box of a workspace has been written, if whoever may do so is followed."""
@@ -327,7 +334,7 @@ class Access:
             for other in step.world.layout.overlaps[where]:
                 if other != where and (there := state.memory.get(other)):
                     state.memory[other] = self._uncovered(there, start, end)
-                state.valid[other] = other == where
+            state.valid[where] = True
             beside = [e for e in old if adds(site.stmt) and not self._stands_for(e)]
             old = tuple(e for e in {*self._uncovered(old, start, end), *beside} if e.event != same)
         else:

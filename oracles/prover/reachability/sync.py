@@ -139,9 +139,14 @@ def initialise(step: Step, barrier: kir.MBarrier) -> None:
     step.alone(Rule.INIT, f"{name} is initialised")
     event = step.event("init", step.cta, name)
     for slot in range(barrier.slots):
-        old = state.phases.get((step.cta, name, slot))
-        if old is not None and (old.alive or not step.all_know(old.end)):
-            step.wrong(Rule.INIT, f"{name} is initialised more than once")
+        for other, number in ((name, slot), *step.world.layout.barriers_beside[name, slot]):
+            old = state.phases.get((step.cta, other, number))
+            step.findings.ask()
+            if old is not None and (old.alive or not step.all_know(old.end)):
+                says = f"{name} is initialised more than once"
+                if other != name:
+                    says = f"{name} lies on bytes of {other}, which may still be alive"
+                step.wrong(Rule.INIT, says)
         for other, number in step.world.layout.buffers_under[name, slot]:
             where = step.cta, other, number
             step.findings.ask()
@@ -202,6 +207,16 @@ class Visit:
             says = f"no fence_mbarrier_init makes {name} visible to {kind}, of another CTA"
             step.wrong(Rule.INIT, says)
         return phase
+
+    def fenced(self) -> None:
+        """Warn, by the strict policy, of an engine that completes where no init is fenced."""
+        step, phase = self.step, self.phase
+        if phase is None or step.world.policy != "strict" or self.where[0] != step.cta:
+            return
+        if step.all_know(phase.init) and not knows(step.a.all >> SHARED, phase.init):
+            says = f"no fence_mbarrier_init stands behind the mbarrier_init of {self.where[1]}"
+            found = step.violation(Rule.INIT, step.site, says, step.k)
+            step.findings.record(replace(found, severity="warning"))
 
     def _in_phase(self, phase: Phase, what: str = "") -> None:
         """Check that arrivals and bytes of a phase come after the one before."""
@@ -348,7 +363,8 @@ def mbarrier_wait(step: Step, stmt: kir.MBarrierWaitParity, where: Where) -> boo
     if parity not in (0, 1):
         step.wrong(Rule.PHASE_BEHIND, f"{parity} is no parity")
     step.findings.ask()
-    if phase.previous >= 0 and not step.knows(phase.previous):
+    over = phase.earlier and all(map(step.all_know, phase.earlier))
+    if phase.previous >= 0 and not (over or step.knows(phase.previous)):
         says = (
             f"may pass on a phase older than {phase.count - 1} of {visit.name}: "
             f"nothing orders phase {phase.count - 2} before it"

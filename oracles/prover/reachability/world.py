@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from itertools import permutations
 from math import prod
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
@@ -123,8 +122,17 @@ class World:
 
     @cached_property
     def used_barriers(self) -> frozenset[tuple[int, str]]:
-        """The barriers, by CTA and name, that somebody uses once they are initialised."""
-        out: set[tuple[int, str]] = set()
+        """The barriers, by CTA and name, that somebody uses once they are initialised.
+
+        A second life of the same bytes is such a use, of this barrier or of another one.
+        """
+        beside = {name for (name, _), others in self.layout.barriers_beside.items() if others}
+        beside |= {
+            site.stmt.barrier.name
+            for site in self.code.sites
+            if isinstance(site.stmt, kir.MBarrierInit) and site.loops
+        }
+        out = {(cta, name) for cta in range(self.ctas) for name in beside}
         for kind, program in zip(self.code.kinds, self.code.programs, strict=True):
             skipped = -1
             for at, i in enumerate(program):
@@ -461,9 +469,10 @@ class Layout:
     """Which pieces of memory lie where.
 
     `spans` and `overlaps` say of each piece where it begins and ends, and with which it shares
-    bytes; `barriers_on` and `buffers_under` which slots of mbarriers and buffers lie on each other;
-    `storage` the one name by which buffers of one shape in one place go; `tracked` which tensors
-    CTAs share, `rolling` what moves their boxes, and `regions` which boxes have been reached.
+    bytes; `barriers_on` and `buffers_under` which slots of mbarriers and buffers lie on each other,
+    `barriers_beside` which slots of mbarriers share bytes; `storage` the one name by which buffers
+    of one shape in one place go; `tracked` which tensors CTAs share, `rolling` what moves their
+    boxes, and `regions` which boxes have been reached.
     """
 
     def __init__(self, code: Code) -> None:
@@ -472,6 +481,7 @@ class Layout:
         self.overlaps: dict[Where, tuple[Where, ...]] = {}
         self.barriers_on: dict[tuple[str, int], list[tuple[kir.MBarrier, int]]] = {}
         self.buffers_under: dict[tuple[str, int], list[tuple[str, int]]] = {}
+        self.barriers_beside: dict[tuple[str, int], list[tuple[str, int]]] = {}
         self.storage = storage(kernel.buffers)
         self.tracked = shared_tensors(kernel)
         self.rolling = rolling(code) if self.tracked else frozenset()
@@ -492,9 +502,17 @@ class Layout:
                     for other, (low, high) in spans.items()
                     if low < end and start < high
                 )
+        places = {
+            (m.name, slot): kernel.barrier_at(m) + 8 * slot
+            for m in kernel.barriers
+            for slot in range(m.slots)
+        }
         for m in kernel.barriers:
             for slot in range(m.slots):
-                at = kernel.barrier_at(m) + 8 * slot
+                at = places[m.name, slot]
+                self.barriers_beside[m.name, slot] = [
+                    b for b, start in places.items() if b[0] != m.name and abs(start - at) < 8
+                ]
                 on = [b for b, (start, end) in spans.items() if start < at + 8 and at < end]
                 self.buffers_under[m.name, slot] = on
                 for other in on:
@@ -508,10 +526,7 @@ class Layout:
         for (cta, name, _), others in self.overlaps.items():
             if cta >= 0 and any(other[1] != name for other in others):
                 found.add(("access", name))
-        begins = {m.name: self.kernel.barrier_at(m) for m in self.kernel.barriers}
-        for one, other in permutations(self.kernel.barriers, 2):
-            if begins[one.name] <= begins[other.name] < begins[one.name] + 8 * one.slots:
-                found |= {("phase", one.name), ("phase", other.name)}
+        found |= {("phase", name) for (name, _), beside in self.barriers_beside.items() if beside}
         return found
 
     def box(self, do: Do, a: Agent) -> Where:

@@ -25,6 +25,10 @@ TMA_GLOBAL, TMA_SHARED = 16, 128
 Source: PTX ISA, cp.async.bulk.tensor, alignment of `dstMem`; CUDA driver API,
 cuTensorMapEncodeTiled, globalStrides.
 """
+TMA_BOX = 256
+"""Elements along an axis of a box at most.  Source: as above, boxDim."""
+VECTORS = (1, 2, 4, 8, 16)
+"""Bytes that a thread loads or stores at once.  Source: PTX ISA, "ld", "st", `.v2` and `.v4`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,13 @@ def settle_box(view: View, event: Event, box: kir.Box, width: int) -> tuple[int,
     return event.below
 
 
+def check_width(width: int, nbytes: int) -> None:
+    """Refuse vectors of `width` elements of `nbytes` that no load or store moves at once."""
+    if width * nbytes not in VECTORS:
+        says = f"{width} elements are {width * nbytes} bytes; threads access one of {VECTORS} bytes"
+        raise Violation("bounds", says)
+
+
 def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], width: int) -> None:
     """Refuse an access that leaves its tensor or whose vectors are not aligned."""
     name = view.tensor.name
@@ -99,6 +110,7 @@ def _check_box(view: View, event: Event, box: kir.Box, valid: tuple[int, ...], w
             raise Violation("bounds", says)
     if width == 1 or not box.shape or box.shape[-1] == 1:
         return
+    check_width(width, view.tensor.dtype.nbytes)
     if view.tensor.strides[-1] != 1:
         raise Violation("bounds", f"{width} neighbours of {name} are not neighbours in memory")
     if view.tensor.aligned % width:
@@ -125,6 +137,12 @@ def check_slot(slot: kir.Slot, index: int, nbytes: int) -> None:
 def check_copy(view: View, event: Event, box: kir.Box, slot: kir.Slot) -> None:
     """Refuse a tensor copy whose shared or global addresses are not aligned."""
     check_slot(slot, event.index, TMA_SHARED)
+    row = box.shape[-1] * view.tensor.dtype.nbytes
+    if max(box.shape) > TMA_BOX or row % TMA_GLOBAL:
+        says = (
+            f"a box of {box.shape}, rows of {row} bytes: at most {TMA_BOX} elements along an axis"
+        )
+        raise Violation("bounds", f"{says}, and rows of multiples of {TMA_GLOBAL} bytes")
     if event.limit != view.extents:
         raise Violation("bounds", f"the copy engine clips at {view.extents}, not at {event.limit}")
     if box.shape[-1] > 1 and view.tensor.strides[-1] != 1:

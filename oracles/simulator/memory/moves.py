@@ -29,6 +29,7 @@ from oracles.simulator.memory.access import (
     check_chunks,
     check_copy,
     check_slot,
+    check_width,
     settle_box,
 )
 from oracles.simulator.memory.ops import Array
@@ -41,8 +42,6 @@ from oracles.simulator.unroll import Event
 
 MATRIX_ROW = 16
 """Bytes of a row of `ldmatrix`, and of its address a divisor."""
-BARRIER = -2
-"""Stands for an mbarrier among the buffers through which bytes were last written."""
 
 
 class Memory:
@@ -68,10 +67,10 @@ class Memory:
         kernel = self.geometry.kernel
         self.atoms_each = self.geometry.atoms.count
         atoms = self.atoms_each * machine.ctas
+        self.strict = strict
         self.shadow = SharedShadow(atoms, machine.columns.parts, strict=strict)
-        self._through = np.full(atoms, -1)
+        self._opaque = np.zeros(atoms, np.bool_)
         self._live = np.zeros(atoms, np.bool_)
-        self._numbers = {b.name: i for i, b in enumerate(kernel.buffers)}
         self._deals: dict[Deal, int] = {}
         self._lanes: dict[int, LaneShadow] = {}
         self.slots: list[dict[str, Array]] = []
@@ -219,6 +218,8 @@ class Memory:
             return None
         buffer, writes = slot.buffer, isinstance(stmt, kir.Store)
         wide = writes or buffer.shape[-1:] != (1,)
+        if wide:
+            check_width(width, buffer.dtype.nbytes)
         check_slot(slot, event.index, width * buffer.dtype.nbytes if wide else 1)
         cta = agent.cta
         if slot.cta is not None:
@@ -241,16 +242,15 @@ class Memory:
         return atoms + cta * self.atoms_each if cta else atoms
 
     def through(self, buffer: kir.Buffer, atoms: Index, *, writes: bool) -> None:
-        """Refuse to read, through one buffer, bytes that were last written through another."""
+        """Refuse to use the bytes of an mbarrier in its life, and to read what it left there."""
         if not self.geometry.atoms.aliased:
             return
         if self._live[atoms].any():
             raise Violation("init", f"{buffer.name} shares bytes with an mbarrier that is in use")
-        number = self._numbers[buffer.name]
         if writes:
-            self._through[atoms] = number
-        elif (self._through[atoms] != number).any():
-            raise Violation("RAW", f"bytes of {buffer.name} were last written as another buffer")
+            self._opaque[atoms] = False
+        elif self._opaque[atoms].any():
+            raise Violation("RAW", f"bytes of {buffer.name} were last written as an mbarrier")
 
     def barrier_bytes(self, agent: Agent, event: Event, ring: kir.MBarrier, *, live: bool) -> None:
         """Take note that a life of mbarriers begins or ends, where they lie among buffers."""
@@ -262,7 +262,7 @@ class Memory:
             if live and self._live[atoms].any():
                 raise Violation("init", f"{ring.name}[{i}] lies on an mbarrier that is in use")
             self.report(self.shadow.write(atoms, agent.by, agent.now, agent.clock))
-            self._live[atoms], self._through[atoms] = live, BARRIER
+            self._live[atoms], self._opaque[atoms] = live, True
             self.log.append(Step(agent.name, agent.by, event, atoms, True))
 
     def _between_lanes(self, agent: Agent, deal: Deal, atoms: Index, *, writes: bool) -> None:
@@ -304,7 +304,11 @@ class Memory:
             ranks = [i for i in range(event.extra.bit_length()) if event.extra >> i & 1]
             targets = [self.machine.peer(agent, rank) for rank in ranks]
         for cta in targets:
-            self.phases.use(agent, self.phases.barrier(stmt.barrier, event.slot, cta))
+            barrier = self.phases.barrier(stmt.barrier, event.slot, cta)
+            self.phases.use(agent, barrier)
+            if self.strict and not self.phases.fenced(agent, barrier):
+                says = f"no fence_mbarrier_init stands behind the init of {barrier.name}"
+                self.machine.warn("init", says, None)
         private = stmt.src.tensor.name not in self.tensors.shadows
         for cta in targets:
             self._begin_load(self.machine.issue(agent, event, shared=private, cta=cta), stmt)

@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -232,20 +231,14 @@ class Atoms:
         moves = (s for s in kernel.walk() if isinstance(s, kir.Load | kir.Store))
         self.mixed = self.mixed or any(stmt.matrix for stmt in moves)
         """Whether one byte may be dealt to different lanes by different statements."""
-        ends = sorted(
-            (b.start(slot), b.start(slot) + b.slot_nbytes)
-            for b in kernel.buffers
-            for slot in range(b.slots)
-        )
-        self.aliased = any(a[1] > b[0] for a, b in pairwise(ends))
         barriers = [
             m.offset + 8 * i
             for m in kernel.barriers
             if m.offset is not None
             for i in range(m.slots)
         ]
-        self.aliased = self.aliased or bool(barriers)
-        """Whether two buffers, or a buffer and a barrier, may share bytes."""
+        self.aliased = bool(barriers)
+        """Whether a buffer and a barrier may share bytes."""
         self.granule = _granule(kernel, patterns)
         self._slots: dict[tuple[str, int], Index] = {}
         self._tiles: dict[tuple[str, int, int, Threads], Index] = {}

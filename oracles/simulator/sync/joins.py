@@ -389,7 +389,7 @@ class Joins:
             raise Violation("residency", says)
         self._drained(agent.clock, agent.cta, f"CTAs meet at {name}")
         b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
-        if b.arrived and (b.ctas, b.team) != (ctas, event.team):
+        if b.team not in (None, event.team) or (b.arrived and b.ctas != ctas):
             says = f"{b.ctas} and {ctas} CTAs are to meet at {name}, the same role of each"
             raise Violation("collective", says)
         b.ctas, b.team = ctas, event.team

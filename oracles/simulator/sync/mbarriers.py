@@ -54,8 +54,10 @@ class Barrier:
         The same from threads of other CTAs, for who waits at cluster scope.
     expects : list of (column, time)
         Who expects bytes on the running phase without arriving.
-    parts, last_parts : list of (column, time)
-        Arrivals and bytes of the running phase, and of the last one.
+    parts : list of (column, time)
+        Arrivals and bytes of the running phase.
+    past : list of lists of (column, time)
+        The same of each phase of this life that is over.
     returned : list of (Agent, time)
         Who has left its wait for the last phase, and when.
     """
@@ -78,7 +80,7 @@ class Barrier:
     nbytes: int = 0
     expects: list[tuple[int, int]] = field(default_factory=list)
     parts: list[tuple[int, int]] = field(default_factory=list)
-    last_parts: list[tuple[int, int]] = field(default_factory=list)
+    past: list[list[tuple[int, int]]] = field(default_factory=list)
     waiters: list[Agent] = field(default_factory=list)
     returned: list[tuple[Agent, int]] = field(default_factory=list)
     used: dict[int, int] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class Phases:
             b.made_by = agent.by
             for clock in (b.acc, b.sealed, b.far, b.far_sealed):
                 clock[:] = 0
-            b.parts, b.last_parts = [], []
+            b.parts, b.past = [], []
 
     def fence_inits(self, agent: Agent) -> None:
         """Make the initialisations by this agent known to the cluster."""
@@ -185,6 +187,10 @@ class Phases:
             says = f"no fence_mbarrier_init makes the init of {b.name} visible to another CTA"
             raise Violation("init", says)
         b.used[agent.by] = agent.now
+
+    def fenced(self, agent: Agent, b: Barrier) -> bool:
+        """Whether this agent knows of a `FenceMBarrierInit` behind the init of a barrier."""
+        return bool(agent.clock[ORDER, b.wide] >= b.lives)
 
     def arrive(self, agent: Agent, b: Barrier, nbytes: int, scope: kir.Scope, event: Event) -> None:
         """Expect `nbytes` more, then count the arrivals of this agent."""
@@ -299,7 +305,8 @@ class Phases:
         b.far[:] = 0
         b.returned.clear()
         b.expects.clear()
-        b.parts, b.last_parts = [], b.parts
+        b.past.append(b.parts)
+        b.parts = []
         waiters, b.waiters = b.waiters, []
         for agent in waiters:
             self.machine.wake(agent, passed=False)
@@ -348,9 +355,12 @@ def _known(b: Barrier, clock: Clock) -> int:
 
     Notes
     -----
-    Somebody said so, or all arrivals and bytes of the last phase are in the clock.
+    Somebody said so, or all arrivals and bytes of one are in the clock: they came when those before
+    it were over.
     """
     known = int(clock[CAUSE, b.column])
-    if known == b.phase - 1 and all(clock[CAUSE, by] >= at for by, at in b.last_parts):
-        return b.phase
+    first = b.phase - len(b.past)
+    for phase in range(b.phase - 1, known - 1, -1):
+        if all(clock[CAUSE, by] >= at for by, at in b.past[phase - first]):
+            return phase + 1
     return known

@@ -18,9 +18,12 @@ FILE = """
 import sys
 sys.path.append({tests!r})
 import kernels as ks
+from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 good = ks.specialized(3)
 spare = ks.staged(2)
+join = kir.BlockSync(0, spare.threads)
+slow = spare.rewrite(lambda stmt: [join, stmt] if isinstance(stmt, kir.ForLoop) else None)
 bad = ks.specialized(3, warp_sync=False)
 def pair() -> LaunchSequence: return LaunchSequence("pair", (ks.direct(), ks.staged(2)))
 """
@@ -45,7 +48,8 @@ def test_a_proved_kernel_leaves_with_0_and_shows_what_was_checked(file: Path) ->
     assert done.exit_code == PROVED, done.output
     assert done.output.startswith("pass        good  ")
     assert "claims checked in" in done.output
-    assert "fence_mbarrier_init(): fence outside the loops" in done.output
+    assert "advice" not in done.output
+    assert "barrier outside the loops" in run("prove", f"{file}:slow").output
 
 
 def test_a_refuted_kernel_leaves_with_1_and_shows_both_lines(file: Path) -> None:
@@ -81,6 +85,7 @@ def test_of_several_kernels_the_worst_counts(file: Path) -> None:
     assert [line.split()[:2] for line in done.output.splitlines() if "claims" in line] == [
         ["pass", "good"],
         ["pass", "spare"],
+        ["pass", "slow"],
         ["fail", "bad"],
         ["pass", "pair:"],
         ["pass", "pair:"],
@@ -167,7 +172,7 @@ def test_explanations_stand_beside_the_syncs(file: Path) -> None:
     rows = [line for line in done.output.splitlines() if "warp_sync()" in line]
     assert len(rows) == 1
     assert "without it: WAR line 22" in rows[0]
-    assert "needless for this kernel" in done.output
+    assert "needless for this kernel" in run("explain", f"{file}:slow").output
 
 
 def test_a_broken_kernel_is_shown_without_explanations(file: Path) -> None:

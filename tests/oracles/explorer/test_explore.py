@@ -63,6 +63,11 @@ def plain(body: tuple[kir.Stmt, ...], *, threads: int = 64, buffers: int = 1) ->
     return kir.Kernel("plain", (n,), (X, Y), (), shared, (), threads, body, ("Y",))
 
 
+def cleared(fragment: kir.Fragment) -> kir.Stmt:
+    """Give a fragment a value."""
+    return kir.Compute(fragment, "cast", (kir.Literal(0.0, fragment.dtype),))
+
+
 def at(trips_: int) -> Launch:
     """Return a launch of one CTA with so many trips."""
     return Launch(1, {"n": 32 * trips_})
@@ -210,6 +215,7 @@ def exchange(*between: kir.Stmt, back: kir.Layout, threads: int = 64) -> kir.Ker
     kernel = plain((), threads=threads)
     slot = kir.Slot(kernel.buffers[0], 0)
     body = (
+        cleared(there),
         kir.Store(slot, there, 1),
         *between,
         kir.Load(kir.Fragment("y", DType.F32, back), slot, 1),
@@ -233,7 +239,8 @@ def leave(*before: kir.Stmt, after: tuple[kir.Stmt, ...] = ()) -> kir.Kernel:
     wide = kir.Fragment("x", DType.F32, kir.Layout((64,), 1, 32))
     out = kir.Box(Y, (0,), (64,), (n,))
     issue = (kir.TmaStore(out, slot), kir.AsyncCommit(BULK), *after)
-    return replace(kernel, body=(kir.Store(slot, wide, 1), *before, kir.Elect(ELECT, issue)))
+    put = cleared(wide), kir.Store(slot, wide, 1)
+    return replace(kernel, body=(*put, *before, kir.Elect(ELECT, issue)))
 
 
 def test_a_proxy_fence_has_its_place_and_its_space() -> None:
@@ -275,10 +282,11 @@ def test_registers_come_from_those_who_gave_some_back() -> None:
 
 def test_ctas_that_never_meet_write_apart() -> None:
     """Two CTAs that write the same tile have no order."""
-    body = (kir.Role("a", 0, 1, (kir.Store(box(Y, 0), FRAGMENT, 1),)),)
+    zero = cleared(FRAGMENT)
+    body = (kir.Role("a", 0, 1, (zero, kir.Store(box(Y, 0), FRAGMENT, 1))),)
     assert kind(explore(plain(body), Launch(1, {"n": 32}))) == "pass"
     assert kind(explore(plain(body), Launch(2, {"n": 32}))) == "WAW"
-    add = (kir.Role("a", 0, 1, (kir.AtomicAdd(box(Y, 0), FRAGMENT),)),)
+    add = (kir.Role("a", 0, 1, (zero, kir.AtomicAdd(box(Y, 0), FRAGMENT))),)
     assert kind(explore(plain(add), Launch(2, {"n": 32}))) == "determinism"
     loose = replace(plain(add), determinism="unordered")
     assert kind(explore(loose, Launch(2, {"n": 32}))) == "pass"

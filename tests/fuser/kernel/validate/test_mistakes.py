@@ -148,8 +148,17 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         declared(replace(SA, slots=200)),
     ),
     "mbarriers past the end": (
-        "mbarrier bar ends at byte 232456 of shared memory",
-        kernel(barriers=(replace(BAR, offset=232440),)),
+        "mbarrier bar ends at byte 246656 of shared memory",
+        kernel(barriers=(replace(BAR, slots=30_000),)),
+    ),
+    "mbarrier past what is allocated": (
+        "mbarrier bar lies at bytes 6648..6663, the CTA has 6656 bytes of shared memory; lay it "
+        "onto a buffer",
+        kernel(barriers=(replace(BAR, offset=SY.end - 8),)),
+    ),
+    "mbarrier on one that is laid out": (
+        r"mbarrier own lies at bytes 6656..6663, those without an offset \(bar\) from byte 6656 on",
+        kernel(barriers=(BAR, kir.MBarrier("own", 1, 1, SY.end))),
     ),
     "barrier offset": (
         "mbarrier bar lies at byte 12; use a multiple of 8",

@@ -241,6 +241,10 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "width 3 must divide vector 8, and that the last extent 16",
         alone(kir.Load(TILE, X_BOX, 3)),
     ),
+    "wide": (
+        "16 elements of bf16 are 32 bytes; an access moves 1, 2, 4, 8, 16: use a width of at most",
+        alone(kir.Load(replace(TILE, layout=replace(ROUND, vector=16)), X_BOX, 16)),
+    ),
     "no width": ("width 0 must divide", alone(kir.Load(TILE, X_BOX, 0))),
     "store of a broadcast": (
         "must not write one element from several registers",
