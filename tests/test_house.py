@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "oracles.assembler": {"oracles.verdict"},
     "oracles.differential": {"fuser.dtype", "oracles.verdict", "oracles.reference"},
     "oracles.reference": {"fuser.dtype", "fuser.fusion"},
-    "oracles.prover": KERNEL | ANSWER,
+    "oracles.prover": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.simulator": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.explorer": KERNEL | ANSWER | {"oracles.launches"},
     "oracles.cli": KERNEL

@@ -16,25 +16,31 @@ from itertools import product
 from math import lcm, prod
 from random import Random
 
-from fuser.expr import Expr, Kind, Op, Var, fold, substitute
+from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.launches.solver import Solver
 from oracles.launches.wishes import Calculator, Reading, Subject, Wish, calculator, strides
 
-MOST = 16
+MOST = 14
 """Launches that are chosen at most."""
-CANDIDATES = 120
+WORK = 240
+"""Turns of the loops of all CTAs in all chosen launches, one for a CTA itself; about so many."""
+CANDIDATES = 90
 """Launches that are looked at before z3 is asked."""
-ASKED = 16
-"""Questions to z3 for wishes that are left; as many again to keep what a kernel requires."""
+DRAWN = 40
+"""Of those at least so many in which every size is drawn."""
+ASKED, REPAIRED = 16, 8
+"""Questions to z3: for wishes that are left, and where few candidates are launches."""
 LARGEST = 4096
 """No parameter is larger."""
 ELEMENTS = 1 << 18
 """Elements of a tensor at most."""
-TURNS = 40
-"""CTAs and turns of a loop, at most, but for clusters and rings that need more."""
-SINGLE = 16
-"""Pairs of wishes that count as much as a wish, and the cost of a launch that does nothing."""
+TURNS = 64
+"""Turns of a loop at most, and CTAs where there have to be many."""
+CLUSTERS = 8
+"""CTAs, or clusters, where there may be fewer."""
+SINGLE = 64
+"""Pairs of wishes that count as much as a wish."""
 TMA_BYTES = 16
 """Strides of tensors that TMA copies are multiples of it.  Source: PTX ISA, "tensor-map"."""
 
@@ -104,7 +110,8 @@ class _Chooser:
         self.pitches = strides(kernel)
         self.free = [p for p in kernel.params if p not in self.pitches]
         self.found: dict[tuple[int, ...], _Candidate] = {}
-        self.turns = max(TURNS, 4 * max(self.reading.rings), 4 * kernel.cluster)
+        self.turns = max(TURNS, 4 * max(self.reading.counts))
+        self.ctas = CLUSTERS * kernel.cluster
         self._variables = (*kernel.params, kir.GRID)
         self.by_subject: dict[Subject, list[tuple[int, int, int]]] = {}
         for wish, bit in self._bits():
@@ -117,7 +124,9 @@ class _Chooser:
         for params in self._candidates():
             if not self._take(params):
                 refused.append(params)
-        for params in refused[:: len(refused) // ASKED + 1] if len(self.found) < most else ():
+        if not self.found:
+            self.ctas = max(TURNS, self.ctas)
+        for params in refused[:: len(refused) // REPAIRED + 1] if len(self.found) < most else ():
             near = self._solver.nearest(None, params)
             if near is not None:
                 self._take(near)
@@ -151,14 +160,16 @@ class _Chooser:
         def gain(one: _Candidate) -> float:
             pairs = (one.fulfils & ~beside[key] for key in keys if one.fulfils & key)
             new = SINGLE * (one.fulfils & ~met).bit_count() + sum(x.bit_count() for x in pairs)
-            return new / (one.cost + SINGLE)
+            return new / (one.cost + 2)
 
         # What a candidate adds only shrinks, so that one is the best that still beats the next.
         queue = [(-gain(one), place, one) for place, one in enumerate(rest)]
         heapify(queue)
-        taken = 0
+        taken, work = 0, 0
         while queue and taken < most:
             _, place, one = heappop(queue)
+            if taken and work + one.cost > WORK:
+                continue
             now = -gain(one)
             if queue and (now, place) > queue[0][:2]:
                 heappush(queue, (now, place, one))
@@ -166,7 +177,7 @@ class _Chooser:
             if now == 0 and taken:
                 return
             yield one
-            taken += 1
+            taken, work = taken + 1, work + one.cost
             met |= one.fulfils
             beside |= {key: beside[key] | one.fulfils for key in keys if one.fulfils & key}
 
@@ -190,15 +201,20 @@ class _Chooser:
             for value in pool:
                 yield self._middle | {p: value}
         draw = Random(0)
-        for _ in range(CANDIDATES - sum(map(len, pools.values()))):
+        for _ in range(max(DRAWN, CANDIDATES - sum(map(len, pools.values())))):
             # Twice drawn, for small ones are cheap.
             yield {p: min(draw.choice(pool), draw.choice(pool)) for p, pool in pools.items()}
 
     @cached_property
     def _middle(self) -> dict[Var, int]:
-        """Sizes of two tiles: none of them is out of the ordinary."""
-        marks = {p: sorted(self.reading.marks.get(p, {1})) for p in self.free}
-        return {p: 2 * own[min(1, len(own) - 1)] for p, own in marks.items()}
+        """Sizes of a tile, or of two along which a loop goes, and 1 for what is no size."""
+        sizes = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
+        along = {v for end in self.reading.ends for v in variables(end.expr)}
+        found = {}
+        for p in self.free:
+            tiles = sorted(self.reading.marks.get(p, {1}))[:2]
+            found[p] = tiles[-1] * (1 + (p in along)) if p in sizes else 1
+        return found
 
     def _pool(self, var: Var) -> list[int]:
         """Return values of a parameter worth a look: few, and around what it is held against."""
@@ -207,9 +223,11 @@ class _Chooser:
         for mark in marks:
             some |= {mark - 1, mark, mark + 1, 2 * mark - 1, 2 * mark + 1}
         tile = max(marks)
-        some |= {many * tile for s in self.reading.rings for many in (s - 1, s, s + 1, 2 * s + 1)}
+        some |= {many * tile for many in self.reading.counts}
         whole = {n for value in some for n in (value // unit * unit, -(-value // unit) * unit)}
-        return sorted(n for n in whole if 0 <= n <= LARGEST)
+        alone = [e for e in self._conditions if variables(e) == {var}]
+        holds = calculator([var], alone)
+        return [n for n in sorted(whole) if 0 <= n <= LARGEST and all(holds([n]))] or [unit]
 
     def _take(self, params: Mapping[Var, int]) -> int:
         """Look at the launch with these sizes; return bits for what it fulfils."""
@@ -234,7 +252,7 @@ class _Chooser:
         clusters = (1, 1, 2, 1, 1, 3)[len(self.found) % 6]
         try:
             (grid,) = self._grid((*values, clusters * self.kernel.cluster))
-            if not 1 <= grid <= self.turns or grid % self.kernel.cluster:
+            if not 1 <= grid <= self.ctas or grid % self.kernel.cluster:
                 return None
             if self.pitches:
                 values = self._pitched(dict(zip(self.kernel.params, values, strict=True)))
@@ -307,7 +325,7 @@ class _Chooser:
 
     @cached_property
     def _solver(self) -> Solver:
-        return Solver(self.kernel, self._conditions, LARGEST, self.turns)
+        return Solver(self.kernel, self._conditions, LARGEST, self.ctas)
 
     def _ask(self) -> None:
         """Ask for a launch for each wish that is left."""

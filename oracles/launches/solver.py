@@ -1,28 +1,21 @@
 """Sizes that keep what a kernel requires and fulfil a wish, as z3 finds them.
 
-What is not linear is left out of a question, but for products with a small factor: whoever asks
-checks the answer.  So a question can cost a launch, never make one that is none.
+Questions are linear: what is a factor or a divisor in one has the value that is wanted of it.  So a
+question can miss a launch; whoever asks checks that the answer is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 
 import z3
 
-from fuser.expr import Expr, Kind, Op, Var, variables
+from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.launches.wishes import FAR, Path, Wish
+from oracles.launches.wishes import FAR, Wish
 
 WORK = 20_000
 """Limit of a question, in z3's own units: answers repeat on every machine."""
-FACTOR_BITS = 4
-"""Bits of the smaller factor of a product of two unknowns that is required to be something."""
-
-
-class NotLinearError(Exception):
-    """An expression that z3 is not asked about."""
 
 
 class Solver:
@@ -32,36 +25,37 @@ class Solver:
     ----------
     conditions : iterable of Expr
         What every launch keeps.
-    largest, turns : int
+    largest, ctas : int
         Limits of a parameter, and of the number of CTAs.
     """
 
     def __init__(
-        self, kernel: kir.Kernel, conditions: Iterable[Expr], largest: int, turns: int
+        self, kernel: kir.Kernel, conditions: Iterable[Expr], largest: int, ctas: int
     ) -> None:
         self.solver = z3.SimpleSolver()
         self.solver.set("rlimit", WORK)
         self._terms: dict[Expr, z3.ArithRef] = {}
         self._literals: dict[object, z3.BoolRef] = {}
-        self._products = False
+        self.cluster = kernel.cluster
+        self.rough: list[Expr] = []
         grid = self._term(kir.GRID)
-        self.solver.add(grid >= 1, grid <= turns, self._term(kir.BLOCK) < grid)
+        self.solver.add(grid >= 1, grid <= ctas, self._term(kir.BLOCK) < grid)
         if kernel.cluster > 1:
             self.solver.add(grid % kernel.cluster == 0)
         self.solver.add(*(self._term(p) <= largest for p in kernel.params))
         for condition in conditions:
-            # The number of CTAs follows from the sizes; a product there would only cost time.
-            self._products = kir.GRID not in variables(condition)
-            with suppress(NotLinearError):
+            if not _factors(condition):
                 self.solver.add(self._truth(condition))
-        self._products = False
+            elif kir.GRID not in variables(condition):  # The CTAs follow from the other sizes.
+                self.rough.append(condition)
 
     def nearest(self, wish: Wish | None, wanted: Mapping[Var, int]) -> dict[Var, int] | None:
         """Return sizes that fulfil a wish and have as many of the wanted values as they can."""
-        try:
-            must = [] if wish is None else [self._wish(wish)]
-        except NotLinearError:
-            return None
+        must = [] if wish is None else self._wish(wish, wanted)
+        told = frozenset[Var]() if wish is None else variables(wish.subject.expr)
+        for condition in self.rough:
+            if not _factors(condition) & told:
+                must += self._linear((condition,), wanted, lambda held: self._truth(*held))
         soft = [self._literal((p, n), self._term(p) == n) for p, n in wanted.items()]
         while True:
             answer = self.solver.check(*must, *soft)
@@ -75,22 +69,39 @@ class Solver:
                 return None
             soft.remove(given_up[-1])
 
-    def _wish(self, wish: Wish) -> z3.BoolRef:
-        subject = self._term(wish.subject.expr)
-        inside = [self._path(wish.subject.path)]
-        inside += [subject >= wish.low] * (wish.low > -FAR)
-        inside += [subject <= wish.high] * (wish.high < FAR)
-        return self._literal(wish, z3.And(inside))
+    def _wish(self, wish: Wish, wanted: Mapping[Var, int]) -> list[z3.BoolRef]:
+        """Return literals for a wish."""
+        path = wish.subject.path
 
-    def _path(self, path: Path) -> z3.BoolRef:
-        """Return a literal for a place of the kernel that some thread reaches."""
-        steps = [
-            self._truth(step.value)
-            if step.index is None
-            else self._term(step.index) < self._term(step.value)
-            for step in path
-        ]
-        return self._literal(path, z3.And(steps))
+        def meaning(held: tuple[Expr, ...]) -> z3.BoolRef:
+            subject = self._term(held[0])
+            inside = [subject >= wish.low] * (wish.low > -FAR)
+            inside += [subject <= wish.high] * (wish.high < FAR)
+            for step, value in zip(path, held[1:], strict=True):
+                if step.index is None:
+                    inside.append(self._truth(value))
+                else:
+                    inside.append(self._term(step.index) < self._term(value))
+            return z3.And(inside)
+
+        exprs = (wish.subject.expr, *(step.value for step in path))
+        return self._linear(exprs, wanted, meaning, wish)
+
+    def _linear(
+        self,
+        exprs: tuple[Expr, ...],
+        wanted: Mapping[Var, int],
+        meaning: Callable[[tuple[Expr, ...]], z3.BoolRef],
+        *key: object,
+    ) -> list[z3.BoolRef]:
+        """Return literals for what expressions mean; the factors in them have wanted values."""
+        factors = frozenset[Var]().union(*map(_factors, exprs))
+        values: dict[Var, Expr] = {v: n for v, n in wanted.items() if v in factors}
+        if kir.GRID in factors:
+            values[kir.GRID] = self.cluster
+        fixed = [self._literal((v, n), self._term(v) == n) for v, n in values.items()]
+        held = tuple(substitute(expr, values) for expr in exprs)
+        return [*fixed, self._literal((held, *key), meaning(held))]
 
     def _literal(self, key: object, meaning: z3.BoolRef) -> z3.BoolRef:
         if key not in self._literals:
@@ -116,6 +127,8 @@ class Solver:
                 return made
             case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
                 return z3.If(self._truth(expr), z3.IntVal(1), z3.IntVal(0))
+            case Op(Kind.FLOORDIV | Kind.MOD as kind, left, right):
+                return self._divided(kind, left, right)
             case Op(kind, left, right):
                 a, b = self._term(left), self._term(right)
                 match kind:
@@ -124,14 +137,11 @@ class Solver:
                     case Kind.SUB:
                         return a - b
                     case Kind.MUL:
-                        linear = isinstance(left, int) or isinstance(right, int)
-                        return a * b if linear else self._product(a, b)
+                        return a * b
                     case Kind.MIN:
                         return z3.If(a <= b, a, b)
-                    case Kind.MAX:
-                        return z3.If(a <= b, b, a)
                     case _:
-                        return self._divided(kind, left, right)
+                        return z3.If(a <= b, b, a)
 
     def _truth(self, expr: Expr) -> z3.BoolRef:
         match expr:
@@ -147,26 +157,20 @@ class Solver:
                 return self._term(expr) != 0
 
     def _divided(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
-        """Return a quotient or a remainder; both are defined at once."""
-        a, b = self._term(left), self._term(right)
+        """Return a quotient or a remainder, anything where the divisor is not known."""
+        a = self._term(left)
         quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
         if isinstance(right, int) and right > 0:
             self.solver.add(a == quotient * right + rest, rest >= 0, rest < right)
-        else:
-            whole = self._product(quotient, b)
-            self.solver.add(z3.Implies(b >= 1, z3.And(a == whole + rest, rest >= 0, rest < b)))
         self._terms[Op(Kind.FLOORDIV, left, right)] = quotient
         self._terms[Op(Kind.MOD, left, right)] = rest
         return quotient if kind is Kind.FLOORDIV else rest
 
-    def _product(self, a: z3.ArithRef, b: z3.ArithRef) -> z3.ArithRef:
-        """Return a product of which one factor is small: a sum over the bits of that one."""
-        if not self._products:
-            raise NotLinearError
-        made, first = z3.FreshInt("product"), z3.FreshBool("first")
-        for x, y, chosen in ((a, b, first), (b, a, z3.Not(first))):
-            bits = [(1 << n, z3.FreshBool("bit")) for n in range(FACTOR_BITS)]
-            factor = z3.Sum([z3.If(bit, z3.IntVal(many), z3.IntVal(0)) for many, bit in bits])
-            whole = z3.Sum([z3.If(bit, many * y, z3.IntVal(0)) for many, bit in bits])
-            self.solver.add(z3.Implies(chosen, z3.And(x == factor, made == whole)))
-        return made
+
+def _factors(expr: Expr) -> frozenset[Var]:
+    """Return what has to be known for an expression to be linear in all else."""
+    if not isinstance(expr, Op):
+        return frozenset()
+    inside = _factors(expr.a) | _factors(expr.b)
+    scales = expr.kind in (Kind.MUL, Kind.FLOORDIV, Kind.MOD) and variables(expr.a)
+    return inside | variables(expr.b) if scales else inside

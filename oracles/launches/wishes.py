@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, zip_longest
+from itertools import combinations, product, zip_longest
 from operator import floordiv, mod
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
@@ -22,6 +22,13 @@ LOOPS = 4
 """Ends of loops that are compared with each other."""
 TURNS = 3
 """Turns at either end of a loop, and CTAs at either end of a grid, at which subjects are read."""
+LATE = 60
+"""Turns that a loop is to have if its index is held against such a number."""
+SORTS = (
+    "loops", "pairs of loops", "parameters", "grids", "conditions", "remainders", "lengths",
+    "boxes", "places", "requirements", "sizes",
+)  # fmt: skip
+"""Sorts of wishes; of each the next is met in turn."""
 FAR = 1 << 30
 """No bound of an interval."""
 
@@ -64,6 +71,8 @@ class Reading:
     ----------
     ends : list of Subject
         The ends of loops.
+    counts : set of int
+        Numbers of turns: around those of the rings, and around what an index is held against.
     marks : dict of Var to set of int
         What each parameter is divided by, cut into and compared with.
     wishes : list of Wish
@@ -72,16 +81,19 @@ class Reading:
 
     def __init__(self, kernel: kir.Kernel) -> None:
         self.kernel = kernel
-        self.rings = {1, *(b.slots for b in kernel.buffers), *(m.slots for m in kernel.barriers)}
+        rings = {1, *(b.slots for b in kernel.buffers), *(m.slots for m in kernel.barriers)}
+        self.ring = max(rings)
+        self.counts = {n for s in rings for n in (0, 1, 2, s - 1, s, s + 1, 2 * s + 1)}
         self.unit = max((t.aligned for t in kernel.tensors), default=1)
         self.ends: list[Subject] = []
         self.marks: dict[Var, set[int]] = {}
         self._moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-        self._sorts: dict[str, dict[Wish, None]] = {}
+        self._sorts: dict[str, dict[Wish, None]] = {sort: {} for sort in SORTS}
         self._indices: dict[tuple[Path, Expr], Var] = {}
         self._names = {p: f"p{i}" for i, p in enumerate((*kernel.params, kir.GRID, kir.BLOCK))}
         self._sinks: dict[Subject, int] = {}
-        self._same: dict[Subject, Subject] = {}
+        self._turning: set[Var] = set()
+        self._first: list[str] = []
         self._lines: list[str] = []
         self._body(kernel.body, {kir.RANK: fold(Kind.MOD, kir.BLOCK, kernel.cluster)}, ())
         self._sizes()
@@ -145,25 +157,22 @@ class Reading:
         if MOVING in variables(stop):
             self._body(stmt.body, {**lets, stmt.index: MOVING}, path)
             return
-        self._turns("ends", stop, path)
+        self._turns("lengths", stop, path)
         if variables(stop):
-            end = Subject(stop, path)
-            for count in sorted(
-                {n for s in self.rings for n in (0, 1, 2, s - 1, s, s + 1, 2 * s + 1)}
-            ):
-                self._wish("loops", end, (count, count))
+            end = self._subject(stop, path)
             self._wish("loops", end, (2, FAR))
             if end not in self.ends:
                 self._compared(end)
                 self.ends.append(end)
         index = self._indices.setdefault((path, stop), Var(f"turn {len(self._indices)}"))
+        self._turning.add(index)
         name = self._names.setdefault(index, f"i{len(self._names)}")
         self._put(path, f"for {name} in some({python(stop, self._names)}):")
         self._body(stmt.body, {**lets, stmt.index: index}, (*path, Step(stop, index)))
 
     def _compared(self, end: Subject) -> None:
         """Wish for one loop that is longer than another, by a turn and by more than a ring."""
-        more = max(self.rings) + 1
+        more = self.ring + 1
         for other in self.ends[:LOOPS]:
             if not end.path and not other.path:
                 apart = Subject(fold(Kind.SUB, end.expr, other.expr))
@@ -179,13 +188,15 @@ class Reading:
             self._mark(size, limit, extent)
             self._turns("places", origin, path)
             for end in {substitute(limit, lets): None, extent: None}:
-                left = Subject(fold(Kind.SUB, end, origin), path)
+                left = self._subject(fold(Kind.SUB, end, origin), path)
                 for interval in self._around(size, 0) if extent != 1 else ():
                     self._wish("boxes", left, interval)
 
     def _sizes(self) -> None:
         """Wish for sizes that are small, equal and unequal, and for few CTAs and several."""
         kernel = self.kernel
+        for end, count in product(self.ends, sorted(self.counts)):
+            self._wish("loops", end, (count, count))
         for condition in kernel.requires:
             match condition:
                 case Op(Kind.EQ, left, right):
@@ -212,24 +223,26 @@ class Reading:
         self._turns(sort, expr.a, path)
         self._turns(sort, expr.b, path)
         if expr.kind in (Kind.LT, Kind.LE, Kind.EQ, Kind.MIN, Kind.MAX):
-            apart = Subject(fold(Kind.SUB, expr.b, expr.a), path)
+            apart = self._subject(fold(Kind.SUB, expr.b, expr.a), path)
             for a, b in ((expr.a, expr.b), (expr.b, expr.a)):
                 self._mark(a, b)
             for interval in self._around(0):
                 self._wish(sort, apart, interval)
         elif expr.kind in (Kind.FLOORDIV, Kind.MOD):
-            rest = Subject(fold(Kind.MOD, expr.a, expr.b), path)
+            rest = self._subject(fold(Kind.MOD, expr.a, expr.b), path)
             whole = expr.b if isinstance(expr.b, int) else 0
             self._mark(whole, expr.a)
             for low, high in self._around(0, whole):
                 if low >= 0 and (high < whole or not whole):
-                    self._wish(f"remainders of {sort}", rest, (low, high))
+                    self._wish("remainders", rest, (low, high))
 
     def _mark(self, number: Expr, *held: Expr) -> None:
         """Note a number that expressions are held against."""
         if isinstance(number, int) and number > 0:
             for var in (v for expr in held for v in variables(expr)):
                 self.marks.setdefault(var, {1}).add(number)
+                if var in self._turning and number < LATE:
+                    self.counts |= {number, number + 1, number + 2}
 
     def _around(self, *points: int) -> Iterator[Interval]:
         """Yield points and their neighbours, and the neighbours that alignment allows."""
@@ -241,32 +254,26 @@ class Reading:
                 yield point + 2, point + self.unit
                 yield point - self.unit, point - 2
 
+    def _subject(self, expr: Expr, path: Path) -> Subject:
+        """Return a subject at a place; one that is the same in all of a CTA has none."""
+        return Subject(expr, path if variables(expr) & self._turning else ())
+
     def _wish(self, sort: str, subject: Subject, interval: Interval) -> None:
         """Note a wish, if a launch has a say in it."""
         used = variables(subject.expr)
         if not used or MOVING in used:
             return
-        if subject not in self._same:
-            self._same[subject] = self._further_out(subject, used)
-        subject = self._same[subject]
         if subject not in self._sinks:
             self._sinks[subject] = number = len(self._sinks)
-            self._put(subject.path, f"s[{number}].add({python(subject.expr, self._names)})")
-        self._sorts.setdefault(sort, {})[Wish(subject, *interval)] = None
-
-    def _further_out(self, subject: Subject, used: frozenset[Var]) -> Subject:
-        """Return the subject where it was read outside of loops that it does not depend on."""
-        path = subject.path
-        while path and path[-1].index is not None and path[-1].index not in used:
-            path = path[:-1]
-            if Subject(subject.expr, path) in self._sinks:
-                return Subject(subject.expr, path)
-        return subject
+            lines = self._lines if subject.path else self._first
+            line = f"s[{number}].add({python(subject.expr, self._names)})"
+            lines.append(_indented(subject.path, line))
+        self._sorts[sort][Wish(subject, *interval)] = None
 
     # --- a look at a launch ---------------------------------------------------------------------
 
     def _put(self, path: Path, line: str) -> None:
-        self._lines.append(f"{'  ' * (2 + len(path))}{line}")
+        self._lines.append(_indented(path, line))
 
     def _function(self) -> Callable[[Sequence[int], list[set[int]]], None]:
         """Return the walk through the kernel that reads every subject where it stands."""
@@ -276,8 +283,12 @@ class Reading:
         )
         space: dict[str, Callable[..., None]] = {}
         known = {"some": _some, "quotient": _quotient, "rest": _rest}
-        exec("\n".join([head, *self._lines]), known, space)  # a text of our own
+        exec("\n".join([head, *self._first, *self._lines]), known, space)  # a text of our own
         return space["walk"]
+
+
+def _indented(path: Path, line: str) -> str:
+    return f"{'  ' * (2 + len(path))}{line}"
 
 
 Calculator = Callable[[Sequence[int]], list[int]]

@@ -31,6 +31,7 @@ from litmus import (
     rules,
     rules_phases,
     rules_turns,
+    sizes,
     spaces,
     sums,
     threads,
@@ -43,7 +44,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, wgmma, operands, proxies, spaces, bulk, destinations,
     cp_async, published, clusters, distributed, threads, named, aliases, grid, sums, meetings,
     arrivals, walks, bugs, bugs_matmul, found,
-    rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
