@@ -29,7 +29,7 @@ CANDIDATES = 90
 """Launches that are looked at before z3 is asked."""
 DRAWN = 40
 """Of those at least so many in which every size is drawn."""
-ASKED, REPAIRED = 16, 8
+ASKED, REPAIRED = 20, 8
 """Questions to z3: for wishes that are left, and where few candidates are launches."""
 LARGEST = 4096
 """No parameter is larger."""
@@ -39,8 +39,8 @@ TURNS = 64
 """Turns of a loop at most, and CTAs where there have to be many."""
 CLUSTERS = 8
 """CTAs, or clusters, where there may be fewer."""
-SINGLE = 64
-"""Pairs of wishes that count as much as a wish."""
+SINGLE, FRAME = 64, 8
+"""How many pairs of wishes count like a wish, and wishes like one about turns or CTAs."""
 TMA_BYTES = 16
 """Strides of tensors that TMA copies are multiples of it.  Source: PTX ISA, "tensor-map"."""
 
@@ -126,7 +126,8 @@ class _Chooser:
                 refused.append(params)
         if not self.found:
             self.ctas = max(TURNS, self.ctas)
-        for params in refused[:: len(refused) // REPAIRED + 1] if len(self.found) < most else ():
+        tried = refused[:: len(refused) // REPAIRED + 1] if len(self.found) < most else []
+        for params in (*tried, *(() if self.found else refused)):
             near = self._solver.nearest(None, params)
             if near is not None:
                 self._take(near)
@@ -155,12 +156,14 @@ class _Chooser:
         """
         rest = sorted(self.found.values(), key=lambda one: (one.cost, one.values))
         met, keys = 0, [bit for w, bit in self._bits() if w.subject in self._frames]
+        frames = sum(keys)
         beside = dict.fromkeys(keys, 0)
 
         def gain(one: _Candidate) -> float:
             pairs = (one.fulfils & ~beside[key] for key in keys if one.fulfils & key)
-            new = SINGLE * (one.fulfils & ~met).bit_count() + sum(x.bit_count() for x in pairs)
-            return new / (one.cost + 2)
+            own = one.fulfils & ~met
+            single = own.bit_count() + FRAME * (own & frames).bit_count()
+            return (SINGLE * single + sum(x.bit_count() for x in pairs)) / (one.cost + 2)
 
         # What a candidate adds only shrinks, so that one is the best that still beats the next.
         queue = [(-gain(one), place, one) for place, one in enumerate(rest)]
@@ -209,7 +212,8 @@ class _Chooser:
     def _middle(self) -> dict[Var, int]:
         """Sizes of a tile, or of two along which a loop goes, and 1 for what is no size."""
         sizes = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
-        along = {v for end in self.reading.ends for v in variables(end.expr)}
+        ends = [variables(end.expr) for end in self.reading.ends]
+        along = {next((p for p in self.free if p in used), None) for used in ends}
         found = {}
         for p in self.free:
             tiles = sorted(self.reading.marks.get(p, {1}))[:2]

@@ -32,7 +32,8 @@ class Solver:
     def __init__(
         self, kernel: kir.Kernel, conditions: Iterable[Expr], largest: int, ctas: int
     ) -> None:
-        self.solver = z3.SimpleSolver()
+        self.z3 = z3.Context()  # Of its own: what was asked before would change the answers.
+        self.solver = z3.SimpleSolver(self.z3)
         self.solver.set("rlimit", WORK)
         self._terms: dict[Expr, z3.ArithRef] = {}
         self._literals: dict[object, z3.BoolRef] = {}
@@ -82,7 +83,7 @@ class Solver:
                     inside.append(self._truth(value))
                 else:
                     inside.append(self._term(step.index) < self._term(value))
-            return z3.And(inside)
+            return z3.And([z3.BoolVal(True, self.z3), *inside])
 
         exprs = (wish.subject.expr, *(step.value for step in path))
         return self._linear(exprs, wanted, meaning, wish)
@@ -105,7 +106,7 @@ class Solver:
 
     def _literal(self, key: object, meaning: z3.BoolRef) -> z3.BoolRef:
         if key not in self._literals:
-            self._literals[key] = z3.Bool(f"literal {len(self._literals)}")
+            self._literals[key] = z3.Bool(f"literal {len(self._literals)}", self.z3)
             self.solver.add(z3.Implies(self._literals[key], meaning))
         return self._literals[key]
 
@@ -120,13 +121,13 @@ class Solver:
     def _made(self, expr: Expr) -> z3.ArithRef:
         match expr:
             case int():
-                return z3.IntVal(expr)
+                return z3.IntVal(expr, self.z3)
             case Var(name):
-                made = z3.Int(name)
+                made = z3.Int(name, self.z3)
                 self.solver.add(made >= 0)
                 return made
             case Op(Kind.LT | Kind.LE | Kind.EQ | Kind.AND):
-                return z3.If(self._truth(expr), z3.IntVal(1), z3.IntVal(0))
+                return z3.If(self._truth(expr), z3.IntVal(1, self.z3), z3.IntVal(0, self.z3))
             case Op(Kind.FLOORDIV | Kind.MOD as kind, left, right):
                 return self._divided(kind, left, right)
             case Op(kind, left, right):
@@ -159,7 +160,7 @@ class Solver:
     def _divided(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
         """Return a quotient or a remainder, anything where the divisor is not known."""
         a = self._term(left)
-        quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
+        quotient, rest = (z3.FreshInt(name, self.z3) for name in ("quotient", "rest"))
         if isinstance(right, int) and right > 0:
             self.solver.add(a == quotient * right + rest, rest >= 0, rest < right)
         self._terms[Op(Kind.FLOORDIV, left, right)] = quotient

@@ -123,6 +123,8 @@ class Reading:
                     self._loop(stmt, lets, path)
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
+                    for side in (1, 0):
+                        self._wish("conditions", self._subject(test, path), (side, side))
                     self._turns("conditions", test, path)
                     for guard, inner in ((test, then), (eq(test, 0), orelse)):
                         if inner:
@@ -200,8 +202,9 @@ class Reading:
         for condition in kernel.requires:
             match condition:
                 case Op(Kind.EQ, left, right):
-                    self._turns("requirements", left, ())
-                    self._turns("requirements", right, ())
+                    for side, other in ((left, right), (right, left)):
+                        self._mark(side, other)
+                        self._turns("requirements", side, ())
                 case _:
                     self._turns("requirements", condition, ())
         free = [p for p in kernel.params if p not in strides(kernel)]
