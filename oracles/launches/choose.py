@@ -8,6 +8,7 @@ chosen here can cost them a launch, never an answer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,8 +30,10 @@ CANDIDATES = 90
 """Launches that are looked at before z3 is asked."""
 DRAWN = 40
 """Of those at least so many in which every size is drawn."""
-ASKED, REPAIRED = 20, 8
+ASKED, REPAIRED = 14, 8
 """Questions to z3: for wishes that are left, and where few candidates are launches."""
+HOPELESS = 2
+"""Wishes about a subject in vain, after which no more of them are asked for."""
 LARGEST = 4096
 """No parameter is larger."""
 ELEMENTS = 1 << 18
@@ -113,10 +116,13 @@ class _Chooser:
         self.turns = max(TURNS, 4 * max(self.reading.counts))
         self.ctas = CLUSTERS * kernel.cluster
         self._variables = (*kernel.params, kir.GRID)
-        self.by_subject: dict[Subject, list[tuple[int, int, int]]] = {}
+        self.by_subject: dict[Subject, tuple[dict[int, int], list[tuple[int, int, int]]]] = {}
         for wish, bit in self._bits():
-            own = self.by_subject.setdefault(wish.subject, [])
-            own.append((wish.low, wish.high, bit))
+            points, ranges = self.by_subject.setdefault(wish.subject, ({}, []))
+            if wish.low == wish.high:
+                points[wish.low] = points.get(wish.low, 0) | bit
+            else:
+                ranges.append((wish.low, wish.high, bit))
 
     def choice(self, most: int) -> Choice:
         """Look at candidates, ask for what they leave open, and take those that add most."""
@@ -186,7 +192,7 @@ class _Chooser:
 
     @cached_property
     def _frames(self) -> set[Subject]:
-        return {*self.reading.ends, Subject(kir.GRID)}
+        return {*self.reading.ends, self.reading.grid}
 
     def _bits(self) -> Iterator[tuple[Wish, int]]:
         return ((wish, 1 << number) for number, wish in enumerate(self.reading.wishes))
@@ -244,8 +250,11 @@ class _Chooser:
             return 0
         fulfils = 0
         for subject, found in seen.items():
-            for low, high, bit in self.by_subject[subject]:
-                if low in found or (low != high and any(low <= n <= high for n in found)):
+            points, ranges = self.by_subject[subject]
+            for value in points.keys() & found:
+                fulfils |= points[value]
+            for low, high, bit in ranges:
+                if any(low <= value <= high for value in found):
                     fulfils |= bit
         self.found[values] = _Candidate(values, fulfils, values[-1] * (1 + sum(longest)))
         return fulfils
@@ -336,11 +345,18 @@ class _Chooser:
         met = 0
         for one in self.found.values():
             met |= one.fulfils
-        left = [(wish, bit) for wish, bit in self._bits() if not met & bit]
-        for wish, bit in left[:ASKED]:
-            if not met & bit:
-                near = self._solver.nearest(wish, self._middle)
-                met |= 0 if near is None else self._take(near)
+        failed = Counter[Subject]()
+        asked = 0
+        for wish, bit in self._bits():
+            if met & bit or failed[wish.subject] == HOPELESS:
+                continue
+            near = self._solver.nearest(wish, self._middle)
+            made = 0 if near is None else self._take(near)
+            failed[wish.subject] += not made & bit
+            met |= made
+            asked += 1
+            if asked == ASKED:
+                return
 
 
 def _steps(tensor: kir.Tensor) -> list[tuple[Expr, Expr]]:

@@ -102,7 +102,7 @@ class Solver:
             values[kir.GRID] = self.cluster
         fixed = [self._literal((v, n), self._term(v) == n) for v, n in values.items()]
         held = tuple(substitute(expr, values) for expr in exprs)
-        return [*fixed, self._literal((held, *key), meaning(held))]
+        return [*fixed, self._literal(key or held, meaning(held))]
 
     def _literal(self, key: object, meaning: z3.BoolRef) -> z3.BoolRef:
         if key not in self._literals:

@@ -44,15 +44,18 @@ class Step:
 Path = tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """An expression of parameters, `GRID`, `BLOCK` and the indices of the loops of its path."""
+    """An expression of parameters, `GRID`, `BLOCK` and the indices of the loops of its path.
+
+    A reading has one object for each.
+    """
 
     expr: Expr
     path: Path = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Wish:
     """Some thread finds the value of a subject from `low` to `high`."""
 
@@ -69,8 +72,8 @@ class Reading:
 
     Attributes
     ----------
-    ends : list of Subject
-        The ends of loops.
+    ends, grid : list of Subject, Subject
+        The ends of loops, and the number of CTAs.
     counts : set of int
         Numbers of turns: around those of the rings, and around what an index is held against.
     marks : dict of Var to set of int
@@ -88,16 +91,18 @@ class Reading:
         self.ends: list[Subject] = []
         self.marks: dict[Var, set[int]] = {}
         self._moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-        self._sorts: dict[str, dict[Wish, None]] = {sort: {} for sort in SORTS}
+        self._sorts: dict[str, dict[tuple[Subject, int, int], Wish]] = {sort: {} for sort in SORTS}
         self._indices: dict[tuple[Path, Expr], Var] = {}
         self._names = {p: f"p{i}" for i, p in enumerate((*kernel.params, kir.GRID, kir.BLOCK))}
-        self._sinks: dict[Subject, int] = {}
         self._turning: set[Var] = set()
+        self._subjects: dict[tuple[Expr, Path], Subject] = {}
+        self._sinks: dict[Subject, int] = {}
+        self.grid = self._subject(kir.GRID)
         self._first: list[str] = []
         self._lines: list[str] = []
         self._body(kernel.body, {kir.RANK: fold(Kind.MOD, kir.BLOCK, kernel.cluster)}, ())
         self._sizes()
-        some = zip_longest(*(list(wishes) for wishes in self._sorts.values()))
+        some = zip_longest(*(wishes.values() for wishes in self._sorts.values()))
         self.wishes = [wish for row in some for wish in row if wish is not None]
         self._seen = self._function()
 
@@ -123,8 +128,8 @@ class Reading:
                     self._loop(stmt, lets, path)
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
-                    for side in (1, 0):
-                        self._wish("conditions", self._subject(test, path), (side, side))
+                    for truth in (1, 0):
+                        self._wish("conditions", self._subject(test, path), (truth, truth))
                     self._turns("conditions", test, path)
                     for guard, inner in ((test, then), (eq(test, 0), orelse)):
                         if inner:
@@ -177,7 +182,7 @@ class Reading:
         more = self.ring + 1
         for other in self.ends[:LOOPS]:
             if not end.path and not other.path:
-                apart = Subject(fold(Kind.SUB, end.expr, other.expr))
+                apart = self._subject(fold(Kind.SUB, end.expr, other.expr))
                 for interval in ((1, 1), (-1, -1), (more, FAR), (-FAR, -more)):
                     self._wish("pairs of loops", apart, interval)
 
@@ -210,12 +215,12 @@ class Reading:
         free = [p for p in kernel.params if p not in strides(kernel)]
         for a, b in combinations(free, 2):
             for interval in ((1, FAR), (-FAR, -1), (0, 0)):
-                self._wish("sizes", Subject(fold(Kind.SUB, a, b)), interval)
+                self._wish("sizes", self._subject(fold(Kind.SUB, a, b)), interval)
         for p in free:
             for value in (0, 1, 2, 3):
-                self._wish("parameters", Subject(p), (value, value))
+                self._wish("parameters", self._subject(p), (value, value))
         for many in (1, 2, 3):
-            self._wish("grids", Subject(kir.GRID), (many * kernel.cluster,) * 2)
+            self._wish("grids", self.grid, (many * kernel.cluster,) * 2)
 
     # --- expressions ----------------------------------------------------------------------------
 
@@ -257,9 +262,10 @@ class Reading:
                 yield point + 2, point + self.unit
                 yield point - self.unit, point - 2
 
-    def _subject(self, expr: Expr, path: Path) -> Subject:
-        """Return a subject at a place; one that is the same in all of a CTA has none."""
-        return Subject(expr, path if variables(expr) & self._turning else ())
+    def _subject(self, expr: Expr, path: Path = ()) -> Subject:
+        """Return the subject at a place; one that is the same in all of a CTA has none."""
+        at = path if path and variables(expr) & self._turning else ()
+        return self._subjects.setdefault((expr, at), Subject(expr, at))
 
     def _wish(self, sort: str, subject: Subject, interval: Interval) -> None:
         """Note a wish, if a launch has a say in it."""
@@ -271,7 +277,7 @@ class Reading:
             lines = self._lines if subject.path else self._first
             line = f"s[{number}].add({python(subject.expr, self._names)})"
             lines.append(_indented(subject.path, line))
-        self._sorts[sort][Wish(subject, *interval)] = None
+        self._sorts[sort].setdefault((subject, *interval), Wish(subject, *interval))
 
     # --- a look at a launch ---------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import kernels as ks
 import pytest
 from litmus import sizes
-from litmus.parts import XN, YN, box, fragment, k, load, m, n, s, store
+from litmus.parts import XN, YN, Litmus, box, fragment, k, load, m, n, s, store
 from litmus.parts import kernel as litmus_kernel
 from litmus.suite import by_name
 
@@ -104,7 +104,7 @@ def test_a_kernel_that_nothing_satisfies_gets_none() -> None:
 
 
 @pytest.mark.parametrize("one", sizes.LITMUS, ids=lambda one: one.name)
-def test_judges_see_what_odd_sizes_show(one: sizes.Litmus) -> None:
+def test_judges_see_what_odd_sizes_show(one: Litmus) -> None:
     """Without a launch: each of these passes where sizes are changed one at a time."""
     assert isinstance(one.kernel, kir.Kernel)
     for verdict in (explore(one.kernel), search(one.kernel, schedules=6)):
