@@ -25,6 +25,7 @@ from fuzz.kernels.tile import Start
 from fuzz.mutation.operators import SYNC_OPERATORS
 from oracles.explorer.explore import Launch as Exploration
 from oracles.explorer.explore import explore as explore_launch
+from oracles.launches.choose import choose
 from oracles.prover.prove import prove, witness_trips
 from oracles.simulator import simulate as simulator
 from oracles.verdict import Status, Verdict
@@ -41,6 +42,9 @@ SEARCHED = 12
 """Launches that the simulator is asked about at most, spread evenly over those of the kernel."""
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
+
+CHOSEN = 6
+"""Launches that are chosen from a kernel's own expressions, where no other one goes wrong."""
 
 Prover = Callable[[kir.Kernel], Verdict]
 Explorer = Callable[[kir.Kernel, Start], Verdict]
@@ -153,6 +157,8 @@ def settle(
     rest = [start for start in subject.launches if start not in at_witness]
     starts = [*at_witness, *rest][:LAUNCHES]
     seen, clear, failing = _explored(subject.kernel, starts, explorer)
+    if seen.status == "pass" and len(starts) < LAUNCHES:
+        seen, failing = _looked_further(subject.kernel, starts, seen, explorer)
     searched = None
     wanted = seen.status not in ("pass", "fail") or is_sync_mutant(subject.family, subject.faults)
     if search is not None and (always or wanted):
@@ -164,6 +170,21 @@ def settle(
         bucket = Bucket.BLIND
     faults, hazards = subject.faults, subject.hazards
     return Outcome(name, subject.family, faults, hazards, bucket, proof, seen, searched)
+
+
+def _looked_further(
+    kernel: kir.Kernel, starts: list[Start], seen: Answer, explorer: Explorer
+) -> tuple[Answer, Start | None]:
+    """Explore launches that are chosen from the kernel itself, where those it came with pass."""
+    chosen = [(one.grid, one.params) for one in choose(kernel, most=CHOSEN).launches]
+    more = [start for start in chosen if start not in starts]
+    further, _, failing = _explored(kernel, more, explorer)
+    if further.status in ("fail", "error"):
+        return further, failing
+    found = (seen.states + further.states, seen.checked + further.checked)
+    reason = f"{seen.reason}, {len(more)} chosen ones"
+    seconds = seen.seconds + further.seconds
+    return replace(seen, reason=reason, seconds=seconds, states=found[0], checked=found[1]), None
 
 
 def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:

@@ -25,6 +25,7 @@ from oracles.cli.launching import (
     again,
     described,
     explored,
+    none_asked,
     plans,
     replayed,
     settings,
@@ -213,6 +214,11 @@ def _launched(
     statuses: list[Status] = []
     single = None if isinstance(target.subject, LaunchSequence) else target.subject
     chosen = plans(spec, target, asked)
+    if not chosen:
+        reason = none_asked(spec, target, asked)
+        answer = Verdict(how.split()[0], Status.UNSUPPORTED, 0, reason=reason)
+        answers.verdict(out, target.name, answer, 0)
+        return [answer.status]
     for plan in chosen:
         start = time.perf_counter()
         answer = judge(plan)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from fuser.expr import Var
+from fuser.expr import Var, eq
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.cli.target import Subject, Target
 from oracles.explorer import explore
+from oracles.launches.choose import choose, none_of
 from oracles.prover import launches
 from oracles.prover.launches import Launch, broken
 from oracles.simulator import simulate
@@ -18,7 +19,7 @@ from oracles.verdict import Status, Verdict
 from oracles.witness import Witness
 
 SMALL = 3
-"""Trip counts up to this are tried where nothing is asked for, or just past the longest ring."""
+"""Of all trip counts that are asked for, those up to this are tried at least."""
 CLUSTERS = 3
 """Small launches have up to so many clusters: CTAs one by one, side by side, and more than two."""
 Plan = tuple[Launch, ...]
@@ -96,7 +97,7 @@ def _restricted(asked: Asked, kernel: kir.Kernel) -> Asked:
 
 
 def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Launch]:
-    """Return the one launch that was asked for, or small ones.
+    """Return the one launch that was asked for, or small ones; none where the kernel has none.
 
     Where parameters are given, all have to be; a missing grid is the smallest that fits.
 
@@ -109,19 +110,21 @@ def requested(spec: str, kernel: kir.Kernel, asked: Asked) -> list[Launch]:
         raise LaunchError(f"{spec} --all trips --set ...: both name launches; leave one out")
     if asked.given or (asked.grid is not None and not kernel.params):
         return [_own(spec, kernel, asked)]
-    stages = max([b.slots for b in kernel.buffers] + [m.slots for m in kernel.barriers], default=1)
-    most = max(SMALL, 2 * stages + 2 if asked.all_trips else stages + 1)
-    found = _small(kernel, most)
-    if asked.grid is not None:
-        found = [launch for launch in found if launch.grid == asked.grid]
-    if not found:
-        grid = "" if asked.grid is None else f" --grid {asked.grid}"
-        names = " ".join(f"--set {p.name}=N" for p in kernel.params)
-        raise LaunchError(
-            f"{spec}{grid}: no small launch of {kernel.name} keeps what it requires; give one by "
-            f"--grid G {names}"
-        )
-    return found
+    if asked.all_trips:
+        rings = [b.slots for b in kernel.buffers] + [m.slots for m in kernel.barriers]
+        stages = max(rings, default=1)
+        found = _small(kernel, max(SMALL, 2 * stages + 2))
+        return [launch for launch in found if asked.grid in (None, launch.grid)]
+    fixed = () if asked.grid is None else (eq(kir.GRID, asked.grid),)
+    chosen = choose(replace(kernel, requires=(*fixed, *kernel.requires)))
+    return [launches.counted(kernel, one.grid, one.params) for one in chosen.launches]
+
+
+def none_asked(spec: str, target: Target, asked: Asked) -> str:
+    """Say that there is no small launch, and how to give one."""
+    grid = "" if asked.grid is None else f" --grid {asked.grid}"
+    names = "".join(f" --set {p.name}=N" for p in target.kernels[0].params)
+    return f"{spec}{grid}: {none_of(target.kernels[0])}; give one by --grid G{names}"
 
 
 def _small(kernel: kir.Kernel, most: int) -> list[Launch]:

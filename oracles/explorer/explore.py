@@ -7,8 +7,9 @@ What stands for what, and why one interleaving may stand for all, is argued in `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from fuser.expr import Var
@@ -21,6 +22,7 @@ from oracles.explorer.rules import Defect, NotModelled, Rule
 from oracles.explorer.search import Search, TooMany
 from oracles.explorer.state import Access
 from oracles.explorer.unroll import unroll
+from oracles.launches.choose import choose, none_of
 from oracles.verdict import Finding, Status, Verdict
 
 ORACLE = "explorer"
@@ -36,7 +38,7 @@ class Launch:
 
 def explore(
     kernel: kir.Kernel | LaunchSequence,
-    launch: Launch | tuple[Launch, ...],
+    launch: Launch | tuple[Launch, ...] | None = None,
     *,
     policy: str = "default",
     states: int = 200_000,
@@ -49,8 +51,9 @@ def explore(
     ----------
     kernel : Kernel or LaunchSequence
         What is judged.
-    launch : Launch or tuple of Launch
-        Parameters; one launch for each kernel of a program.
+    launch : Launch or tuple of Launch, optional
+        Parameters; one launch for each kernel of a program.  Without it small launches are chosen
+        for a kernel, and explored up to the first that does not pass.
     policy : str
         "default", or "strict": a missing fence between a read and an engine's write is an error.
     states : int
@@ -64,13 +67,20 @@ def explore(
     -------
     Verdict
         FAIL with the first defect, PASS if all interleavings were explored, UNKNOWN beyond
-        `states`, UNSUPPORTED for what is not modelled.
+        `states`, UNSUPPORTED for what is not modelled, and where no launch was found.
 
     Raises
     ------
     ValueError
         If the launch is none of the kernel's.
     """
+    if launch is None:
+        if isinstance(kernel, LaunchSequence):
+            raise ValueError(f"explore({kernel.name}): give a launch for each of its kernels")
+        again = partial(
+            explore, kernel, policy=policy, states=states, without=without, reduce=reduce
+        )
+        return _everywhere(kernel, again)
     kernels = kernel.launches if isinstance(kernel, LaunchSequence) else (kernel,)
     launches = launch if isinstance(launch, tuple) else (launch,)
     if len(kernels) != len(launches):
@@ -87,6 +97,26 @@ def explore(
         if verdict.status is not Status.PASS:
             return replace(verdict, states=looked)
     return Verdict(ORACLE, Status.PASS, checked, tuple(warnings), f"{looked} states", looked)
+
+
+def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdict:
+    """Explore the launches that are chosen for a kernel, up to the first that does not pass."""
+    done: list[Verdict] = []
+    for one in choose(kernel).launches:
+        done.append(judge(Launch(one.grid, one.params)))
+        if done[-1].status is not Status.PASS:
+            break
+    if not done:
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=none_of(kernel))
+    said = {(f.kind, f.where): f for verdict in done for f in verdict.findings}
+    looked = sum(verdict.states for verdict in done)
+    return replace(
+        done[-1],
+        checked=sum(verdict.checked for verdict in done),
+        findings=tuple(said.values()),
+        reason=f"launch {len(done)}: {done[-1].reason}",
+        states=looked,
+    )
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
+from oracles.launches.choose import choose
 from oracles.prover import sites
 from oracles.prover.arithmetic import Function, Values, function
 from oracles.prover.sites import fixed_grid
@@ -295,7 +296,7 @@ def example(
 
 
 def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
-    """Yield launches in which one loop after another has a trip count, then small ones.
+    """Yield launches in which one loop after another has a trip count, then small and chosen ones.
 
     Other loops have whatever follows from it.  Then one loop has that count or a few more, while
     all others have one small count; where the count is large these come first, for all loops
@@ -311,6 +312,7 @@ def reaching(kernel: kir.Kernel, trips: int) -> Iterator[Launch]:
             yield search.launch(values)
     yield from _all_large(search, trips)
     yield from small(kernel, most=MOST)
+    yield from chosen(kernel)
     if trips <= MOST:
         yield from _one_long(search, trips)
     for values in islice(some_launches(kernel), SOME):
@@ -323,6 +325,11 @@ def _all_large(search: Search, trips: int) -> Iterator[Launch]:
         values = search.completed({v.name: count * unit for v, unit in search.units.items()})
         if values is not None:
             yield search.launch(values)
+
+
+def chosen(kernel: kir.Kernel) -> Iterator[Launch]:
+    """Yield the launches that are chosen from the kernel's own expressions."""
+    return (counted(kernel, one.grid, one.params) for one in choose(kernel).launches)
 
 
 def _one_long(search: Search, trips: int) -> Iterator[Launch]:

@@ -17,6 +17,7 @@ import numpy as np
 from fuser.dtype import DType
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
+from oracles.launches.choose import choose, none_of
 from oracles.simulator.memory.access import Tensors, broken_precondition
 from oracles.simulator.memory.ops import REGISTER, Array, round_to
 from oracles.simulator.memory.registers import number
@@ -281,7 +282,7 @@ def simulate(
 
 def search(
     kernel: kir.Kernel | LaunchSequence,
-    launch: Launches,
+    launch: Launches | None = None,
     tensors: Mapping[str, Array] | None = None,
     scalars: Mapping[str, float] | None = None,
     *,
@@ -296,6 +297,9 @@ def search(
 
     Parameters
     ----------
+    launch : Launch or sequence of Launch, optional
+        Without it small launches are chosen for a kernel, and run up to the first that does not
+        pass; tensors are then the simulator's own.
     schedules : int
         How many to try, at least 1; the other parameters are those of `simulate`.
 
@@ -306,7 +310,21 @@ def search(
     """
     if schedules < 1:
         raise ValueError(f"search(schedules={schedules}): at least 1 must be tried")
-    return _judge(kernel, launch, tensors, scalars, range(seed, seed + schedules), policy, None)
+    seeds = range(seed, seed + schedules)
+    if launch is not None:
+        return _judge(kernel, launch, tensors, scalars, seeds, policy, None)
+    if isinstance(kernel, LaunchSequence) or tensors is not None:
+        raise ValueError(f"search({kernel.name}): give launches for a program, and for tensors")
+    verdict = Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=none_of(kernel))
+    checked, warnings = 0, dict[tuple[str, str], Finding]()
+    for sizes in choose(kernel).launches:
+        one = Launch(sizes.grid, sizes.params)
+        verdict = _judge(kernel, one, None, scalars, seeds, policy, None)
+        checked += verdict.checked
+        if verdict.status is not Status.PASS:
+            return replace(verdict, checked=checked)
+        warnings |= {(f.kind, f.where): f for f in verdict.findings}
+    return replace(verdict, checked=checked, findings=tuple(warnings.values()))
 
 
 def shrunk(

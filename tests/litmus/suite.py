@@ -33,6 +33,7 @@ from litmus import (
     rules,
     rules_phases,
     rules_turns,
+    sizes,
     spaces,
     sums,
     threads,
@@ -47,7 +48,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

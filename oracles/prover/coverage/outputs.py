@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 
 from fuser.expr import Kind, fold, variables
@@ -478,7 +479,8 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
     skipped = left_out(sites)
     rest = ALL_ITERATIONS
-    for values in launches.some_launches(kernel):
+    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
+    for values in chain(launches.some_launches(kernel), more):
         budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left
         try:

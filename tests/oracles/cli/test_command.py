@@ -165,6 +165,22 @@ def test_a_simulated_pass_says_what_was_run(file: Path) -> None:
         assert f"(k runs {count}x)" in done.output
 
 
+def test_a_kernel_without_small_launches_is_unsupported(tmp_path: Path) -> None:
+    """Nothing was run: neither a pass nor a mistake of whoever asked."""
+    file = tmp_path / "large.py"
+    file.write_text(
+        "from dataclasses import replace\n"
+        "from fuser.cookbook.recipes import tma_ring\n"
+        "from fuser.expr import Var, eq\n"
+        'large = replace(tma_ring(3), requires=(eq(Var("R"), 10**6),))\n'
+    )
+    for how in ("simulate", "explore"):
+        done = run(how, f"{file}:large")
+        assert done.exit_code == OPEN
+        assert "unsupported " in done.output
+        assert "give one by --grid G --set R=N" in done.output
+
+
 def test_explanations_stand_beside_the_syncs(file: Path) -> None:
     """One column of text, one of reasons."""
     done = run("explain", f"{file}:good")

@@ -18,6 +18,7 @@ from oracles.cli.launching import (
     again,
     described,
     explored,
+    none_asked,
     plans,
     replayed,
     requested,
@@ -90,11 +91,13 @@ def test_a_refused_launch_comes_with_one_that_works() -> None:
     assert requested("f.py", wgmma_ring(), Asked(grid, given))
 
 
-def test_a_kernel_without_small_launches_asks_for_one() -> None:
-    """Judging nothing is not passing."""
+def test_a_kernel_without_small_launches_has_none() -> None:
+    """Judging nothing is not passing: the command line answers unsupported, with a way out."""
     kernel = replace(ks.direct(), requires=(eq(ks.R, 10**6),))
-    with pytest.raises(LaunchError, match="give one by --grid G --set R=N --set C=N"):
-        requested("f.py", kernel, Asked())
+    assert requested("f.py", kernel, Asked()) == []
+    says = none_asked("f.py", Target("direct", kernel), Asked())
+    assert "up to 4096 was found that keeps what it requires: (R == 1000000)" in says
+    assert "give one by --grid G --set R=N --set C=N" in says
 
 
 def test_judges_are_asked_with_what_was_given() -> None:

@@ -1,0 +1,1 @@
+"""Small launches that show what sizes can change, chosen from a kernel's own expressions."""

@@ -1,0 +1,130 @@
+"""The launches that judges take where none is given: legal, few, and on both sides of each turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import kernels as ks
+import pytest
+from litmus import sizes
+from litmus.parts import XN, YN, Litmus, box, fragment, k, load, m, n, s, store
+from litmus.parts import kernel as litmus_kernel
+from litmus.suite import by_name
+
+from fuser.cookbook.recipes import RECIPES, split_k, tma_ring
+from fuser.expr import Expr, Var, both, eq
+from fuser.kernel import ir as kir
+from fuser.kernel.ir import LaunchSequence
+from oracles.explorer.explore import explore
+from oracles.launches.choose import MOST, choose
+from oracles.launches.wishes import Reading
+from oracles.prover.launches import broken, counted
+from oracles.simulator.simulate import search
+from oracles.verdict import Status
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_chosen_launch_is_one_of_the_kernel(name: str) -> None:
+    """By the prover's reading of what a launch keeps; and they are always the same ones."""
+    kernel = RECIPES[name]()
+    found = choose(kernel)
+    assert 4 <= len(found.launches) <= MOST
+    for one in found.launches:
+        assert not broken(kernel, {**one.params, kir.GRID.name: one.grid})
+    assert choose(kernel) == found
+
+
+@pytest.mark.parametrize("name", ["tma_ring", "wgmma_ring", "cluster_multicast", "persistent"])
+def test_rings_begin_fill_and_turn_over(name: str) -> None:
+    """Trip counts 0, 1, S - 1, S, S + 1 and 2 S + 1."""
+    kernel = RECIPES[name]()
+    stages = max(b.slots for b in kernel.buffers)
+    counts = {counted(kernel, x.grid, x.params).trips["k"] for x in choose(kernel).launches}
+    assert counts >= {0, 1, stages - 1, stages, stages + 1, 2 * stages + 1}
+
+
+def test_ctas_that_share_a_tile_are_one_two_and_three() -> None:
+    """A turnstile with a first and a last CTA only hides what happens in between."""
+    found = choose(split_k()).launches
+    assert {1, 2, 3} <= {one.params["splits"] for one in found}
+    assert all(one.grid % one.params["splits"] == 0 for one in found)
+
+
+REQUIRED: list[tuple[Expr, ...]] = [
+    (eq(n % 7, 3), eq(m, n + 5)),
+    (eq(m, n), eq(n + m, s * 6), n >= 13),
+    (n <= 8, eq(m, 2 * n), eq(s % 5, 4)),
+    (eq(n % m, 2), m >= 3),
+    (eq(n * m, 36), n < m),
+]
+
+
+@pytest.mark.parametrize("requires", REQUIRED, ids=str)
+def test_what_a_kernel_requires_is_kept(requires: tuple[Expr, ...]) -> None:
+    """Sizes that depend on each other are found together."""
+    x = fragment("x")
+    loop = kir.ForLoop(k, n, (load(x, box(XN, k)), store(box(YN, k), x)))
+    kernel = replace(litmus_kernel((loop,)), params=(n, m, s))
+    kernel = replace(kernel, requires=(*kernel.requires, *requires))
+    found = choose(kernel).launches
+    assert found
+    for one in found:
+        assert not broken(kernel, {**one.params, kir.GRID.name: one.grid})
+
+
+def test_a_guard_is_met_on_both_sides_wherever_it_lies() -> None:
+    """A kernel may go wrong from the fortieth turn on, or for one value of a parameter."""
+    x, late = fragment("x"), Var("late")
+    body = (load(x, box(XN, k)), kir.IfThenElse(k >= 40, ()), store(box(YN, k), x))
+    kernel = litmus_kernel(
+        (kir.ForLoop(k, n, body), kir.IfThenElse(both(eq(late, 517), late < m), ()))
+    )
+    found = choose(replace(kernel, params=(n, m, late))).launches
+    assert any(one.params["n"] > 40 for one in found)
+    assert any(one.params["late"] == 517 < one.params["m"] for one in found)
+
+
+def test_values_of_a_subject_are_read_where_it_stands() -> None:
+    """Turns of a loop at both of its ends, and only where a guard lets them through."""
+    body = kir.ForLoop(k, n, (kir.IfThenElse(k >= 3, (kir.IfThenElse(k < m, ()),)),))
+    reading = Reading(replace(litmus_kernel((body,)), params=(n, m)))
+    seen = {str(x.expr): values for x, values in reading.seen([20, 9, 1]).items()}
+    assert seen["(turn 0 - 3)"] == {-3, -2, -1, 14, 15, 16}
+    assert seen["(m - turn 0)"] == {-8, -9, -10}
+
+
+def test_a_kernel_that_nothing_satisfies_gets_none() -> None:
+    """Judges say so: what was not run is no pass."""
+    for condition in (eq(ks.R + 1, 0), eq(ks.R, 10**6), eq(ks.R // ks.C, 10**6)):
+        kernel = replace(ks.direct(), requires=(condition,))
+        assert choose(kernel).launches == ()
+        for verdict in (explore(kernel), search(kernel, schedules=1)):
+            assert verdict.status is Status.UNSUPPORTED
+            assert f"that keeps what it requires: {condition}" in verdict.reason
+
+
+@pytest.mark.parametrize("one", sizes.LITMUS, ids=lambda one: one.name)
+def test_judges_see_what_odd_sizes_show(one: Litmus) -> None:
+    """Without a launch: each of these passes where sizes are changed one at a time."""
+    assert isinstance(one.kernel, kir.Kernel)
+    for verdict in (explore(one.kernel), search(one.kernel, schedules=6)):
+        assert verdict.status is one.expect.status, verdict
+
+
+@pytest.mark.parametrize(
+    "name", ["a_barrier_where_a_count_is_no_larger", "turn_not_awaited", "turnstile"]
+)
+def test_other_judges_choose_for_themselves(name: str) -> None:
+    """Launches of several CTAs too."""
+    one = by_name(name)
+    assert isinstance(one.kernel, kir.Kernel)
+    assert explore(one.kernel).status is one.expect.status
+
+
+def test_a_program_is_launched_as_it_is_told() -> None:
+    """Sizes of one of its kernels say nothing of the next."""
+    pair = LaunchSequence("pair", (tma_ring(), tma_ring()))
+    with pytest.raises(ValueError, match="launch for each of its kernels"):
+        explore(pair)
+    with pytest.raises(ValueError, match="give launches for a program"):
+        search(pair, schedules=1)
