@@ -29,7 +29,7 @@ from itertools import combinations
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
 from oracles.prover.arithmetic import linear
-from oracles.prover.inductive.classes import ALWAYS, Class, Lengths, Name, rotation
+from oracles.prover.inductive.classes import ALWAYS, Class, Name, rotation
 from oracles.prover.inductive.structure import Structures, rolls
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Set
@@ -101,7 +101,6 @@ class _Checker:
         self._recorder = exploration.recorder
         self._orbits: tuple[Orbit, ...] = exploration.abstraction.rotation.orbits
         self._rings = {r: i for i, one in enumerate(self._orbits) for r in one.rings}
-        self._lengths = Lengths(self._code)
         self._structures = Structures(self._world, exploration.events, self._orbits)
         self._put: dict[object, Expr] = {}
         self._seen: dict[object, Expr] = {}
@@ -110,7 +109,7 @@ class _Checker:
         kernel = self._code.kernel
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, p) for p in kernel.params)]
         for number, times in self._world.pinned.items():
-            n = self._lengths.of(number)
+            n = self._code.atoms.meaning(number)
             self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
 
     def check(self) -> int:
@@ -119,10 +118,7 @@ class _Checker:
             raise BeyondError("boxes that CTAs share move along a loop")
         self._complete()
         self._unshared()
-        classes = [Class(one, self._code, self._orbits) for one in self._recorder.states]
-        for one in classes:
-            one.suppose(self._lengths)
-        self._classes = classes
+        self._classes = [Class(one, self._code, self._orbits) for one in self._recorder.states]
         steps = list(self._steps())
         self._settle(steps)
         for step in steps:
@@ -200,7 +196,7 @@ class _Checker:
                         self._seen[key] = normal(eq(found, wanted))
                     self._claim(step, self._seen[key], note)
             case Split():
-                n = self._lengths.of(note.unknown.atom)
+                n = self._code.atoms.meaning(note.unknown.atom)
                 source = step.source
                 shift = self._classes[source].shift_of(note.unknown) if source >= 0 else 0
                 at = fold(Kind.ADD, shift, note.known.low)

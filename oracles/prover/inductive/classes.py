@@ -16,64 +16,11 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.canonical import Orbit
-from oracles.prover.reachability.code import Branch, Code, Enter, Set, joined
+from oracles.prover.reachability.code import Code, Set
 from oracles.prover.reachability.state import Agent, State, Unknown
 
 Name = tuple[int, str]
 """A variable of threads of one kind."""
-MOST = 16
-"""How much reachability may have added to a sum of unknowns that could be negative."""
-
-
-class Lengths:
-    """What the numbers stand for that no thread knows: expressions over parameters and `BLOCK`."""
-
-    def __init__(self, code: Code) -> None:
-        self._atoms = {number: atom for atom, number in code.atoms.found.items()}
-        self._sums: dict[Expr, Expr] = {}
-        for i in code.instructions:
-            match i:
-                case Branch(expr):
-                    self._collect(code, expr)
-                case Enter(_, name, stop):
-                    self._collect(code, Op(Kind.LT, Var(name), stop))
-                case _:
-                    pass
-
-    def of(self, number: int) -> Expr:
-        """Return the expression of an unknown."""
-        atom = self._atoms[number]
-        return self._sums.get(atom, atom)
-
-    def _collect(self, code: Code, expr: Expr) -> None:
-        """Note the sums of unknowns that are compared as one."""
-        if not isinstance(expr, Op):
-            return
-        self._collect(code, expr.a)
-        self._collect(code, expr.b)
-        for left in _cases(expr.a):
-            for right in _cases(expr.b):
-                for parts in (code.atoms.split(left - right)[1], code.atoms.split(right - left)[1]):
-                    if parts:
-                        self._note(parts)
-
-    def _note(self, parts: Mapping[Expr, int]) -> None:
-        atom, _ = joined(parts)
-        whole: Expr = 0
-        if len(parts) == 1:
-            whole = atom
-        else:
-            for part, times in parts.items():
-                whole = fold(Kind.ADD, whole, fold(Kind.MUL, times, part))
-            self._sums[atom] = whole
-        for more in range(1, MOST):
-            self._sums[Var(f"{atom} + {more}")] = fold(Kind.ADD, whole, more)
-
-
-def _cases(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Op) and expr.kind in (Kind.MIN, Kind.MAX):
-        return [*_cases(expr.a), *_cases(expr.b)]
-    return [expr]
 
 
 class Class:
@@ -103,8 +50,8 @@ class Class:
                     facts += self._grouped(a, name, value)
         for a, i in late:
             self.members[a.kind.index, i.name] = self._behind(a, i)
-        self.facts = list(dict.fromkeys(facts))
-        self._known = len(self.facts)
+        self.facts = facts
+        self._suppose()
 
     def _grouped(self, a: Agent, name: str, value: int) -> Iterator[Expr]:
         """Put a variable into its group; yield what may hold of its shift."""
@@ -143,10 +90,10 @@ class Class:
         """Return the shift of the counters of a loop, 0 if nobody runs it."""
         return self._loops.get(unknown, 0)
 
-    def suppose(self, lengths: Lengths) -> None:
+    def _suppose(self) -> None:
         """Add what may hold of the lengths of loops."""
         for unknown, known in self.state.ranges.items():
-            n, shift = lengths.of(unknown.atom), self.shift_of(unknown)
+            n, shift = self._code.atoms.meaning(unknown.atom), self.shift_of(unknown)
             at = fold(Kind.ADD, shift, known.low)
             if known.exact:
                 self.facts.append(eq(n, at))

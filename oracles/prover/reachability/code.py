@@ -76,13 +76,15 @@ class Atoms:
     """The unknowns of a kernel by number; `names` are the parameters and `BLOCK`.
 
     `signed` are the variables that may be negative, `ends` the minima and maxima of unknowns that
-    are the length of a loop: each of them counts as one unknown.
+    are the length of a loop: each of them counts as one unknown.  `sums` says what the unknowns are
+    that stand for a sum of several.
     """
 
     names: frozenset[str]
     found: dict[Expr, int]
     signed: frozenset[str] = frozenset()
     ends: frozenset[Expr] = frozenset()
+    sums: dict[Expr, Expr] = field(default_factory=dict)
 
     def number(self, atom: Expr) -> int:
         """Return the number of an unknown."""
@@ -139,7 +141,7 @@ class Atoms:
         if len(unknown) > 1 and linear(total)[0] > 0:
             return self._equal(-1 * total)
         if not any(map(self._cases_of, unknown)) and not self._mixed(unknown):
-            _, times = _joined(unknown)
+            _, times = self.joined(unknown)
             found = self._counted(unknown, -times * total)
             if found is not None:
                 number, more = found
@@ -164,7 +166,7 @@ class Atoms:
                 value = fold(Kind.FLOORDIV, value, by)
                 unknown = {part: times // by for part, times in unknown.items()}
                 total = value + sum((times * part for part, times in unknown.items()), start=0)
-            _, times = _joined(unknown)
+            _, times = self.joined(unknown)
             found = self._counted(unknown, -times * total + (times == -1))
             if found is not None:
                 number, more = found
@@ -218,7 +220,7 @@ class Atoms:
         bounds of 1 or more say the same of it.  For others so much is added to both; None if there
         is a bound that may be less, whatever is added, or if a multiple of them is meant.
         """
-        atom, times = _joined(unknown)
+        atom, times = self.joined(unknown)
         least, parts = linear(bound)
         if times not in (1, -1):
             return None
@@ -229,7 +231,25 @@ class Atoms:
         if not _natural(rest, signed=self.signed):
             return None
         more = max(1 - least, 0)
-        return self.number(Var(f"{atom} + {more}") if more else atom), more
+        raised = Var(f"{atom} + {more}") if more else atom
+        if more:
+            self.sums[raised] = self.sums.get(atom, atom) + more
+        return self.number(raised), more
+
+    def joined(self, parts: Mapping[Expr, int]) -> tuple[Expr, int]:
+        """Return a sum of unknowns as a multiple of one; a sum of several counts as one."""
+        if len(parts) == 1:
+            ((atom, times),) = parts.items()
+            return atom, times
+        ordered = sorted(parts.items(), key=str)
+        whole = Var(" + ".join(f"{times} * {atom}" for atom, times in ordered))
+        self.sums[whole] = sum((times * atom for atom, times in ordered), start=0)
+        return whole, 1
+
+    def meaning(self, number: int) -> Expr:
+        """Return what an unknown is, over parameters and `BLOCK`."""
+        atom = next(e for e, n in self.found.items() if n == number)
+        return self.sums.get(atom, atom)
 
 
 def _known(expr: Expr) -> Known:
@@ -302,15 +322,6 @@ def comparisons_of(test: Condition) -> Iterator[AtLeast]:
 def compared(test: Condition) -> frozenset[int]:
     """Return the unknowns that a condition compares with, by number."""
     return frozenset(one.atom for one in comparisons_of(test))
-
-
-def _joined(parts: Mapping[Expr, int]) -> tuple[Expr, int]:
-    """Return a sum of unknowns as a multiple of one; a sum of several counts as one of its own."""
-    if len(parts) == 1:
-        ((atom, times),) = parts.items()
-        return atom, times
-    ordered = sorted(parts.items(), key=str)
-    return Var(" + ".join(f"{times} * {atom}" for atom, times in ordered)), 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -562,7 +573,7 @@ class _Assembler:
         if len(asked) == 1:
             (atom,) = asked
         else:
-            atom = self.code.atoms.number(_joined(parts)[0]) if parts else -1
+            atom = self.code.atoms.number(self.code.atoms.joined(parts)[0]) if parts else -1
         enter = Enter(site.index, index.name, stop, test, atom, len(deep), site)
         at = len(self.out)
         self.out.append(enter)
