@@ -32,7 +32,7 @@ from oracles.prover.arithmetic import linear
 from oracles.prover.inductive.classes import ALWAYS, Class, Name, rotation
 from oracles.prover.inductive.structure import Structures, rolls
 from oracles.prover.reachability.canonical import Orbit
-from oracles.prover.reachability.code import Set
+from oracles.prover.reachability.code import CLUSTER, GROUP, Set
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.path import (
     Assigned,
@@ -107,7 +107,9 @@ class _Checker:
         self._solver = Sequents(rlimit)
         self._asked: dict[object, object] = {}
         kernel = self._code.kernel
-        self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, p) for p in kernel.params)]
+        counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
+        self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
+        self._always += [fold(Kind.LE, last, 1) for last in sites.outcomes(kernel)]
         for number, times in self._world.pinned.items():
             n = self._code.atoms.meaning(number)
             self._always.append(eq(n, times) if times else fold(Kind.LE, n, 0))
