@@ -27,7 +27,7 @@ from fuser.cookbook.ring import (
     trips,
 )
 from fuser.dtype import DType
-from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.expr import Expr, Kind, Var, ceildiv, eq, fold, maximum, minimum
 from fuser.kernel import ir as kir
 from fuzz.kernels.product import product
 from fuzz.kernels.tile import (
@@ -680,11 +680,87 @@ def _remote(s: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
     return (kir.IfThenElse(eq(kir.RANK, 0), mine, (kir.ForLoop(k, trips, take),)),)
 
 
+# --- guards of all kinds -------------------------------------------------------------------------
+
+
+def amount(rng: Random, names: tuple[Expr, ...], depth: int = 2) -> Expr:
+    """Draw a number that is never negative, of some names and small constants."""
+    if depth == 0 or rng.random() < 0.25:
+        return rng.choice(names) if rng.random() < 0.65 else rng.randint(0, 5)
+    a, b = (amount(rng, names, depth - 1) for _ in range(2))
+    few = rng.randint(2, 3)
+    match rng.choice(("sum", "less", "min", "max", "times", "over", "rest", "condition")):
+        case "sum":
+            return a + b
+        case "less":
+            return maximum(a - few, 0)
+        case "min":
+            return minimum(a, b)
+        case "max":
+            return maximum(a, b)
+        case "times":
+            return a * few
+        case "over":
+            return a // few
+        case "rest":
+            return a % few
+        case _:
+            return fold(Kind.LT, a, b)
+
+
+def condition(rng: Random, names: tuple[Expr, ...]) -> Expr:
+    """Draw a comparison of two numbers, or its opposite."""
+    a, b = amount(rng, names), amount(rng, names, 1)
+    test = fold(rng.choice((Kind.LT, Kind.LE, Kind.EQ)), a, b)
+    return eq(test, 0) if rng.random() < 0.3 else test
+
+
+def guarded(rng: Random) -> Template:
+    """Threads are joined by one barrier or by another, as a drawn condition says.
+
+    Those of a CTA that hand over a tile through shared memory, or those of CTAs that take turns.
+    """
+    if rng.random() < 0.5:
+        test = condition(rng, (k, k, trips))
+        s = slots("S", 1)
+        wide, thin = (kir.Fragment("x", DType.F32, layout(2, vector)) for vector in (2, 1))
+        loop = (
+            kir.Load(wide, box(X, k), 2),
+            kir.Store(kir.Slot(s, 0), wide, 2),
+            kir.IfThenElse(test, (kir.BlockSync(0, _PAIR),), (kir.BlockSync(1, _PAIR),)),
+            kir.Load(thin, kir.Slot(s, 0), 1),
+            add(2),
+            kir.Store(box(Y, k), fragment("y", 2), 1),
+            kir.BlockSync(2, _PAIR),
+        )
+        kernel = over_tiles("guarded", 2, (kir.ForLoop(k, trips, loop),), (s,))
+        return Template(kernel, MOST_ROUNDS, one_cta)
+    test = condition(rng, (rng.choice((turn, splits)),))  # a place in the middle is not answered
+    same = rng.choice((turn, minimum(turn, splits), maximum(turn, minimum(turn, 3))))
+
+    def chosen(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        match stmt:
+            case kir.BlockSync(0, threads):
+                return [kir.IfThenElse(test, (stmt,), (kir.BlockSync(1, threads),))]
+            case kir.BlockSerializeWait():
+                return [replace(stmt, turn=same)]
+            case _:
+                return None
+
+    plain = turnstile(rng)
+    made = replace(plain.kernel.rewrite(chosen), name="guarded")
+    return Template(made, MOST_TURNS, plain.at)
+
+
+MOST_ROUNDS, MOST_TURNS = 4, 2
+"""Slots of rings with as many rounds, or turns, as guards tell apart."""
+
+
 FAMILIES: dict[str, Callable[[Random], Template]] = {
     family.__name__: family
     for family in (
         pipelined, specialized, chained, persistent, store_ring, cp_async_ring, cp_async_mbarrier,
-        wgmma, turnstile, handed, named, cluster,
+        wgmma, turnstile, handed, named, cluster, guarded,
     )
 }  # fmt: skip
 """Every family, with what draws a variant of it; they alternate in this order."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fuser.expr import Expr, Var, ceildiv, eq
 from fuser.kernel import ir as kir
 from litmus.parts import (
+    W1,
     Body,
     Litmus,
     Run,
@@ -150,6 +151,41 @@ def meetings(
     return replace(walked(body, (XM, WMS, YM)), together=s)
 
 
+def flagged(reader: str) -> kir.Kernel:
+    """One CTA stores a tile in every round and sets a flag; another reads it and clears it."""
+    inputs, outputs, flag = tensor("X", m), tensor("Y", m), kir.Semaphore("flag", 1)
+    x, y = fragment("x", 64), fragment("y", 64)
+
+    def says(turn: int) -> kir.Stmt:
+        return elect(kir.BlockSerializeRelease(flag, 0, turn))
+
+    words: dict[str, kir.Stmt] = {
+        "set_yet": kir.BlockSerializeWait(flag, 0, 1),
+        "read": load(y, box(W1)),
+        "join": kir.BlockSync(0, 64),
+        "clear": says(0),
+        "out": store(box(outputs, t), y),
+    }
+    give = (
+        kir.BlockSerializeWait(flag, 0, 0),
+        load(x, box(inputs, t)),
+        store(box(W1), x),
+        kir.BlockSync(0, 64),
+        says(1),
+    )
+    loops = (kir.ForLoop(t, m, give),), (kir.ForLoop(t, m, said(reader, words)),)
+    body = (kir.IfThenElse(eq(kir.BLOCK, 0), *loops),)
+    made = kernel(
+        body,
+        threads=64,
+        tensors=(inputs, W1, outputs),
+        workspaces=("W",),
+        params=(m,),
+        requires=(eq(kir.GRID, 2),),
+    )
+    return replace(made, semaphores=(flag,), residency="co-resident")
+
+
 LITMUS: tuple[Litmus, ...] = (
     legal(
         "turnstiles_of_several_tiles",
@@ -259,5 +295,21 @@ LITMUS: tuple[Litmus, ...] = (
         "ctas_meet_in_every_tile",
         "What was stored for the second tile is released by no grid barrier.",
         launches=SHARED_WALKS,
+    ),
+    legal(
+        "a_flag_cleared_in_every_round",
+        "H80",
+        flagged("set_yet read join clear out"),
+        "Each CTA sets what the other waits for, so that it sees no earlier round's value.",
+        launches=tuple(Run(2, (("m", count),)) for count in (0, 1, 3)),
+    ),
+    broken(
+        "a_flag_cleared_before_the_tile_is_read",
+        "H80",
+        flagged("set_yet clear read out"),
+        "WAR RAW",
+        "a_flag_cleared_in_every_round",
+        "The next tile may be stored over the one that is read.",
+        launches=(Run(2, (("m", 3),)),),
     ),
 )

@@ -69,7 +69,7 @@ from oracles.prover.sites import (
 )
 from oracles.prover.solver import Known
 
-MANY = 20
+MANY = 24
 """CTAs of one group that are followed at once, where each smaller group is followed as well."""
 
 

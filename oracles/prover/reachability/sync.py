@@ -32,7 +32,7 @@ from itertools import count
 from fuser.expr import Expr, Var, substitute
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import UnsupportedError, function
+from oracles.prover.arithmetic import UnsupportedError, function, linear
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.ctas import group_of
 from oracles.prover.reachability.rules import Rule, said
@@ -417,9 +417,18 @@ def _integer(step: Step, semaphore: kir.Semaphore) -> tuple[Key, Semaphore]:
                 if one.at is not None and one.at != at and (one.at - at) % SLOTS == 0:
                     says = "CTAs that share tiles are too far apart"
                     raise UnsupportedError(f"{step.site.where}: {says}")
+        elif any(_may_be(index, other) for name, other in state.semaphores if name == key[0]):
+            says = f"whether {key[0]}[{index}] is another integer is not known"
+            raise UnsupportedError(f"{step.site.where}: {says}")
         state.semaphores[key] = Semaphore(at=at)
     _bounds(step, semaphore, index)
     return key, state.semaphores[key]
+
+
+def _may_be(index: Expr, other: Expr) -> bool:
+    """Whether two indices, written differently, may be one integer all the same."""
+    constant, parts = linear(index - other)
+    return bool(parts) or constant == 0
 
 
 def _name(key: Key, semaphore: Semaphore) -> tuple[object, ...]:

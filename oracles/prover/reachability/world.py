@@ -10,7 +10,7 @@ same threads did at earlier places precedes it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -626,6 +626,10 @@ class Accesses:
         for site in code.sites:
             if (found := operand(site, layout.storage)) is not None:
                 self._operands[site.index, found[0]] = found[1]
+            spread, stmt = self.spreads[site.index], site.stmt
+            if spread is not None and isinstance(stmt, kir.CpAsync):  # each thread reads its own
+                name = stmt.src.tensor.name
+                self._operands[site.index, name] = replace(spread, buffer=name)
 
     def overlap(self, first: User, second: User) -> Overlap:
         """Return how the accesses of two statements by two kinds of threads overlap."""

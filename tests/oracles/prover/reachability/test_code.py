@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from litmus.parts import X1, Y1, box, fragment, kernel, load, m, n, slots, store
 
-from fuser.expr import Expr, Var, ceildiv, eq
+from fuser.expr import Expr, Kind, Var, both, ceildiv, eq, fold, maximum, minimum
 from fuser.kernel import ir as kir
 from oracles.prover import prove
-from oracles.prover.reachability.code import Asked, AtLeast, Atoms, Several
+from oracles.prover.arithmetic import function
+from oracles.prover.reachability.code import (
+    Asked,
+    AtLeast,
+    Atoms,
+    Condition,
+    Known,
+    Several,
+)
 from oracles.verdict import Status
 
 i = Var("i")
@@ -65,3 +75,68 @@ def test_loops_are_counted_whatever_their_length_is_made_of() -> None:
     for stop in (n - m, ceildiv(n - m, 3), n + m, n - m + 2, ceildiv(n - m, 3) + 1):
         found = Atoms(NAMES, {}).condition(i < stop)
         assert isinstance(found, AtLeast)
+
+
+def holds(test: Condition, atoms: Atoms, values: dict[str, int]) -> bool:
+    """Decide a condition as a launch does; an unknown sum that is negative counts as 0."""
+    match test:
+        case Known(_, value):
+            return bool(value(values))
+        case AtLeast(number, _, bound, less):
+            (atom,) = (one for one, at in atoms.found.items() if at == number)
+            names = {str(v): v for v in (n, m)}
+            found = eval(str(atom), {"min": min, "max": max}, {x: values[x] for x in names})
+            return (max(found, 0) >= bound(values)) != less
+        case Several(first, second, every):
+            both_ = holds(first, atoms, values), holds(second, atoms, values)
+            return all(both_) if every else any(both_)
+        case Asked(expr):
+            return bool(function(expr)(values))
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize(
+    "test",
+    [
+        i < minimum(n, 5),
+        i < maximum(n - 3, 0),
+        minimum(n, m) < 4,
+        i // 2 < minimum(n, 3) + (m < 2),
+        eq(maximum(n, 2), minimum(i, 4) + 1),
+        (n < 3) + (i < 2) >= 1,
+        both(n < 3, maximum(m, i) <= 4),
+        n * 2 <= i + 3,
+        minimum(n + 1, 7) // 2 > i,
+        eq(n < i, m < 2),
+        fold(Kind.MOD, n, 3) + i < 4,
+    ],
+    ids=str,
+)
+def test_cases_say_what_the_condition_says(test: Expr, *, negated: bool) -> None:
+    """For all small values, whatever stands inside minima, maxima and conditions."""
+    test = eq(test, 0) if negated else test
+    atoms = Atoms(NAMES, {})
+    made = atoms.condition(test)
+    for a, b, c in product(range(9), range(6), range(9)):
+        values = {"n": a, "m": b, "i": c}
+        assert holds(made, atoms, values) == bool(function(test)(values)), values
+
+
+def test_no_number_stays_beside_an_unknown() -> None:
+    """What is compared with a variable is a number or an unknown alone."""
+    atoms = Atoms(NAMES, {})
+    made = atoms.condition(i < minimum(n, 5))
+    assert isinstance(made, Several)
+    assert isinstance(made.first, AtLeast)
+    assert isinstance(made.second, Known)
+
+
+def test_an_unknown_that_changes_with_a_variable_is_asked_as_a_whole() -> None:
+    """`(n + i) // 4` is another number in every round."""
+    assert isinstance(Atoms(NAMES, {}).condition((n + i) // 4 < 3), Asked)
+
+
+def test_a_variable_that_may_be_negative_is_none_that_counts() -> None:
+    """Below 0 a difference of unknowns is not followed."""
+    assert isinstance(Atoms(NAMES, {}).condition(i < n - m), AtLeast)
+    assert isinstance(Atoms(NAMES, {}, frozenset({"i"})).condition(i < n - m), Asked)

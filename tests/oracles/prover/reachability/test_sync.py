@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from litmus.parts import (
+    BULK,
     CP_ASYNC,
     NBYTES,
     X1,
@@ -24,13 +25,15 @@ from litmus.parts import (
     single,
     slots,
     store,
+    tensor,
     wait,
+    zero,
 )
 from litmus.sums import reversed_turns
 from litmus.turnstiles import TURNS, by_engine, turnstile
 
 from fuser.cookbook import recipes
-from fuser.expr import Var, eq
+from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.reachability.ctas import MANY, group_of, largest, readings
@@ -365,3 +368,67 @@ def test_places_that_a_loop_needs_are_told_one_by_one() -> None:
     bare = (body[0], *body[2:])
     wrong = turnstile("loop turn add join release", loop=kir.ForLoop(Var("k"), n, bare))
     assert kinds(judge(replace(wrong, buffers=(buffer,), params=(s, n)))) == {"RAW"}
+
+
+def two_tiles(sentence: str, index: Expr = 1) -> kir.Kernel:
+    """One CTA sends two tiles by TMA and publishes each; another one reads them."""
+    inputs, parts, outputs = tensor("X", 2), tensor("W", 2), tensor("Y", 2)
+    flags, buffer, x = kir.Semaphore("flags", 2), slots("S", 2), fragment("x", 64)
+
+    def sent(number: int) -> tuple[kir.Stmt, ...]:
+        at = kir.Slot(buffer, number)
+        stage = load(x, box(inputs, number)), store(at, x), kir.FenceAsyncProxy(kir.Space.SHARED)
+        send = elect(kir.TmaStore(box(parts, number), at), kir.AsyncCommit(BULK))
+        return *stage, kir.BlockSync(1, 64), send
+
+    def taken(number: int) -> tuple[kir.Stmt, ...]:
+        wait = kir.BlockSerializeWait(flags, number, 1)
+        free = elect(kir.BlockSerializeRelease(flags, number, 0))
+        moved = load(x, box(parts, number)), store(box(outputs, number), x)
+        return wait, *moved, kir.BlockSync(0, 64), free
+
+    words = {
+        "first": kir.BlockSerializeRelease(flags, 0, 1),
+        "second": kir.BlockSerializeRelease(flags, index, 1),
+        "one": kir.AsyncAwait(BULK, 1),
+        "all": kir.AsyncAwait(BULK, 0),
+    }
+    give = (*sent(0), *sent(1), elect(*(words[word] for word in sentence.split())))
+    body = (kir.IfThenElse(eq(kir.BLOCK, 0), give, (*taken(0), *taken(1))),)
+    made = kernel(
+        body, threads=64, buffers=(buffer,), tensors=(inputs, parts, outputs), workspaces=("W",),
+        params=(n,), requires=(eq(kir.GRID, 2),),
+    )  # fmt: skip
+    return replace(made, semaphores=(flags,), residency="co-resident")
+
+
+def test_a_tile_is_published_while_the_next_one_is_sent() -> None:
+    """The await of all groups but the latest is enough for the first tile, not for the second."""
+    right = judge(two_tiles("one first all second"))
+    assert not right.violations
+    assert not right.reason
+    assert kinds(judge(two_tiles("one first second all"))) & {"drain", "RAW", "WAW"}
+
+
+def test_semaphores_that_may_be_one_integer_are_not_answered() -> None:
+    """With n = 0 the second flag is the first."""
+    with pytest.raises(UnsupportedError, match="another integer"):
+        judge(two_tiles("one first all second", n))
+
+
+def overwritten(vector: int, *, late: bool = True) -> kir.Kernel:
+    """Threads copy a tile by cp.async, and overwrite its source in a layout of such vectors."""
+    buffer, x, y = slots("S"), fragment("x"), fragment("x", 32, vector)
+    copy = kir.CpAsync(kir.Slot(buffer, 0), box(X1), x.layout, 4), kir.AsyncCommit(CP_ASYNC)
+    zeros = zero(y), store(box(X1), y)
+    wait = kir.AsyncAwait(CP_ASYNC, 0)
+    body = (*copy, *((wait, *zeros) if late else (*zeros, wait)))
+    out = load(x, kir.Slot(buffer, 0)), store(box(Y1), x)
+    return replace(single((*body, *out), buffers=(buffer,)), outputs=("X", "Y"))
+
+
+def test_a_thread_may_overwrite_what_it_has_copied_itself() -> None:
+    """Once its copy is awaited; another thread's copy may still read."""
+    assert not judge(overwritten(4)).violations
+    assert kinds(judge(overwritten(1))) == {"WAR"}
+    assert kinds(judge(overwritten(4, late=False))) == {"WAR"}
