@@ -18,6 +18,7 @@ from litmus import (
     distributed,
     found,
     grid,
+    in_place,
     lives,
     matmul,
     mbarriers,
@@ -45,7 +46,7 @@ from litmus.parts import Litmus
 _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, aliases, grid,
-    sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
+    in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
