@@ -38,6 +38,7 @@ KINDS = {
     "determinism": "the bits depend on the interleaving",
     "bounds": "an index outside its slots, a shape outside its limits",
     "coverage": "an element of an output is written by nobody, or twice",
+    "unread": "a slot is filled and never read",
 }
 """Kinds of findings about synchronisation, the same words from every judge."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from fuser.dtype import DType
 from fuser.expr import Expr, Kind, Op, Var, eq, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, text
@@ -518,7 +519,7 @@ def _elsewhere(kernel: kir.Kernel, site: Site, own: kir.Role) -> Iterator[Mutant
 
 
 def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
-    """Give two things the same bytes, or a ring fewer slots than its barriers have.
+    """Give two things the same bytes, a barrier none, or a ring fewer slots than its barriers have.
 
     What shares bytes is not swizzled: that would move elements to bytes that only addresses know.
     """
@@ -532,6 +533,7 @@ def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
             changed = redeclared(kernel, barrier, replace(barrier, offset=buffer.offset))
             changed = redeclared(changed, buffer, replace(buffer, swizzle=0))
             yield Mutant(f"{barrier.name} lies on {buffer.name}", changed, "alias", ("H74", "H11"))
+    yield from _misplaced(kernel)
     for buffer in kernel.buffers:
         if buffer.slots > 1:
             less = replace(buffer, slots=buffer.slots - 1)
@@ -543,6 +545,25 @@ def alias(kernel: kir.Kernel) -> Iterator[Mutant]:
             buffers = substituted(kernel.buffers, {buffer: less})
             changed = replace(kernel, buffers=buffers, body=substituted(kernel.body, table))
             yield Mutant(f"a slot fewer in {buffer.name}", changed, "alias", ("H05", "H53"))
+
+
+def _misplaced(kernel: kir.Kernel) -> Iterator[Mutant]:
+    """Lay barriers on each other, past what the CTA has, and at bytes that are no multiple of 8.
+
+    Those that share bytes are given those of a tile that nobody uses.
+    """
+    unused = -(-max((b.end for b in kernel.buffers), default=0) // 128) * 128
+    ring = max((m.slots for m in kernel.barriers), default=0)
+    spare = kir.Buffer("spare", DType.I64, (ring,), 1, unused)
+    roomy = replace(kernel, buffers=(*kernel.buffers, spare))
+    for one, other in combinations(kernel.barriers, 2):
+        changed = redeclared(roomy, one, replace(one, offset=unused))
+        changed = redeclared(changed, other, replace(other, offset=unused))
+        yield Mutant(f"{one.name} lies on {other.name}", changed, "alias", ("H74", "H11"))
+    for barrier in kernel.barriers:
+        for words, at in (("past the end", kernel.smem_bytes), ("at an odd place", unused + 4)):
+            changed = redeclared(roomy if at % 8 else kernel, barrier, replace(barrier, offset=at))
+            yield Mutant(f"{barrier.name} lies {words}", changed, "alias", ("H74",))
 
 
 def _fewer(at: Expr, slots: int) -> Expr:

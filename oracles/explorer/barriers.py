@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fuser.kernel import ir as kir
-from oracles.explorer.plan import Plan
+from oracles.explorer.plan import Plan, value
 from oracles.explorer.rules import Defect, Rule
 from oracles.explorer.state import (
     ALIVE,
@@ -317,7 +317,8 @@ class Barriers:
         kernel, ctas = self.plan.kernel, self.plan.ctas
         one, other = ctas[cta], ctas[by]
         sure = kernel.residency == "co-resident" or one // kernel.cluster == other // kernel.cluster
-        sure = sure or (kernel.residency == "ticket" and other < one)
+        near = other - one < value(kernel.together, self.plan.values)
+        sure = sure or (kernel.residency == "ticket" and near)
         if not sure:
             says = f"cta {one} waits for cta {other}; residency is {kernel.residency!r}"
             self.plan.refuse(Rule.RESIDENCY, "residency", step.where, says)

@@ -208,7 +208,7 @@ class Plan:
         )
         for number, tensor in enumerate(kernel.tensors):
             self.spaces[tensor.name] = len(self.ctas) + number
-            if tensor.name in (*kernel.outputs, *kernel.workspaces):
+            if tensor.name in kernel.workspaces:
                 self.blank.add(len(self.ctas) + number)
             if tensor.name in kernel.outputs:
                 self.results.add(len(self.ctas) + number)

@@ -76,8 +76,7 @@ class Run:
         self.machine = machine = Machine(kernel, prepared.named, agents, self._warn)
         self.log = machine.log
         self.phases = Phases(machine)
-        drained = frozenset(kernel.workspaces) | prepared.geometry.read
-        self.joins = Joins(machine, prepared.counts, drained)
+        self.joins = Joins(machine, prepared.counts)
         self.memory = Memory(tensors, machine, self.phases, scalars, strict=strict)
         self.cores = Tensorcores(machine, self.joins, self.memory)
         self._multiplies = prepared.multiplies

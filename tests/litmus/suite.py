@@ -18,6 +18,7 @@ from litmus import (
     distributed,
     found,
     grid,
+    in_place,
     lives,
     matmul,
     mbarriers,
@@ -47,7 +48,7 @@ from litmus.parts import Litmus
 _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
-    aliases, grid, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
+    aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 

@@ -31,6 +31,7 @@ from oracles.prover.sites import (
     fragments,
     read,
     reads,
+    slots,
     touches,
     unknown,
     writes,
@@ -57,6 +58,7 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     """
     found = read(kernel)
     checked, findings = _each(found)
+    findings += _unread(found)
     known = Known(facts(kernel), rlimit)
     boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
     for site, box in boxes:
@@ -78,7 +80,7 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
             wrong_tiles = partition.judge(kernel, found, tensor, known)
             if wrong_tiles:
                 reasons.append(wrong_tiles)
-    if reasons and not findings:
+    if reasons and not any(f.severity == "error" for f in findings):
         shown = refuted(kernel, found)
         findings += [] if shown is None else [shown]
     return Covered(checked, tuple(findings), reasons[0] if reasons else "")
@@ -399,6 +401,43 @@ def _registers(sites: tuple[Site, ...]) -> list[tuple[Site, str, str]]:
         if uses or makes:
             out.append((site, "RAW", f"{missing[0]} has no value yet" if missing else ""))
     return out
+
+
+def _unread(sites: tuple[Site, ...]) -> list[Finding]:
+    """Warn of copies into slots whose bytes nobody ever reads, as whose buffer's ever."""
+    filled: list[tuple[Site, kir.Slot]] = []
+    used: list[kir.Slot] = []
+    for site in sites:
+        match site.stmt:
+            case kir.TmaLoad(dst) | kir.CpAsync(dst):
+                filled.append((site, dst))
+            case kir.Store():
+                pass
+            case _:
+                used += slots(site.stmt)
+    read = [(slot.buffer, at) for slot in used for at in _numbers(slot)]
+    out = []
+    for site, dst in filled:
+        buffer = dst.buffer
+        for at in _numbers(dst):
+            start = buffer.start(at)
+            held = (
+                b.start(n) < start + buffer.slot_nbytes and start < b.start(n) + b.slot_nbytes
+                for b, n in read
+            )
+            if not any(held):
+                says = f"for every launch: nothing reads {buffer.name}[{at}]"
+                found = _at(site, "unread", says)
+                out.append(replace(found, severity="warning"))
+                break
+    return out
+
+
+def _numbers(slot: kir.Slot) -> range:
+    """Return which slots of its buffer may be meant."""
+    if isinstance(slot.index, int):
+        return range(slot.index, slot.index + 1)
+    return range(slot.buffer.slots)
 
 
 ITERATIONS = 4000

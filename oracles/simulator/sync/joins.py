@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fuser.kernel import ir as kir
-from oracles.simulator.machine import WRITE_DONE, Agent, Machine, Violation
+from oracles.simulator.machine import Agent, Machine, Violation
 from oracles.simulator.sync.clock import CAUSE, ORDER, REACH, Clock, join, join_cause
 from oracles.simulator.unroll import Event, Team
 
@@ -157,14 +157,11 @@ class Joins:
     ----------
     counts : dict of str to int
         Integers of every semaphore at this launch.
-    drained : set of str
-        Tensors whose copies must be performed before a release: other CTAs access them.
     """
 
-    def __init__(self, machine: Machine, counts: dict[str, int], drained: frozenset[str]) -> None:
+    def __init__(self, machine: Machine, counts: dict[str, int]) -> None:
         self.machine = machine
         self.counts = counts
-        self.drained = drained
         self.counters: dict[tuple[str, int], Counter] = {}
         self.grids: dict[tuple[str, int], GridBarrier] = {}
         self.rounds: dict[tuple[str, int], Round] = {}
@@ -351,7 +348,6 @@ class Joins:
         if counter.by >= 0 and agent.clock[CAUSE, counter.by] < counter.at:
             says = f"nothing orders this release of {name} after the last one"
             raise Violation("semaphore", says)
-        self._drained(agent.clock, agent.cta, f"{name} is released")
         counter.value, counter.scope = event.parity, stmt.scope
         counter.by, counter.at, counter.cta = agent.by, agent.now, agent.cta
         counter.cause = agent.clock.copy()
@@ -361,20 +357,6 @@ class Joins:
         waiting, counter.waiting = counter.waiting, []
         for b in waiting:
             self._complete(b)
-
-    def _drained(self, clock: Clock, cta: int, what: str) -> None:
-        """Demand that no copy of a CTA that is known of is on its way to other CTAs."""
-        for flight in self.machine.issued:
-            match flight.event.stmt:
-                case kir.TmaStore(dst) | kir.TmaReduce(dst):
-                    known = clock[CAUSE, flight.issuer.by] >= flight.issued
-                    done = clock[ORDER, flight.by] >= flight.base + WRITE_DONE
-                    shared = dst.tensor.name in self.drained
-                    if flight.issuer.cta == cta and shared and known and not done:
-                        says = f"{what} while a copy to {dst.tensor.name} is in flight"
-                        raise Violation("drain", says)
-                case _:
-                    pass
 
     def grid_sync(self, agent: Agent, event: Event, semaphore: kir.Semaphore, number: int) -> None:
         """Stay until all threads of all CTAs that meet at an integer are here."""
@@ -387,7 +369,6 @@ class Joins:
         if ctas > 1 and kernel.residency == "any":
             says = f'{ctas} CTAs meet at {name}; with residency "any" some may never run'
             raise Violation("residency", says)
-        self._drained(agent.clock, agent.cta, f"CTAs meet at {name}")
         b = self.grids.setdefault((semaphore.name, event.slot), GridBarrier())
         if b.team not in (None, event.team) or (b.arrived and b.ctas != ctas):
             says = f"{b.ctas} and {ctas} CTAs are to meet at {name}, the same role of each"
@@ -424,7 +405,6 @@ class Joins:
         if asked.ctas < 1:
             says = f"{asked.ctas} CTAs arrive at {name}; none of them is the last"
             raise Violation("semaphore", says)
-        self._drained(b.acc, first.cta, f"CTA {first.block} arrives at {name}")
         here = self.rounds.setdefault(asked.semaphore, Round())
         if here.asked is not None and here.asked != asked:
             says = f"{here.asked.ctas} and {asked.ctas} CTAs are to arrive at {name}, the same "

@@ -433,3 +433,30 @@ def test_columns_of_several_buffers_are_one_panel_wide() -> None:
     )
     findings = covered(kernel(body, y, 128), rlimit=RLIMIT).findings
     assert any(f.witness.endswith("rows of 64 bytes, a panel is narrower") for f in findings)
+
+
+@pytest.mark.parametrize("filled", [0, ks.K % 2])
+@pytest.mark.parametrize("read", [0, 1, ks.K % 2])
+@pytest.mark.parametrize("by_view", [True, False])
+def test_a_slot_that_is_filled_and_never_read_is_worth_a_warning(
+    filled: Expr, read: Expr, by_view: bool
+) -> None:
+    """Whatever the name of the buffer by which it is read; a warning does not refute."""
+    tile = kir.Fragment("x", DType.F32, kir.Layout((4, 32), 4, 32))
+    x, y = (kir.Tensor(name, DType.F32, (4, 32), (32, 1), 4) for name in "XY")
+    whole = kir.Buffer("S", DType.F32, (4, 32), 2, 0)
+    view = kir.Buffer("V", DType.F32, (4, 32), 2, 0) if by_view else whole
+    box = kir.Box(x, (0, 0), (4, 32), (4, 32))
+    body = (
+        kir.CpAsync(kir.Slot(whole, filled), box, tile.layout, 4),
+        kir.Load(tile, kir.Slot(view, read), 4),
+        kir.Store(kir.Box(y, (0, 0), (4, 32), (4, 32)), tile, 4),
+    )
+    loop = kir.IfThenElse(kir.BLOCK < 1, (kir.ForLoop(ks.K, 1, body),))
+    buffers = tuple(dict.fromkeys((whole, view)))
+    grid = (eq(kir.GRID, 1),)
+    kernel = kir.Kernel("k", (), (x, y), (), buffers, (), 32, (loop,), ("Y",), requires=grid)
+    filled_slots, read_slots = ({at} if isinstance(at, int) else {0, 1} for at in (filled, read))
+    unread = filled_slots - read_slots
+    found = covered(kernel, rlimit=1_000_000).findings
+    assert [(f.kind, f.severity) for f in found] == [("unread", "warning")] * bool(unread)
