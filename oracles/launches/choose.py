@@ -244,7 +244,7 @@ class _Chooser:
         if values is None or values in self.found:
             return 0
         seen = self.reading.seen(values)
-        longest = [max(seen[end], default=0) for end in self.reading.ends]
+        longest = [max(0, *seen[end]) if seen[end] else 0 for end in self.reading.ends]
         if max(longest, default=0) > self.turns:
             return 0
         fulfils = 0
