@@ -43,7 +43,7 @@ SEARCHED = 12
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
 
-CHOSEN = 6
+CHOSEN = 5
 """Launches that are chosen from a kernel's own expressions, where no other one goes wrong."""
 
 Prover = Callable[[kir.Kernel], Verdict]

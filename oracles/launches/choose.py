@@ -30,7 +30,7 @@ CANDIDATES = 90
 """Launches that are looked at before z3 is asked."""
 DRAWN = 40
 """Of those at least so many in which every size is drawn."""
-ASKED, REPAIRED = 14, 12
+ASKED, REPAIRED = 10, 12
 """Questions to z3: for wishes that are left, and where few candidates are launches."""
 HOPELESS = 2
 """Wishes about a subject in vain, after which no more of them are asked for."""
@@ -279,6 +279,12 @@ class _Chooser:
         return calculator(self._variables, [self._fixed])
 
     @cached_property
+    def _required(self) -> Calculator:
+        """What sizes keep, whatever number of CTAs goes with them."""
+        about = [e for e in self._conditions if kir.GRID not in variables(e)]
+        return calculator(self._variables, about)
+
+    @cached_property
     def _keeps(self) -> Calculator:
         room: list[Expr] = []
         for tensor in self.kernel.tensors:
@@ -340,7 +346,10 @@ class _Chooser:
         return Solver(self.kernel, self._conditions, LARGEST, self.ctas)
 
     def _repair(self, params: Mapping[Var, int]) -> None:
-        """Look at the launch next to sizes that are none."""
+        """Look at the launch next to sizes that break what is required, if not for being large."""
+        values = [params.get(p, 0) for p in self.kernel.params]
+        if _holds(self._required, (*values, self.kernel.cluster)):
+            return
         near = self._solver.nearest(None, params)
         if near is not None:
             self._take(near)
