@@ -43,7 +43,7 @@ SEARCHED = 12
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
 
-CHOSEN = 6
+CHOSEN = 5
 """Launches that are chosen from a kernel's own expressions, where no other one goes wrong."""
 
 Prover = Callable[[kir.Kernel], Verdict]
@@ -157,7 +157,7 @@ def settle(
     rest = [start for start in subject.launches if start not in at_witness]
     starts = [*at_witness, *rest][:LAUNCHES]
     seen, clear, failing = _explored(subject.kernel, starts, explorer)
-    if seen.status == "pass" and len(starts) < LAUNCHES:
+    if seen.status == "pass":
         seen, failing = _looked_further(subject.kernel, starts, seen, explorer)
     searched = None
     wanted = seen.status not in ("pass", "fail") or is_sync_mutant(subject.family, subject.faults)
@@ -181,10 +181,11 @@ def _looked_further(
     further, _, failing = _explored(kernel, more, explorer)
     if further.status in ("fail", "error"):
         return further, failing
-    found = (seen.states + further.states, seen.checked + further.checked)
-    reason = f"{seen.reason}, {len(more)} chosen ones"
-    seconds = seen.seconds + further.seconds
-    return replace(seen, reason=reason, seconds=seconds, states=found[0], checked=found[1]), None
+    sums = {
+        name: getattr(seen, name) + getattr(further, name)
+        for name in ("seconds", "states", "checked")
+    }
+    return replace(seen, reason=f"{seen.reason}, {len(more)} chosen ones", **sums), None
 
 
 def witness_launches(subject: Subject, verdict: Verdict) -> list[Start]:

@@ -53,7 +53,7 @@ def explore(
         What is judged.
     launch : Launch or tuple of Launch, optional
         Parameters; one launch for each kernel of a program.  Without it small launches are chosen
-        for a kernel, and explored up to the first that does not pass.
+        for a kernel, and explored up to the first that fails.
     policy : str
         "default", or "strict": a missing fence between a read and an engine's write is an error.
     states : int
@@ -100,23 +100,21 @@ def explore(
 
 
 def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdict:
-    """Explore the launches that are chosen for a kernel, up to the first that does not pass."""
+    """Explore the launches that are chosen for a kernel, up to the first that fails."""
     done: list[Verdict] = []
     for one in choose(kernel).launches:
         done.append(judge(Launch(one.grid, one.params)))
-        if done[-1].status is not Status.PASS:
+        if done[-1].status in (Status.FAIL, Status.UNSUPPORTED):
             break
     if not done:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=none_of(kernel))
-    said = {(f.kind, f.where): f for verdict in done for f in verdict.findings}
-    looked = sum(verdict.states for verdict in done)
-    return replace(
-        done[-1],
-        checked=sum(verdict.checked for verdict in done),
-        findings=tuple(said.values()),
-        reason=f"launch {len(done)}: {done[-1].reason}",
-        states=looked,
-    )
+    worst = next((one for one in done if one.status is Status.UNKNOWN), done[-1])
+    if done[-1].status is Status.FAIL:
+        worst = done[-1]
+    found = {(f.kind, f.where): f for verdict in done for f in verdict.findings}
+    checked, looked = (sum(v.checked for v in done), sum(v.states for v in done))
+    reason = f"launch {1 + done.index(worst)} of {len(done)}: {worst.reason}"
+    return Verdict(ORACLE, worst.status, checked, tuple(found.values()), reason, looked)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ chosen here can cost them a launch, never an answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -20,7 +20,7 @@ from random import Random
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.launches.solver import Solver
-from oracles.launches.wishes import Calculator, Reading, Subject, Wish, calculator, strides
+from oracles.launches.wishes import Calculator, Reading, Subject, Wish, calculator, extents, strides
 
 MOST = 14
 """Launches that are chosen at most."""
@@ -30,7 +30,7 @@ CANDIDATES = 90
 """Launches that are looked at before z3 is asked."""
 DRAWN = 40
 """Of those at least so many in which every size is drawn."""
-ASKED, REPAIRED = 14, 8
+ASKED, REPAIRED = 10, 12
 """Questions to z3: for wishes that are left, and where few candidates are launches."""
 HOPELESS = 2
 """Wishes about a subject in vain, after which no more of them are asked for."""
@@ -42,6 +42,8 @@ TURNS = 64
 """Turns of a loop at most, and CTAs where there have to be many."""
 CLUSTERS = 8
 """CTAs, or clusters, where there may be fewer."""
+GRIDS = (1, 1, 2, 1, 1, 3)
+"""Clusters of one launch after the other, where a kernel takes any number."""
 SINGLE, FRAME = 64, 8
 """How many pairs of wishes count like a wish, and wishes like one about turns or CTAs."""
 TMA_BYTES = 16
@@ -111,7 +113,9 @@ class _Chooser:
         self.kernel = kernel
         self.reading = Reading(kernel)
         self.pitches = strides(kernel)
-        self.free = [p for p in kernel.params if p not in self.pitches]
+        self.sizes = extents(kernel)
+        free = (p for p in kernel.params if p not in self.pitches)
+        self.free = sorted(free, key=lambda p: p in self.sizes)  # Sizes give way to the others.
         self.found: dict[tuple[int, ...], _Candidate] = {}
         self.turns = max(TURNS, 4 * max(self.reading.counts))
         self.ctas = CLUSTERS * kernel.cluster
@@ -126,17 +130,13 @@ class _Chooser:
 
     def choice(self, most: int) -> Choice:
         """Look at candidates, ask for what they leave open, and take those that add most."""
-        refused: list[dict[Var, int]] = []
-        for params in self._candidates():
-            if not self._take(params):
-                refused.append(params)
+        refused = [params for params in self._candidates() if not self._take(params)]
+        for params in refused[:REPAIRED]:
+            self._repair(params)
         if not self.found:
             self.ctas = max(TURNS, self.ctas)
-        tried = refused[:: len(refused) // REPAIRED + 1] if len(self.found) < most else []
-        for params in (*tried, *(() if self.found else refused)):
-            near = self._solver.nearest(None, params)
-            if near is not None:
-                self._take(near)
+            for params in refused:
+                self._repair(params)
         self._ask()
         met = 0
         for one in self.found.values():
@@ -192,7 +192,7 @@ class _Chooser:
 
     @cached_property
     def _frames(self) -> set[Subject]:
-        return {*self.reading.ends, self.reading.grid}
+        return {*self.reading.ends, *self.reading.numbers, self.reading.grid}
 
     def _bits(self) -> Iterator[tuple[Wish, int]]:
         return ((wish, 1 << number) for number, wish in enumerate(self.reading.wishes))
@@ -208,7 +208,7 @@ class _Chooser:
             return
         for p, pool in pools.items():
             for value in pool:
-                yield self._middle | {p: value}
+                yield {p: value} | self._middle | {p: value}
         draw = Random(0)
         for _ in range(max(DRAWN, CANDIDATES - sum(map(len, pools.values())))):
             # Twice drawn, for small ones are cheap.
@@ -217,14 +217,14 @@ class _Chooser:
     @cached_property
     def _middle(self) -> dict[Var, int]:
         """Sizes of a tile, or of two along which a loop goes, and 1 for what is no size."""
-        sizes = {v for t in self.kernel.tensors for e in t.extents for v in variables(e)}
+        sizes = [p for p in self.free if p in self.sizes]
         ends = [variables(end.expr) for end in self.reading.ends]
-        along = {next((p for p in self.free if p in used), None) for used in ends}
-        found = {}
-        for p in self.free:
-            tiles = sorted(self.reading.marks.get(p, {1}))[:2]
-            found[p] = tiles[-1] * (1 + (p in along)) if p in sizes else 1
-        return found
+        along = {next((p for p in sizes if p in used), None) for used in ends}
+        found = dict.fromkeys(self.free, 1)
+        for p in sizes:
+            found[p] = self.reading.tiles.get(p, 1) * (1 + (p in along))
+        near = None if self._legal(found) else self._solver.nearest(None, found)
+        return {p: near[p] for p in found} if near else found
 
     def _pool(self, var: Var) -> list[int]:
         """Return values of a parameter worth a look: few, and around what it is held against."""
@@ -232,12 +232,11 @@ class _Chooser:
         some = {0, 1, 2, 3}
         for mark in marks:
             some |= {mark - 1, mark, mark + 1, 2 * mark - 1, 2 * mark + 1}
-        tile = max(marks)
-        some |= {many * tile for many in self.reading.counts}
+        tiles = {max(marks), self.reading.tiles.get(var, 1)}
+        some |= {many * tile for many in self.reading.counts for tile in tiles}
         whole = {n for value in some for n in (value // unit * unit, -(-value // unit) * unit)}
-        alone = [e for e in self._conditions if variables(e) == {var}]
-        holds = calculator([var], alone)
-        return [n for n in sorted(whole) if 0 <= n <= LARGEST and all(holds([n]))] or [unit]
+        keeps = calculator([var], [e for e in self._conditions if variables(e) == {var}])
+        return [n for n in sorted(whole) if 0 <= n <= LARGEST and _holds(keeps, [n])] or [unit]
 
     def _take(self, params: Mapping[Var, int]) -> int:
         """Look at the launch with these sizes; return bits for what it fulfils."""
@@ -245,7 +244,7 @@ class _Chooser:
         if values is None or values in self.found:
             return 0
         seen = self.reading.seen(values)
-        longest = [max(seen[end], default=0) for end in self.reading.ends]
+        longest = [max(0, *seen[end]) if seen[end] else 0 for end in self.reading.ends]
         if max(longest, default=0) > self.turns:
             return 0
         fulfils = 0
@@ -262,22 +261,28 @@ class _Chooser:
     def _legal(self, params: Mapping[Var, int]) -> tuple[int, ...] | None:
         """Return a launch: all parameters, then CTAs; None if it breaks what the kernel needs."""
         values = [params.get(p, 0) for p in self.kernel.params]
-        clusters = (1, 1, 2, 1, 1, 3)[len(self.found) % 6]
+        some = params.get(kir.GRID, GRIDS[len(self.found) % len(GRIDS)] * self.kernel.cluster)
         try:
-            (grid,) = self._grid((*values, clusters * self.kernel.cluster))
-            if not 1 <= grid <= self.ctas or grid % self.kernel.cluster:
-                return None
-            if self.pitches:
-                values = self._pitched(dict(zip(self.kernel.params, values, strict=True)))
-            whole = (*values, grid)
-            return whole if all(self._keeps(whole)) else None
+            (grid,) = self._grid((*values, some))
         except ZeroDivisionError:
             return None
+        if not 1 <= grid <= self.ctas or grid % self.kernel.cluster:
+            return None
+        if self.pitches:
+            values = self._pitched(dict(zip(self.kernel.params, values, strict=True)))
+        whole = (*values, grid)
+        return whole if _holds(self._keeps, whole) else None
 
     @cached_property
     def _grid(self) -> Calculator:
         """The number of CTAs: what it is required to be, or as it is given."""
         return calculator(self._variables, [self._fixed])
+
+    @cached_property
+    def _required(self) -> Calculator:
+        """What sizes keep, whatever number of CTAs goes with them."""
+        about = [e for e in self._conditions if kir.GRID not in variables(e)]
+        return calculator(self._variables, about)
 
     @cached_property
     def _keeps(self) -> Calculator:
@@ -340,6 +345,15 @@ class _Chooser:
     def _solver(self) -> Solver:
         return Solver(self.kernel, self._conditions, LARGEST, self.ctas)
 
+    def _repair(self, params: Mapping[Var, int]) -> None:
+        """Look at the launch next to sizes that break what is required, if not for being large."""
+        values = [params.get(p, 0) for p in self.kernel.params]
+        if _holds(self._required, (*values, self.kernel.cluster)):
+            return
+        near = self._solver.nearest(None, params)
+        if near is not None:
+            self._take(near)
+
     def _ask(self) -> None:
         """Ask for a launch for each wish that is left."""
         met = 0
@@ -357,6 +371,13 @@ class _Chooser:
             asked += 1
             if asked == ASKED:
                 return
+
+
+def _holds(keeps: Calculator, values: Sequence[int]) -> bool:
+    try:
+        return all(keeps(values))
+    except ZeroDivisionError:
+        return False
 
 
 def _steps(tensor: kir.Tensor) -> list[tuple[Expr, Expr]]:

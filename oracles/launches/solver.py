@@ -51,24 +51,22 @@ class Solver:
                 self.rough.append(condition)
 
     def nearest(self, wish: Wish | None, wanted: Mapping[Var, int]) -> dict[Var, int] | None:
-        """Return sizes that fulfil a wish and have as many of the wanted values as they can."""
+        """Return sizes, and CTAs, that fulfil a wish; of wanted values the first count most."""
         must = [] if wish is None else self._wish(wish, wanted)
         told = frozenset[Var]() if wish is None else variables(wish.subject.expr)
         for condition in self.rough:
             if not _factors(condition) & told:
                 must += self._linear((condition,), wanted, lambda held: self._truth(*held))
         soft = [self._literal((p, n), self._term(p) == n) for p, n in wanted.items()]
-        while True:
-            answer = self.solver.check(*must, *soft)
-            if answer == z3.sat:
-                model = self.solver.model()
-                values = {p: model.eval(self._term(p), model_completion=True) for p in wanted}
-                return {p: value.as_long() for p, value in values.items()}
-            core = {literal.get_id() for literal in self.solver.unsat_core()}
-            given_up = [x for x in soft if answer == z3.unknown or x.get_id() in core]
-            if not given_up:
+        if self.solver.check(*must, *soft) != z3.sat:
+            if self.solver.check(*must) != z3.sat:
                 return None
-            soft.remove(given_up[-1])
+            for literal in soft:
+                if self.solver.check(*must, literal) == z3.sat:
+                    must.append(literal)
+            self.solver.check(*must)
+        model, terms = self.solver.model(), {v: self._term(v) for v in (*wanted, kir.GRID)}
+        return {v: model.eval(e, model_completion=True).as_long() for v, e in terms.items()}
 
     def _wish(self, wish: Wish, wanted: Mapping[Var, int]) -> list[z3.BoolRef]:
         """Return literals for a wish."""

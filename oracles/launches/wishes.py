@@ -72,12 +72,14 @@ class Reading:
 
     Attributes
     ----------
-    ends, grid : list of Subject, Subject
-        The ends of loops, and the number of CTAs.
+    ends, numbers, grid : list of Subject, list of Subject, Subject
+        The ends of loops, parameters that are no sizes of tensors, and the number of CTAs.
     counts : set of int
         Numbers of turns: around those of the rings, and around what an index is held against.
     marks : dict of Var to set of int
         What each parameter is divided by, cut into and compared with.
+    tiles : dict of Var to int
+        The smallest of these boxes.
     wishes : list of Wish
         The most telling ones first, of every sort in turn.
     """
@@ -90,6 +92,7 @@ class Reading:
         self.unit = max((t.aligned for t in kernel.tensors), default=1)
         self.ends: list[Subject] = []
         self.marks: dict[Var, set[int]] = {}
+        self.tiles: dict[Var, int] = {}
         self._moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
         self._sorts: dict[str, dict[tuple[Subject, int, int], Wish]] = {sort: {} for sort in SORTS}
         self._indices: dict[tuple[Path, Expr], Var] = {}
@@ -193,6 +196,8 @@ class Reading:
         ):
             origin = substitute(at, lets)
             self._mark(size, limit, extent)
+            for var in variables(extent):
+                self.tiles[var] = min(size, self.tiles.get(var, size))
             self._turns("places", origin, path)
             for end in {substitute(limit, lets): None, extent: None}:
                 left = self._subject(fold(Kind.SUB, end, origin), path)
@@ -213,6 +218,7 @@ class Reading:
                 case _:
                     self._turns("requirements", condition, ())
         free = [p for p in kernel.params if p not in strides(kernel)]
+        self.numbers = [self._subject(p) for p in free if p not in extents(kernel)]
         for a, b in combinations(free, 2):
             for interval in ((1, FAR), (-FAR, -1), (0, 0)):
                 self._wish("sizes", self._subject(fold(Kind.SUB, a, b)), interval)
@@ -250,7 +256,7 @@ class Reading:
             for var in (v for expr in held for v in variables(expr)):
                 self.marks.setdefault(var, {1}).add(number)
                 if var in self._turning and number < LATE:
-                    self.counts |= {number, number + 1, number + 2}
+                    self.counts |= {number, number + 1, number + self.ring + 1}
 
     def _around(self, *points: int) -> Iterator[Interval]:
         """Yield points and their neighbours, and the neighbours that alignment allows."""
@@ -303,12 +309,12 @@ def _indented(path: Path, line: str) -> str:
 Calculator = Callable[[Sequence[int]], list[int]]
 
 
-def calculator(variables: Sequence[Var], exprs: Iterable[Expr]) -> Calculator:
-    """Return the function that computes expressions, given values of variables in their order.
+def calculator(given: Sequence[Var], exprs: Iterable[Expr]) -> Calculator:
+    """Return the function that computes expressions from values of variables, in their order.
 
     It raises `ZeroDivisionError` where one divides by 0.
     """
-    names = {var: f"p{i}" for i, var in enumerate(variables)}
+    names = {var: f"p{i}" for i, var in enumerate(given)}
     body = ", ".join(python(expr, names) for expr in exprs)
     text = f"lambda p: (lambda {', '.join(names.values())}: [{body}])(*p)"
     made: Calculator = eval(text, {"quotient": floordiv, "rest": mod})
@@ -350,9 +356,13 @@ def python(expr: Expr, names: Mapping[Var, str]) -> str:
                     return f"({a} {kind.value} {b})"
 
 
+def extents(kernel: kir.Kernel) -> frozenset[Var]:
+    """Return the parameters that sizes of tensors are made of."""
+    return frozenset(v for t in kernel.tensors for e in t.extents for v in variables(e))
+
+
 def strides(kernel: kir.Kernel) -> frozenset[Var]:
     """Return the parameters that are strides and nothing else."""
     only = {e for t in kernel.tensors for e in t.strides if isinstance(e, Var)}
-    shapes = {v for t in kernel.tensors for e in t.extents for v in variables(e)}
     asked = {v for e in kernel.requires for v in variables(e)}
-    return frozenset(only & set(kernel.params)) - shapes - asked
+    return frozenset(only & set(kernel.params)) - extents(kernel) - asked

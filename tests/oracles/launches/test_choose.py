@@ -93,6 +93,14 @@ def test_values_of_a_subject_are_read_where_it_stands() -> None:
     assert seen["(m - turn 0)"] == {-8, -9, -10}
 
 
+def test_a_loop_that_never_runs_costs_nothing() -> None:
+    """An end below 0 is no less work than none."""
+    x = fragment("x")
+    loop = kir.ForLoop(k, n - 8, (load(x, box(XN, k)), store(box(YN, k), x)))
+    found = choose(replace(litmus_kernel((loop,)), requires=(n <= 6, eq(kir.GRID, 1)))).launches
+    assert {one.params["n"] for one in found} >= {0, 6}
+
+
 def test_a_kernel_that_nothing_satisfies_gets_none() -> None:
     """Judges say so: what was not run is no pass."""
     for condition in (eq(ks.R + 1, 0), eq(ks.R, 10**6), eq(ks.R // ks.C, 10**6)):
