@@ -25,7 +25,8 @@ BULK = kir.AsyncKind.BULK
 _BULK = kir.TmaStore | kir.TmaReduce
 _MEETINGS = kir.GridSync | kir.LastArriving
 _RELEASES = kir.BlockSerializeRelease | _MEETINGS
-_JOINS = kir.BlockSync | kir.BlockSerializeWait | kir.GridSync | kir.LastArriving | kir.WarpSync
+JOINS = kir.BlockSync | kir.BlockSerializeWait | kir.GridSync | kir.LastArriving | kir.WarpSync
+"""Statements at which threads that execute them wait for each other."""
 
 
 def subject(kernel: kir.Kernel) -> bool:
@@ -114,7 +115,7 @@ def _ordered(
     theirs = {point.number for point in other.points}
     low, high = sorted((write.number, release.number))
     met = any(
-        isinstance(p.stmt, _JOINS) and p.number in theirs and low < p.number < high
+        isinstance(p.stmt, JOINS) and p.number in theirs and low < p.number < high
         for p in program.points
     )
     if not met or (strictly and write.number < release.number):
@@ -149,7 +150,7 @@ def joins(program: Program, other: Program, *, warp: bool = False) -> list[Point
     return [
         p
         for p in program.points
-        if isinstance(p.stmt, _JOINS)
+        if isinstance(p.stmt, JOINS)
         and p.number in theirs
         and _meets(p.stmt, program, other, warp=warp)
     ]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
-from oracles.prover.named.drain import joins
+from oracles.prover.named.drain import JOINS, joins
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
 from oracles.prover.named.results import covered
@@ -214,12 +214,36 @@ class _Rings:
         rows = isinstance(read.point.stmt, kir.Wgmma) and read.point.stmt.a == slot
         apart = rows and any(fill.barrier is None for fill in self.of(slot.buffer))
         mine = read.point.number, slot.index, slot.buffer.slots, _waits_of(read.program)
-        speak = tuple(
-            self._speaks_for(other, read)
-            for other in self.programs
-            if any(isinstance(point.stmt, kir.MBarrierArrive) for point in other.points)
+        speak = tuple(self._speaker(read, barrier) for barrier in read.program.kernel.barriers)
+        role = read.point.place.first, read.point.place.warps
+        near = any(
+            f.barrier is None or (f.point.place.first, f.point.place.warps) == role
+            for f in self.of(slot.buffer)
         )
-        return mine, kind.warpgroup, fills, apart, speak
+        return (
+            mine,
+            kind.warpgroup,
+            fills,
+            apart,
+            speak,
+            _joined_by_warp(read.program) if near else 0,
+        )
+
+    def _speaker(self, read: Read, barrier: kir.MBarrier) -> object:
+        """Return what tells apart the threads that arrive on an mbarrier for a read."""
+        how, other = self._spoken_for(read, barrier)
+        if other is None:
+            return None
+        alike = read.runs_on and how <= 2  # all lanes of a warp await a wgmma at once
+        arrivals = tuple(p.number for p in _arrivals(other, barrier))
+        return arrivals, _waits_of(other), () if alike else (how, other.kind.index)
+
+    def _spoken_for(self, read: Read, barrier: kir.MBarrier) -> tuple[int, Program | None]:
+        """Return the nearest threads that arrive on an mbarrier for readers, and how near."""
+        near = [(self._speaks_for(o, read), n, o) for n, o in enumerate(self._mates(read.program))]
+        speak = [(how, n, o) for how, n, o in near if how and _arrivals(o, barrier)]
+        how, _, other = min(speak, key=lambda one: one[:2], default=(0, 0, None))
+        return how, other
 
     @staticmethod
     def _where(fill: Fill) -> object:
@@ -232,7 +256,8 @@ class _Rings:
         found: dict[object, Fill] = {}
         for fill in self.fills:
             if fill.slot.buffer == buffer:
-                key = fill.point.number, _waits_of(fill.program), fill.program.kind.warpgroup
+                kind, warps = fill.program.kind.warpgroup, _joined_by_warp(fill.program)
+                key = fill.point.number, _waits_of(fill.program), kind, warps
                 found.setdefault(key, fill)
         return list(found.values())
 
@@ -644,15 +669,13 @@ class _Rings:
         self, read: Read, barrier: kir.MBarrier, fills: list[Fill], at: Expr, slots: int
     ) -> bool:
         """Ask that arrivals on an mbarrier free what a read has read, and only then."""
-        near = [(self._speaks_for(o, read), n, o) for n, o in enumerate(self._mates(read.program))]
-        speak = [(how, n, o) for how, n, o in near if how and _arrivals(o, barrier)]
-        if not speak:
+        _, other = self._spoken_for(read, barrier)
+        if other is None:
             return False
-        other = min(speak, key=lambda one: one[:2])[2]
         arrivals = _arrivals(other, barrier)
-        shifts = (0, slots)
+        ahead = any(_ahead(arrival, slots, read.point, at) for arrival in arrivals)
         wrong: Exception | None = None
-        for shift in shifts:
+        for shift in (slots, 0) if ahead else (0, slots):
             try:
                 self._arrives(read, other, arrivals, fills, at, slots, shift)
             except (WitnessedError, UndecidedError) as error:
@@ -800,21 +823,26 @@ class _Rings:
 def _waits_of(program: Program) -> tuple[int, ...]:
     """Return the syncs and assignments of a kind of threads that say something of operands."""
     if not program.relevant:
-        found = [p.number for p in program.points if _matters(p.stmt)]
-        if any(isinstance(p.stmt, kir.WarpSync) for p in program.points):
-            found.append(-program.kind.index)  # whom it joins is not told by where it stands
-        program.relevant = tuple(found)
+        program.relevant = tuple(p.number for p in program.points if _matters(p.stmt))
     return program.relevant
+
+
+def _joined_by_warp(program: Program) -> int:
+    """Return which threads they are, where it matters whom a join of each warp joins; else 0."""
+    joined = any(isinstance(p.stmt, kir.WarpSync) for p in program.points)
+    return program.kind.index + 1 if joined else 0
 
 
 def _matters(stmt: kir.Stmt | None) -> bool:
     match stmt:
-        case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
-            return False
-        case kir.MBarrierInit() | kir.FenceMBarrierInit() | kir.SetMaxNReg():
-            return False
+        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+            return kind is not kir.AsyncKind.BULK
+        case kir.FenceAsyncProxy(space):
+            return space is not kir.Space.GLOBAL
+        case kir.MBarrierWaitParity() | kir.CpAsyncMBarrierArrive() | kir.Assign():
+            return True
         case _:
-            return isinstance(stmt, kir.SYNCS | kir.Assign | kir.LastArriving)
+            return isinstance(stmt, JOINS)
 
 
 def _warps(one: Program, two: Program) -> bool:
@@ -838,6 +866,19 @@ def _mentions(expr: Expr, part: Expr) -> bool:
     if expr == part:
         return True
     return isinstance(expr, Op) and (_mentions(expr.a, part) or _mentions(expr.b, part))
+
+
+def _ahead(arrival: Point, slots: int, point: Point, at: Expr) -> bool:
+    """Whether an arrival names a later position than is read in its iteration.
+
+    It frees an earlier one then, `(p + S - 1) % S` for the one before.
+    """
+    stmt = arrival.stmt
+    assert isinstance(stmt, kir.MBarrierArrive), "these only"
+    found = position(arrival, slots, stmt.slot)
+    if found is None or arrival.loops != point.loops:
+        return False
+    return (difference(found, at) or 0) > 0
 
 
 def _arrivals(program: Program, barrier: kir.MBarrier) -> list[Point]:

@@ -89,7 +89,7 @@ def test_wrong_litmus_of_these_faults_are_refused() -> None:
     for one in LITMUS:
         if one.refused or one.expect.status is Status.PASS:
             continue
-        found = Counter()
+        found: Counter[str] = Counter()
         for kernel in kernels(one):
             said = answers(kernel, one.expect.policy)
             found.update(name for name, answer in said.items() if answer != "proved")
