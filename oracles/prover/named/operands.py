@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover.named.drain import JOINS, joins
-from oracles.prover.named.program import Point, Program, Vector, difference, normal
+from oracles.prover.named.program import Point, Program, Vector, difference, normal, repeated
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
 from oracles.prover.named.results import covered
 from oracles.prover.sites import Overlaps, every, fragments, operand, ordinary, storage
@@ -158,7 +158,7 @@ def _ordinal(point: Point) -> Expr | None:
     indices = {frame.index for frame in point.loops}
     for frame in point.frames:
         if frame.index is not None:
-            number = fold(Kind.ADD, fold(Kind.MUL, number, frame.test), frame.index)
+            number = fold(Kind.ADD, fold(Kind.MUL, number, repeated(frame.test)), frame.index)
         elif any(var in indices or "?" in var.name for var in variables(frame.test)):
             return None
     return normal(number)

@@ -13,8 +13,8 @@ from litmus.suite import LITMUS, kernels
 from fuser.cookbook.recipes import RECIPES
 from fuser.expr import Var
 from fuser.kernel import ir as kir
-from fuzz.crosscheck.judge import find
 from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
 from oracles.prover.invariants.check import confirm
 from oracles.prover.named import drain, operands, results
 from oracles.prover.named.check import NAMES
