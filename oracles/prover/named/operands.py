@@ -561,11 +561,10 @@ class _Rings:
             own: Expr | None = self._filled(fill)
         except UndecidedError:
             own = None
-        if own is not None and self._first(fill, own):
-            return
         free = self._freed_by(fill, own) if own is not None else []
         if not free:
-            self._in_turn(read, fill, own, at)
+            if own is None or not self._first(fill, own):
+                self._in_turn(read, fill, own, at)
             return
         assert own is not None, "it waits for a position"
         if not any(self._released(read, barrier, fills, at, slots) for barrier in free):
@@ -587,38 +586,40 @@ class _Rings:
     def _proved(self, facts: Iterable[Formula], claim: Formula) -> bool:
         """Whether z3 proves a claim; no answer is no."""
         try:
-            self.asked.holds(facts, lambda: claim, "")
+            self.asked.holds(facts, lambda: claim, "", most=1)
         except (WitnessedError, UndecidedError):
             return False
         return True
 
     def _freed_by(self, fill: Fill, own: Expr) -> list[kir.MBarrier]:
         """Return the mbarriers whose phase before that of its position a fill waits for."""
-        program = fill.program
+        program, slots = fill.program, fill.slot.buffer.slots
         one = Instance(fill.point, program.fresh(fill.point, "a"))
-        slots = fill.slot.buffer.slots
-        target = program.at(fill.point, one.vector, own)
-        later = normal(fold(Kind.LE, slots, target))
-        found = []
-        for barrier in program.kernel.barriers:
-            if barrier == fill.barrier or barrier.slots != slots:
-                continue
-            facts = [*program.exists(fill.point, one.vector), later]
-            claim = None
-            for mate in self._mates(program):
-                self.asked.assume(facts)
-                ways = list(self._reported(mate, one, barrier, own, 1))
-                if mate is not program and ways:
-                    ways = [
-                        (w, all_of(h, any_of(*(x for _, x in self.asked.between(
-                            program, w, one, joins(program, mate))))))
-                        for w, h in ways
-                    ]  # fmt: skip
-                claim = any_of(*(h for _, h in ways))
-                if claim != 0 and self._proved(facts, claim):
-                    found.append(barrier)
-                    break
-        return found
+        later = normal(fold(Kind.LE, slots, program.at(fill.point, one.vector, own)))
+        facts = [*program.exists(fill.point, one.vector), later]
+        others = [b for b in program.kernel.barriers if b != fill.barrier and b.slots == slots]
+        for reach in sorted({1, self.asked.most}):
+            self.asked.reach = reach
+            self.asked.assume(facts)
+            claims = {barrier: self._waits_for(program, one, barrier, own) for barrier in others}
+            sure = [barrier for barrier, claim in claims.items() if claim == 1]
+            open_ = sure or [barrier for barrier, claim in claims.items() if claim != 0]
+            if found := [barrier for barrier in open_ if self._proved(facts, claims[barrier])]:
+                return found
+        return []
+
+    def _waits_for(
+        self, program: Program, one: Instance, barrier: kir.MBarrier, own: Expr
+    ) -> Formula:
+        """Return that threads, or some that they join, wait for the phase before a position's."""
+        ways: list[Formula] = []
+        for mate in self._mates(program):
+            for where, holds in self._reported(mate, one, barrier, own, 1):
+                if mate is not program:
+                    met = self.asked.between(program, where, one, joins(program, mate))
+                    holds = all_of(holds, any_of(*(when for _, when in met)))
+                ways.append(holds)
+        return any_of(*ways)
 
     def _in_turn(self, read: Read, fill: Fill, own: Expr | None, at: Expr) -> None:
         """Ask of a refill in the same role that a join leads from each read of the slot to it."""
