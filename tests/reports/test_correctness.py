@@ -129,6 +129,16 @@ def test_times_give_median_and_claims_per_family() -> None:
     assert section.figure is not None
 
 
+def test_times_say_how_many_proofs_are_confirmed_in_full() -> None:
+    """A proof by one engine only is one, but the page shows how often."""
+    names = ("order mma-result-coverage", "mma-result-coverage", "")
+    rows = [record(f"c{n}", confirmed=text) for n, text in enumerate(names)]
+    rows += [record("d", status="fail", kind="RAW"), record("d", oracle="simulator")]
+    section = correctness.times(frame(*rows))
+    assert section.table["confirmed in full"].tolist() == [1, ""]
+    assert section.says.endswith("z3 confirms all of the order in 1 of 3 proofs.")
+
+
 def test_operations_are_counted_per_operand_type() -> None:
     """Coverage is a count of cases, not of records."""
     rows = [record("a", ops="add/f32 exp/bf16"), record("a", oracle="simulator", ops="add/f32")]

@@ -25,7 +25,8 @@ BULK = kir.AsyncKind.BULK
 _BULK = kir.TmaStore | kir.TmaReduce
 _MEETINGS = kir.GridSync | kir.LastArriving
 _RELEASES = kir.BlockSerializeRelease | _MEETINGS
-_JOINS = kir.BlockSync | kir.BlockSerializeWait | kir.GridSync | kir.LastArriving | kir.WarpSync
+JOINS = kir.BlockSync | kir.BlockSerializeWait | kir.GridSync | kir.LastArriving | kir.WarpSync
+"""Statements at which threads that execute them wait for each other."""
 
 
 def subject(kernel: kir.Kernel) -> bool:
@@ -35,20 +36,41 @@ def subject(kernel: kir.Kernel) -> bool:
 
 def check(asked: Asked, programs: list[Program]) -> None:
     """Ask z3 about each write and each release or exit."""
-    kernel = programs[0].kernel
-    shared = shared_tensors(kernel)
+    shared = shared_tensors(programs[0].kernel)
+    releases = {point.number for _, point in _releases(programs)}
     for program in programs:
-        for write in program.points:
-            match write.stmt:
-                case kir.TmaStore(box) | kir.TmaReduce(box):
-                    _exit(asked, program, write)
-                    if box.tensor.name in shared:
-                        _released(asked, programs, program, write, bulk=True)
-                case kir.Store(kir.Box() as box) | kir.AtomicAdd(box):
-                    if box.tensor.name in shared:
-                        _released(asked, programs, program, write, bulk=False)
-                case _:
-                    pass
+        for write, published in _last(program, shared, releases):
+            if isinstance(write.stmt, _BULK):
+                _exit(asked, program, write)
+            if published:
+                bulk = isinstance(write.stmt, _BULK)
+                _released(asked, programs, program, write, bulk=bulk)
+
+
+def _last(
+    program: Program, shared: frozenset[str], releases: set[int]
+) -> Iterator[tuple[Point, bool]]:
+    """Give the writes of a kind of threads, of some in a row the last, and whether others read it.
+
+    What awaits its group, or joins its thread, does so for those before it.
+    """
+    rows: dict[tuple[object, int, bool, bool], Point] = {}
+    for point in program.points:
+        match point.stmt:
+            case kir.TmaStore(box) | kir.TmaReduce(box) | kir.AtomicAdd(box):
+                pass
+            case kir.Store(kir.Box() as box):
+                pass
+            case _:
+                continue
+        published = box.tensor.name in shared
+        bulk = isinstance(point.stmt, _BULK)
+        if bulk or published:
+            around = tuple((frame.number, frame.test) for frame in point.frames)
+            passed = sum(number < point.number for number in releases)
+            rows[around, passed, published, bulk] = point
+    for (_, _, published, _), point in rows.items():
+        yield point, published
 
 
 def _exit(asked: Asked, program: Program, write: Point) -> None:
@@ -114,7 +136,7 @@ def _ordered(
     theirs = {point.number for point in other.points}
     low, high = sorted((write.number, release.number))
     met = any(
-        isinstance(p.stmt, _JOINS) and p.number in theirs and low < p.number < high
+        isinstance(p.stmt, JOINS) and p.number in theirs and low < p.number < high
         for p in program.points
     )
     if not met or (strictly and write.number < release.number):
@@ -149,7 +171,7 @@ def joins(program: Program, other: Program, *, warp: bool = False) -> list[Point
     return [
         p
         for p in program.points
-        if isinstance(p.stmt, _JOINS)
+        if isinstance(p.stmt, JOINS)
         and p.number in theirs
         and _meets(p.stmt, program, other, warp=warp)
     ]

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, eq, fold, variables
 from fuser.kernel import ir as kir
-from oracles.prover.named.drain import joins
-from oracles.prover.named.program import Point, Program, Vector, difference, normal
+from oracles.prover.named.drain import JOINS, joins
+from oracles.prover.named.program import Point, Program, Vector, difference, normal, repeated
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
 from oracles.prover.named.results import covered
 from oracles.prover.sites import Overlaps, every, fragments, operand, ordinary, storage
@@ -158,7 +158,7 @@ def _ordinal(point: Point) -> Expr | None:
     indices = {frame.index for frame in point.loops}
     for frame in point.frames:
         if frame.index is not None:
-            number = fold(Kind.ADD, fold(Kind.MUL, number, frame.test), frame.index)
+            number = fold(Kind.ADD, fold(Kind.MUL, number, repeated(frame.test)), frame.index)
         elif any(var in indices or "?" in var.name for var in variables(frame.test)):
             return None
     return normal(number)
@@ -214,12 +214,36 @@ class _Rings:
         rows = isinstance(read.point.stmt, kir.Wgmma) and read.point.stmt.a == slot
         apart = rows and any(fill.barrier is None for fill in self.of(slot.buffer))
         mine = read.point.number, slot.index, slot.buffer.slots, _waits_of(read.program)
-        speak = tuple(
-            self._speaks_for(other, read)
-            for other in self.programs
-            if any(isinstance(point.stmt, kir.MBarrierArrive) for point in other.points)
+        speak = tuple(self._speaker(read, barrier) for barrier in read.program.kernel.barriers)
+        role = read.point.place.first, read.point.place.warps
+        near = any(
+            f.barrier is None or (f.point.place.first, f.point.place.warps) == role
+            for f in self.of(slot.buffer)
         )
-        return mine, kind.warpgroup, fills, apart, speak
+        return (
+            mine,
+            kind.warpgroup,
+            fills,
+            apart,
+            speak,
+            _joined_by_warp(read.program) if near else 0,
+        )
+
+    def _speaker(self, read: Read, barrier: kir.MBarrier) -> object:
+        """Return what tells apart the threads that arrive on an mbarrier for a read."""
+        how, other = self._spoken_for(read, barrier)
+        if other is None:
+            return None
+        alike = read.runs_on and how <= 2  # all lanes of a warp await a wgmma at once
+        arrivals = tuple(p.number for p in _arrivals(other, barrier))
+        return arrivals, _waits_of(other), () if alike else (how, other.kind.index)
+
+    def _spoken_for(self, read: Read, barrier: kir.MBarrier) -> tuple[int, Program | None]:
+        """Return the nearest threads that arrive on an mbarrier for readers, and how near."""
+        near = [(self._speaks_for(o, read), n, o) for n, o in enumerate(self._mates(read.program))]
+        speak = [(how, n, o) for how, n, o in near if how and _arrivals(o, barrier)]
+        how, _, other = min(speak, key=lambda one: one[:2], default=(0, 0, None))
+        return how, other
 
     @staticmethod
     def _where(fill: Fill) -> object:
@@ -232,7 +256,8 @@ class _Rings:
         found: dict[object, Fill] = {}
         for fill in self.fills:
             if fill.slot.buffer == buffer:
-                key = fill.point.number, _waits_of(fill.program), fill.program.kind.warpgroup
+                kind, warps = fill.program.kind.warpgroup, _joined_by_warp(fill.program)
+                key = fill.point.number, _waits_of(fill.program), kind, warps
                 found.setdefault(key, fill)
         return list(found.values())
 
@@ -536,11 +561,10 @@ class _Rings:
             own: Expr | None = self._filled(fill)
         except UndecidedError:
             own = None
-        if own is not None and self._first(fill, own):
-            return
         free = self._freed_by(fill, own) if own is not None else []
         if not free:
-            self._in_turn(read, fill, own, at)
+            if own is None or not self._first(fill, own):
+                self._in_turn(read, fill, own, at)
             return
         assert own is not None, "it waits for a position"
         if not any(self._released(read, barrier, fills, at, slots) for barrier in free):
@@ -562,38 +586,40 @@ class _Rings:
     def _proved(self, facts: Iterable[Formula], claim: Formula) -> bool:
         """Whether z3 proves a claim; no answer is no."""
         try:
-            self.asked.holds(facts, lambda: claim, "")
+            self.asked.holds(facts, lambda: claim, "", most=1)
         except (WitnessedError, UndecidedError):
             return False
         return True
 
     def _freed_by(self, fill: Fill, own: Expr) -> list[kir.MBarrier]:
         """Return the mbarriers whose phase before that of its position a fill waits for."""
-        program = fill.program
+        program, slots = fill.program, fill.slot.buffer.slots
         one = Instance(fill.point, program.fresh(fill.point, "a"))
-        slots = fill.slot.buffer.slots
-        target = program.at(fill.point, one.vector, own)
-        later = normal(fold(Kind.LE, slots, target))
-        found = []
-        for barrier in program.kernel.barriers:
-            if barrier == fill.barrier or barrier.slots != slots:
-                continue
-            facts = [*program.exists(fill.point, one.vector), later]
-            claim = None
-            for mate in self._mates(program):
-                self.asked.assume(facts)
-                ways = list(self._reported(mate, one, barrier, own, 1))
-                if mate is not program and ways:
-                    ways = [
-                        (w, all_of(h, any_of(*(x for _, x in self.asked.between(
-                            program, w, one, joins(program, mate))))))
-                        for w, h in ways
-                    ]  # fmt: skip
-                claim = any_of(*(h for _, h in ways))
-                if claim != 0 and self._proved(facts, claim):
-                    found.append(barrier)
-                    break
-        return found
+        later = normal(fold(Kind.LE, slots, program.at(fill.point, one.vector, own)))
+        facts = [*program.exists(fill.point, one.vector), later]
+        others = [b for b in program.kernel.barriers if b != fill.barrier and b.slots == slots]
+        for reach in sorted({1, self.asked.most}):
+            self.asked.reach = reach
+            self.asked.assume(facts)
+            claims = {barrier: self._waits_for(program, one, barrier, own) for barrier in others}
+            sure = [barrier for barrier, claim in claims.items() if claim == 1]
+            open_ = sure or [barrier for barrier, claim in claims.items() if claim != 0]
+            if found := [barrier for barrier in open_ if self._proved(facts, claims[barrier])]:
+                return found
+        return []
+
+    def _waits_for(
+        self, program: Program, one: Instance, barrier: kir.MBarrier, own: Expr
+    ) -> Formula:
+        """Return that threads, or some that they join, wait for the phase before a position's."""
+        ways: list[Formula] = []
+        for mate in self._mates(program):
+            for where, holds in self._reported(mate, one, barrier, own, 1):
+                if mate is not program:
+                    met = self.asked.between(program, where, one, joins(program, mate))
+                    holds = all_of(holds, any_of(*(when for _, when in met)))
+                ways.append(holds)
+        return any_of(*ways)
 
     def _in_turn(self, read: Read, fill: Fill, own: Expr | None, at: Expr) -> None:
         """Ask of a refill in the same role that a join leads from each read of the slot to it."""
@@ -644,15 +670,13 @@ class _Rings:
         self, read: Read, barrier: kir.MBarrier, fills: list[Fill], at: Expr, slots: int
     ) -> bool:
         """Ask that arrivals on an mbarrier free what a read has read, and only then."""
-        near = [(self._speaks_for(o, read), n, o) for n, o in enumerate(self._mates(read.program))]
-        speak = [(how, n, o) for how, n, o in near if how and _arrivals(o, barrier)]
-        if not speak:
+        _, other = self._spoken_for(read, barrier)
+        if other is None:
             return False
-        other = min(speak, key=lambda one: one[:2])[2]
         arrivals = _arrivals(other, barrier)
-        shifts = (0, slots)
+        ahead = any(_ahead(arrival, slots, read.point, at) for arrival in arrivals)
         wrong: Exception | None = None
-        for shift in shifts:
+        for shift in (slots, 0) if ahead else (0, slots):
             try:
                 self._arrives(read, other, arrivals, fills, at, slots, shift)
             except (WitnessedError, UndecidedError) as error:
@@ -800,21 +824,26 @@ class _Rings:
 def _waits_of(program: Program) -> tuple[int, ...]:
     """Return the syncs and assignments of a kind of threads that say something of operands."""
     if not program.relevant:
-        found = [p.number for p in program.points if _matters(p.stmt)]
-        if any(isinstance(p.stmt, kir.WarpSync) for p in program.points):
-            found.append(-program.kind.index)  # whom it joins is not told by where it stands
-        program.relevant = tuple(found)
+        program.relevant = tuple(p.number for p in program.points if _matters(p.stmt))
     return program.relevant
+
+
+def _joined_by_warp(program: Program) -> int:
+    """Return which threads they are, where it matters whom a join of each warp joins; else 0."""
+    joined = any(isinstance(p.stmt, kir.WarpSync) for p in program.points)
+    return program.kind.index + 1 if joined else 0
 
 
 def _matters(stmt: kir.Stmt | None) -> bool:
     match stmt:
-        case kir.AsyncCommit(kir.AsyncKind.BULK) | kir.AsyncAwait(kir.AsyncKind.BULK):
-            return False
-        case kir.MBarrierInit() | kir.FenceMBarrierInit() | kir.SetMaxNReg():
-            return False
+        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+            return kind is not kir.AsyncKind.BULK
+        case kir.FenceAsyncProxy(space):
+            return space is not kir.Space.GLOBAL
+        case kir.MBarrierWaitParity() | kir.CpAsyncMBarrierArrive() | kir.Assign():
+            return True
         case _:
-            return isinstance(stmt, kir.SYNCS | kir.Assign | kir.LastArriving)
+            return isinstance(stmt, JOINS)
 
 
 def _warps(one: Program, two: Program) -> bool:
@@ -838,6 +867,19 @@ def _mentions(expr: Expr, part: Expr) -> bool:
     if expr == part:
         return True
     return isinstance(expr, Op) and (_mentions(expr.a, part) or _mentions(expr.b, part))
+
+
+def _ahead(arrival: Point, slots: int, point: Point, at: Expr) -> bool:
+    """Whether an arrival names a later position than is read in its iteration.
+
+    It frees an earlier one then, `(p + S - 1) % S` for the one before.
+    """
+    stmt = arrival.stmt
+    assert isinstance(stmt, kir.MBarrierArrive), "these only"
+    found = position(arrival, slots, stmt.slot)
+    if found is None or arrival.loops != point.loops:
+        return False
+    return (difference(found, at) or 0) > 0
 
 
 def _arrivals(program: Program, barrier: kir.MBarrier) -> list[Point]:

@@ -83,6 +83,11 @@ def normal(expr: Expr) -> Expr:
     return _NORMAL[expr]
 
 
+def repeated(stop: Expr) -> Expr:
+    """Return how many iterations a loop up to this has: none where it is negative."""
+    return stop if natural(poly(stop)) else fold(Kind.MAX, stop, 0)
+
+
 def difference(a: Expr, b: Expr) -> int | None:
     """Return a - b if it is the same number whatever the variables are."""
     return constant(poly(fold(Kind.SUB, a, b)))
@@ -201,7 +206,7 @@ class Program:
         start: dict[Var, Expr] = {
             var: self._unknown(var.name, loops + 1) for var in dict.fromkeys(moving)
         }
-        times = stop if natural(poly(stop)) else fold(Kind.MAX, stop, 0)
+        times = repeated(stop)
         after = dict(held)
         if start:
             seen, points = self._number, len(self.points)

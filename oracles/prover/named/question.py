@@ -144,8 +144,9 @@ class Asked:
         fine: Callable[[], Formula],
         says: str,
         last: Instance | None = None,
+        most: int = 0,
     ) -> None:
-        """Ask that something holds wherever some facts do.
+        """Ask that something holds wherever some facts do, looking so far for it, at most.
 
         Raises
         ------
@@ -159,7 +160,7 @@ class Asked:
         exprs = [fact for fact in given if not isinstance(fact, AtLeast)]
         names = sorted({v for fact in exprs for v in variables(fact)}, key=str)
         text = says + (f", then {last}" if last is not None else "")
-        for reach in range(1, self.most + 1):
+        for reach in range(1, (most or self.most) + 1):
             self.reach = reach
             self.assume(given)
             answer = self.possible.ask([*given, none_of(fine())], names)

@@ -51,6 +51,7 @@ def test_a_campaign_ends_with_a_line_per_oracle_and_a_report(
         assert f"\n{oracle}:" in said, said
     assert "\nmutant:" in said or "mutants: no time left" in said, said
     assert "median proof" in said
+    assert "proofs confirmed in full by z3" in said
     assert "gpu: " in said
     assert "0 cases run" in said
     assert "% valid" in said

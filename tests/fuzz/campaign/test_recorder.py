@@ -12,7 +12,8 @@ from fuzz.campaign.child import Child, Lost
 from fuzz.campaign.mutants import representative
 from fuzz.campaign.recorder import Recorder
 from fuzz.cases.case import to_text
-from oracles.verdict import Finding, Status, Verdict
+from oracles.prover.prove import ORDER
+from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness, loads
 
 
@@ -55,6 +56,15 @@ def test_a_witness_goes_with_the_record_of_its_refutation() -> None:
     (record,) = recorder.records
     assert (record.status, record.kind) == ("fail", "WAR")
     assert loads(record.witness) == RING
+
+
+def test_what_z3_has_confirmed_goes_with_the_record() -> None:
+    """The share of proofs by both engines is counted from it."""
+    recorder = refuted()
+    confirmed = (Confirmation("mma-result-coverage", 2), Confirmation(ORDER, 9))
+    recorder.ask("prover", "k", lambda: Verdict("prover", Status.PASS, 1, confirmed=confirmed))
+    assert recorder.records[-1].confirmed == "mma-result-coverage order"
+    assert [record.in_full for record in recorder.records] == [False, True]
 
 
 def test_what_the_compiler_makes_wrong_is_a_failure_of_its_own() -> None:

@@ -10,7 +10,7 @@ from witnesses import RING
 
 from oracles.cli import answers
 from oracles.cli.advice import Advice, Cost, Survey
-from oracles.verdict import Finding, Status, Verdict
+from oracles.verdict import Confirmation, Finding, Status, Verdict
 
 
 def paper() -> tuple[Console, io.StringIO]:
@@ -24,6 +24,17 @@ def test_markup_in_a_statement_is_printed_as_it_is() -> None:
     out, text = paper()
     answers.verdict(out, "S[red]", Verdict("judge", Status.UNKNOWN, 0, reason="[bold]why"), 0.5)
     assert text.getvalue() == "unknown     S[red]  0 claims checked in 0.50 s\n  [bold]why\n"
+
+
+def test_what_z3_has_confirmed_has_a_line_each() -> None:
+    """With its questions, so that a reader sees what a pass rests on."""
+    out, text = paper()
+    confirmed = (Confirmation("drain-before-release", 4), Confirmation("order", 1))
+    answers.verdict(out, "k", Verdict("prover", Status.PASS, 5, confirmed=confirmed), 0.5)
+    assert text.getvalue().splitlines()[1:] == [
+        "  drain-before-release: decided by z3, 4 questions",
+        "  order: decided by z3, 1 question",
+    ]
 
 
 def test_a_statement_is_not_repeated_in_the_judges_words() -> None:

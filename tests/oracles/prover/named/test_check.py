@@ -13,8 +13,8 @@ from litmus.suite import LITMUS, kernels
 from fuser.cookbook.recipes import RECIPES
 from fuser.expr import Var
 from fuser.kernel import ir as kir
-from fuzz.crosscheck.judge import find
 from fuzz.kernels.matmul import COMPILED
+from fuzz.kernels.subjects import find
 from oracles.prover.invariants.check import confirm
 from oracles.prover.named import drain, operands, results
 from oracles.prover.named.check import NAMES
@@ -89,7 +89,7 @@ def test_wrong_litmus_of_these_faults_are_refused() -> None:
     for one in LITMUS:
         if one.refused or one.expect.status is Status.PASS:
             continue
-        found = Counter()
+        found: Counter[str] = Counter()
         for kernel in kernels(one):
             said = answers(kernel, one.expect.policy)
             found.update(name for name, answer in said.items() if answer != "proved")

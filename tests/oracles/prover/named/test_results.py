@@ -42,7 +42,7 @@ def test_groups_are_counted_over_iterations(keep: int) -> None:
     def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
         match stmt:
             case kir.AsyncAwait(kir.AsyncKind.WGMMA, 1):
-                return [replace(stmt, keep=keep), _use(1 <= k)]
+                return [replace(stmt, keep=keep), _use(k >= 1)]
             case _:
                 return None
 
@@ -57,14 +57,14 @@ def test_a_guard_of_use_and_await_is_one_guard() -> None:
     def rule(test: Expr) -> kir.Kernel:
         def inner(stmt: kir.Stmt) -> list[kir.Stmt] | None:
             if stmt == kir.AsyncAwait(WGMMA, 1):
-                await_ = kir.IfThenElse(1 <= k, (kir.AsyncAwait(WGMMA, 0),))
+                await_ = kir.IfThenElse(k >= 1, (kir.AsyncAwait(WGMMA, 0),))
                 return [await_, _use(test)]
             return None
 
         return kernel.rewrite(inner)
 
-    assert answers(rule(2 <= k))[NAME] == "proved"
-    assert answers(rule(0 <= k))[NAME] == "open"
+    assert answers(rule(k >= 2))[NAME] == "proved"
+    assert answers(rule(k >= 0))[NAME] == "open"
 
 
 def _use(test: Expr) -> kir.Stmt:
