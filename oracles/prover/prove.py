@@ -278,41 +278,35 @@ def _confirmed(
     checked: int,
     findings: tuple[Finding, ...],
 ) -> Verdict:
-    """Answer PASS if z3 proves the named invariants, and the order too where it can be asked.
+    """Answer PASS if z3 finds that what reachability kept is an invariant, where it can be asked.
 
-    That what reachability kept is an invariant is asked first.  Where it cannot be, another proof
-    of the order of events is tried, for all trip counts at once.
+    Where it cannot, another proof of the order of events is tried, for all trip counts at once.
+    The named invariants are asked, too; one that is not decided is said beside the PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
-    confirmed = tuple(Confirmation(one.name, one.questions) for one in known)
+    decided = [one for one in known if one.answer is Answer.PROVED]
+    confirmed = tuple(Confirmation(one.name, one.questions) for one in decided)
     checked += sum(one.questions for one in known)
-    for one in known:
-        if one.answer is not Answer.PROVED:
-            disagrees = "engines disagree: " if one.answer is Answer.OPEN else ""
-            reason = f"{disagrees}{one.name} is {one.answer.value}: {one.says}"
-            return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+    rest = [f"{one.name} is {one.answer.value}: {one.says}" for one in known if one not in decided]
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
-    if first.status is Status.PASS:
-        confirmed = (*confirmed, Confirmation(ORDER, first.checked))
-        return Verdict(ORACLE, Status.PASS, checked, findings, confirmed=confirmed)
     if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
-    second = check.confirm(kernel, policy=policy, rlimit=rlimit)
-    checked += second.checked
+    second = first
+    if first.status is Status.UNSUPPORTED:
+        second = check.confirm(kernel, policy=policy, rlimit=rlimit)
+        checked += second.checked
     if second.status is Status.PASS:
         confirmed = (*confirmed, Confirmation(ORDER, second.checked))
-        return Verdict(ORACLE, Status.PASS, checked, findings, confirmed=confirmed)
-    if second.status is Status.UNSUPPORTED:
-        reason = f"reachability alone: {first.reason}; {second.reason}"
-        return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
-    if bounds(kernel)[1]:
-        reason = f"reachability alone: {first.reason}; no limit of a trip count is known there"
-        return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
-    says = "; ".join((second.reason, *(str(f) for f in second.findings)))
-    reason = f"engines disagree: the invariants are {second.status.value}: {says}"
-    return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+    elif second.status is Status.UNSUPPORTED or bounds(kernel)[1]:
+        why = second.reason or "no limit of a trip count is known there"
+        rest = [f"reachability alone: {first.reason}; {why}", *rest]
+    else:
+        says = "; ".join((second.reason, *(str(f) for f in second.findings)))
+        reason = f"engines disagree: the invariants are {second.status.value}: {says}"
+        return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+    return Verdict(ORACLE, Status.PASS, checked, findings, "; ".join(rest), confirmed=confirmed)
 
 
 def _together(verdicts: list[Verdict]) -> tuple[Confirmation, ...]:
