@@ -734,7 +734,7 @@ def guarded(rng: Random) -> Template:
             kir.BlockSync(2, _PAIR),
         )
         kernel = over_tiles("guarded", 2, (kir.ForLoop(k, trips, loop),), (s,))
-        return Template(kernel, MOST_ROUNDS, one_cta)
+        return Template(kernel, MOST_ROUNDS, _and_fewer(one_cta))
     test = condition(rng, (rng.choice((turn, splits)),))  # a place in the middle is not answered
     same = rng.choice((turn, minimum(turn, splits), maximum(turn, minimum(turn, 3))))
 
@@ -749,7 +749,16 @@ def guarded(rng: Random) -> Template:
 
     plain = turnstile(rng)
     made = replace(plain.kernel.rewrite(chosen), name="guarded")
-    return Template(made, MOST_TURNS, plain.at)
+    return Template(made, MOST_TURNS, _and_fewer(plain.at))
+
+
+def _and_fewer(at: Callable[[int], tuple[Start, ...]]) -> Callable[[int], tuple[Start, ...]]:
+    """Return launches with a number of trips, and those with up to three fewer."""
+
+    def launches(count: int) -> tuple[Start, ...]:
+        return tuple(start for n in range(count, max(count - 4, -1), -1) for start in at(n))
+
+    return launches
 
 
 MOST_ROUNDS, MOST_TURNS = 4, 2

@@ -86,7 +86,7 @@ def holds(test: Condition, atoms: Atoms, values: dict[str, int]) -> bool:
             (atom,) = (one for one, at in atoms.found.items() if at == number)
             names = {str(v): v for v in (n, m)}
             found = eval(str(atom), {"min": min, "max": max}, {x: values[x] for x in names})
-            return (max(found, 0) >= bound(values)) != less
+            return bool(max(found, 0) >= bound(values)) != less
         case Several(first, second, every):
             both_ = holds(first, atoms, values), holds(second, atoms, values)
             return all(both_) if every else any(both_)

@@ -387,7 +387,7 @@ def two_tiles(sentence: str, index: Expr = 1) -> kir.Kernel:
         moved = load(x, box(parts, number)), store(box(outputs, number), x)
         return wait, *moved, kir.BlockSync(0, 64), free
 
-    words = {
+    words: dict[str, kir.Stmt] = {
         "first": kir.BlockSerializeRelease(flags, 0, 1),
         "second": kir.BlockSerializeRelease(flags, index, 1),
         "one": kir.AsyncAwait(BULK, 1),
