@@ -124,14 +124,17 @@ def in_turn(*, ended: bool) -> kir.Kernel:
 def after_data(sentence: str) -> kir.Kernel:
     """Use the bytes of a tile, which threads or engines have had, for a barrier."""
     data, buffer = slots("A"), slots("B", offset=NBYTES)
-    first, bar = kir.MBarrier("first", 1, 1), kir.MBarrier("later", 1, 1, 16)
+    at = 0 if "again" in sentence else 16
+    first, bar = kir.MBarrier("first", 1, 1), kir.MBarrier("later", 1, 1, at)
     tile, thin = fragment("x", 64), fragment("z", 64, 1)
     words: dict[str, kir.Stmt] = {
         "get": load(tile, box(X2, 0)),
         "put": store(kir.Slot(data, 0), tile),
         "seen": kir.BlockSync(0, 64),
         "look": load(thin, kir.Slot(data, 0)),
+        "again": load(tile, kir.Slot(data, 0)),
         "out": store(box(Y2, 0), thin),
+        "out_own": store(box(Y2, 0), tile),
         "fence": kir.FenceAsyncProxy(SHARED),
         "send": elect(kir.TmaStore(box(Y2, 0), kir.Slot(data, 0)), kir.AsyncCommit(BULK)),
         "taken": elect(kir.AsyncAwait(BULK, 0, read_only=True)),
@@ -314,6 +317,12 @@ LITMUS: tuple[Litmus, ...] = (
         "init WAR WAW",
         "a_barrier_on_a_tile_that_was_read",
         "Nothing orders the reads before the initialisation.",
+    ),
+    legal(
+        "a_barrier_on_what_its_own_thread_has_read",
+        "H11 H74",
+        after_data("get put again out_own"),
+        "All threads read their own elements; the first of them has those bytes.",
     ),
     legal(
         "a_barrier_on_a_tile_that_was_sent",

@@ -151,9 +151,11 @@ def initialise(step: Step, barrier: kir.MBarrier) -> None:
             where = step.cta, other, number
             step.findings.ask()
             for entry in state.memory.get(where, ()):
-                if not step.all_know(entry.event):
+                site = step.world.code.sites[entry.site]
+                covers = step.world.accesses.cover(site, entry.agent, where, (barrier, slot))
+                if covers and not step.all_know(entry.event):
                     says = f"{name} lies on bytes of {other} that are still in use"
-                    step.wrong(Rule.INIT, says, earlier=step.world.code.sites[entry.site])
+                    step.wrong(Rule.INIT, says, earlier=site)
             state.valid[where] = False
         state.phases[step.cta, name, slot] = Phase(barrier.arrivals, event, barrier.arrivals)
     step.a.owns(event)

@@ -143,6 +143,7 @@ class Phases:
             for clock in (b.acc, b.sealed, b.far, b.far_sealed):
                 clock[:] = 0
             b.parts, b.past = [], []
+            b.observed.clear()
 
     def fence_inits(self, agent: Agent) -> None:
         """Make the initialisations by this agent known to the cluster."""
