@@ -6,6 +6,7 @@ from functools import cache
 
 from fuser.cookbook.recipes import RECIPES
 from fuser.kernel import ir as kir
+from fuzz.kernels.subjects import find
 from fuzz.mutation.operators import Mutant, all_mutants
 from oracles.prover.named.check import decide
 from oracles.prover.prove import RLIMIT
@@ -17,10 +18,12 @@ def answers(kernel: kir.Kernel, policy: str = "default") -> dict[str, str]:
 
 
 @cache
-def _mutants(recipe: str) -> tuple[Mutant, ...]:
-    return tuple(all_mutants(RECIPES[recipe]()))
+def _mutants(name: str) -> tuple[Mutant, ...]:
+    kernel = RECIPES[name]() if name in RECIPES else find(f"matmul {name} 0").kernel
+    assert isinstance(kernel, kir.Kernel)
+    return tuple(all_mutants(kernel))
 
 
-def mutated(recipe: str, change: str) -> kir.Kernel:
-    """A recipe with the first change that begins so."""
-    return next(one.kernel for one in _mutants(recipe) if one.change.startswith(change))
+def mutated(name: str, change: str) -> kir.Kernel:
+    """A recipe, or a compiled schedule, with the first change that begins so."""
+    return next(one.kernel for one in _mutants(name) if one.change.startswith(change))

@@ -721,9 +721,8 @@ class _Rings:
             freed[arrival] = normal(fold(Kind.SUB, found, shift))
         vector = program.fresh(point, "a")
         target = program.at(point, vector, at)
-        again = any_of(*(self._there(f, normal(target + slots), vector) for f in fills))
         self.asked.holds(
-            [*program.exists(point, vector), again],
+            [*program.exists(point, vector), self._again(fills, target)],
             lambda: any_of(
                 *(
                     holds
@@ -733,10 +732,6 @@ class _Rings:
             ),
             f"no arrival frees what is read: {Instance(point, vector)}",
         )
-
-        def refilled(x: Instance) -> Formula:
-            there = normal(program.at(x.point, x.vector, at) + slots)
-            return any_of(*(self._there(f, there, x.vector) for f in fills))
 
         for arrival in arrivals:
             own = freed[arrival]
@@ -749,7 +744,7 @@ class _Rings:
 
             def same(a: Instance, b: Instance, own: Expr = own) -> list[Formula]:
                 free, of = other.at(a.point, a.vector, own), program.at(b.point, b.vector, at)
-                return [_at_most(of, free), _alike(free, of, slots), refilled(b)]
+                return [_at_most(of, free), _alike(free, of, slots), self._again(fills, of)]
 
             self.asked.never(
                 other, arrival, point, lambda a, b: 0, "freed before it is read",
@@ -766,9 +761,21 @@ class _Rings:
                     equal(
                         other.at(b.point, b.vector, own), program.at(a.point, a.vector, at)
                     ),
-                    refilled(a),
+                    self._again(fills, program.at(a.point, a.vector, at)),
                 ],
             )  # fmt: skip
+
+    @staticmethod
+    def _again_of(fill: Fill, own: Expr, target: Expr) -> Formula:
+        """Return that some execution of a fill has a position."""
+        vector = fill.program.fresh(fill.point, "again")
+        there = equal(fill.program.at(fill.point, vector, own), target)
+        return all_of(there, *fill.program.exists(fill.point, vector))
+
+    def _again(self, fills: list[Fill], of: Expr) -> Formula:
+        """Return that the slot of a position is filled for the next one."""
+        slots = fills[0].slot.buffer.slots
+        return any_of(*(self._again_of(f, self._filled(f), normal(of + slots)) for f in fills))
 
     def _over(self, read: Read, other: Program, a: Instance, b: Instance) -> Formula:
         """Return that a read is over for its threads, and known to those that arrive for them."""
