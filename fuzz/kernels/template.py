@@ -27,7 +27,7 @@ from fuser.cookbook.ring import (
     trips,
 )
 from fuser.dtype import DType
-from fuser.expr import Expr, Kind, Var, ceildiv, eq, fold, maximum, minimum
+from fuser.expr import Expr, Kind, Var, ceildiv, eq, fold, maximum, minimum, substitute
 from fuser.kernel import ir as kir
 from fuzz.kernels.product import product
 from fuzz.kernels.tile import (
@@ -683,7 +683,7 @@ def _remote(s: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
 # --- guards of all kinds -------------------------------------------------------------------------
 
 
-def amount(rng: Random, names: tuple[Expr, ...], depth: int = 2) -> Expr:
+def amount(rng: Random, names: tuple[Var, ...], depth: int = 2) -> Expr:
     """Draw a number that is never negative, of some names and small constants."""
     if depth == 0 or rng.random() < 0.25:
         return rng.choice(names) if rng.random() < 0.65 else rng.randint(0, 5)
@@ -708,11 +708,25 @@ def amount(rng: Random, names: tuple[Expr, ...], depth: int = 2) -> Expr:
             return fold(Kind.LT, a, b)
 
 
-def condition(rng: Random, names: tuple[Expr, ...]) -> Expr:
-    """Draw a comparison of two numbers, or its opposite."""
-    a, b = amount(rng, names), amount(rng, names, 1)
-    test = fold(rng.choice((Kind.LT, Kind.LE, Kind.EQ)), a, b)
-    return eq(test, 0) if rng.random() < 0.3 else test
+def condition(rng: Random, names: tuple[Var, ...], most: int) -> Expr:
+    """Draw a comparison of two numbers, or its opposite; values up to `most` show both answers."""
+    while True:
+        a, b = amount(rng, names), amount(rng, names, 1)
+        test = fold(rng.choice((Kind.LT, Kind.LE, Kind.EQ)), a, b)
+        test = eq(test, 0) if rng.random() < 0.3 else test
+        small, large = (
+            {substitute(test, dict(zip(names, some, strict=True))) for some in pairs}
+            for pairs in (_values(names, 0, most + 1), _values(names, most + 1, FAR))
+        )
+        if large <= small:
+            return test
+
+
+def _values(names: tuple[Var, ...], first: int, end: int) -> list[tuple[int, ...]]:
+    """Return values of one name, or of a counter and its end."""
+    if len(names) == 1:
+        return [(n,) for n in range(first, end)]
+    return [(i, n) for n in range(first, end) for i in range(n)]
 
 
 def guarded(rng: Random) -> Template:
@@ -721,7 +735,7 @@ def guarded(rng: Random) -> Template:
     Those of a CTA that hand over a tile through shared memory, or those of CTAs that take turns.
     """
     if rng.random() < 0.5:
-        test = condition(rng, (k, k, trips))
+        test = condition(rng, (k, trips), 2 * MOST_ROUNDS)
         s = slots("S", 1)
         wide, thin = (kir.Fragment("x", DType.F32, layout(2, vector)) for vector in (2, 1))
         loop = (
@@ -735,7 +749,7 @@ def guarded(rng: Random) -> Template:
         )
         kernel = over_tiles("guarded", 2, (kir.ForLoop(k, trips, loop),), (s,))
         return Template(kernel, MOST_ROUNDS, _and_fewer(one_cta))
-    test = condition(rng, (rng.choice((turn, splits)),))  # a place in the middle is not answered
+    test = condition(rng, (rng.choice((turn, splits)),), 2 * MOST_TURNS)
     same = rng.choice((turn, minimum(turn, splits), maximum(turn, minimum(turn, 3))))
 
     def chosen(stmt: kir.Stmt) -> list[kir.Stmt] | None:
@@ -762,7 +776,9 @@ def _and_fewer(at: Callable[[int], tuple[Start, ...]]) -> Callable[[int], tuple[
 
 
 MOST_ROUNDS, MOST_TURNS = 4, 2
-"""Slots of rings with as many rounds, or turns, as guards tell apart."""
+"""Slots of rings with half as many rounds, or turns, as guards tell apart."""
+FAR = 40
+"""A value beyond which drawn conditions say nothing new."""
 
 
 FAMILIES: dict[str, Callable[[Random], Template]] = {
