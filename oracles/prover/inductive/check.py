@@ -43,7 +43,7 @@ from oracles.prover.reachability.path import (
     Split,
     Tested,
 )
-from oracles.prover.reachability.state import State
+from oracles.prover.reachability.state import Agent, State
 from oracles.prover.solver import Sequents
 from oracles.verdict import Status, Verdict
 
@@ -105,7 +105,8 @@ class _Checker:
         self._put: dict[object, Expr] = {}
         self._seen: dict[object, Expr] = {}
         self._solver = Sequents(rlimit)
-        self._asked: dict[object, object] = {}
+        self._held: dict[object, set[Expr]] = {}
+        self._open: dict[object, int | None] = {}
         kernel = self._code.kernel
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
@@ -283,12 +284,13 @@ class _Checker:
         found = 0
         for a, b in zip(state.agents, kept.agents, strict=True):
             for name in self._orbits[orbit].names:
-                late = self._classes_late(a, name)
+                late = self._late(a, name)
                 if name in a.env and name in b.env and not late:
                     return a.env[name] - b.env[name]
         return found
 
-    def _classes_late(self, a: object, name: str) -> bool:
+    def _late(self, a: Agent, name: str) -> bool:
+        """Whether threads are about to add the length of others' loop to a position."""
         i = self._code.programs[a.kind.index][a.at] if not a.done else None
         return isinstance(i, Set) and i.name == name and bool(i.terms)
 
@@ -324,9 +326,9 @@ class _Checker:
         if asked:
             told = [*self._reduced(known, equal), *path]
             key = frozenset(told), frozenset(asked)
-            if key not in self._asked:
-                self._asked[key] = self._solver.given(told).held(asked)
-            held = self._asked[key]
+            if key not in self._held:
+                self._held[key] = self._solver.given(told).held(asked)
+            held = self._held[key]
         kept = [
             f for f in target.facts if goals[f] in held or (isinstance(goals[f], int) and goals[f])
         ]
@@ -348,11 +350,10 @@ class _Checker:
             return
         told = self._reduced(known, equal)
         key = frozenset(told), tuple(one for one, _ in left)
-        if key not in self._asked:
-            self._asked[key] = self._solver.given(told).first_open([one for one, _ in left])
-        wrong = self._asked[key]
+        if key not in self._open:
+            self._open[key] = self._solver.given(told).first_open([one for one, _ in left])
+        wrong = self._open[key]
         if wrong is not None:
-            assert isinstance(wrong, int), "a place among the claims"
             raise OpenError(f"it does not follow for every launch: {_said(left[wrong][1])}")
 
 

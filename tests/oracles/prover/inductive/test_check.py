@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuser.cookbook import recipes
-from fuser.expr import Kind, Op, Var, eq, fold
+from fuser.expr import Expr, Kind, Op, Var, eq, fold
 from fuser.kernel import ir as kir
 from oracles.prover.inductive import check
 from oracles.prover.inductive.check import normal, solved
@@ -73,7 +73,7 @@ X, Y = Var("x"), Var("y")
         (Op(Kind.LT, X + 2, X + 1), 0),
     ],
 )
-def test_constants_leave_quotients_and_remainders(expr: Op, is_: object) -> None:
+def test_constants_leave_quotients_and_remainders(expr: Op, is_: Expr) -> None:
     """So that two ways to write one position are one."""
     found = normal(expr)
     assert normal(eq(found, is_)) == 1

@@ -17,7 +17,6 @@ from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.subjects import find
 from oracles.prover.invariants.check import confirm
 from oracles.prover.named import drain, operands, results
-from oracles.prover.named.check import NAMES
 from oracles.prover.prove import prove
 from oracles.verdict import Status
 
@@ -87,7 +86,7 @@ OPEN = {
     "a_tile_is_told_of_while_the_next_one_is_sent": {"drain-before-release": "open"},
     "two_roles_meet_at_integers_of_their_own": {"drain-before-release": "unknown"},
 }
-"""Right litmus that are not decided: what is not announced may be in flight; another role's write."""
+"""Right litmus that are not decided: what is not announced is in flight; another role's write."""
 
 
 def test_wrong_litmus_of_these_faults_are_refused() -> None:
