@@ -90,15 +90,21 @@ class Class:
         """Return the shift of the counters of a loop, 0 if nobody runs it."""
         return self._loops.get(unknown, 0)
 
+    def _shifts(self, atom: int) -> set[Expr]:
+        """Return the shifts of the counters of all loops of a length."""
+        return {shift for unknown, shift in self._loops.items() if unknown.atom == atom}
+
     def _suppose(self) -> None:
         """Add what may hold of the lengths of loops."""
         for unknown, known in self.state.ranges.items():
-            n, shift = self._code.atoms.meaning(unknown.atom), self.shift_of(unknown)
-            at = fold(Kind.ADD, shift, known.low)
-            if known.exact:
-                self.facts.append(eq(n, at))
-                self.facts.append(fold(Kind.LE, n, at))
-            self.facts.append(fold(Kind.LE, at, n))
+            n = self._code.atoms.meaning(unknown.atom)
+            # what is known of all uses of a length is known of each loop that runs
+            shifts = {self.shift_of(unknown), *self._shifts(unknown.atom)}
+            for shift in sorted(shifts, key=str):
+                at = fold(Kind.ADD, shift, known.low)
+                if known.exact:
+                    self.facts += [eq(n, at), fold(Kind.LE, n, at)]
+                self.facts.append(fold(Kind.LE, at, n))
             self.facts.append(fold(Kind.LE, known.low, n))
         for test, answer in self.state.chosen.items():
             self.facts.append(test if answer else eq(test, 0))

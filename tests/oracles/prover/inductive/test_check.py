@@ -6,7 +6,11 @@ import pytest
 
 from fuser.cookbook import recipes
 from fuser.expr import Expr, Kind, Op, Var, eq, fold
+from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
+from fuser.schedule.matmul_params import MatmulParams
+from fuzz.cases.case import Case, compiled
+from fuzz.kernels.subjects import find
 from oracles.prover.inductive import check
 from oracles.prover.inductive.check import normal, solved
 from oracles.prover.prove import REMEMBERED, prove
@@ -113,3 +117,32 @@ def test_what_is_no_invariant_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> No
         Status.UNKNOWN, "what reachability says is no invariant: it does not follow",
     )  # fmt: skip
     REMEMBERED.forget()
+
+
+# --- kernels that the compiler makes --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ping_pong_0_in_flight", "cooperative_cluster", "split_last"])
+def test_schedules_are_confirmed(name: str) -> None:
+    """Roles that take tiles alternately, clusters, CTAs that add up what they have."""
+    assert _checked(find(f"matmul {name} 0").kernel).status is Status.PASS
+
+
+def test_what_is_known_of_all_uses_of_a_length_is_known_of_each() -> None:
+    """With one slot a role waits for another's whole loop, whose length is decided for all uses."""
+    params = MatmulParams((128, 16, 16), 2, "ping_pong", 1, 0, True, columns=16)
+    fd = FusionDefinition()
+    a = fd.define_tensor(shape=["i0", "i1"], dtype="f16")
+    b = fd.define_tensor(shape=["i1", "i2"], dtype="f16")
+    fd.add_output(fd.ops.matmul(a, b))
+    case = Case(fd.fusion(), params, {"i0": 256, "i1": 64, "i2": 32}, "integers", 0)
+    (launch,) = compiled(case).launches
+    assert _checked(launch.kernel).status is Status.PASS
+
+
+def test_boxes_that_move_are_not_asked_about_yet() -> None:
+    """It says so; another proof is tried."""
+    verdict = _checked(find("matmul last_rows 0").kernel)
+    assert (verdict.status, verdict.reason) == (
+        Status.UNSUPPORTED, "boxes that CTAs share move along a loop",
+    )  # fmt: skip
