@@ -192,12 +192,12 @@ class _Checker:
             case Evaluated(agent, do, name, value):
                 exprs = dict(zip(do.values, do.exprs, strict=True))
                 found = self._valued(exprs[name], now, agent)
-                if found != value:
-                    key = do, name, found, value, slot
-                    if key not in self._seen:
-                        wanted = self._rotated(step.source, note, slot)
-                        self._seen[key] = normal(eq(found, wanted))
-                    self._claim(step, self._seen[key], note)
+                # a slot by its number is the same in no rotated state, so numbers are asked, too
+                key = do, name, found, value, slot, step.source >= 0
+                if key not in self._seen:
+                    wanted = self._rotated(step.source, note, slot)
+                    self._seen[key] = normal(eq(found, wanted))
+                self._claim(step, self._seen[key], note)
             case Split():
                 n = self._code.atoms.meaning(note.unknown.atom)
                 source = step.source

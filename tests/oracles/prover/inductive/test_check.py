@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fuser.cookbook import recipes
+from fuser.cookbook.ring import k
 from fuser.expr import Expr, Kind, Op, Var, eq, fold
 from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
@@ -14,7 +17,9 @@ from fuzz.kernels.subjects import find
 from oracles.prover.inductive import check
 from oracles.prover.inductive.check import normal, solved
 from oracles.prover.prove import REMEMBERED, prove
-from oracles.prover.reachability import fixpoint
+from oracles.prover.reachability import canonical, fixpoint
+from oracles.prover.reachability.canonical import Rotation
+from oracles.prover.reachability.world import World
 from oracles.verdict import Status, Verdict
 
 RLIMIT = 2_000_000
@@ -58,6 +63,29 @@ def test_a_way_that_was_not_followed_is_missed() -> None:
     verdict = check.check(closed.explorations, rlimit=RLIMIT)
     assert verdict.status is Status.UNKNOWN
     assert "way" in verdict.reason or "was not followed" in verdict.reason
+
+
+def test_a_rotation_that_something_minds_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only every second iteration does tells rotated states apart, whoever thinks not."""
+
+    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
+        if not isinstance(stmt, kir.Load):
+            return None
+        return [stmt, kir.IfThenElse(eq(k % 2, 0), (kir.WarpSync(),))]
+
+    kernel = recipes.specialized_ring(2)
+    assert _checked(kernel).status is Status.PASS
+    minding = kernel.rewrite(rule)
+    right = canonical.rotation_of
+
+    def careless(world: World) -> Rotation:
+        orbits = (replace(one, minds=(-1,) * len(one.minds)) for one in right(world).orbits)
+        return Rotation(tuple(orbits))
+
+    assert _checked(minding).status is Status.PASS
+    monkeypatch.setattr(canonical, "rotation_of", careless)
+    assert _checked(kernel).status is Status.PASS
+    assert _checked(minding).status is Status.UNKNOWN
 
 
 # --- expressions ----------------------------------------------------------------------------------
