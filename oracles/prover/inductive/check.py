@@ -62,13 +62,13 @@ class BeyondError(Exception):
 class Step:
     """One way from a class to another: what is assumed and claimed on it, and the shifts after it.
 
+    `asked` has in their order whether something is claimed, what, and what was noted of it;
     `shifts` are those of the target, as sums of those of the source.
     """
 
     source: int
     to: int | None
-    asked: list[tuple[bool, Expr]]
-    notes: list[Note]
+    asked: dict[tuple[bool, Expr], Note]
     shifts: dict[Var, Expr]
 
 
@@ -169,7 +169,7 @@ class _Checker:
 
     def _steps(self) -> Iterator[Step]:
         for source, notes, to, state in self._recorder.steps:
-            step = Step(source, to, [], [], {})
+            step = Step(source, to, {}, {})
             now = dict(self._classes[source].members) if source >= 0 else {}
             slot = 0
             for note in notes:
@@ -203,15 +203,12 @@ class _Checker:
                 source = step.source
                 shift = self._classes[source].shift_of(note.unknown) if source >= 0 else 0
                 at = fold(Kind.ADD, shift, note.known.low)
+                known = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
                 if note.known.exact and note.known.low == note.least:
-                    step.asked.append((False, fold(Kind.LE, n, at)))
-                else:
-                    same = eq(n, at) if note.known.exact else fold(Kind.LE, at, n)
-                    step.asked.append((False, same))
-                step.notes.append(note)
+                    known = fold(Kind.LE, n, at)
+                step.asked.setdefault((False, known), note)
             case Decided(_, way, _, test):
-                step.asked.append((False, test if way else eq(test, 0)))
-                step.notes.append(note)
+                step.asked.setdefault((False, test if way else eq(test, 0)), note)
             case Served():
                 pass
 
@@ -228,10 +225,8 @@ class _Checker:
 
     def _claim(self, step: Step, claim: Expr, note: Note) -> None:
         """Add a claim; what is true by itself, or was claimed before, is not asked again."""
-        if (isinstance(claim, int) and claim) or (True, claim) in step.asked:
-            return
-        step.asked.append((True, claim))
-        step.notes.append(note)
+        if not isinstance(claim, int) or not claim:
+            step.asked.setdefault((True, claim), note)
 
     def _rotated(self, source: int, note: Evaluated, slot: int) -> Expr:
         """Return the value of a control expression when the rings have been rotated."""
@@ -281,13 +276,11 @@ class _Checker:
 
     def _turn(self, orbit: int, state: State, kept: State) -> int:
         """Return by how many slots a state's rings are ahead of the kept one's."""
-        found = 0
         for a, b in zip(state.agents, kept.agents, strict=True):
             for name in self._orbits[orbit].names:
-                late = self._late(a, name)
-                if name in a.env and name in b.env and not late:
+                if name in a.env and name in b.env and not self._late(a, name):
                     return a.env[name] - b.env[name]
-        return found
+        return 0
 
     def _late(self, a: Agent, name: str) -> bool:
         """Whether threads are about to add the length of others' loop to a position."""
@@ -343,9 +336,11 @@ class _Checker:
     def _judge(self, step: Step) -> None:
         """Ask whether what a step claims follows from the facts of its class."""
         known, equal = self._known(step.source)
-        asked = [(claims, normal(substitute(e, equal))) for claims, e in step.asked]
-        left = [(one, note) for one, note in zip(asked, step.notes, strict=True)
-                if not isinstance(one[1], int) or not one[1]]  # fmt: skip
+        asked = (
+            ((claims, normal(substitute(e, equal))), note)
+            for (claims, e), note in step.asked.items()
+        )
+        left = [(one, note) for one, note in asked if not isinstance(one[1], int) or not one[1]]
         if not any(claims for (claims, _), _ in left):
             return
         told = self._reduced(known, equal)

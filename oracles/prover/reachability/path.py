@@ -104,9 +104,9 @@ class Recorder:
 
     def keep(self, state: State) -> int:
         """Note a new state, in which a step ends and another begins."""
-        self.states.append(state.copy())
-        self._step(state, len(self.states) - 1)
-        return len(self.states) - 1
+        number = len(self.states)
+        self.states.append(self._step(state, number))
+        return number
 
     def meet(self, state: State, number: int) -> None:
         """Note that a step ends in a state that is said to be like an earlier one."""
@@ -116,6 +116,10 @@ class Recorder:
         """Note that all threads are done."""
         self.steps.append((state.origin, notes(state.path), None, None))
 
-    def _step(self, state: State, to: int) -> None:
-        self.steps.append((state.origin, notes(state.path), to, state.copy()))
+    def _step(self, state: State, to: int) -> State:
+        """Note a step, and set out on the next; return what the state looks like now."""
+        source, way = state.origin, notes(state.path)
         state.sets_out(to)
+        seen = state.copy()
+        self.steps.append((source, way, to, seen))
+        return seen

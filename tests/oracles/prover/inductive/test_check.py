@@ -19,6 +19,7 @@ from oracles.prover.inductive.check import normal, solved
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import canonical, fixpoint
 from oracles.prover.reachability.canonical import Rotation
+from oracles.prover.reachability.path import Evaluated, Note
 from oracles.prover.reachability.world import World
 from oracles.verdict import Status, Verdict
 
@@ -86,6 +87,26 @@ def test_a_rotation_that_something_minds_is_missed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(canonical, "rotation_of", careless)
     assert _checked(kernel).status is Status.PASS
     assert _checked(minding).status is Status.UNKNOWN
+
+
+def test_a_slot_by_its_number_is_missed_where_rings_rotate() -> None:
+    """The kept state uses the right one; those that it stands for, rotated, use another."""
+    closed = fixpoint.judge(recipes.specialized_ring(2))
+    recorder = closed.explorations[0].recorder
+
+    def numbered(note: Note) -> Note:
+        if not (isinstance(note, Evaluated) and note.name == "bar"):
+            return note
+        exprs = zip(note.do.values, note.do.exprs, strict=True)
+        fixed = tuple(note.value if name == "bar" else expr for name, expr in exprs)
+        return replace(note, do=replace(note.do, exprs=fixed))
+
+    assert check.check(closed.explorations, rlimit=RLIMIT).status is Status.PASS
+    recorder.steps = [
+        (source, [numbered(note) for note in notes], to, state)
+        for source, notes, to, state in recorder.steps
+    ]
+    assert check.check(closed.explorations, rlimit=RLIMIT).status is Status.UNKNOWN
 
 
 # --- expressions ----------------------------------------------------------------------------------
