@@ -29,16 +29,19 @@ from itertools import combinations
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
 from oracles.prover.arithmetic import linear
-from oracles.prover.inductive.classes import ALWAYS, Class, Name, rotation
-from oracles.prover.inductive.structure import Structures, rolls
+from oracles.prover.inductive.classes import ALWAYS, Class, rotation
+from oracles.prover.inductive.structure import Structures
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import CLUSTER, GROUP, Set
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.path import (
     Assigned,
+    Compared,
     Decided,
     Evaluated,
+    Kept,
     Note,
+    Number,
     Served,
     Split,
     Tested,
@@ -117,11 +120,12 @@ class _Checker:
 
     def check(self) -> int:
         """Check all; return how many claims that were."""
-        if rolls(self._world):
-            raise BeyondError("boxes that CTAs share move along a loop")
         self._complete()
         self._unshared()
-        self._classes = [Class(one, self._code, self._orbits) for one in self._recorder.states]
+        self._classes = [
+            Class(one, self._structures.numbers(one), self._code, self._orbits, self._world.walk)
+            for one in self._recorder.states
+        ]
         steps = list(self._steps())
         self._settle(steps)
         for step in steps:
@@ -181,7 +185,7 @@ class _Checker:
                 self._arrive(step, now, state)
             yield step
 
-    def _follow(self, step: Step, now: dict[Name, Expr], note: Note, slot: int) -> None:
+    def _follow(self, step: Step, now: dict[Number, Expr], note: Note, slot: int) -> None:
         """Add what a note assumes or claims."""
         match note:
             case Assigned(agent, name, expr):
@@ -209,10 +213,23 @@ class _Checker:
                 step.asked.setdefault((False, known), note)
             case Decided(_, way, _, test):
                 step.asked.setdefault((False, test if way else eq(test, 0)), note)
+            case Kept(number, of):
+                now[number] = self._number(of, now)
+            case Compared(kind, left, right, answer):
+                test = normal(fold(kind, self._number(left, now), self._number(right, now)))
+                self._claim(step, test if answer else eq(test, 0), note)
             case Served():
                 pass
 
-    def _valued(self, expr: Expr, now: dict[Name, Expr], agent: int) -> Expr:
+    def _number(self, number: Number, now: dict[Number, Expr]) -> Expr:
+        """Return a number in terms of the shifts of the class."""
+        if isinstance(number, int):
+            return number
+        if number not in now:
+            raise BeyondError("boxes that CTAs share move along more than one loop")
+        return now[number]
+
+    def _valued(self, expr: Expr, now: dict[Number, Expr], agent: int) -> Expr:
         """Return an expression of threads in terms of the shifts of the class."""
         if isinstance(expr, int):
             return expr
@@ -250,42 +267,33 @@ class _Checker:
 
     # --- where it ends --------------------------------------------------------------------------
 
-    def _arrive(self, step: Step, now: dict[Name, Expr], state: State) -> None:
+    def _arrive(self, step: Step, now: dict[Number, Expr], state: State) -> None:
         """Compare the state at the end with that of the target; work out the target's shifts."""
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
-        turns = tuple(self._turn(i, state, target.state) for i in range(len(self._orbits)))
+        numbers = self._structures.numbers(state)
+        first = [target.defines.get(rotation(i)) for i in range(len(self._orbits))]
+        turns = tuple(numbers[at][1] - target.numbers[at][1] if at in numbers else 0 for at in first)
         what = self._structures.difference(state, step.to, target.state, turns)
         if what:
             raise OpenError(f"a state that is taken for state {step.to} differs in the {what}")
-        for i, r in enumerate(turns):
-            by = rotation(i) if step.source >= 0 else 0
-            step.shifts[rotation(i)] = fold(Kind.ADD, by, r)
+        for i, at in enumerate(first):
+            by: Expr = rotation(i) if step.source >= 0 else 0
+            step.shifts[rotation(i)] = by
+            if at is not None:
+                step.shifts[rotation(i)] = fold(Kind.SUB, now[at], target.numbers[at][1])
         values: dict[Var, int] = {rotation(i): r for i, r in enumerate(turns)}
-        for shift, (agent, name) in target.defines.items():
+        for shift, number in target.defines.items():
             if shift not in step.shifts:
-                kept = target.state.agents[agent].env[name]
-                step.shifts[shift] = fold(Kind.SUB, now[agent, name], kept)
-                values[shift] = state.agents[agent].env[name] - kept
-        for (agent, name), member in target.members.items():
-            found, wanted = now[agent, name], substitute(member, step.shifts)
+                _, kept = target.numbers[number]
+                step.shifts[shift] = fold(Kind.SUB, now[number], kept)
+                values[shift] = numbers[number][1] - kept
+        for number, member in target.members.items():
+            found, wanted = now[number], substitute(member, step.shifts)
             if found != wanted:
-                note = Assigned(agent, name, found)
+                note = Compared(Kind.EQ, number, numbers[number][1], answer=True)
                 self._claim(step, normal(eq(found, wanted)), note)
         target.drop_refuted(values)
-
-    def _turn(self, orbit: int, state: State, kept: State) -> int:
-        """Return by how many slots a state's rings are ahead of the kept one's."""
-        for a, b in zip(state.agents, kept.agents, strict=True):
-            for name in self._orbits[orbit].names:
-                if name in a.env and name in b.env and not self._late(a, name):
-                    return a.env[name] - b.env[name]
-        return 0
-
-    def _late(self, a: Agent, name: str) -> bool:
-        """Whether threads are about to add the length of others' loop to a position."""
-        i = self._code.programs[a.kind.index][a.at] if not a.done else None
-        return isinstance(i, Set) and i.name == name and bool(i.terms)
 
     # --- asking z3 ------------------------------------------------------------------------------
 
@@ -359,8 +367,8 @@ def _said(note: Note) -> str:
             return f"{do.site.where}: {name} is {dict(zip(do.values, do.exprs, strict=True))[name]}"
         case Tested(_, expr, answer):
             return f"`{expr}` is {str(answer).lower()}"
-        case Assigned(_, name, expr):
-            return f"{name} is {expr}"
+        case Compared(kind, left, right, answer):
+            return f"{left} {kind.value} {right} is {str(answer).lower()}"
         case _:
             return ""
 

@@ -17,24 +17,30 @@ from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Code, Set
+from oracles.prover.reachability.path import Number
 from oracles.prover.reachability.state import Agent, State, Unknown
-
-Name = tuple[int, str]
-"""A variable of threads of one kind."""
-
+from oracles.prover.reachability.sync import SLOTS
 
 class Class:
     """The states that one stands for.
 
-    `members` are the variables as sums of the kept state's values and shifts, `facts` what is
+    `numbers` are the variables of its threads, and places that were put down: what variable each is
+    of, and its value.  `members` has them as sums of these values and shifts, `facts` what is
     claimed of the shifts and of lengths; each is a condition that is not 0.
     """
 
-    def __init__(self, state: State, code: Code, orbits: tuple[Orbit, ...]) -> None:
-        self.state = state
-        self.members: dict[Name, Expr] = {}
-        self.defines: dict[Var, Name] = {}
-        self._code, self._orbits = code, orbits
+    def __init__(
+        self,
+        state: State,
+        numbers: Mapping[Number, tuple[str, int]],
+        code: Code,
+        orbits: tuple[Orbit, ...],
+        walk: str | None,
+    ) -> None:
+        self.state, self.numbers = state, numbers
+        self.members: dict[Number, Expr] = {}
+        self.defines: dict[Var, Number] = {}
+        self._code, self._orbits, self._walk = code, orbits, walk
         self._loops: dict[Unknown, Var] = {}
         facts: list[Expr] = [eq(rotation(i), 0) for i in range(len(orbits))]
         facts += [fold(Kind.LE, 0, rotation(i)) for i in range(len(orbits))]
@@ -50,15 +56,22 @@ class Class:
                     facts += self._grouped(a, name, value)
         for a, i in late:
             self.members[a.kind.index, i.name] = self._behind(a, i)
+        self._own = self.members.copy()
+        for number in sorted(numbers.keys() - self._own.keys(), key=str):
+            facts += self._put_down(number)
         self.facts = facts
         self._suppose()
 
     def _grouped(self, a: Agent, name: str, value: int) -> Iterator[Expr]:
         """Put a variable into its group; yield what may hold of its shift."""
         loop = next((one for one in a.loops if one.name == name), None)
-        orbit = next((i for i, one in enumerate(self._orbits) if name in one.names), -1)
-        if orbit >= 0:
-            shift = rotation(orbit)
+        turned = self._turned(a, name)
+        if turned is not None:
+            shift, orbit = turned
+            if shift != rotation(orbit):
+                apart = fold(Kind.SUB, shift, rotation(orbit))
+                yield eq(shift, rotation(orbit))
+                yield eq(Op(Kind.MOD, apart, self._orbits[orbit].period), 0)
         elif loop is not None and loop.unknown is not None:
             shift = self._loops.setdefault(loop.unknown, Var(f"shift k{len(self._loops)}"))
         else:
@@ -72,14 +85,46 @@ class Class:
         threshold, period = self._code.cycles.get(name, (0, 1))
         if value >= threshold and period > 1:
             yield eq(Op(Kind.MOD, shift, period), 0)
+        if name == self._walk:
+            yield eq(Op(Kind.MOD, shift, SLOTS), 0)
+
+    def _put_down(self, number: Number) -> Iterator[Expr]:
+        """Give a number that was put down a shift; yield how it may lie to its variable's now."""
+        name, value = self.numbers[number]
+        shift = Var(f"shift {number}")
+        self.members[number] = fold(Kind.ADD, shift, value)
+        self.defines[shift] = number
+        yield eq(shift, 0)
+        for other, (variable, now) in self.numbers.items():
+            if variable == name and other in self._own:
+                beside = self.members[other]
+                yield eq(self.members[number], beside)
+                yield fold(Kind.LT if value < now else Kind.LE, self.members[number], beside)
+        if number[0] == "turn":
+            yield fold(Kind.LE, 0, self.members[number])
+            yield eq(Op(Kind.MOD, shift, SLOTS), 0)
+
+    def _turned(self, a: Agent, name: str) -> tuple[Var, int] | None:
+        """Return the shift of a position of rings that rotate, and their number.
+
+        Those of the first CTA that has such a position say how far the rings have gone.
+        """
+        for i, orbit in enumerate(self._orbits):
+            if name in orbit.names:
+                first, _ = self.defines.get(rotation(i), (a.kind.index, name))
+                cta = self.state.agents[first].kind.cta
+                if a.kind.cta == cta:
+                    return rotation(i), i
+                return Var(f"rotation {i} of CTA {a.kind.cta}"), i
+        return None
 
     def _behind(self, a: Agent, i: Set) -> Expr:
         """Return the position of threads that are about to add the length of others' loop to it.
 
         Position and rounds together are as far as the others' position is.
         """
-        orbit = next((n for n, one in enumerate(self._orbits) if i.name in one.names), -1)
-        at: Expr = fold(Kind.ADD, rotation(orbit), a.env[i.name]) if orbit >= 0 else a.env[i.name]
+        turned = self._turned(a, i.name)
+        at: Expr = fold(Kind.ADD, turned[0], a.env[i.name]) if turned else a.env[i.name]
         for number, times in i.terms:
             for unknown, shift in self._loops.items():
                 if unknown.atom == number:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from oracles.prover.reachability.canonical import Orbit
+from oracles.prover.reachability.path import Number
 from oracles.prover.reachability.state import (
     ACCESSES,
+    ANY,
     FACTS,
     OWN,
     Agent,
@@ -21,11 +23,8 @@ from oracles.prover.reachability.state import (
     Where,
 )
 from oracles.prover.reachability.statements import group_of_warps
+from oracles.prover.reachability.sync import turn_of
 from oracles.prover.reachability.world import World
-
-ANY = (1 << FACTS) - 1
-"""All facts of an event."""
-
 
 Ring = tuple[str, str]
 """A ring of barriers ("phase", name) or of buffers ("access", name)."""
@@ -46,9 +45,24 @@ class Structures:
         It is empty if it does not; `number` is that of the kept state.
         """
         if number not in self._kept:
-            self._kept[number] = _Shape(self.world, self._turned((0,) * len(turns)), kept).parts()
-        left, right = _Shape(self.world, self._turned(turns), one).parts(), self._kept[number]
+            self._kept[number] = self._shape(kept, (0,) * len(turns)).parts()
+        left, right = self._shape(one, turns).parts(), self._kept[number]
         return next((what for what in {**left, **right} if left.get(what) != right.get(what)), "")
+
+    def numbers(self, state: State) -> dict[Number, tuple[str, int]]:
+        """Return the numbers of a state: the variables of its threads, and what was put down."""
+        out: dict[Number, tuple[str, int]] = {
+            (a.kind.index, name): (name, value)
+            for a in state.agents
+            if not a.done
+            for name, value in a.env.items()
+        }
+        if self.world.layout.rolling or self.world.walk:
+            out |= self._shape(state, (0,) * len(self._orbits)).put_down()
+        return out
+
+    def _shape(self, state: State, turns: tuple[int, ...]) -> Shape:
+        return Shape(self.world, self._turned(turns), state)
 
     def _turned(self, turns: tuple[int, ...]) -> Turned:
         if turns not in self._rotations:
@@ -100,7 +114,7 @@ class Turned:
         return out
 
 
-class _Shape:
+class Shape:
     """One state, with its rings rotated back."""
 
     def __init__(self, world: World, turned: Turned, state: State) -> None:
@@ -156,11 +170,12 @@ class _Shape:
         state = self._state
         known = self._turned.facts(self._asked & self._everybody)
         out: dict[str, object] = {"facts that everybody knows": known}
-        for name, one in state.semaphores.items():
-            out[f"semaphore {name}"] = (
+        for (name, index), one in state.semaphores.items():
+            which = index if one.at is None else turn_of(name, one.at)
+            out[f"semaphore {name}[{which}]"] = (
                 one.value, one.owner, self._facts(one.before), self._event(one.end),
                 self._events(one.waiters), [(v, self._event(e)) for v, e in one.past],
-                one.asking, one.arrived,
+                [asked[:3] for asked in one.asking], one.arrived,
             )  # fmt: skip
         for a in state.agents:
             out[f"threads of {a.kind}"] = "done" if a.done else self._threads(a)
@@ -195,6 +210,31 @@ class _Shape:
         out["valid"] = {self._slot(w, "access")[0]: valid for w, valid in state.valid.items()}
         out["in flight"] = frozenset((self._event(e), cta) for e, (cta, _) in state.flying.items())
         out["chosen"] = frozenset(state.chosen.items())
+        out["places that were put down"] = frozenset(self.put_down())
+        return out
+
+    def put_down(self) -> dict[Number, tuple[str, int]]:
+        """Return the numbers that were put down: of what variable they were, and what it was."""
+        state, layout = self._state, self._world.layout
+        found: dict[Number, tuple[Where, tuple[int, ...]]] = {
+            ("place", e.event): (where, state.places[e.event])
+            for where, entries in state.memory.items()
+            if where[0] < 0
+            for e in entries
+            if e.event in state.places and self._may_be_asked(where, e.event, proxy=e.proxy)
+        }
+        found |= {("farthest", where): (where, at) for where, at in state.farthest.items()}
+        found |= {("put", where): (where, at) for where, at in state.put.items()}
+        out: dict[Number, tuple[str, int]] = {
+            number: (name, *at)
+            for number, (where, at) in found.items()
+            if len(at) == 1
+            for name in layout.moved_by(where)
+        }
+        walk = self._world.walk or ""
+        for (name, _), one in state.semaphores.items():
+            if one.at is not None:
+                out[turn_of(name, one.at)] = walk, one.at
         return out
 
     def _threads(self, a: Agent) -> tuple[object, ...]:
@@ -236,8 +276,3 @@ class _Shape:
         """
         facts = 1 if proxy and where[0] >= 0 else ANY
         return bool(facts << FACTS * event & ~self._everybody)
-
-
-def rolls(world: World) -> bool:
-    """Whether boxes move along loops that CTAs share: their places are not compared here."""
-    return any(any(region.rolls) for region in world.layout.regions)

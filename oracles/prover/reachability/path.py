@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuser.expr import Expr
+from fuser.expr import Expr, Kind
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.state import Range, State, Unknown
+
+
+Number = tuple[object, ...] | int
+"""A number of a state: (threads, variable), or (what it is of, which) where it was put down."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +79,25 @@ class Served:
     many: int
 
 
-Note = Evaluated | Tested | Assigned | Split | Decided | Served
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A number was put down, to be compared with later ones: that of a variable of threads."""
+
+    number: Number
+    of: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The answer to a comparison of two numbers."""
+
+    kind: Kind
+    left: Number
+    right: Number
+    answer: bool
+
+
+Note = Evaluated | Tested | Assigned | Split | Decided | Served | Kept | Compared
 Path = tuple["Path", Note] | None
 """Notes in the order in which they were made; the latest is outermost."""
 

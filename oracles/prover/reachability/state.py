@@ -126,6 +126,7 @@ def key_of(it: object, form: object) -> tuple[object, ...]:
 
 
 FACTS = 4
+ANY = (1 << FACTS) - 1
 SHARED, GLOBAL, OWN = 1, 2, 3
 """Facts of an event beyond that it happened (which is 0)."""
 ONES = sum(1 << FACTS * i for i in range(4096))

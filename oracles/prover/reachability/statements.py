@@ -422,7 +422,10 @@ def _converge(step: Step) -> None:
 def _box(step: Step, tensor: kir.Tensor) -> Where | None:
     """Return the piece of global memory that a statement accesses now, if it is followed."""
     layout = step.world.layout
-    return layout.box(step.do, step.a) if tensor.name in layout.tracked else None
+    if tensor.name not in layout.tracked:
+        return None
+    step.depends(name for name in layout.names(step.do) if name not in layout.rolling)
+    return layout.box(step.do, step.a)
 
 
 def _ordinary(step: Step, place: kir.Slot | kir.Box, *, writes: bool) -> None:

@@ -7,13 +7,17 @@ after.  A write, once it is ordered after all of them, stands for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from fuser.expr import Expr, Kind, Var, fold, substitute
 from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.code import Do
-from oracles.prover.reachability.path import Evaluated
+from oracles.prover.reachability.path import Compared, Evaluated, Kept, Number, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said, spot, words
 from oracles.prover.reachability.state import (
+    ANY,
     FACTS,
     GLOBAL,
     OWN,
@@ -28,7 +32,7 @@ from oracles.prover.reachability.state import (
     Where,
     knows,
 )
-from oracles.prover.reachability.world import Share, World, outside
+from oracles.prover.reachability.world import Share, World
 from oracles.prover.sites import Overlap, Site, adds
 
 EVERY = -1
@@ -128,6 +132,17 @@ class Step(Scene):
         self.state.notes(Evaluated(self.agent, self.do, name, value))
         return value
 
+    def variable(self, name: str) -> Number:
+        """Return a variable of the threads as a number to compare; -1 if they have none such."""
+        return (self.agent, name) if name in self.a.env else -1
+
+    def depends(self, names: Iterable[str]) -> None:
+        """Note that what the statement touches depends on the values of some variables."""
+        for name in names:
+            if name in self.a.env:
+                known = self.a.env[name]
+                self.state.notes(Compared(Kind.EQ, (self.agent, name), known, answer=True))
+
     def knows(self, event: int) -> bool:
         """Whether an event precedes the step of each thread in its own past."""
         return knows(self.a.mine, event)
@@ -216,7 +231,7 @@ class Access:
         known = a.mine, a.warp, a.all
         if not writes and not box:
             self._written()
-        if box and (not writes or adds(site.stmt)) and not outside(step.do, a):
+        if box and (not writes or adds(site.stmt)) and not self._outside():
             self._unfilled()
         now = layout.now(step.do, a) if box and layout.rolling else ()
         rolls = box and any(layout.regions[where[2]].rolls)
@@ -236,6 +251,8 @@ class Access:
                 )
                 if box:
                     then = step.state.places.get(entry.event)
+                    if layout.alike(where, other) and a.all >> FACTS * entry.event & ANY != ANY:
+                        self._compared(Kind.EQ, ("place", entry.event), answer=then == now)
                     how = layout.shared(where, now, other, then)
                     if how is None:
                         continue
@@ -254,7 +271,32 @@ class Access:
             farthest[where] = max(farthest.get(where, now), now)
             if writes:
                 step.state.put[where] = now
+            for number in (("place", event), ("farthest", where), ("put", where))[: 2 + writes]:
+                step.state.notes(Kept(number, self._now()))
         return event
+
+    def _now(self) -> Number:
+        """Return the variable that says where a rolling box is now."""
+        step = self.step
+        layout = step.world.layout
+        names = [name for name in layout.names(step.do) if name in layout.rolling]
+        return step.variable(names[0]) if len(names) == 1 else ("variables", *names)
+
+    def _compared(self, kind: Kind, number: Number, *, answer: bool) -> None:
+        """Note how a place that was put down compares with the one now."""
+        self.step.state.notes(Compared(kind, number, self._now(), answer))
+
+    def _outside(self) -> bool:
+        """Whether a box begins at its limit or behind it, for sure: then it has no element."""
+        do, env = self.step.do, self.step.a.env
+        known: Mapping[Var, Expr] = {Var(n): v for n, v in env.items()}
+        for start, end in zip(do.origin, do.limit, strict=True):
+            over, parts = linear(substitute(start, known) - substitute(end, known))
+            if over >= 0 and not parts:
+                test = fold(Kind.LE, end, start)
+                self.step.state.notes(Tested(self.step.agent, test, answer=True))
+                return True
+        return False
 
     def _order(self, entry: Entry, of: Where, past: int, *, sure: bool) -> None:
         """Ask that an earlier access, of which the threads know some facts, precedes this one."""
@@ -306,8 +348,7 @@ class Access:
         written = [
             other
             for other in layout.overlaps[where]
-            if other in state.valid
-            and (not layout.alike(other, where) or state.put.get(other) == now)
+            if other in state.valid and (not layout.alike(other, where) or self._put(other, now))
         ]
         if not written:
             says = f"nothing has written this box of {where[1]}, a workspace"
@@ -316,13 +357,22 @@ class Access:
             says = f"nothing tells that all of this box of {where[1]} is written"
             step.findings.doubts(f"{step.site.where}: {says}")
 
+    def _put(self, other: Where, now: tuple[int, ...]) -> bool:
+        """Whether a box that moves alike was last written where this one is now."""
+        then = self.step.state.put.get(other)
+        if then is not None:
+            self._compared(Kind.EQ, ("put", other), answer=then == now)
+        return then == now
+
     def _behind(self, now: tuple[int, ...]) -> bool:
         """Whether a rolling box has been at a later place already, by an access of anybody."""
         layout, farthest = self.step.world.layout, self.step.state.farthest
-        return any(
-            other in farthest and farthest[other] > now and layout.alike(self.where, other)
-            for other in (self.where, *layout.overlaps[self.where])
-        )
+        for other in {self.where, *layout.overlaps[self.where]}:
+            if other in farthest and layout.alike(self.where, other):
+                if farthest[other] > now:
+                    return True
+                self._compared(Kind.LE, ("farthest", other), answer=True)
+        return False
 
     def _keep(self) -> int:
         """Put the access down, and drop those that it stands for; return its event."""

@@ -29,12 +29,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from fuser.expr import Expr, Var, substitute
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, function, linear
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.ctas import group_of
+from oracles.prover.reachability.path import Compared, Kept, Number, Tested
 from oracles.prover.reachability.rules import Rule, said
 from oracles.prover.reachability.state import (
     ONES,
@@ -403,16 +404,13 @@ def _integer(step: Step, semaphore: kir.Semaphore) -> tuple[Key, Semaphore]:
     UnsupportedError
         If it need not be another one in another iteration, or CTAs run too far apart.
     """
-    index, state = index_of(step.do, step.a), step.state
+    index, state, walk = index_of(step.do, step.a), step.state, step.world.walk
     key = semaphore.name, index
+    at = _iteration(step, semaphore)
     if key not in state.semaphores:
-        at: int | None = None
-        if index != step.do.index:
-            if step.world.walk is not None:
-                at = step.a.env[step.world.walk]
-            elif not isinstance(index, int):
-                says = "which integers are different is not known"
-                raise UnsupportedError(f"{step.site.where}: {says}")
+        if index != step.do.index and walk is None and not isinstance(index, int):
+            says = "which integers are different is not known"
+            raise UnsupportedError(f"{step.site.where}: {says}")
         if at is not None:
             forget(step)
             for one in state.semaphores.values():
@@ -423,8 +421,34 @@ def _integer(step: Step, semaphore: kir.Semaphore) -> tuple[Key, Semaphore]:
             says = f"whether {key[0]}[{index}] is another integer is not known"
             raise UnsupportedError(f"{step.site.where}: {says}")
         state.semaphores[key] = Semaphore(at=at)
+        if at is not None and walk is not None:
+            state.notes(Kept(turn_of(semaphore.name, at), step.variable(walk)))
     _bounds(step, semaphore, index)
     return key, state.semaphores[key]
+
+
+def turn_of(name: str, at: int) -> Number:
+    """Return the number of the iteration whose integer a semaphore is, one of `SLOTS`."""
+    return "turn", name, at % SLOTS
+
+
+def _iteration(step: Step, semaphore: kir.Semaphore) -> int | None:
+    """Return in which iteration CTAs are that go from one integer to the next, None if none do.
+
+    What it depends on is noted: all variables of the index, and whether an earlier one is the same.
+    """
+    assert step.do.index is not None, "semaphores have an index"
+    names, walk = {v.name for v in variables(step.do.index)}, step.world.walk
+    step.depends(sorted(names - {walk}))
+    if walk is None or walk not in names & step.a.env.keys():
+        return None
+    at, now = step.a.env[walk], step.variable(walk)
+    slot = eq(Op(Kind.MOD, Var(walk), SLOTS), at % SLOTS)
+    step.state.notes(Tested(step.agent, slot, answer=True))
+    for (name, _), one in step.state.semaphores.items():
+        if name == semaphore.name and one.at is not None:
+            step.state.notes(Compared(Kind.EQ, turn_of(name, one.at), now, one.at == at))
+    return at
 
 
 def _may_be(index: Expr, other: Expr) -> bool:
@@ -440,20 +464,37 @@ def _name(key: Key, semaphore: Semaphore) -> tuple[object, ...]:
 
 def _bounds(step: Step, semaphore: kir.Semaphore, index: Expr | None) -> None:
     """Check that a semaphore has an integer, where its number is known."""
-    count = semaphore.count
-    if isinstance(index, int) and isinstance(count, int) and not 0 <= index < count:
+    count, known = semaphore.count, step.do.index
+    if not isinstance(index, int) or not isinstance(count, int):
+        return
+    if not 0 <= index < count:
         step.wrong(Rule.BOUNDS, f"{semaphore.name}[{index}] is outside its {count}")
+    elif known is not None:
+        for test in (fold(Kind.LE, 0, known), fold(Kind.LT, known, count)):
+            step.state.notes(Tested(step.agent, test, answer=True))
 
 
 def forget(scene: Scene) -> None:
     """Drop the semaphores that nobody uses any more, after a look at what they are left at."""
     if scene.world.walk is None:
         return
-    least = scene.floor(scene.world.walk)
-    for key, one in list(scene.state.semaphores.items()):
-        if one.at is not None and (least == NOBODY or one.at < least):
+    walk, state = scene.world.walk, scene.state
+    least = scene.floor(walk)
+    inside: list[tuple[int, Number]] = [
+        (a.env[walk], (a.kind.index, walk)) for a in state.agents if not a.done and walk in a.env
+    ]
+    for key, one in list(state.semaphores.items()):
+        if one.at is None:
+            continue
+        turn = turn_of(key[0], one.at)
+        if least == NOBODY or one.at < least:
+            for _, now in inside:
+                state.notes(Compared(Kind.LT, turn, now, answer=True))
             left(scene, one)
-            del scene.state.semaphores[key]
+            del state.semaphores[key]
+        else:
+            first = next((now for at, now in inside if at == least), 0)
+            state.notes(Compared(Kind.LT, turn, first, answer=False))
 
 
 def left(scene: Scene, semaphore: Semaphore) -> None:
@@ -488,6 +529,10 @@ def _arrive(step: Step, now: Generation, waiting: str) -> None:
         if isinstance(other, Do) and index_of(other, b) != index_of(step.do, step.a):
             says = "is reached by threads that mean different integers of the semaphore"
             step.wrong(Rule.COLLECTIVE, says)
+        walk = step.world.walk
+        if walk is not None and walk in step.a.env and walk in b.env:
+            theirs = b.kind.index, walk
+            step.state.notes(Compared(Kind.EQ, step.variable(walk), theirs, answer=True))
     now.comes(step.a, 0)
     step.a.stops(waiting)
 
@@ -677,6 +722,8 @@ def grid_sync(step: Step, stmt: kir.GridSync) -> None:
     """Reach a barrier of CTAs; the last thread of the group to arrive lets all go on."""
     world, state = step.world, step.state
     _whole_role(step)
+    assert step.do.index is not None, "semaphores have an index"
+    step.depends(sorted({v.name for v in variables(step.do.index)} - {world.walk}))
     _bounds(step, stmt.semaphore, index_of(step.do, step.a))
     many = world.ctas if world.together else 1
     where = grid_barrier(world.kernel, stmt.semaphore, 0 if many > 1 else step.cta)

@@ -449,16 +449,6 @@ def rolling(code: Code) -> frozenset[str]:
         names |= found
 
 
-def outside(do: Do, a: Agent) -> bool:
-    """Whether a box begins at its limit or behind it, for sure: then it has no element."""
-    known: Mapping[Var, Expr] = {Var(n): v for n, v in a.env.items()}
-    for start, end in zip(do.origin, do.limit, strict=True):
-        over, parts = linear(substitute(start, known) - substitute(end, known))
-        if over >= 0 and not parts:
-            return True
-    return False
-
-
 # --- which pieces of memory lie where -------------------------------------------------------------
 
 User = tuple[int, int, str]
@@ -532,13 +522,13 @@ class Layout:
     def box(self, do: Do, a: Agent) -> Where:
         """Return the piece of global memory that a statement accesses now."""
         loop = a.loops[-1].number if a.loops else -1
-        names = self._names(do)
+        names = self.names(do)
         key = do, loop, *(a.env[n] for n in names if n in a.env and n not in self.rolling)
         if key not in self._boxes:
             self._boxes[key] = self._placed(self._region(do, a))
         return self._boxes[key]
 
-    def _names(self, do: Do) -> list[str]:
+    def names(self, do: Do) -> list[str]:
         """Return the variables that place a statement's box."""
         if do not in self._named:
             self._named[do] = sorted({v.name for e in do.origin for v in variables(e)})
@@ -592,7 +582,7 @@ class Layout:
 
     def now(self, do: Do, a: Agent) -> tuple[int, ...]:
         """Return where a rolling box is now."""
-        return tuple(a.env.get(name, -1) for name in self._names(do) if name in self.rolling)
+        return tuple(a.env.get(name, -1) for name in self.names(do) if name in self.rolling)
 
     def shared(
         self, here: Where, now: tuple[int, ...], there: Where, then: tuple[int, ...] | None
