@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import cast
 
 from fuser.kernel import ir as kir
@@ -19,17 +18,12 @@ from fuzz.kernels.tile import Start
 from oracles.explorer import explore
 from oracles.explorer import rules as explorer_rules
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.invariants import check
-from oracles.prover.invariants import trace as invariant_rules
-from oracles.prover.invariants.trace import Axiom, Obligation
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability import rules as reachability_rules
 from oracles.verdict import Status, Verdict
 
 STATES = 20_000
 """States after which the explorer gives up."""
-RLIMIT = 2_000_000
-"""Work limit of one question about invariants, in z3's units."""
 WORST = (Status.FAIL, Status.UNSUPPORTED, Status.UNKNOWN, Status.PASS)
 """Of several kernels of a program the worst answer counts."""
 _Reach, _Explorer = reachability_rules.Rule, explorer_rules.Rule
@@ -165,12 +159,6 @@ def _explorer(case: Case, without: frozenset[Enum]) -> Answer:
     return _answer([verdict])
 
 
-def _invariants(case: Case, without: frozenset[Enum]) -> Answer:
-    rules = cast(invariant_rules.Without, without)
-    ask = partial(check.confirm, policy=case.policy, rlimit=RLIMIT, without=rules)
-    return _answer([ask(kernel) for kernel in _kernels(case)])
-
-
 def _split(rules: type[Enum], first: Enum) -> tuple[tuple[Enum, ...], tuple[Enum, ...]]:
     """Split an enum that lists its axioms first, at its first obligation."""
     every = tuple(rules)
@@ -183,7 +171,6 @@ ENGINES = {
     for engine in (
         Engine("reachability", *_split(_Reach, _Reach.RAW), _reachability),
         Engine("explorer", *_split(_Explorer, _Explorer.RAW), _explorer),
-        Engine("invariants", tuple(Axiom), tuple(Obligation), _invariants),
     )
 }
 """The engines, by name."""
@@ -222,23 +209,6 @@ IMPLIED: dict[Enum, Implied] = {
         "what is not committed is not covered by any await, so whoever uses its bytes races with "
         "it, and if nobody does it is in flight at the exit; the rule tells the cause",
         "rule_store_never_committed",
-    ),
-    Axiom.SEQUENCE: Implied(
-        frozenset({Axiom.ARRIVAL, Obligation.IN_PHASE}),
-        "every phase has an arrival; that it comes after the phase before is proved (IN_PHASE), "
-        "and the phase ends after it (ARRIVAL); that proof cannot use SEQUENCE, for what follows "
-        "the phase on the same slot does not precede an arrival in it",
-        "rule_read_one_phase_late",
-        frozenset(
-            {
-                Obligation.NOT_BEHIND,
-                Obligation.NOT_LAPPED,
-                Obligation.WAR,
-                Obligation.WAW,
-                Obligation.EXIT,
-                Obligation.RETURN,
-            }
-        ),
     ),
 }
 """Every implied rule."""

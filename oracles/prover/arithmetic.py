@@ -36,10 +36,6 @@ class UnsupportedError(Exception):
     """The kernel holds something this judge does not model; the message names it."""
 
 
-class NegativeError(Exception):
-    """A division or remainder of a negative number, which the languages disagree about."""
-
-
 _PYTHON = {
     Kind.ADD: "({} + {})",
     Kind.SUB: "({} - {})",
@@ -55,47 +51,24 @@ _PYTHON = {
 }
 
 
-def _natural(value: int) -> int:
-    if value < 0:
-        raise NegativeError(str(value))
-    return value
-
-
 @lru_cache(maxsize=1 << 14)
-def function(expr: Expr, *, checked: bool = False) -> Function:
-    """Return an expression as a function of its variables.
-
-    If `checked` it raises `NegativeError` where it would divide a negative number.
-    """
+def function(expr: Expr) -> Function:
+    """Return an expression as a function of its variables."""
     if isinstance(expr, int):
         constant = expr
         return lambda v: constant
-    scope = {"min": min, "max": max, "natural": _natural}
-    made: Function = eval(f"lambda v: {_python(expr, checked=checked)}", scope)
+    made: Function = eval(f"lambda v: {_python(expr)}", {"min": min, "max": max})
     return made
 
 
-def _python(expr: Expr, *, checked: bool) -> str:
+def _python(expr: Expr) -> str:
     match expr:
         case int():
             return f"({expr})"
         case Var(name):
             return f"v[{name!r}]"
         case Op(kind, a, b):
-            left = _python(a, checked=checked)
-            if checked and kind in (Kind.FLOORDIV, Kind.MOD) and _may_be_negative(a):
-                left = f"natural({left})"
-            return _PYTHON[kind].format(left, _python(b, checked=checked))
-
-
-def _may_be_negative(expr: Expr) -> bool:
-    match expr:
-        case int():
-            return expr < 0
-        case Var():
-            return False
-        case Op(kind, a, b):
-            return kind is Kind.SUB or _may_be_negative(a) or _may_be_negative(b)
+            return _PYTHON[kind].format(_python(a), _python(b))
 
 
 def linear(expr: Expr, env: Mapping[str, int] | None = None) -> tuple[int, dict[Expr, int]]:

@@ -1,9 +1,9 @@
 """The prover: no race, no deadlock and no lost element, in any interleaving, for any trip count.
 
 It judges a Kernel alone.  `reachability` follows every state that the kernel can reach, until
-states repeat, and asks of every two accesses that conflict whether they are ordered; `invariants`
-has z3 prove the same for all trip counts at once, by other means, where it can; `named` has it
-decide three invariants of every kernel that has their subject, without which there is no PASS;
+states repeat, and asks of every two accesses that conflict whether they are ordered; `inductive`
+has z3 check that what it kept is an invariant of every launch; `named` has it decide three
+invariants of every kernel that has their subject;
 `coverage` shows that the tiles of all CTAs write every element of the outputs once, for all
 extents.
 
@@ -27,23 +27,22 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from hashlib import sha256
+from itertools import product
 
 from fuser.arch import SM_90A
+from fuser.expr import substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
+from oracles.prover import sites
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.coverage import outputs
 from oracles.prover.inductive import check as inductive
-from oracles.prover.invariants import check
-from oracles.prover.invariants.rewriting import Lines
-from oracles.prover.invariants.trace import read
 from oracles.prover.named import check as named
 from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
-from oracles.prover.reachability.world import bounds
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -280,7 +279,6 @@ def _confirmed(
 ) -> Verdict:
     """Answer PASS if z3 finds that what reachability kept is an invariant, where it can be asked.
 
-    Where it cannot, another proof of the order of events is tried, for all trip counts at once.
     The named invariants are asked, too; one that is not decided is said beside the PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
@@ -293,19 +291,10 @@ def _confirmed(
     if first.status is Status.UNKNOWN:
         reason = f"what reachability says is no invariant: {first.reason}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
-    second = first
-    if first.status is Status.UNSUPPORTED:
-        second = check.confirm(kernel, policy=policy, rlimit=rlimit)
-        checked += second.checked
-    if second.status is Status.PASS:
-        confirmed = (*confirmed, Confirmation(ORDER, second.checked))
-    elif second.status is Status.UNSUPPORTED or bounds(kernel)[1]:
-        why = second.reason or "no limit of a trip count is known there"
-        rest = [f"reachability alone: {first.reason}; {why}", *rest]
+    if first.status is Status.PASS:
+        confirmed = (*confirmed, Confirmation(ORDER, first.checked))
     else:
-        says = "; ".join((second.reason, *(str(f) for f in second.findings)))
-        reason = f"engines disagree: the invariants are {second.status.value}: {says}"
-        return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+        rest = [f"reachability alone: {first.reason}", *rest]
     return Verdict(ORACLE, Status.PASS, checked, findings, "; ".join(rest), confirmed=confirmed)
 
 
@@ -322,27 +311,21 @@ def _together(verdicts: list[Verdict]) -> tuple[Confirmation, ...]:
 def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
     """Say of a refuted kernel where an iteration's expected bytes differ from those it copies.
 
-    What has no reading as a trace and copies nothing is left out: how positions move, and what only
-    the last-arriving CTA runs.
+    Of clusters nothing is said: the copies of one CTA may count on the barriers of others.
     """
-    unread = kir.LastArriving | kir.Assign
-    rest = kernel.rewrite(lambda stmt: [] if isinstance(stmt, unread) else None)
-    try:
-        trace = read(rest, Lines(kernel))
-    except UnsupportedError:
+    if kernel.cluster != 1:
         return []
     found = []
     for barrier in kernel.barriers:
         expected = delivered = 0
         wrong = None
-        for step in trace.steps:
-            times = trace.count(step) if step.loop else 0
-            match step.stmt:
+        for site in sites.every(kernel):
+            match site.stmt:
                 case kir.MBarrierArriveExpectTx(bar, _, nbytes) if bar == barrier:
-                    expected += nbytes * times
-                    wrong = step
+                    expected += nbytes * _times(site)
+                    wrong = site
                 case kir.TmaLoad(dst, _, bar) if bar == barrier:
-                    delivered += dst.buffer.slot_nbytes * times
+                    delivered += dst.buffer.slot_nbytes * _times(site)
                 case _:
                     pass
         if wrong is not None and expected != delivered:
@@ -350,6 +333,16 @@ def _byte_counts(kernel: kir.Kernel, trips: int) -> list[Finding]:
             says = f"trips={trips}: {says}"
             found.append(Finding("bytes", wrong.where, says, lines=(wrong.line,), trips=trips))
     return found
+
+
+def _times(site: sites.Site) -> int:
+    """Return how often an iteration of the loop of unknown length has a statement executed."""
+    known = {loop.index: range(loop.stop) for loop in site.loops if isinstance(loop.stop, int)}
+    if len(known) == len(site.loops):
+        return 0
+    rounds = (dict(zip(known, one, strict=True)) for one in product(*known.values()))
+    runs = sum(all(substitute(g, one) != 0 for g in site.guards) for one in rounds)
+    return runs * len(site.place.threads)
 
 
 def witness(kernel: kir.Kernel, *, policy: str = "default") -> Witness | None:

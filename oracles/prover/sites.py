@@ -17,11 +17,8 @@ lane.
 
 Notes
 -----
-The engines need two things of it that no single form serves.  Reachability keeps loops, branches
-and the variables of a thread as code (`reachability.code`), for it executes them; it takes
-number, line and executors of a statement from here.  The invariants want every statement once for
-each way to reach it (`invariants.trace`): loops of constant length written out, the one of
-unknown length by its iteration.
+Reachability keeps loops, branches and the variables of a thread as code (`reachability.code`), for
+it executes them; it takes number, line and executors of a statement from here.
 
 Source: PTX ISA, "wgmma.mma_async, register fragments", "mma.m16n8k16", "ldmatrix", "stmatrix".
 """

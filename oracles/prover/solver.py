@@ -1,9 +1,8 @@
-"""All of z3 behind one door: whether something follows, and what a text in SMT-LIB says.
+"""All of z3 behind one door: whether something follows, and whether it can hold.
 
-`Known` takes expressions, `Script` a text of difference constraints.  Every expression handed to
-z3 is linear.  A product of two unknowns, and a quotient by an unknown, becomes an unknown of its
-own with the facts about it that are linear; a weaker assumption can cost a proof, never make a
-false one.
+Every expression handed to z3 is linear.  A product of two unknowns, and a quotient by an unknown,
+becomes an unknown of its own with the facts about it that are linear; a weaker assumption can cost
+a proof, never make a false one.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ import z3
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
 from oracles.prover.arithmetic import poly, tree
-
-BELLMAN_FORD = 1
-"""z3's arithmetic solver for differences; "unknown" if it is given anything else."""
 
 
 class Question:
@@ -207,44 +203,6 @@ class Answer:
 
     status: str
     values: Mapping[str, int]
-
-
-class Script:
-    """Difference constraints in SMT-LIB; a question is a Boolean constant of the text.
-
-    The work limit is one of z3's own units, and the seed is fixed: answers repeat.
-    """
-
-    def __init__(self, text: str, rlimit: int) -> None:
-        self.solver = z3.SimpleSolver()
-        self.solver.set("rlimit", rlimit)
-        self.solver.set("arith.solver", BELLMAN_FORD)
-        self.solver.from_string(text)
-
-    def ask(self, *questions: str, values: Iterable[str] = ()) -> Answer:
-        """Ask whether the text and these constants of it can hold together."""
-        status = str(self.solver.check(*(z3.Bool(name) for name in questions)))
-        names = tuple(values)
-        if status != "sat" or not names:
-            return Answer(status, {})
-        model = self.solver.model()
-        found = {name: model.eval(z3.Int(name), model_completion=True) for name in names}
-        return Answer(status, {name: value.as_long() for name, value in found.items()})
-
-    def least(self, question: str, name: str, most: int) -> int:
-        """Return the least value >= 0 of an unknown where a question holds, or more than `most`.
-
-        Up to `most` it is the least as far as the solver can tell.
-        """
-        asked = [z3.Bool(question)] if question else []
-        low, high = 0, most + 1
-        while low < high:
-            middle = (low + high) // 2
-            if self.solver.check(*asked, z3.Int(name) <= middle) == z3.sat:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
 
 class Sequents:

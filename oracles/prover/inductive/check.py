@@ -32,7 +32,7 @@ from oracles.prover.arithmetic import linear
 from oracles.prover.inductive.classes import ALWAYS, Class, rotation
 from oracles.prover.inductive.structure import Structures
 from oracles.prover.reachability.canonical import Orbit
-from oracles.prover.reachability.code import CLUSTER, GROUP, Set
+from oracles.prover.reachability.code import CLUSTER, GROUP
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.path import (
     Assigned,
@@ -46,7 +46,7 @@ from oracles.prover.reachability.path import (
     Split,
     Tested,
 )
-from oracles.prover.reachability.state import Agent, State
+from oracles.prover.reachability.state import State
 from oracles.prover.solver import Sequents
 from oracles.verdict import Status, Verdict
 
@@ -221,7 +221,7 @@ class _Checker:
             case Served():
                 pass
 
-    def _number(self, number: Number, now: dict[Number, Expr]) -> Expr:
+    def _number(self, number: Number | int, now: dict[Number, Expr]) -> Expr:
         """Return a number in terms of the shifts of the class."""
         if isinstance(number, int):
             return number
@@ -273,7 +273,9 @@ class _Checker:
         target = self._classes[step.to]
         numbers = self._structures.numbers(state)
         first = [target.defines.get(rotation(i)) for i in range(len(self._orbits))]
-        turns = tuple(numbers[at][1] - target.numbers[at][1] if at in numbers else 0 for at in first)
+        turns = tuple(
+            numbers[at][1] - target.numbers[at][1] if at in numbers else 0 for at in first
+        )
         what = self._structures.difference(state, step.to, target.state, turns)
         if what:
             raise OpenError(f"a state that is taken for state {step.to} differs in the {what}")

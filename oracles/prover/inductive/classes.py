@@ -21,6 +21,7 @@ from oracles.prover.reachability.path import Number
 from oracles.prover.reachability.state import Agent, State, Unknown
 from oracles.prover.reachability.sync import SLOTS
 
+
 class Class:
     """The states that one stands for.
 
@@ -42,6 +43,7 @@ class Class:
         self.defines: dict[Var, Number] = {}
         self._code, self._orbits, self._walk = code, orbits, walk
         self._loops: dict[Unknown, Var] = {}
+        self._first: dict[int, int] = {}
         facts: list[Expr] = [eq(rotation(i), 0) for i in range(len(orbits))]
         facts += [fold(Kind.LE, 0, rotation(i)) for i in range(len(orbits))]
         late: list[tuple[Agent, Set]] = []
@@ -111,9 +113,7 @@ class Class:
         """
         for i, orbit in enumerate(self._orbits):
             if name in orbit.names:
-                first, _ = self.defines.get(rotation(i), (a.kind.index, name))
-                cta = self.state.agents[first].kind.cta
-                if a.kind.cta == cta:
+                if self._first.setdefault(i, a.kind.cta) == a.kind.cta:
                     return rotation(i), i
                 return Var(f"rotation {i} of CTA {a.kind.cta}"), i
         return None

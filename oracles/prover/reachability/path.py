@@ -12,8 +12,7 @@ from fuser.expr import Expr, Kind
 from oracles.prover.reachability.code import Do
 from oracles.prover.reachability.state import Range, State, Unknown
 
-
-Number = tuple[object, ...] | int
+Number = tuple[object, object]
 """A number of a state: (threads, variable), or (what it is of, which) where it was put down."""
 
 
@@ -84,7 +83,7 @@ class Kept:
     """A number was put down, to be compared with later ones: that of a variable of threads."""
 
     number: Number
-    of: Number
+    of: Number | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,8 @@ class Compared:
     """The answer to a comparison of two numbers."""
 
     kind: Kind
-    left: Number
-    right: Number
+    left: Number | int
+    right: Number | int
     answer: bool
 
 

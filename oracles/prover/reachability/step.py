@@ -132,7 +132,7 @@ class Step(Scene):
         self.state.notes(Evaluated(self.agent, self.do, name, value))
         return value
 
-    def variable(self, name: str) -> Number:
+    def variable(self, name: str) -> Number | int:
         """Return a variable of the threads as a number to compare; -1 if they have none such."""
         return (self.agent, name) if name in self.a.env else -1
 
@@ -275,12 +275,12 @@ class Access:
                 step.state.notes(Kept(number, self._now()))
         return event
 
-    def _now(self) -> Number:
+    def _now(self) -> Number | int:
         """Return the variable that says where a rolling box is now."""
         step = self.step
         layout = step.world.layout
         names = [name for name in layout.names(step.do) if name in layout.rolling]
-        return step.variable(names[0]) if len(names) == 1 else ("variables", *names)
+        return step.variable(names[0]) if len(names) == 1 else ("variables", tuple(names))
 
     def _compared(self, kind: Kind, number: Number, *, answer: bool) -> None:
         """Note how a place that was put down compares with the one now."""

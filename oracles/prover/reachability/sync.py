@@ -429,7 +429,7 @@ def _integer(step: Step, semaphore: kir.Semaphore) -> tuple[Key, Semaphore]:
 
 def turn_of(name: str, at: int) -> Number:
     """Return the number of the iteration whose integer a semaphore is, one of `SLOTS`."""
-    return "turn", name, at % SLOTS
+    return "turn", (name, at % SLOTS)
 
 
 def _iteration(step: Step, semaphore: kir.Semaphore) -> int | None:

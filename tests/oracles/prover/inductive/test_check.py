@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from sample import some
 
 from fuser.cookbook import recipes
 from fuser.cookbook.ring import k
@@ -13,17 +15,20 @@ from fuser.fusion.definition import FusionDefinition
 from fuser.kernel import ir as kir
 from fuser.schedule.matmul_params import MatmulParams
 from fuzz.cases.case import Case, compiled
+from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.subjects import find
 from oracles.prover.inductive import check
 from oracles.prover.inductive.check import normal, solved
 from oracles.prover.prove import REMEMBERED, prove
 from oracles.prover.reachability import canonical, fixpoint
 from oracles.prover.reachability.canonical import Rotation
-from oracles.prover.reachability.path import Evaluated, Note
+from oracles.prover.reachability.path import Evaluated, Kept, Note
 from oracles.prover.reachability.world import World
 from oracles.verdict import Status, Verdict
 
 RLIMIT = 2_000_000
+ROLLING = ("split_persistent", "split_persistent_tma", "split_persistent_scatter", "last_rows")
+"""Schedules with boxes that CTAs share and that move along a loop."""
 
 
 def _checked(kernel: kir.Kernel) -> Verdict:
@@ -171,10 +176,11 @@ def test_what_is_no_invariant_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> No
 # --- kernels that the compiler makes --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["ping_pong_0_in_flight", "cooperative_cluster", "split_last"])
+@pytest.mark.parametrize("name", some(tuple(COMPILED), *ROLLING, *list(COMPILED)[::5]))
 def test_schedules_are_confirmed(name: str) -> None:
     """Roles that take tiles alternately, clusters, CTAs that add up what they have."""
-    assert _checked(find(f"matmul {name} 0").kernel).status is Status.PASS
+    verdict = _checked(find(f"matmul {name} 0").kernel)
+    assert (verdict.status, verdict.reason) == (Status.PASS, "")
 
 
 def test_what_is_known_of_all_uses_of_a_length_is_known_of_each() -> None:
@@ -189,9 +195,25 @@ def test_what_is_known_of_all_uses_of_a_length_is_known_of_each() -> None:
     assert _checked(launch.kernel).status is Status.PASS
 
 
-def test_boxes_that_move_are_not_asked_about_yet() -> None:
-    """It says so; another proof is tried."""
-    verdict = _checked(find("matmul last_rows 0").kernel)
-    assert (verdict.status, verdict.reason) == (
-        Status.UNSUPPORTED, "boxes that CTAs share move along a loop",
-    )  # fmt: skip
+# --- boxes that CTAs share, which move along a loop -----------------------------------------------
+
+
+def _of_place(note: Note) -> bool:
+    return isinstance(note, Kept) and note.number[0] == "put"
+
+
+def _of_turn(note: Note) -> bool:
+    return isinstance(note, Kept) and note.number[0] == "turn"
+
+
+@pytest.mark.parametrize("forgotten", [_of_place, _of_turn])
+def test_a_number_that_was_not_put_down_is_missed(forgotten: Callable[[Note], bool]) -> None:
+    """Where a box was written, and which tile a semaphore is of."""
+    closed = fixpoint.judge(find("matmul split_persistent 0").kernel)
+    for one in closed.explorations:
+        steps = one.recorder.steps
+        one.recorder.steps = [
+            (source, [note for note in notes if not forgotten(note)], to, state)
+            for source, notes, to, state in steps
+        ]
+    assert check.check(closed.explorations, rlimit=RLIMIT).status is not Status.PASS

@@ -1,1 +1,0 @@
-"""What z3 is asked: inductive invariants of a kernel's synchronisation."""
