@@ -36,6 +36,7 @@ KINDS = {
     "residency": "a CTA waits for one that may never run",
     "exit": "something is in flight at the end of a CTA",
     "determinism": "the bits depend on the interleaving",
+    "dependency": "an access is not ordered after the end of the launches before this one",
     "bounds": "an index outside its slots, a shape outside its limits",
     "coverage": "an element of an output is written by nobody, or twice",
     "unread": "a slot is filled and never read",

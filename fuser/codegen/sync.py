@@ -46,6 +46,10 @@ def sync_line(stmt: kir.Sync, pinned: tuple[str, ...], threads: int) -> str:
         case kir.GridSync(semaphore, index, ctas, barrier):
             at = f"{semaphore.name} + {spell(index)}, {spell(ctas)}"
             return f"semaphore::meet({at}, tid, {barrier}, {threads});"
+        case kir.GridDependencyWait():
+            return "threads::grid_dependency_wait();"
+        case kir.GridDependencyLaunch():
+            return "threads::grid_dependency_launch();"
         case kir.SetMaxNReg(registers, increase):
             return f"threads::set_max_nreg_{'inc' if increase else 'dec'}<{registers}>();"
         case _:

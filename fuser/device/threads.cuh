@@ -1,5 +1,6 @@
 // Who executes, and how threads join.
-// Source: PTX ISA, "barrier", "barrier.cluster", "setmaxnreg", "%cluster_ctarank".
+// Source: PTX ISA, "barrier", "barrier.cluster", "griddepcontrol",
+// "setmaxnreg", "%cluster_ctarank".
 #pragma once
 #include "types.cuh"
 
@@ -51,6 +52,13 @@ __device__ __forceinline__ void cluster_arrive_relaxed() {
 }
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+__device__ __forceinline__ void grid_dependency_wait() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+__device__ __forceinline__ void grid_dependency_launch() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
 // Number of this CTA in the order in which they start; the last one leaves the counter at 0.  The

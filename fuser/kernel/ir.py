@@ -235,6 +235,12 @@ class Kernel:
         order.
     registers : int
         Registers per thread at launch, which `SetMaxNReg` redistributes; 0 if it is never used.
+    dependent : bool
+        It may start while launches before it on the stream still run.  Each access of a tensor or
+        a semaphore is ordered behind a `GridDependencyWait`, but for reads of tensors in `early`.
+    early : tuple of str
+        Tensors that no launch before it on the stream writes, unless that has ended for sure when
+        this one starts, such as weights.
     """
 
     name: str
@@ -254,6 +260,8 @@ class Kernel:
     together: Expr = 1
     determinism: str = "bitwise"
     registers: int = 0
+    dependent: bool = False
+    early: tuple[str, ...] = ()
 
     @property
     def smem_bytes(self) -> int:
@@ -283,13 +291,15 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class LaunchSequence:
-    """Kernels launched one after the other on a stream; each begins when the one before has ended.
+    """Kernels launched one after the other on a stream; each begins when those before have ended.
 
     Tensors and semaphores of one name are the same memory, so a workspace or an output of one
     launch may be an input of a later one.  The boundary between two launches orders everything
-    before it, in every proxy, before everything after it.
+    before it, in every proxy, before everything after it.  Behind it a `Kernel.dependent` begins
+    when those before that are dependent, and the last one that is not, may still run; none of them
+    writes what is `early` in it.
 
-    Source: CUDA programming guide, "Streams".
+    Source: CUDA programming guide, "Streams", "Programmatic dependent launch".
     """
 
     name: str

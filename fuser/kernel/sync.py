@@ -368,6 +368,32 @@ class GridSync:
 
 
 @dataclass(frozen=True, slots=True)
+class GridDependencyWait:
+    """Wait for the launches before this one on the stream (`griddepcontrol.wait`).
+
+    Blocks: each executing thread, until they have ended; not at all unless `Kernel.dependent`.
+    Orders: all that they did, in every proxy, before what follows here in *this* thread, and
+            before whatever else cannot happen until it has returned: behind a barrier that this
+            thread arrives at, a wait for a phase that it, or a copy it issues, completes.
+    Needs:  in a dependent kernel, to precede so all that `Kernel.dependent` says, and one thread of
+            each launch that executes it: else the launch may end before those before it have, and
+            those that wait for it wait for too little.
+
+    Source: PTX ISA, "griddepcontrol".
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class GridDependencyLaunch:
+    """Let dependent launches behind this one start (`griddepcontrol.launch_dependents`).
+
+    Blocks: never.
+    Orders: nothing.  They start once a thread of every CTA has executed it, or the CTA has ended,
+            and learn what this launch does by `GridDependencyWait` only, at its end.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class SetMaxNReg:
     """Set the registers per thread of the executing warpgroup.
 
@@ -403,5 +429,7 @@ Sync = (
     | BlockSerializeWait
     | BlockSerializeRelease
     | GridSync
+    | GridDependencyWait
+    | GridDependencyLaunch
     | SetMaxNReg
 )

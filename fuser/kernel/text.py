@@ -39,14 +39,16 @@ def _header(kernel: kir.Kernel) -> Iterator[str]:
         "registers": 0,
     }
     facts = {name: getattr(kernel, name) for name in plain}
-    yield head + "".join(f" {n}={facts[n]}" for n in plain if facts[n] != plain[n])
+    head += "".join(f" {n}={facts[n]}" for n in plain if facts[n] != plain[n])
+    yield head + " dependent" * kernel.dependent
     for condition in kernel.requires:
         yield f"  requires {condition}"
     for t in kernel.tensors:
         role = "output" if t.name in kernel.outputs else "input"
         role = "workspace" if t.name in kernel.workspaces else role
         shape = ", ".join(f"{e}:{s}" for e, s in zip(t.extents, t.strides, strict=True))
-        yield f"  {role} {t.name}: {t.dtype.name}[{shape}] aligned={t.aligned}"
+        note = " early" if t.name in kernel.early else ""
+        yield f"  {role} {t.name}: {t.dtype.name}[{shape}] aligned={t.aligned}{note}"
     for s in kernel.scalars:
         yield f"  scalar {s.name}: {s.dtype.name}"
     for b in kernel.buffers:
@@ -225,5 +227,9 @@ def _sync_line(stmt: kir.Sync) -> str:
             note = "" if scope is kir.Scope.GPU else f", {scope.value}"
             note += ", relaxed" if relaxed else ""
             return f"block_serialize_release({semaphore.name}[{index}], turn={turn}{note})"
+        case kir.GridDependencyWait():
+            return "grid_dependency_wait()"
+        case kir.GridDependencyLaunch():
+            return "grid_dependency_launch()"
         case kir.SetMaxNReg(registers, increase):
             return f"set_max_nreg({registers}, {'increase' if increase else 'decrease'})"

@@ -37,6 +37,7 @@ _ROWS: dict[type[kir.Stmt], tuple[str, ...]] = {
     kir.BlockSerializeWait: ("H80",),
     kir.BlockSerializeRelease: ("H80",),
     kir.LastArriving: ("H80",),
+    kir.GridDependencyWait: ("H85",),
     kir.SetMaxNReg: ("H75",),
 }
 _GROUPS = {

@@ -44,7 +44,8 @@ _CTA, _CLUSTER, _GPU = kir.Scope.CTA, kir.Scope.CLUSTER, kir.Scope.GPU
 def drop(kernel: kir.Kernel) -> Iterator[Mutant]:
     """Leave one sync out, or the body of the last CTA with its election."""
     for site in sites(kernel):
-        if isinstance(site.stmt, kir.SYNCS | kir.LastArriving):
+        hint = isinstance(site.stmt, kir.GridDependencyLaunch)
+        if isinstance(site.stmt, kir.SYNCS | kir.LastArriving) and not hint:
             yield site.instead("drop", "drop", rows(site.stmt))
 
 

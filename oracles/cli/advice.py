@@ -35,8 +35,9 @@ def proved(kernel: kir.Kernel, policy: str) -> Verdict:
 
 
 def syncs(kernel: kir.Kernel) -> dict[int, kir.Stmt]:
-    """Return every sync by its line in the kernel's text."""
-    return {line: stmt for line, stmt in numbered(kernel) if isinstance(stmt, kir.SYNCS)}
+    """Return every sync by its line in the kernel's text; a hint to the scheduler is none."""
+    found = ((line, stmt) for line, stmt in numbered(kernel) if isinstance(stmt, kir.SYNCS))
+    return {line: stmt for line, stmt in found if stmt != kir.GridDependencyLaunch()}
 
 
 class Ablation:
@@ -385,7 +386,12 @@ def cost(stmt: kir.Stmt) -> Cost:
     match stmt:
         case kir.FenceAsyncProxy() | kir.ThreadFence() | kir.WgmmaFence() | kir.FenceMBarrierInit():
             return Cost.FENCE
-        case kir.MBarrierWaitParity() | kir.AsyncAwait() | kir.BlockSerializeWait():
+        case (
+            kir.MBarrierWaitParity()
+            | kir.AsyncAwait()
+            | kir.BlockSerializeWait()
+            | kir.GridDependencyWait()
+        ):
             return Cost.WAIT
         case (
             kir.BlockSync()

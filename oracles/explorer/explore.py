@@ -89,6 +89,8 @@ def explore(
         raise ValueError(f"explore(policy={policy!r}): pick default or strict")
     checked = looked = 0
     warnings: list[Finding] = []
+    if (early := _early(kernels)) is not None:
+        return Verdict(ORACLE, Status.FAIL, 1, (early,))
     for one, how in zip(kernels, launches, strict=True):
         reading = _Reading(one, how, policy, states - looked, without, reduce)
         verdict = reading.verdict()
@@ -97,6 +99,19 @@ def explore(
         if verdict.status is not Status.PASS:
             return replace(verdict, states=looked)
     return Verdict(ORACLE, Status.PASS, checked, tuple(warnings), f"{looked} states", looked)
+
+
+def _early(kernels: tuple[kir.Kernel, ...]) -> Finding | None:
+    """Find a launch that counts on a tensor to be written by none that may run when it starts."""
+    for number, one in enumerate(kernels):
+        for before in reversed(kernels[:number] if one.dependent else ()):
+            both = {*one.early} & {*before.outputs, *before.workspaces}
+            if both:
+                says = f"{before.name} writes {min(both)}, and may still run when {one.name} starts"
+                return Finding("dependency", f"kernel {one.name}", says)
+            if not before.dependent:
+                break
+    return None
 
 
 def _everywhere(kernel: kir.Kernel, judge: Callable[[Launch], Verdict]) -> Verdict:
@@ -136,11 +151,14 @@ class _Reading:
         values = self._values()
         feet: list[tuple[tuple[int, ...], dict[int, list[Access]]]] = []
         search: Search | None = None
+        waits = 0
         try:
             for ctas in self._units():
                 plan = Plan(self.kernel, values, ctas, self.without)
                 search = None
                 unroll(plan)
+                steps = (step for agent in plan.agents for step in agent.steps)
+                waits += sum(isinstance(step.stmt, kir.GridDependencyWait) for step in steps)
                 machine = Machine(plan, self.policy)
                 search = Search(machine, self.states - self.looked, self.reduce)
                 search.run()
@@ -151,6 +169,10 @@ class _Reading:
                 feet.append((ctas, machine.memory.footprint))
             self._apart(feet)
             self._covered(feet)
+            if self.kernel.dependent and not waits:
+                says = "no thread waits for the launches before this one, which may outlive it"
+                where = f"kernel {self.kernel.name}"
+                plan.refuse(Rule.DEPENDENCY, "dependency", where, says)
         except Defect as defect:
             at = f" after {search.last()}" if search and search.way else ""
             shown = (*self.launch.params.items(), (kir.GRID.name, self.launch.grid))

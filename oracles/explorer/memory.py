@@ -49,6 +49,8 @@ class Memory:
 
         `others` are the same access by the other agents, where any of them may have made it.
         """
+        if not new.shared and (new.write or new.space not in self.plan.early):
+            self.ended(st, agents, new.where)
         g = a = -1
         for i in agents:
             g &= st.g[i]
@@ -93,6 +95,12 @@ class Memory:
             self._alive(st, new)
         if not new.shared:
             self.footprint.setdefault(new.space, []).append(new)
+
+    def ended(self, st: State, agents: tuple[int, ...], where: str) -> None:
+        """Demand that the launches before this one have ended, which is over for the whole grid."""
+        if any(self.plan.ended & ~st.s[i] for i in agents):
+            says = "nothing orders it after the end of the launches before this one"
+            self.plan.refuse(Rule.DEPENDENCY, "dependency", where, says)
 
     def covered(self, st: State) -> None:
         """Demand that this way has written every element of every output."""

@@ -141,6 +141,10 @@ class Plan:
     without: frozenset[Rule]
     agents: list[Agent] = field(init=False)
     events: int = 0
+    ended: int = 0
+    """The event that the launches before this one have ended; 0 where they have from the start."""
+    early: set[int] = field(default_factory=set)
+    """Tensors (spaces) that those launches do not write."""
     shared_bits: int = 0
     global_bits: int = 0
     leaving: list[tuple[int, int, str]] = field(default_factory=list)
@@ -196,6 +200,7 @@ class Plan:
             self.counts += [barrier.arrivals] * barrier.slots
             self.names += [f"{barrier.name}[{i}]" for i in range(barrier.slots)]
         self._placed()
+        self.ended = self.event() if kernel.dependent else 0
         self.granule = reduce(gcd, (b.dtype.nbytes for b in kernel.buffers), 8)
         self.tracked = any(b.offset is not None for b in kernel.barriers) or any(
             isinstance(s, kir.MBarrierInvalidate) for s in kernel.walk()
@@ -210,6 +215,8 @@ class Plan:
             self.spaces[tensor.name] = len(self.ctas) + number
             if tensor.name in kernel.workspaces:
                 self.blank.add(len(self.ctas) + number)
+            if tensor.name in kernel.early:
+                self.early.add(len(self.ctas) + number)
             if tensor.name in kernel.outputs:
                 self.results.add(len(self.ctas) + number)
             self.extents[tensor.name] = tuple(value(e, self.values) for e in tensor.extents)

@@ -33,6 +33,7 @@ class Rule(Enum):
     SEMAPHORE = "a turn hands over what the releasing thread knew"
     GRID_SYNC = "CTAs that meet know what each of them knew"
     ELECT_LAST = "the last-arriving CTA knows what each that came knew"
+    GRID_DEPENDENCY = "a wait for the launches before knows that they have ended"
 
     RAW = "a read knows the write before it"
     WAR = "a write knows the reads before it"
@@ -58,6 +59,7 @@ class Rule(Enum):
     RESIDENCY = "a CTA waits only for CTAs that are sure to run"
     EXIT = "nothing touches the shared memory of a CTA that has ended"
     DETERMINISM = "sums of floats have one order, where bits are promised"
+    DEPENDENCY = "what the launches before may use is left alone until they have ended"
     BOUNDS = "indices lie inside their slots"
     COVERAGE = "every element of an output is written, and once"
     LAUNCH = "CTAs that never meet write apart from each other"

@@ -175,6 +175,11 @@ class _Unroller:
                 self.turn(stmt)
             case kir.GridSync():
                 self.grid(stmt)
+            case kir.GridDependencyWait():
+                if Rule.GRID_DEPENDENCY not in self.plan.without:
+                    self.step(Op.AWAIT, stmt).grants = self.plan.ended
+            case kir.GridDependencyLaunch():
+                pass
             case kir.SetMaxNReg():
                 self.pool(stmt)
 
@@ -582,7 +587,7 @@ class _Unroller:
         )  # fmt: skip
 
     def in_box(self, box: kir.Box, layout: kir.Layout | None) -> Access | None:
-        """Return the access to a box; None if nobody writes the tensor."""
+        """Return the access to a box; None if nobody writes the tensor, nor did just before."""
         plan, agent, name = self.plan, self.agent, box.tensor.name
         at = tuple(value(e, self.values) for e in box.origin)
         what = f"{name}[{', '.join(map(str, at))}]"
@@ -590,7 +595,8 @@ class _Unroller:
         limit = tuple(value(e, self.values) for e in box.limit)
         if layout is not None:
             self._inside(at, box.shape, limit, extents, what)
-        if name not in plan.written and plan.spaces[name] not in plan.blank:
+        held = name in plan.written or plan.spaces[name] in plan.blank
+        if not held and not plan.ended:
             return None
         key = (at, box.shape, tuple(map(min, limit, extents)), extents)
         threads: Shape = ()

@@ -50,7 +50,7 @@ KEPT = 256
 """Verdicts that are remembered; the one that was used longest ago goes first."""
 _FIXED = (kir.BLOCK.name, kir.GRID.name, kir.RANK.name)
 """Names that mean something by themselves."""
-_NAMING = ("name", "outputs", "workspaces")
+_NAMING = ("name", "outputs", "workspaces", "early")
 """Fields that hold names which a kernel may choose."""
 
 
@@ -177,7 +177,8 @@ def prove(
     if policy not in POLICIES:
         raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
     if isinstance(kernel, LaunchSequence):
-        return _all([prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches])
+        found = [prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches]
+        return _all(found + _early(kernel))
     known = REMEMBERED.recall(kernel, policy, rlimit)
     if known is not None:
         return known
@@ -229,6 +230,23 @@ def _misplaced(kernel: kir.Kernel) -> list[Finding]:
         if says:
             says = f"for every launch: it lies at bytes {end - 8 * m.slots}..{end - 1}; {says}"
             found.append(Finding("bounds", f"mbarrier {m.name}", says))
+    return found
+
+
+def _early(program: LaunchSequence) -> list[Verdict]:
+    """Say which launches of a program read too early what one that may still run writes."""
+    found = []
+    running: dict[str, str] = {}
+    for one in program.launches:
+        running = running if one.dependent else {}
+        for name in one.early:
+            if name in running:
+                says = f"{one.name} reads it without a wait, {running[name]} may still write it"
+                finding = Finding("dependency", f"early tensor {name}", says)
+                found.append(Verdict(ORACLE, Status.FAIL, 1, (finding,)))
+        for stmt in one.walk():
+            if (box := sites.writes(stmt) or sites.adds(stmt)) is not None:
+                running[box.tensor.name] = one.name
     return found
 
 

@@ -454,6 +454,10 @@ class Machine:
         What has happened, as witnesses show it.
     followers : list of callables
         Called when clocks have grown, for who keeps clocks of its own.
+    before : int
+        Column of the launches before this one, whose end is at time 1; -1 where they have ended.
+    waited : bool
+        Whether some thread has waited for them.
     """
 
     def __init__(
@@ -466,8 +470,10 @@ class Machine:
         self.named = named
         rings = sum(m.slots + 2 for m in kernel.barriers) + len(named)
         self.away = slice(len(agents), len(agents) * (1 + (kernel.cluster > 1)))
-        self.columns = Columns(agents, self.away.stop + self.ctas * rings)
+        self.columns = Columns(agents, self.away.stop + self.ctas * rings + kernel.dependent)
         self.first_free: int = self.away.stop
+        self.before = self.column() if kernel.dependent else -1
+        self.waited = False
         self.ready: list[Agent] = []
         self.flights: list[Flight] = []
         self.issued: list[Flight] = []
@@ -493,6 +499,28 @@ class Machine:
         if not self.followed:
             return self.flights
         return [f for f in self.flights if all(c.done == WRITE_DONE for c in f.waits_for)]
+
+    # --- launches before this one ---------------------------------------------------------------
+
+    def outlasts(self, agent: Agent) -> None:
+        """Let a thread wait for the end of the launches before this one."""
+        self.waited = True
+        if self.before >= 0:
+            agent.clock[ORDER : CAUSE + 1, self.before] = 1
+
+    def alone(self, agent: Agent, what: str) -> None:
+        """Refuse to use what those launches may still use.
+
+        Notes
+        -----
+        Their end is over for the whole grid, so that it came before in time is enough.
+        Source: PTX ISA, "griddepcontrol".
+        """
+        if self.before >= 0 and not agent.clock[CAUSE, self.before]:
+            says = (
+                f"nothing orders the end of the launches before this one before its use of {what}"
+            )
+            raise Violation("dependency", says)
 
     # --- blocking -------------------------------------------------------------------------------
 

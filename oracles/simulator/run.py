@@ -35,6 +35,7 @@ TRACE = 14
 """Steps that a witness shows before the one that failed."""
 
 
+_AMONG_CTAS = kir.BlockSerializeWait | kir.BlockSerializeRelease | kir.GridSync | kir.LastArriving
 Data = kir.Compute | kir.Load | kir.Store | kir.AtomicAdd | kir.Coordinate | kir.Slice
 """Statements of one thread on its own registers, and between these and memory."""
 
@@ -165,6 +166,8 @@ class Run:
     def _act(self, agent: Agent, event: Event) -> bool:
         """Execute one statement; False where the agent is blocked, or was moved on by another."""
         machine, memory, phases, stmt = self.machine, self.memory, self.phases, event.stmt
+        if isinstance(stmt, _AMONG_CTAS):
+            machine.alone(agent, f"{stmt.semaphore.name}[{event.slot}]")
         match stmt:
             case kir.Load(matrix=True) | kir.Store(matrix=True):
                 what = "ldmatrix" if isinstance(stmt, kir.Load) else "stmatrix"
@@ -248,6 +251,11 @@ class Run:
             case kir.MBarrierInvalidate(ring):
                 phases.invalidate(agent, ring)
                 memory.barrier_bytes(agent, event, ring, live=False)
+                self._note(agent, event)
+            case kir.GridDependencyWait():
+                machine.outlasts(agent)
+                self._note(agent, event)
+            case kir.GridDependencyLaunch():
                 self._note(agent, event)
             case kir.SetMaxNReg():
                 return self.joins.set_registers(agent, event, stmt) and self._note(agent, event)

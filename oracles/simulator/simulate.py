@@ -155,6 +155,7 @@ def _run_stage(
     prepared, launch = stage.prepared, stage.launch
     memory = Tensors(prepared.geometry, stage.tensors)
     blocks = range(launch.grid) if launch.blocks is None else launch.blocks
+    waits = not prepared.kernel.dependent or launch.blocks is not None
     for gang in prepared.gangs(blocks):
         run = Run(prepared, memory, stage.scalars, gang, seed, schedule, strict=strict)
         if run.go():
@@ -164,8 +165,13 @@ def _run_stage(
         done.checked += run.checked
         done.accesses += run.accesses
         done.last = run
+        waits = waits or run.machine.waited
         if done.error is not None:
             return
+    done.checked += prepared.kernel.dependent
+    if not waits:
+        says = "no thread has waited for the launches before this one: it may end before they do"
+        done.findings.append(Finding("dependency", f"kernel {prepared.kernel.name}", says))
     for name in prepared.kernel.outputs if launch.blocks is None else ():
         claimed = memory.shadows[name].claimed
         done.checked += claimed.size
@@ -424,6 +430,8 @@ def _judge(
             return Verdict(
                 ORACLE, Status.FAIL, 1, (Finding("bounds", f"kernel {part.name}", says),)
             )
+    if (early := _early(kernels)) is not None:
+        return Verdict(ORACLE, Status.FAIL, 1, (early,))
     try:
         stages = chain(kernels, launches, tensors, scalars)
         if isinstance(stages, str):
@@ -434,6 +442,20 @@ def _judge(
     except BadExpression as bad:
         finding = Finding("bounds", f"kernel {kernel.name}", str(bad))
         return Verdict(ORACLE, Status.FAIL, 1, (finding,))
+
+
+def _early(kernels: Sequence[kir.Kernel]) -> Finding | None:
+    """Look for a write of a tensor that a later launch, which may start by then, reads at once."""
+    running: set[str] = set()
+    for kernel in kernels:
+        if not kernel.dependent:
+            running = set()
+        late = sorted(running.intersection(kernel.early))
+        if late:
+            says = f"a launch before it writes {late[0]}, and may not have ended when it starts"
+            return Finding("dependency", f"kernel {kernel.name}, early {late[0]}", says)
+        running |= {*kernel.outputs, *kernel.workspaces}
+    return None
 
 
 def _search(

@@ -65,7 +65,7 @@ class Litmus:
     name : str
         A fact.
     hazards : tuple of str
-        Rows of the table of hazards, `H01` to `H84`.
+        Rows of the table of hazards, `H01` to `H85`.
     kernel : Kernel or LaunchSequence
         What is judged.
     expect : Expect

@@ -14,6 +14,7 @@ from litmus import (
     columns,
     counts,
     cp_async,
+    dependents,
     destinations,
     distributed,
     found,
@@ -50,6 +51,7 @@ _MODULES = (
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
+    dependents,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)
@@ -58,7 +60,7 @@ LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.
 RECIPES = {one.name: one.kernel for one in LITMUS if not one.refused}
 """What the file offers to `python -m oracles`, and to `python -m fuzz.crosscheck --of`."""
 
-_SPANS = (1, 17), (20, 27), (30, 35), (40, 46), (50, 55), (60, 65), (70, 76), (80, 84)
+_SPANS = (1, 17), (20, 27), (30, 35), (40, 46), (50, 55), (60, 65), (70, 76), (80, 85)
 ROWS = frozenset(f"H{number:02}" for first, last in _SPANS for number in range(first, last + 1))
 """Rows of the table of hazards that a kernel can express."""
 

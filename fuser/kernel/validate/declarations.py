@@ -68,6 +68,11 @@ def _facts(kernel: kir.Kernel) -> Iterable[str]:
     if kernel.determinism not in DETERMINISMS:
         words = ", ".join(DETERMINISMS)
         yield f"{kernel.name} says determinism {kernel.determinism!r}; pick one of {words}"
+    if kernel.dependent and kernel.residency == "ticket":
+        yield (
+            f"{kernel.name} is dependent and draws tickets, from a counter that launches before it "
+            'may still use; pick residency "any" or "co-resident"'
+        )
     n = kernel.registers
     if n and (n % 8 or not 24 <= n <= 256):
         yield (
@@ -92,6 +97,7 @@ def _names(kernel: kir.Kernel) -> Iterable[str]:
         "parameters": [p.name for p in kernel.params],
         "outputs": list(kernel.outputs),
         "workspaces": list(kernel.workspaces),
+        "early tensors": list(kernel.early),
     }
     for what, names in groups.items():
         for name in sorted({n for n in names if names.count(n) > 1}):
@@ -100,7 +106,8 @@ def _names(kernel: kir.Kernel) -> Iterable[str]:
         if var in kernel.params:
             yield f"{kernel.name} has a parameter {var}, which the launch gives; rename it"
     tensors = {t.name for t in kernel.tensors}
-    for what, listed in (("output", kernel.outputs), ("workspace", kernel.workspaces)):
+    lists = ("output", kernel.outputs), ("workspace", kernel.workspaces), ("early", kernel.early)
+    for what, listed in lists:
         for name in listed:
             if name not in tensors:
                 yield (
@@ -109,6 +116,8 @@ def _names(kernel: kir.Kernel) -> Iterable[str]:
                 )
     for name in sorted(set(kernel.outputs) & set(kernel.workspaces)):
         yield f"{kernel.name} lists {name} as output and as workspace; keep one"
+    for name in sorted(set(kernel.early) & {*kernel.outputs, *kernel.workspaces}):
+        yield f"{kernel.name} lists {name} as early and writes it; early tensors are only read"
     roles: dict[str, kir.Role] = {}
     for stmt in kernel.walk():
         if isinstance(stmt, kir.Role):

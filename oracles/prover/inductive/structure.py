@@ -139,6 +139,7 @@ class Shape:
         for a in state.agents:
             happened.update(a.in_flight())
         out = 0
+        happened.add(state.ended)
         for event in happened - {-1}:
             out |= 1 << FACTS * event
         for phase in state.phases.values():
@@ -209,6 +210,7 @@ class Shape:
         out["memory"] = self._memory()
         out["valid"] = {self._slot(w, "access")[0]: valid for w, valid in state.valid.items()}
         out["in flight"] = frozenset((self._event(e), cta) for e, (cta, _) in state.flying.items())
+        out["launches before have ended"] = self._event(state.ended)
         out["chosen"] = frozenset(state.chosen.items())
         out["places that were put down"] = frozenset(self.put_down())
         return out

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from fuser.expr import Expr, Kind, Op, Var, substitute
+from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
@@ -300,6 +300,7 @@ class Execution(Scene):
                 found = self.violation(Rule.EXIT, sites[site], says, k)
                 self.findings.record(replace(found, event=event))
         self._reached()
+        self._outlived()
         for a in state.agents:
             if a.arrived:
                 at = next(s for s in sites if isinstance(s.stmt, kir.ClusterArrive))
@@ -338,6 +339,22 @@ class Execution(Scene):
                     if isinstance(s.stmt, kinds) and getattr(s.stmt, "barrier", number) == number
                 )  # fmt: skip
                 self._wrong(Rule.SYNC_COUNT, arrive, says)
+
+    def _outlived(self) -> None:
+        """Check that the launches before have ended when this one does, if all its CTAs do so."""
+        if not self.world.kernel.dependent or self.state.ended >= 0:
+            return
+        self.findings.ask()
+        sites = self.world.code.sites
+        waits = [s for s in sites if isinstance(s.stmt, kir.GridDependencyWait)]
+        given = {*self.world.kernel.params, kir.GRID}
+        says = "no thread waits for the launches before this one, which may end before they do"
+        for test in (s.plain(test) for s in waits for test in s.conditions):
+            if not variables(test) <= given:
+                where = waits[0].where
+                self.findings.doubts(f"{where}: not every CTA comes here, and nothing tells if any")
+                return
+        self._wrong(Rule.DEPENDENCY, (waits or sites)[0], says)
 
     def _stuck(self) -> None:
         """Explain why nobody can go on."""

@@ -40,6 +40,7 @@ class Rule(Enum):
     TURN_ACQUIRES = "axiom: what earlier turns released precedes what follows a semaphore's wait"
     GRID_JOINS = "axiom: CTAs at a grid barrier know what each of them knew"
     LAST_KNOWS = "axiom: the last-arriving CTA knows what each of the others knew"
+    WAIT_ENDS = "axiom: the launches before have ended before what follows a wait for them"
     RAW = "obligation: a read follows the write that it must see", "RAW"
     WAR = "obligation: a write follows earlier reads of its bytes", "WAR"
     WAW = "obligation: a write follows earlier writes of its bytes", "WAW"
@@ -87,6 +88,10 @@ class Rule(Enum):
     )
     RESIDENCY = "obligation: a CTA waits only for CTAs that are sure to run", "residency"
     DETERMINISM = "obligation: a kernel declared bitwise adds in one order", "determinism"
+    DEPENDENCY = (
+        "obligation: what launches before may use is left alone until they end",
+        "dependency",
+    )
     EXIT = "obligation: nothing is in flight when a CTA ends", "exit"
 
 

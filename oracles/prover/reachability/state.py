@@ -528,7 +528,8 @@ class Semaphore:
 class State:
     """A state, and the bookkeeping of its events.
 
-    `products` has what preceded the latest products of a warpgroup, by warpgroup and age.
+    `products` has what preceded the latest products of a warpgroup, by warpgroup and age; `ended`
+    is the event that the launches before this one have ended, once a thread has waited for it.
     """
 
     agents: list[Agent] = derived("threads", parts=list)
@@ -553,7 +554,13 @@ class State:
     lacking: int = left_out("it only names the kind of a race", default=0)
     lead: int = left_out("it follows from the counts", default=0)
     path: Any = left_out("how a state was reached tells nothing of what follows", default=None)
+    ended: int = same(default=-1)
     origin: int = left_out("which state it was reached from tells nothing either", default=-1)
+
+    @property
+    def past(self) -> int:
+        """That the launches before this one have ended, as a set of facts."""
+        return bit(self.ended) if self.ended >= 0 else 0
 
     def copy(self) -> State:
         """Return a state that goes its own way."""
@@ -696,6 +703,7 @@ class State:
             live.update((one.end, *one.waiters, *(event for _, event in one.past)))
         for a in self.agents:
             live.update(a.in_flight())
+        live |= {self.ended}
         live.discard(-1)
         self.live = mask | bits(live)
 

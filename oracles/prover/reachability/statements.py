@@ -32,6 +32,7 @@ from oracles.prover.reachability.state import (
     OWN,
     SHARED,
     Agent,
+    Place,
     State,
     Where,
     bit,
@@ -53,7 +54,7 @@ from oracles.prover.reachability.sync import (
     warp_sync,
 )
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import fragments
+from oracles.prover.sites import AMONG_CTAS, adds, fragments, touches, writes
 
 AGES = 4
 """Products of a warpgroup that are followed, from the latest; older ones are not."""
@@ -286,9 +287,42 @@ def budget(scene: Scene) -> None:
         findings.record(scene.violation(Rule.BUDGET, grows, says))
 
 
+# --- launches before this one ---------------------------------------------------------------------
+
+
+def wait_for_launches(step: Step) -> None:
+    """Know that the launches before this one have ended.
+
+    There is one such event, whoever waits for it; it may be told by a relaxed arrival, too.
+    """
+    step.state.ended = step.events.number(Place("ended"))
+    if step.holds(Rule.WAIT_ENDS):
+        step.a.learns(step.state.past)
+
+
+def _depends(step: Step) -> None:
+    """Check that what launches before this one may use is used after their end."""
+    kernel, site = step.world.kernel, step.site
+    box = touches(site.stmt)
+    if box is None and not isinstance(site.stmt, AMONG_CTAS):
+        return
+    if box is not None:
+        if box.tensor.name in kernel.early and not (writes(site.stmt) or adds(site.stmt)):
+            return
+        spread = step.world.accesses.spreads[site.index]
+        if spread is not None and not step.world.accesses.touch(site, step.agent):
+            return
+    step.findings.ask()
+    if not step.a.mine & step.state.past:
+        says = f"nothing orders the end of the launches before this one before {said(site, step.k)}"
+        step.wrong(Rule.DEPENDENCY, f"{says} by {step.a.kind}")
+
+
 def execute(step: Step) -> bool:
     """Execute a statement; False if the threads have to wait (they may have moved on since)."""
     a = step.a
+    if step.world.kernel.dependent:
+        _depends(step)
     match step.site.stmt:
         case kir.BlockSync() | kir.NamedArrive() as stmt:
             if not block_sync(step, stmt):
@@ -350,6 +384,10 @@ def execute(step: Step) -> bool:
             a.commits(kind)
         case kir.FenceAsyncProxy(space):
             _fence(step, space)
+        case kir.GridDependencyWait():
+            wait_for_launches(step)
+        case kir.GridDependencyLaunch():
+            pass
         case kir.FenceMBarrierInit():
             inits = (a.own & a.mine & step.events.inits) << SHARED
             a.fences_inits(inits)

@@ -108,7 +108,9 @@ def cluster_arrive(step: Step, *, relaxed: bool) -> None:
     step.findings.ask()
     if now.count >= now.threads or (now.last >= 0 and not step.knows(now.last)):
         step.wrong(Rule.SYNC_APART, "arrives twice at the cluster's barrier without a wait between")
-    now.comes(step.a, step.a.fenced if relaxed else step.a.mine, stays=False)
+    # that launches have ended is over for the whole grid: it needs no fence
+    told = step.a.fenced | step.a.mine & step.state.past if relaxed else step.a.mine
+    now.comes(step.a, told, stays=False)
     step.a.arrived = True
     if now.count >= now.threads:
         end = step.event("generation", CLUSTER_BARRIER)

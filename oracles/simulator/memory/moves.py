@@ -177,12 +177,20 @@ class Memory:
     def _access(self, agent: Agent, event: Event, box: kir.Box, index: Index, act: Act) -> None:
         """Check a thread's access of global memory."""
         self.checked += 1
+        if index.size:
+            self._alone(agent, box, writes=act is not Act.READ)
         shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
             now = agent.by, agent.now
             touch = Touch(index, self.gang, agent.block, *now, True, act, now)
             self.report(shadow.access(touch, agent.clock))
         self.log.append(Step(agent.name, agent.by, event))
+
+    def _alone(self, agent: Agent, box: kir.Box, *, writes: bool) -> None:
+        """Refuse to access what the launches before this one may still use."""
+        name = box.tensor.name
+        if writes or name not in self.geometry.kernel.early:
+            self.machine.alone(agent, name)
 
     def _positions(
         self, agent: Agent, event: Event, stmt: _Dealt, box: kir.Box
@@ -317,6 +325,8 @@ class Memory:
         event, box, cta = flight.event, stmt.src, flight.cta
         view = self.geometry.views[box.tensor.name]
         check_copy(view, event, box, stmt.dst)
+        if self._clip(event, box)[0] is not None:
+            self._alone(flight.issuer, box, writes=False)
         buffer, atoms = stmt.dst.buffer, self.whole(stmt.dst, event.index, cta)
         shadow = self.tensors.shadows.get(box.tensor.name)
         if shadow is not None:
@@ -352,6 +362,8 @@ class Memory:
         view = self.geometry.views[name]
         check_copy(view, event, box, stmt.src)
         check_chunks(view, event, box)
+        if self._clip(event, box)[0] is not None:
+            self._alone(agent, box, writes=True)
         buffer, atoms = stmt.src.buffer, self.whole(stmt.src, event.index, agent.cta)
         self.engine(flight, buffer, atoms, READ_DONE, writes=False)
         adds = isinstance(stmt, kir.TmaReduce)
@@ -391,6 +403,8 @@ class Memory:
         found = self._positions(agent, event, stmt, box)
         assert found is not None, "the thread holds elements"
         index, valid = found
+        if index.size:
+            self._alone(agent, box, writes=False)
         name = box.tensor.name
         shadow = self.tensors.shadows.get(name)
         flight = self.machine.issue(agent, event, shared=shadow is None)

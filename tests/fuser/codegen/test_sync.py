@@ -39,6 +39,8 @@ SYNCS: list[kir.Sync] = [
     kir.GridSync(TURNS, 0, 3, 1),
     kir.BlockSerializeWait(TURNS, 0, 1, barrier=1),
     *(kir.BlockSerializeRelease(TURNS, 0, 1, scope, relaxed=True) for scope in kir.Scope),
+    kir.GridDependencyWait(),
+    kir.GridDependencyLaunch(),
     kir.SetMaxNReg(32, increase=False),
     kir.SetMaxNReg(64, increase=True),
 ]
