@@ -62,6 +62,18 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "determinism 'maybe'; pick one of bitwise, unordered",
         kernel(determinism="maybe"),
     ),
+    "tickets before the launches before have ended": (
+        "is dependent and draws tickets.*; pick residency",
+        kernel(dependent=True, residency="ticket"),
+    ),
+    "early output": (
+        "lists Y as early and writes it; early tensors are only read",
+        kernel(dependent=True, early=("Y",)),
+    ),
+    "unknown early tensor": (
+        "lists early Q, which is no tensor of it",
+        kernel(dependent=True, early=("Q",)),
+    ),
     "registers of a launch": (
         "100 registers per thread; use a multiple of 8",
         kernel(registers=100),
