@@ -95,7 +95,7 @@ def walk(rng: Random, total: Expr, part: Part, name: str) -> Body:
             last = loop(Var(f"{name}e"), minimum(rest, 1), ahead + most)
             return loop(i, ahead, i), loop(j, most, ahead + j), last
         case "by two":
-            second = kir.IfThenElse(i * 2 + 1 < total, part(i * 2 + 1))
+            second = kir.IfThenElse(fold(Kind.LT, i * 2 + 1, total), part(i * 2 + 1))
             return (kir.ForLoop(i, ceildiv(total, 2), (*part(i * 2), second)),)
         case "pairs":
             pairs = kir.ForLoop(i, total // 2, (*part(i * 2), *part(i * 2 + 1)))
@@ -104,12 +104,12 @@ def walk(rng: Random, total: Expr, part: Part, name: str) -> Body:
             inner = loop(j, minimum(total - i * few, few), i * few + j)
             return (kir.ForLoop(i, ceildiv(total, few), (inner,)),)
         case "peeled":
-            return kir.IfThenElse(total > 0, part(0)), loop(i, maximum(total - 1, 0), i + 1)
+            return kir.IfThenElse(fold(Kind.LT, 0, total), part(0)), loop(i, maximum(total - 1, 0), i + 1)
         case "counted":
             step = kir.Assign(at, at + 1)
             return kir.Let(at, 0), kir.ForLoop(i, total, (*part(at), step))
         case _:  # guarded
-            return (kir.IfThenElse(total <= few, (loop(i, total, i),), (loop(j, total, j),)),)
+            return (kir.IfThenElse(fold(Kind.LE, total, few), (loop(i, total, i),), (loop(j, total, j),)),)
 
 
 WALKS = (

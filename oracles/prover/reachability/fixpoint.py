@@ -476,8 +476,8 @@ def opened(
 class Exploration:
     """All states of a kernel in one reading, and what is wrong in them.
 
-    Single arrivals are followed in clusters, and where a phase seems to be entered early, or
-    awaited too soon, without: they tell that a phase is over to threads that have not waited for
+    Single arrivals are followed in clusters, and where a phase seems to be entered early, awaited
+    too soon, or running when its barrier is invalidated, without: they tell that a phase is over to threads that have not waited for
     it, which few kernels need.
     """
 
@@ -508,7 +508,7 @@ class Exploration:
         """Look at all states; return how many there are, and why some were left."""
         before = self.findings.copy()
         found = self._explore()
-        behind = Rule.PHASE_EARLY, Rule.PHASE_BEHIND
+        behind = Rule.PHASE_EARLY, Rule.PHASE_BEHIND, Rule.INIT
         early = any(v.rule in behind for v in self.findings.violations)
         if early and not self.single_arrivals:
             self.single_arrivals = True
