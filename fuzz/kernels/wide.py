@@ -104,12 +104,18 @@ def walk(rng: Random, total: Expr, part: Part, name: str) -> Body:
             inner = loop(j, minimum(total - i * few, few), i * few + j)
             return (kir.ForLoop(i, ceildiv(total, few), (inner,)),)
         case "peeled":
-            return kir.IfThenElse(fold(Kind.LT, 0, total), part(0)), loop(i, maximum(total - 1, 0), i + 1)
+            return kir.IfThenElse(fold(Kind.LT, 0, total), part(0)), loop(
+                i, maximum(total - 1, 0), i + 1
+            )
         case "counted":
             step = kir.Assign(at, at + 1)
             return kir.Let(at, 0), kir.ForLoop(i, total, (*part(at), step))
         case _:  # guarded
-            return (kir.IfThenElse(fold(Kind.LE, total, few), (loop(i, total, i),), (loop(j, total, j),)),)
+            return (
+                kir.IfThenElse(
+                    fold(Kind.LE, total, few), (loop(i, total, i),), (loop(j, total, j),)
+                ),
+            )
 
 
 WALKS = (
@@ -191,7 +197,9 @@ def launches(kernel: kir.Kernel) -> Callable[[int], tuple[Start, ...]]:
             given[kir.GRID] = grid
             kept = all(substitute(one, given) == 1 for one in kernel.requires)
             if count in values and kept and isinstance(grid, int) and 1 <= grid <= MOST_CTAS:
-                found.append((grid, {v.name: x for v, x in zip(kernel.params, values, strict=True)}))
+                found.append(
+                    (grid, {v.name: x for v, x in zip(kernel.params, values, strict=True)})
+                )
         return tuple(found[:SAME])
 
     return at
@@ -371,9 +379,7 @@ def joined(rng: Random) -> Template:
     others = others if total == n else ()
 
     def take(at: Expr) -> Body:
-        loads = tuple(
-            kir.Load(fragment(f"x{i}", 1), kir.Slot(tiles, i), 1) for i in range(givers)
-        )
+        loads = tuple(kir.Load(fragment(f"x{i}", 1), kir.Slot(tiles, i), 1) for i in range(givers))
         y = fragment("y", 1)
         return (
             kir.BlockSync(1, threads),

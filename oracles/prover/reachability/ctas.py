@@ -46,6 +46,7 @@ from oracles.prover.arithmetic import (
 )
 from oracles.prover.coverage import outputs
 from oracles.prover.reachability.code import (
+    CLUSTER,
     GROUP,
     Branch,
     Code,
@@ -318,6 +319,31 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         yield from _each_place(together)
     else:
         yield Reading(({},))
+
+
+def in_launch(
+    kernel: kir.Kernel, known: Mapping[Expr, Expr], grid: int
+) -> Iterator[tuple[Mapping[Expr, Expr], ...]]:
+    """Yield the CTAs of a launch that are followed at once, with what is known of each.
+
+    These are a cluster, or all that share a semaphore, with each of them as the last-arriving one.
+    """
+    if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
+        yield from (({**known, CLUSTER: n},) * kernel.cluster if kernel.cluster > 1
+                    else ({**known, kir.BLOCK: n},) for n in range(grid // kernel.cluster))  # fmt: skip
+        return
+    number, elections = group_of(kernel).number, outcomes(kernel)
+    groups: dict[Expr, list[Mapping[Expr, Expr]]] = {}
+    for block in range(grid):
+        mine = {**known, kir.BLOCK: block}
+        values = {v: n for v, n in mine.items() if isinstance(v, Var)}
+        groups.setdefault(substitute(number, values), []).append(mine)
+    for crew in groups.values():
+        for lasts in product(range(len(crew)), repeat=len(elections)):
+            yield tuple(
+                {**one, **{var: int(last == n) for var, last in zip(elections, lasts, strict=True)}}
+                for n, one in enumerate(crew)
+            )
 
 
 def _lasts(first: int, last: int, many: int) -> list[int]:

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
@@ -43,7 +44,6 @@ from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.launches import Launch
 from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.code import (
-    CLUSTER,
     Asked,
     AtLeast,
     Branch,
@@ -58,7 +58,7 @@ from oracles.prover.reachability.code import (
     Several,
     assemble,
 )
-from oracles.prover.reachability.ctas import Reading, apart, private, readings, single
+from oracles.prover.reachability.ctas import Reading, apart, in_launch, private, readings, single
 from oracles.prover.reachability.path import Assigned, Decided, Recorder, Served, Split, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said
 from oracles.prover.reachability.state import (
@@ -613,7 +613,7 @@ def _loose(code: Code) -> bool:
 
 
 CTAS = 4
-"""Clusters of a launch that are followed."""
+"""Clusters of a launch that are followed, or groups of CTAs that share a semaphore."""
 
 
 def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
@@ -629,7 +629,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
             if key in tried:
                 continue
             tried.add(key)
-            if kernel.semaphores or _fails(kernel, launch, policy):
+            if _fails(kernel, launch, policy):
                 return launch
     return None
 
@@ -643,20 +643,20 @@ def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
 
 
 def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
-    """Whether one of the first clusters of a launch goes wrong.
+    """Whether some of the CTAs of a launch go wrong.
 
     A launch that cannot be followed, such as one without tiles that divides by their number, shows
     nothing.
     """
-    for number in range(min(CTAS, launch.grid // kernel.cluster)):
-        fixed: dict[Expr, int] = {var: launch.params[var.name] for var in kernel.params}
-        fixed[kir.GRID] = launch.grid
-        fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
+    known: dict[Expr, Expr] = {var: launch.params[var.name] for var in kernel.params}
+    known[kir.GRID] = launch.grid
+    for fixed in islice(in_launch(kernel, known, launch.grid), CTAS):
         try:
-            code = assemble(kernel, (fixed,) * kernel.cluster)
+            code = assemble(kernel, fixed)
         except UnsupportedError:
             return False
-        one = Exploration(World(code, policy))
+        together = len(fixed) > kernel.cluster
+        one = Exploration(replace(World(code, policy), together=together))
         one.stands()
         one.explore()
         if one.findings.failed:
