@@ -40,6 +40,8 @@ HARD_SCHEDULES = 120
 """Schedules of the simulator at the launch where the explorer finds a defect."""
 SEARCHED = 12
 """Launches that the simulator is asked about at most, spread evenly over those of the kernel."""
+PROOF_S = 10.0
+"""CPU seconds of one proof: a small kernel that needs more is one that the prover leaves open."""
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
 
@@ -136,7 +138,7 @@ def settle(
     name: str,
     subject: Subject,
     *,
-    prover: Prover = prove,
+    prover: Prover = partial(prove, limit=PROOF_S),
     explorer: Explorer = explore,
     search: Simulator | None = None,
     always: bool = False,

@@ -329,8 +329,9 @@ def in_launch(
     These are a cluster, or all that share a semaphore, with each of them as the last-arriving one.
     """
     if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
-        yield from (({**known, CLUSTER: n},) * kernel.cluster if kernel.cluster > 1
-                    else ({**known, kir.BLOCK: n},) for n in range(grid // kernel.cluster))  # fmt: skip
+        counted = CLUSTER if kernel.cluster > 1 else kir.BLOCK
+        for n in range(grid // kernel.cluster):
+            yield ({**known, counted: n},) * kernel.cluster
         return
     number, elections = group_of(kernel).number, outcomes(kernel)
     groups: dict[Expr, list[Mapping[Expr, Expr]]] = {}

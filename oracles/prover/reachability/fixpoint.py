@@ -41,6 +41,7 @@ from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.clock import working
 from oracles.prover.launches import Launch
 from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.code import (
@@ -477,8 +478,8 @@ class Exploration:
     """All states of a kernel in one reading, and what is wrong in them.
 
     Single arrivals are followed in clusters, and where a phase seems to be entered early, awaited
-    too soon, or running when its barrier is invalidated, without: they tell that a phase is over to threads that have not waited for
-    it, which few kernels need.
+    too soon, or running when its barrier is invalidated, without: they tell that a phase is over to
+    threads that have not waited for it, which few kernels need.
     """
 
     def __init__(
@@ -525,6 +526,7 @@ class Exploration:
             state = todo.pop()
             execution = self.execution(state)
             while True:
+                working("state", len(seen))
                 try:
                     execution.settle()
                     if self.findings.failed:
