@@ -134,11 +134,16 @@ def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
     return claimed and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
 
 
+def within_limit(kernel: kir.Kernel) -> Verdict:
+    """Prove a kernel, or give up after some time."""
+    return prove(kernel, limit=PROOF_S)
+
+
 def settle(
     name: str,
     subject: Subject,
     *,
-    prover: Prover = partial(prove, limit=PROOF_S),
+    prover: Prover = within_limit,
     explorer: Explorer = explore,
     search: Simulator | None = None,
     always: bool = False,

@@ -12,8 +12,8 @@ from fuzz.kernels.semaphores import semaphore_mutant
 def find(name: str) -> Subject:
     """Return what a name stands for.
 
-    ``"template SEED INDEX"``, ``"wide SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"``,
-    ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
+    ``"template SEED INDEX"``, ``"wide SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``,
+    ``"matmul SCHEDULE NUMBER"``, ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
     """
     match name.split():
         case ["template", seed, index]:

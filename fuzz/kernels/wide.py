@@ -32,9 +32,12 @@ from fuzz.kernels.tile import (
     slots,
 )
 from fuzz.mutation.site import Mutant, redeclared, sites
+from oracles.prover.sites import fixed_grid
 
 n, m, s = (Var(name) for name in "nms")
 PAIR = 2 * kir.WARP
+PLAIN = 0.5
+"""How often each part of a kernel is nothing special."""
 Part = Callable[[Expr], Body]
 """The statements for item number so-and-so, new objects each time."""
 
@@ -42,8 +45,6 @@ Part = Callable[[Expr], Body]
 # --- numbers, and ways through them -------------------------------------------------------------
 
 FACTS: tuple[tuple[tuple[Expr, ...], tuple[Expr, ...]], ...] = (
-    ((), ()),
-    ((), ()),
     ((n <= 8,), (minimum(n, 8),)),
     ((n >= 1,), (maximum(n, 1),)),
     ((eq(n, 3),), (3, minimum(n, 3), maximum(n, 3))),
@@ -55,12 +56,17 @@ FACTS: tuple[tuple[tuple[Expr, ...], tuple[Expr, ...]], ...] = (
 """What a launch may require, and what `n` is then equal to."""
 
 
+def facts(rng: Random) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """Draw what a launch requires."""
+    return ((), ()) if rng.random() < PLAIN else rng.choice(FACTS)
+
+
 def same(rng: Random, total: Expr, others: tuple[Expr, ...] = ()) -> Expr:
     """Write a number that is never negative in another way."""
+    if rng.random() < PLAIN:
+        return total
     few = rng.choice((1, 2, 3, m))
     ways = (
-        total,
-        total,
         minimum(total, total + few),
         minimum(total, few) + maximum(total - few, 0),
         total // 2 * 2 + total % 2,
@@ -80,7 +86,7 @@ def walk(rng: Random, total: Expr, part: Part, name: str) -> Body:
     def loop(index: Var, stop: Expr, number: Expr) -> kir.Stmt:
         return kir.ForLoop(index, stop, part(number))
 
-    match rng.choice(WALKS):
+    match "plain" if rng.random() < PLAIN else rng.choice(WALKS):
         case "plain":
             return (loop(i, total, i),)
         case "prologue":
@@ -119,7 +125,7 @@ def walk(rng: Random, total: Expr, part: Part, name: str) -> Body:
 
 
 WALKS = (
-    "plain", "prologue", "epilogue", "three parts", "by two", "pairs", "nested", "peeled",
+    "prologue", "epilogue", "three parts", "by two", "pairs", "nested", "peeled",
     "counted", "guarded",
 )  # fmt: skip
 
@@ -136,7 +142,7 @@ class Deal:
 def deals(rng: Random) -> Deal:
     """Draw which of `n` tiles a CTA has, and in which order."""
     few = rng.randint(1, 3)
-    match rng.choice(("all", "all", "reversed", "chunks", "strided")):
+    match "all" if rng.random() < PLAIN else rng.choice(("reversed", "chunks", "strided")):
         case "all":
             return Deal(n, lambda at: at, 1)
         case "reversed":
@@ -191,9 +197,7 @@ def launches(kernel: kir.Kernel) -> Callable[[int], tuple[Start, ...]]:
         found = []
         for values in product(dict.fromkeys((count, 0, 1, 2, 3)), repeat=len(kernel.params)):
             given: dict[Var, Expr] = dict(zip(kernel.params, values, strict=True))
-            grids = [substitute(one.b, given) for one in kernel.requires
-                     if isinstance(one, Op) and one.kind is Kind.EQ and one.a == kir.GRID]  # fmt: skip
-            grid = grids[0]
+            grid = substitute(fixed_grid(kernel) or 1, given)
             given[kir.GRID] = grid
             kept = all(substitute(one, given) == 1 for one in kernel.requires)
             if count in values and kept and isinstance(grid, int) and 1 <= grid <= MOST_CTAS:
@@ -218,19 +222,18 @@ def walked(rng: Random) -> Template:
     Barriers lie behind the buffers or among them; tiles are read through the buffer or a view of
     it.  Sometimes a second ring of another length follows, on the bytes of the first one.
     """
-    requires, others = rng.choice(FACTS)
+    requires, others = facts(rng)
     deal = deals(rng)
     lives = rng.random() < 0.25
-    many = rng.random() < 0.15
     one, barriers, buffers = _stream(rng, deal, others, X, Y, "", lives)
     if not lives:
         body = (*start(*barriers, threads=PAIR), *one)
         return made("walked", 2, body, requires=requires, grid=deal.grid, buffers=buffers,
                     barriers=barriers, slots=buffers[0].slots)  # fmt: skip
     x, y = tensor("X2", m), tensor("Y2", m)
-    second = Deal(m if many else minimum(m, m + 1), lambda at: at, 1)
+    second = Deal(m, lambda at: at, 1)
     two, more, again = _stream(rng, second, (), x, y, "2", lives)
-    once = kir.IfThenElse(eq(kir.BLOCK, 0), two) if deal.grid != 1 else None
+    only = two if deal.grid == 1 else (kir.IfThenElse(eq(kir.BLOCK, 0), two),)
     body = (
         *start(*barriers, threads=PAIR),
         *one,
@@ -238,7 +241,7 @@ def walked(rng: Random) -> Template:
         kir.Elect(ELECT, tuple(kir.MBarrierInvalidate(one) for one in barriers)),
         kir.BlockSync(0, PAIR),
         *start(*more, threads=PAIR),
-        *(two if once is None else (once,)),
+        *only,
     )
     return made(
         "walked", 2, body, tensors=(X, Y, x, y), requires=requires, grid=maximum(deal.grid, 1),
@@ -300,7 +303,7 @@ def _stream(
 
 def ahead(rng: Random) -> Template:
     """One role loads some tiles ahead, and ends its loop with a guard or with an epilogue."""
-    requires, others = rng.choice(FACTS)
+    requires, others = facts(rng)
     deal = deals(rng)
     total, warps, stages = deal.total, rng.randint(1, 2), rng.randint(2, 4)
     by_tma = rng.random() < 0.5
@@ -357,7 +360,7 @@ def ahead(rng: Random) -> Template:
 
 def joined(rng: Random) -> Template:
     """Hand a tile on by named barriers: one or two warps arrive with their count, one waits."""
-    requires, others = rng.choice(FACTS)
+    requires, others = facts(rng)
     deal = deals(rng)
     givers = rng.randint(1, 2)
     threads = (givers + 1) * kir.WARP
@@ -400,7 +403,7 @@ def joined(rng: Random) -> Template:
 
 def drained(rng: Random) -> Template:
     """Send tiles by TMA from a ring of slots; the last reads are awaited, or the writes as well."""
-    requires, others = rng.choice(FACTS)
+    requires, others = facts(rng)
     deal = deals(rng)
     stages, warps = rng.randint(1, 3), rng.randint(1, 2)
     ring_, threads = slots("S", stages), warps * kir.WARP
@@ -449,7 +452,7 @@ def turns(rng: Random) -> Template:
     other = (kir.BlockSync(1, PAIR),)
     mine = rng.choice((kir.BLOCK, minimum(kir.BLOCK, s), maximum(kir.BLOCK, minimum(kir.BLOCK, m))))
     semaphore = kir.Semaphore("turns", 1)
-    last = rng.choice(((kir.BLOCK + 1) % s, (kir.BLOCK + 1) * (kir.BLOCK + 1 < s)))
+    last = rng.choice(((kir.BLOCK + 1) % s, (kir.BLOCK + 1) * (s > kir.BLOCK + 1)))
     body = (
         kir.Load(x, box(replace(X, extents=(s * ROWS, COLS)), kir.BLOCK), 1),
         kir.BlockSerializeWait(semaphore, 0, mine),
@@ -459,7 +462,7 @@ def turns(rng: Random) -> Template:
             (kir.Load(w, box(one[1], 0), 1), kir.Compute(y, "add", (x, w))),
         ),
         kir.IfThenElse(
-            kir.BLOCK + 1 < s,
+            s > kir.BLOCK + 1,
             (kir.Store(box(one[1], 0), y, 1),),
             (kir.Store(box(one[0], 0), y, 1),),
         ),
@@ -537,7 +540,8 @@ def moved(rng: Random) -> Template:
 
 
 WIDE: dict[str, Callable[[Random], Template]] = {
-    family.__name__: family for family in (walked, ahead, walked, joined, drained, turns, met, moved)
+    family.__name__: family
+    for family in (walked, ahead, joined, drained, turns, met, moved)
 }  # fmt: skip
 """Every family, with what draws a variant of it."""
 

@@ -102,9 +102,7 @@ def main() -> None:
     type=click.FloatRange(min=0, min_open=True),
     help="CPU seconds for a kernel; one that takes longer is UNKNOWN.",
 )
-def prove(
-    spec: str, policy: str, advice: bool, proofs: int, replay: bool, limit: float
-) -> None:
+def prove(spec: str, policy: str, advice: bool, proofs: int, replay: bool, limit: float) -> None:
     """Prove a kernel for every trip count, all extents and every interleaving."""
     most = proofs if advice else 0
     _each(spec, lambda target: _prove(spec, target, policy, most, limit, replay=replay))

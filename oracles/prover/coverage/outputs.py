@@ -518,7 +518,10 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
     skipped = left_out(sites)
     rest = ALL_ITERATIONS
-    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
+    more = (
+        {**one.params, kir.GRID.name: one.grid, kir.BLOCK.name: 0}
+        for one in launches.chosen(kernel)
+    )
     for values in chain(launches.some_launches(kernel), more):
         budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left

@@ -401,8 +401,8 @@ class Against:
     loops of unknown length around it.  `names` are the variables in it that go on and on, beside
     the counter of a loop that it ends (`reads` has that, too); if there are none, `most` is the
     largest number that it compares with.  If it `rises`, what is compared with only grows: below it
-    a count that is known stays.  If it `falls`, a count that is beyond it stays there.  `alone` says that it is the counter of
-    one loop, which is entered once.
+    a count that is known stays.  If it `falls`, a count that is beyond it stays there.  `alone`
+    says that it is the counter of one loop, which is entered once.
     """
 
     last: int

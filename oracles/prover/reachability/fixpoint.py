@@ -380,6 +380,8 @@ STATES = 10_000
 """States that are looked at before giving up."""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
+FORKS = 512
+"""The largest number that a count is compared with; more, and it grows from round to round."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
 
@@ -535,6 +537,9 @@ class Exploration:
                         recorder.end(state)
                         break
                 except (ForkError, ChoiceError) as error:
+                    if isinstance(error, ForkError) and error.value > FORKS:
+                        why = f"a count is compared with more than {FORKS} in the end"
+                        break
                     todo += execution.ways_on(error)
                     break
                 except ContestError as contest:
