@@ -561,7 +561,8 @@ def shift(kernel: kir.Kernel) -> Iterator[Mutant]:
     for site in sites(kernel):
         for stmt in _changed(site.stmt):
             yield site.instead("shift", f"`{line(stmt)}` for", (), stmt)
-    for one in (*kernel.barriers, *kernel.buffers):
+    places: tuple[kir.MBarrier | kir.Buffer, ...] = (*kernel.barriers, *kernel.buffers)
+    for one in places:
         for by in (-128, -8, 8, 128):
             if one.offset is not None and one.offset + by >= 0:
                 other = redeclared(kernel, one, replace(one, offset=one.offset + by))
@@ -581,12 +582,15 @@ def _changed(node: Any) -> Iterator[Any]:
                 yield from ((*node[:place], one, *node[place + 1 :]) for one in _changed(part))
         case kir.MBarrier() | kir.Buffer() | kir.Fragment():
             pass
-        case _ if is_dataclass(node):
+        case _ if is_dataclass(node) and not isinstance(node, type):
             loop = isinstance(node, kir.ForLoop)
             for name in (f.name for f in fields(node) if f.name in NUMBERS):
                 if not (loop and name == "index"):
-                    for one in _changed(getattr(node, name)):
-                        yield replace(node, **{name: one})
+                    yield from (
+                        replace(node, **{name: one}) for one in _changed(getattr(node, name))
+                    )
+        case _:
+            pass
 
 
 def _shifted(expr: Expr) -> Iterator[Expr]:
