@@ -27,6 +27,7 @@ from litmus.parts import (
     store,
     trips,
 )
+from litmus.rings import FULL, RING, SLOT, ring
 
 S, R = slots("S"), Var("R")
 XR = kir.Tensor("XR", S.dtype, (R, 32), (32, 1), 4)
@@ -106,6 +107,12 @@ def backwards(last: Expr) -> kir.Kernel:
 
 
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "copies_that_begin_before_their_tensor",
+        "H75",
+        ring(fill=kir.TmaLoad(kir.Slot(RING, SLOT), box(XN, k - 1), FULL, SLOT)),
+        "The engine writes zeros for what lies before the tensor (PTX ISA, tensor copies).",
+    ),
     legal("tiles_read_backwards", "H75", backwards(n - 1), "The last round reads tile 0."),
     broken(
         "tiles_read_backwards_and_one_more",
