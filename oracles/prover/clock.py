@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 Tell = Callable[[float, str], None]
 """Is called now and then with the CPU seconds so far, and what the proof is at."""
-OFTEN_S = 0.2
-"""CPU seconds between two calls."""
+OFTEN_S = 0.1
+"""Seconds between two looks at the CPU time, which may itself take milliseconds."""
 
 
 class GaveUpError(Exception):
@@ -31,7 +31,7 @@ class Clock:
     limit: float
     tell: Tell | None
     begin: float = field(default_factory=time.thread_time)
-    told: float = 0.0
+    looked: float = field(default_factory=time.perf_counter)
 
 
 _CLOCK: ContextVar[Clock | None] = ContextVar("clock", default=None)
@@ -58,11 +58,11 @@ def working(at: str, number: int = -1) -> None:
         If it has taken too long.
     """
     clock = _CLOCK.get()
-    if clock is None:
+    if clock is None or time.perf_counter() - clock.looked < OFTEN_S:
         return
-    seconds = time.thread_time() - clock.begin
+    clock.looked = time.perf_counter()
+    seconds, words = time.thread_time() - clock.begin, at if number < 0 else f"{at} {number}"
     if seconds > clock.limit:
-        raise GaveUpError(clock.limit, at if number < 0 else f"{at} {number}")
-    if clock.tell is not None and seconds - clock.told > OFTEN_S:
-        clock.told = seconds
-        clock.tell(seconds, at if number < 0 else f"{at} {number}")
+        raise GaveUpError(clock.limit, words)
+    if clock.tell is not None:
+        clock.tell(seconds, words)
