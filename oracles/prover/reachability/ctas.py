@@ -275,12 +275,14 @@ GIVEN = 64
 class Reading:
     """What is known in one reading: of each CTA that is followed, its place in a group of `many`.
 
-    `together` says that they are the whole group, and take their turns.
+    `together` says that they are the whole group, and take their turns; `facts` are sums that are
+    at least 0 in any launch.
     """
 
     fixed: tuple[Mapping[Expr, Expr], ...]
     many: int = 1
     together: bool = False
+    facts: tuple[Expr, ...] = ()
 
 
 def readings(kernel: kir.Kernel) -> Iterator[Reading]:
@@ -318,10 +320,10 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         # What CTAs do that meet depends on their place throughout: unknown, it shows nothing.
         yield from _each_place(together)
     else:
-        yield Reading(({},))
+        yield Reading(({},), facts=(group.count - group.place - 1,))
 
 
-def in_launch(
+def crews(
     kernel: kir.Kernel, known: Mapping[Expr, Expr], grid: int
 ) -> Iterator[tuple[Mapping[Expr, Expr], ...]]:
     """Yield the CTAs of a launch that are followed at once, with what is known of each.

@@ -59,7 +59,7 @@ from oracles.prover.reachability.code import (
     Several,
     assemble,
 )
-from oracles.prover.reachability.ctas import Reading, apart, in_launch, private, readings, single
+from oracles.prover.reachability.ctas import Reading, apart, crews, private, readings, single
 from oracles.prover.reachability.path import Assigned, Decided, Recorder, Served, Split, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said
 from oracles.prover.reachability.state import (
@@ -206,8 +206,8 @@ class Execution(Scene):
                 if self._decide(a, first) != every:
                     return not every
                 return self._decide(a, second)
-            case Asked(expr):
-                return self._chosen(a, expr)
+            case Asked(expr, holds):
+                return self._chosen(a, expr) == holds
 
     def _chosen(self, a: Agent, test: Expr) -> bool:
         """Decide a condition on parameters once for all threads."""
@@ -468,7 +468,7 @@ def opened(
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
     are followed together go round as few times as there is.
     """
-    world = World(assemble(kernel, reading.fixed), policy)
+    world = World(assemble(kernel, reading.fixed, reading.facts), policy)
     given: dict[int, int] = {}
     if reading.together:
         given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
@@ -657,7 +657,7 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
     """
     known: dict[Expr, Expr] = {var: launch.params[var.name] for var in kernel.params}
     known[kir.GRID] = launch.grid
-    for fixed in islice(in_launch(kernel, known, launch.grid), CTAS):
+    for fixed in islice(crews(kernel, known, launch.grid), CTAS):
         try:
             code = assemble(kernel, fixed)
         except UnsupportedError:
