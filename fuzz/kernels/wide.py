@@ -237,6 +237,7 @@ def walked(rng: Random) -> Template:
     body = (
         *start(*barriers, threads=PAIR),
         *one,
+        kir.FenceAsyncProxy(kir.Space.SHARED),
         kir.BlockSync(0, PAIR),
         kir.Elect(ELECT, tuple(kir.MBarrierInvalidate(one) for one in barriers)),
         kir.BlockSync(0, PAIR),
