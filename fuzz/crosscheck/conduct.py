@@ -41,12 +41,13 @@ from fuzz.crosscheck.judge import (
 from fuzz.crosscheck.report import kill_lines, lines, needless_lines, seed_lines, seeds_hold
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.kernels.cookbook import STAGES, subjects
-from fuzz.kernels.draw import family_of
+from fuzz.kernels.draw import family_of, name_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
 from fuzz.kernels.subjects import find
 from fuzz.kernels.template import FAMILIES
+from fuzz.kernels.wide import WIDE
 from oracles.cli.target import TargetError
 
 FOLDER = Path("reports", "out", "crosscheck")
@@ -235,7 +236,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
     "--family",
     "families",
     multiple=True,
-    type=click.Choice(tuple(FAMILIES)),
+    type=click.Choice((*FAMILIES, *WIDE)),
     help="Of the templates with these indices, only this family; may be given again.",
 )
 @click.option("--mutants", is_flag=True, help="Judge the mutants of the cookbook instead.")
@@ -275,7 +276,7 @@ def main(
     """
     console = Console(soft_wrap=True, highlight=False)
     if only is not None:
-        sys.exit(show(f"template {seed} {only}", states=states))
+        sys.exit(show(name_of(seed, only), states=states))
     kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "templates"
     before: Score = ()
     behind: Score = ()
@@ -293,7 +294,7 @@ def main(
             behind = (partial(seed_lines, names=tuple(COMPILED)), needless_lines)
         case _:
             wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
-            names = [f"template {seed} {i}" for i in wanted]
+            names = [name_of(seed, i) for i in wanted]
     names = names if kind == "templates" else chosen(names, count, seed)
     plan = Plan(names, states, workers, kind != "templates", folder / kind)
     seen = conduct(plan, console)

@@ -40,6 +40,8 @@ HARD_SCHEDULES = 120
 """Schedules of the simulator at the launch where the explorer finds a defect."""
 SEARCHED = 12
 """Launches that the simulator is asked about at most, spread evenly over those of the kernel."""
+PROOF_S = 10.0
+"""CPU seconds of one proof: a small kernel that needs more is one that the prover leaves open."""
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
 
@@ -132,11 +134,16 @@ def is_sync_mutant(family: str, faults: Sequence[str]) -> bool:
     return claimed and any(f.split(":")[0] in SYNC_OPERATORS for f in faults)
 
 
+def within_limit(kernel: kir.Kernel) -> Verdict:
+    """Prove a kernel, or give up after some time."""
+    return prove(kernel, limit=PROOF_S)
+
+
 def settle(
     name: str,
     subject: Subject,
     *,
-    prover: Prover = prove,
+    prover: Prover = within_limit,
     explorer: Explorer = explore,
     search: Simulator | None = None,
     always: bool = False,

@@ -6,7 +6,7 @@ construction; with faults it may still be.  Families alternate, so that each has
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -16,6 +16,7 @@ from fuser.kernel.text import text
 from fuser.kernel.validate.legal import validate
 from fuzz.kernels.template import FAMILIES
 from fuzz.kernels.tile import Start, Template
+from fuzz.kernels.wide import WIDE, shift
 from fuzz.mutation.operators import LATE, OPERATORS, Mutant
 from fuzz.mutation.site import closed
 
@@ -47,28 +48,55 @@ class Subject:
 
 def family_of(index: int) -> str:
     """Return the family of a drawn kernel; they alternate."""
+    if index % 2:
+        return tuple(WIDE)[index // 2 % len(WIDE)]
     return tuple(FAMILIES)[index % len(FAMILIES)]
+
+
+def name_of(seed: int, index: int) -> str:
+    """Return the name of a drawn kernel: one of `FAMILIES`, then one of `WIDE`, and so on."""
+    return f"{'wide' if index % 2 else 'template'} {seed} {index}"
 
 
 def draw(seed: int, index: int) -> Subject:
     """Return kernel `index` of a seed."""
-    rng = Random(f"{seed}/{index}")
-    family = family_of(index)
-    template = FAMILIES[family](rng)
+    return _faulty(Random(f"{seed}/{index}"), FAMILIES, index, OPERATORS)
+
+
+def draw_wide(seed: int, index: int) -> Subject:
+    """Return wide kernel `index` of a seed; half of its faults are of one number."""
+    rng = Random(f"wide {seed}/{index}")
+    shifted = rng.random() < 0.5
+    # No launch of theirs is long enough for what shows late.
+    usual = {name: operator for name, operator in OPERATORS.items() if name != "stages"}
+    return _faulty(rng, WIDE, index // 2, {"shift": shift} if shifted else usual)
+
+
+def _faulty(
+    rng: Random,
+    families: Mapping[str, Callable[[Random], Template]],
+    index: int,
+    operators: Mapping[str, Callable[[kir.Kernel], Iterator[Mutant]]],
+) -> Subject:
+    """Draw a kernel of a family, and up to three faults."""
+    family = tuple(families)[index % len(families)]
+    template = families[family](rng)
     (number,) = rng.choices(tuple(FAULTS), tuple(FAULTS.values()))
     kernel, faults, hazards = template.kernel, list[str](), set[str]()
     for _ in range(number):
-        operators = rng.sample(tuple(OPERATORS), len(OPERATORS))
-        mutant = next(filter(None, (_drawn(rng, kernel, op) for op in operators)))
+        some = (operators[name] for name in rng.sample(tuple(operators), len(operators)))
+        mutant = next(filter(None, (_drawn(rng, kernel, one) for one in some)))
         kernel = mutant.kernel
         faults.append(mutant.fault)
         hazards |= set(mutant.hazards)
     return subject(template, family, kernel, tuple(faults), tuple(sorted(hazards)))
 
 
-def _drawn(rng: Random, kernel: kir.Kernel, operator: str) -> Mutant | None:
+def _drawn(
+    rng: Random, kernel: kir.Kernel, operator: Callable[[kir.Kernel], Iterator[Mutant]]
+) -> Mutant | None:
     """Return a mutant that validation lets through; what it refuses is not for judges."""
-    some, words = list(OPERATORS[operator](kernel)), text(kernel)
+    some, words = list(operator(kernel)), text(kernel)
     rng.shuffle(some)
     tried = (m for m in some[:TRIES] if text(m.kernel) != words and accepted(m.kernel))
     return next(tried, None)

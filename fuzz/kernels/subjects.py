@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.kernels.cookbook import recipe_mutant
-from fuzz.kernels.draw import Subject, draw
+from fuzz.kernels.draw import Subject, draw, draw_wide
 from fuzz.kernels.file import of_file
 from fuzz.kernels.matmul import scheduled
 from fuzz.kernels.semaphores import semaphore_mutant
@@ -12,12 +12,14 @@ from fuzz.kernels.semaphores import semaphore_mutant
 def find(name: str) -> Subject:
     """Return what a name stands for.
 
-    ``"template SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``, ``"matmul SCHEDULE NUMBER"``,
-    ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
+    ``"template SEED INDEX"``, ``"wide SEED INDEX"``, ``"mutant RECIPE STAGES NUMBER"``,
+    ``"matmul SCHEDULE NUMBER"``, ``"semaphore BASE/CHANGE"`` or ``"of FILE.py:NAME NUMBER"``.
     """
     match name.split():
         case ["template", seed, index]:
             return draw(int(seed), int(index))
+        case ["wide", seed, index]:
+            return draw_wide(int(seed), int(index))
         case ["mutant", recipe, stages, number]:
             return recipe_mutant(recipe, int(stages), int(number))
         case ["matmul", schedule, number]:

@@ -366,7 +366,7 @@ def named(rng: Random) -> Template:
 _PAIR = 2 * kir.WARP
 MOST = 3
 """Tiles that are written out at most."""
-_FILLS = {
+FILLS = {
     "loaded": 1,
     "expected": 1,
     "copied": kir.WARP,
@@ -378,7 +378,7 @@ _FILLS = {
 """Every way to fill a slot, and the arrivals that it makes."""
 
 
-def _filled(way: str, s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
+def filled_by(way: str, s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box) -> Body:
     """Fill a slot from a box in one of the ways, and announce it on a barrier."""
     slot, arrive = kir.Slot(s, at), kir.MBarrierArrive(full, at)
     copy = kir.CpAsync(slot, src, layout(1, 2), 2)
@@ -404,7 +404,7 @@ def _filled(way: str, s: kir.Buffer, full: kir.MBarrier, at: Expr, src: kir.Box)
 
 def handed(rng: Random) -> Template:
     """Draw how slots are filled and given back, their number, and a loop or a few tiles."""
-    way, arrivals = rng.choice(tuple(_FILLS.items()))
+    way, arrivals = rng.choice(tuple(FILLS.items()))
     stages, back = rng.randint(1, 3), rng.choice(("each", "one", "block"))
     s, full = slots("S", stages), ring("full", arrivals, stages)
     empty = ring("empty", kir.WARP if back == "each" else 1, stages)
@@ -415,7 +415,7 @@ def handed(rng: Random) -> Template:
 
     def give(at: Expr, src: kir.Box) -> Body:
         slot = at % stages
-        fills = _filled(way, s, full, slot, src)
+        fills = filled_by(way, s, full, slot, src)
         if back == "block":
             return *fills, kir.BlockSync(1, _PAIR)
         room = emptied(empty, at, stages)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
@@ -13,6 +14,7 @@ from fuser.kernel.text import text
 from oracles import lanes
 from oracles.cli.advice import Explanation, Note, Survey
 from oracles.cli.launching import Again
+from oracles.prover.clock import Tell
 from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -25,6 +27,10 @@ STYLE = {
 """Colours of the four answers."""
 PLAIN_WIDTH = 140
 """Columns where the output is no terminal."""
+QUIET_S = 2.0
+"""CPU seconds of a proof before there is a line about its progress."""
+CLEAR = "\x1b[K"
+"""What clears a terminal's line from here on."""
 _CODE = 88
 """Columns that the kernel's text may take beside notes."""
 _SEVERITY = {"error": "red", "warning": "yellow"}
@@ -34,6 +40,24 @@ def console(*, stderr: bool = False) -> Console:
     """Return where to print: the terminal, or a file of fixed width."""
     out = Console(stderr=stderr, highlight=False, soft_wrap=False)
     return out if out.is_terminal else Console(stderr=stderr, highlight=False, width=PLAIN_WIDTH)
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Tell | None]:
+    """Show on a terminal how long a proof has taken and what it is at, from `QUIET_S` on."""
+    errors = console(stderr=True)
+
+    def tell(seconds: float, at: str) -> None:
+        if seconds > QUIET_S:
+            errors.file.write(f"\r{name}: {seconds:.0f} CPU s, {at}{CLEAR}")
+            errors.file.flush()
+
+    try:
+        yield tell if errors.is_terminal else None
+    finally:
+        if errors.is_terminal:
+            errors.file.write(f"\r{CLEAR}")
+            errors.file.flush()
 
 
 def verdict(out: Console, name: str, answer: Verdict, seconds: float) -> None:

@@ -32,7 +32,7 @@ from oracles.cli.launching import (
     simulated,
 )
 from oracles.cli.target import Target, TargetError, load
-from oracles.prover.prove import POLICIES
+from oracles.prover.prove import LIMIT_S, POLICIES
 from oracles.prover.prove import prove as prove_kernel
 from oracles.prover.prove import witness as prove_witness
 from oracles.verdict import Status, Verdict
@@ -95,10 +95,17 @@ def main() -> None:
 @click.option("--advice/--no-advice", default=True, help="Look for needless syncs.")
 @click.option("--proofs", default=PROOFS, show_default=True, type=click.IntRange(min=1))
 @click.option("--replay/--no-replay", default=True, help="Let the simulator replay a refutation.")
-def prove(spec: str, policy: str, advice: bool, proofs: int, replay: bool) -> None:
+@click.option(
+    "--limit",
+    default=LIMIT_S,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="CPU seconds for a kernel; one that takes longer is UNKNOWN.",
+)
+def prove(spec: str, policy: str, advice: bool, proofs: int, replay: bool, limit: float) -> None:
     """Prove a kernel for every trip count, all extents and every interleaving."""
     most = proofs if advice else 0
-    _each(spec, lambda target: _prove(spec, target, policy, most, replay=replay))
+    _each(spec, lambda target: _prove(spec, target, policy, most, limit, replay=replay))
 
 
 @main.command()
@@ -178,16 +185,19 @@ def answered(target: Target, judge: Callable[[Target], list[Status]]) -> list[St
         return [Status.UNKNOWN]
 
 
-def _prove(spec: str, target: Target, policy: str, proofs: int, *, replay: bool) -> list[Status]:
+def _prove(
+    spec: str, target: Target, policy: str, proofs: int, limit: float, *, replay: bool
+) -> list[Status]:
     """Prove each kernel alone: the boundary between two launches orders everything."""
     out = answers.console()
     statuses: list[Status] = []
     for kernel in target.kernels:
         alone = kernel is target.subject
         start = time.perf_counter()
-        answer = prove_kernel(kernel, policy=policy)
-        seconds = time.perf_counter() - start
         name = target.name if alone else f"{target.name}: {kernel.name}"
+        with answers.progress(name) as tell:
+            answer = prove_kernel(kernel, policy=policy, limit=limit, tell=tell)
+        seconds = time.perf_counter() - start
         answers.verdict(out, name, answer, seconds)
         failed = answer.status is Status.FAIL
         found = prove_witness(kernel, policy=policy) if failed else None

@@ -618,9 +618,9 @@ class _Unroller:
         ends = [min(o + n, stop) for o, n, stop in zip(at, shape, limit, strict=True)]
         if any(end <= o for o, end in zip(at, ends, strict=True)):
             return
-        for end, extent in zip(ends, extents, strict=True):
-            if end > extent:
-                says = f"{what} reaches element {end - 1} of {extent}"
+        for start, end, extent in zip(at, ends, extents, strict=True):
+            if start < 0 or end > extent:
+                says = f"{what} reaches element {start if start < 0 else end - 1} of {extent}"
                 self.plan.refuse(Rule.BOUNDS, "bounds", self.where, says)
 
     def on_barrier(self, barrier: kir.MBarrier, cta: int) -> Access:

@@ -36,6 +36,7 @@ from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover import sites
 from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import outputs
 from oracles.prover.inductive import check as inductive
 from oracles.prover.named import check as named
@@ -149,12 +150,19 @@ POLICIES = ("default", "strict")
 """`strict` also wants a proxy fence between ordinary reads of a slot and its refill by TMA."""
 RLIMIT = 2_000_000
 """Work limit of one z3 question, in z3's resource units: repeatable, unlike seconds."""
+LIMIT_S = 60.0
+"""CPU seconds of a proof, unlike the work limit not repeatable."""
 REMEMBERED = Memory()
 """Proofs of this process, to be given again for the same kernel or one with other names."""
 
 
 def prove(
-    kernel: kir.Kernel | LaunchSequence, *, policy: str = "default", rlimit: int = RLIMIT
+    kernel: kir.Kernel | LaunchSequence,
+    *,
+    policy: str = "default",
+    rlimit: int = RLIMIT,
+    limit: float = LIMIT_S,
+    tell: Tell | None = None,
 ) -> Verdict:
     """Judge a kernel for every trip count and all extents.
 
@@ -166,6 +174,10 @@ def prove(
         One of `POLICIES`.
     rlimit : int
         Work limit of each question to z3, in its own units.
+    limit : float
+        CPU seconds for a kernel, beyond which it is UNKNOWN.
+    tell : callable, optional
+        Called now and then with the CPU seconds so far, and what the proof is at.
 
     Returns
     -------
@@ -177,12 +189,20 @@ def prove(
     if policy not in POLICIES:
         raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
     if isinstance(kernel, LaunchSequence):
-        found = [prove(one, policy=policy, rlimit=rlimit) for one in kernel.launches]
-        return _all(found + _early(kernel))
+        each = [
+            prove(one, policy=policy, rlimit=rlimit, limit=limit, tell=tell)
+            for one in kernel.launches
+        ]
+        return _all(each + _early(kernel))
     known = REMEMBERED.recall(kernel, policy, rlimit)
     if known is not None:
         return known
-    return REMEMBERED.keep(kernel, policy, rlimit, _judged(kernel, policy, rlimit))
+    try:
+        with limited(limit, tell):
+            verdict = _judged(kernel, policy, rlimit)
+    except GaveUpError as error:
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=str(error))
+    return REMEMBERED.keep(kernel, policy, rlimit, verdict)
 
 
 def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:

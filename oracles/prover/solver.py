@@ -15,6 +15,7 @@ import z3
 
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold
 from oracles.prover.arithmetic import poly, tree
+from oracles.prover.clock import working
 
 
 class Question:
@@ -79,6 +80,7 @@ class Question:
 
     def follows(self, condition: Expr) -> bool:
         """Whether a condition holds for all values, as far as z3 can tell."""
+        working("a question to z3")
         try:
             return bool(self.solver.check(self.term(condition) == 0) == z3.unsat)
         except z3.Z3Exception:
@@ -180,6 +182,7 @@ class Possible:
 
     def ask(self, formulas: Iterable[Formula], values: Iterable[Expr] = ()) -> Answer:
         """Ask whether all of the formulas can hold; with some values of a model if they do."""
+        working("a question to z3")
         solver, known = self._question.solver, dict(self._known)
         solver.push()
         with self._question.forgetting():
@@ -232,6 +235,7 @@ class Sequents:
         self._solver.push()
         self._read(claims, "Bool", [f"g{i}" for i in left])
         while left:
+            working("a question to z3")
             answer = self._solver.check(z3.Or([z3.Not(flags[i]) for i in left]))
             if answer == z3.unsat:
                 break
@@ -265,6 +269,7 @@ class Sequents:
         return len(texts) - 1
 
     def _refutes(self, text: str) -> bool:
+        working("a question to z3")
         self._solver.push()
         self._read([f"(assert {text})"])
         answer = self._solver.check()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser.kernel import ir as kir
 from litmus.parts import (
     NBYTES,
@@ -95,7 +97,31 @@ def alone(order: str) -> kir.Kernel:
     return single(body, buffers=(buffer,), barriers=(bar,))
 
 
+def ended(joined: str) -> kir.Kernel:
+    """Invalidate the barriers of a ring behind it; nobody has waited for its last phases."""
+    made = ring()
+    words: dict[str, kir.Stmt] = {
+        "all": kir.BlockSync(0, 64),
+        "end": elect(kir.MBarrierInvalidate(FULL), kir.MBarrierInvalidate(EMPTY)),
+    }
+    return replace(made, body=(*made.body, *said(joined, words)))
+
+
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "a_ring_joined_and_invalidated",
+        "H10",
+        ended("all end"),
+        "All arrivals are before the join, so the phases that they complete are over.",
+    ),
+    broken(
+        "a_ring_invalidated_before_it_is_joined",
+        "H10",
+        ended("end all"),
+        "init",
+        "a_ring_joined_and_invalidated",
+        "Other threads still arrive.",
+    ),
     broken(
         "init_not_joined",
         "H10",

@@ -7,7 +7,9 @@ from fuser.kernel import ir as kir
 from litmus.parts import (
     ONE_CTA,
     X1,
+    XN,
     Y1,
+    YN,
     Body,
     Litmus,
     Run,
@@ -25,6 +27,7 @@ from litmus.parts import (
     store,
     trips,
 )
+from litmus.rings import FULL, RING, SLOT, ring
 
 S, R = slots("S"), Var("R")
 XR = kir.Tensor("XR", S.dtype, (R, 32), (32, 1), 4)
@@ -97,7 +100,28 @@ def run(**params: int) -> Run:
     return Run(1, tuple(params.items()))
 
 
+def backwards(last: Expr) -> kir.Kernel:
+    """Copy tiles of which the sources go backwards, from tile `last` on."""
+    x = fragment("x")
+    return kernel((kir.ForLoop(k, n, (load(x, box(XN, last - k)), store(box(YN, k), x))),))
+
+
 LITMUS: tuple[Litmus, ...] = (
+    legal(
+        "copies_that_begin_before_their_tensor",
+        "H75",
+        ring(fill=kir.TmaLoad(kir.Slot(RING, SLOT), box(XN, k - 1), FULL, SLOT)),
+        "The engine writes zeros for what lies before the tensor (PTX ISA, tensor copies).",
+    ),
+    legal("tiles_read_backwards", "H75", backwards(n - 1), "The last round reads tile 0."),
+    broken(
+        "tiles_read_backwards_and_one_more",
+        "H75",
+        backwards(n - 2),
+        "bounds",
+        "tiles_read_backwards",
+        "The last round reads before the tensor; only what is past a limit is left out.",
+    ),
     legal(
         "halves_that_join_alone",
         "H65 H71",

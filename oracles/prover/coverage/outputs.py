@@ -132,6 +132,8 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
         if not known.at_most(bound, extent):
             return f"limit {limit} may exceed the extent {extent}"
+        if isinstance(site.stmt, kir.TmaLoad):
+            continue  # what lies before the tensor is 0, as is what lies behind it
         inside = tuple(loop.index < loop.stop for loop in site.loops)
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
@@ -475,6 +477,7 @@ class Reading:
         self.limit = [function(site.plain(e)) for e in box.limit]
         self.extents = [function(e) for e in box.tensor.extents]
         self.writes = writes(site.stmt) is not None
+        self.clipped = isinstance(site.stmt, kir.TmaLoad | kir.TmaStore | kir.TmaReduce)
 
     def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:
         """Yield every box that is not empty, with the values of the loop indices."""
@@ -485,8 +488,8 @@ class Reading:
                 continue
             spans = []
             for origin, size, limit in zip(self.origin, self.box.shape, self.limit, strict=True):
-                start = origin(now)
-                spans.append((start, min(start + size, limit(now))))
+                start, end = origin(now), min(origin(now) + size, limit(now))
+                spans.append((max(start, 0) if self.clipped else start, end))
             if all(start < end for start, end in spans):
                 yield now, spans
 
@@ -518,7 +521,10 @@ def refuted(kernel: kir.Kernel, sites: tuple[Site, ...]) -> Finding | None:
     closed = [function(s) for s in stops if variables(s) and variables(s) <= settled]
     skipped = left_out(sites)
     rest = ALL_ITERATIONS
-    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
+    more = (
+        {**one.params, kir.GRID.name: one.grid, kir.BLOCK.name: 0}
+        for one in launches.chosen(kernel)
+    )
     for values in chain(launches.some_launches(kernel), more):
         budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left

@@ -398,17 +398,18 @@ class Against:
     """A comparison of a count, and from where in its program it may still be made.
 
     From `last` on it is not made at all any more; from `inner` on not without another round of the
-    loops of unknown length around it.  `names` are the variables in it that go on and on; if there
-    are none, `most` is the largest number that it compares with.  If it `rises`, what is compared
-    with only grows: below it a count that is known stays.  If it `falls`, a count that is beyond it
-    stays there.  `alone` says that it is the counter of
-    one loop, which is entered once.
+    loops of unknown length around it.  `names` are the variables in it that go on and on, beside
+    the counter of a loop that it ends (`reads` has that, too); if there are none, `most` is the
+    largest number that it compares with.  If it `rises`, what is compared with only grows: below it
+    a count that is known stays.  If it `falls`, a count that is beyond it stays there.  `alone`
+    says that it is the counter of one loop, which is entered once.
     """
 
     last: int
     inner: int
     test: AtLeast
     names: frozenset[str]
+    reads: frozenset[str] = frozenset()
     most: int = 0
     rises: bool = False
     falls: bool = False
@@ -491,7 +492,7 @@ class Abstraction:
                 continue
             unknown = scene.unknown_of(a, one.test.atom)
             if not one.names <= {loop.name for loop in a.loops if loop.unknown == unknown}:
-                known, env = scene.known_of(unknown), {**dict.fromkeys(one.names, 0), **a.env}
+                known, env = scene.known_of(unknown), {**dict.fromkeys(one.reads, 0), **a.env}
                 if one.alone and not any(loop.name in one.names for loop in a.loops):
                     env |= dict.fromkeys(one.names, 0)
                 margin = known.low - one.test.bound(env)
@@ -610,7 +611,7 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
             continue
         branch = isinstance(i, Branch)
         for test in comparisons_of(i.test):
-            names = frozenset(v.name for v in variables(test.expr)) & code.moving
+            names = reads = frozenset(v.name for v in variables(test.expr)) & code.moving
             if isinstance(i, Enter) and i.atom == test.atom:
                 names -= {i.name}
                 if not names:
@@ -623,9 +624,10 @@ def comparisons(code: Code, index: int) -> Iterator[Against]:
                 around += [i.name] if isinstance(i, Enter) else []
                 rises, alone = _grows(test.expr, counters), around == [*names]
                 falls = _grows(test.expr, counters, -1)
-                yield Against(last, inner, test, names, 0, rises, falls, alone)
+                yield Against(last, inner, test, names, reads, 0, rises, falls, alone)
             else:
-                yield Against(last, inner, test, frozenset(), max(map(test.bound, values)))
+                most = max(map(test.bound, values))
+                yield Against(last, inner, test, frozenset(), most=most)
 
 
 def within(program: Sequence[Instruction], at: int, atom: int) -> tuple[int, int]:

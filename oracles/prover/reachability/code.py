@@ -62,9 +62,10 @@ class Several:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """A condition that is decided once for all threads, as a whole."""
+    """A condition that is decided once for all threads, as a whole; or that it does not hold."""
 
     expr: Expr
+    holds: bool = True
 
 
 Leaf = Known | AtLeast | Asked
@@ -77,7 +78,7 @@ class Atoms:
 
     `signed` are the variables that may be negative, `ends` the minima and maxima of unknowns that
     are the length of a loop: each of them counts as one unknown.  `sums` says what the unknowns are
-    that stand for a sum of several.
+    that stand for a sum of several; `facts` are sums that are at least 0 in every launch.
     """
 
     names: frozenset[str]
@@ -85,6 +86,7 @@ class Atoms:
     signed: frozenset[str] = frozenset()
     ends: frozenset[Expr] = frozenset()
     sums: dict[Expr, Expr] = field(default_factory=dict)
+    facts: tuple[Expr, ...] = ()
 
     def number(self, atom: Expr) -> int:
         """Return the number of an unknown."""
@@ -145,8 +147,10 @@ class Atoms:
             found = self._counted(unknown, -times * total)
             if found is not None:
                 number, more = found
-                low = _at_least(number, more - times * value, less=False)
-                high = _at_least(number, more + 1 - times * value, less=True)
+                low: Condition = _at_least(number, more - times * value, less=False)
+                high: Condition = _at_least(number, more + 1 - times * value, less=True)
+                low = _known(1) if self._follows(times * total) else low
+                high = _known(1) if self._follows(-times * total) else high
                 return _several(low, high, every=True)
         return _several(self._natural(total), self._natural(-1 * total), every=True)
 
@@ -155,6 +159,8 @@ class Atoms:
         value, unknown = self.split(total)
         if not unknown:
             return _known(fold(Kind.LE, 0, value))
+        if self._follows(total) or self._follows(-1 * total - 1):
+            return _known(int(self._follows(total)))
         for part, times in unknown.items():
             cases = self._cases_of(part)
             if cases is not None:
@@ -173,7 +179,19 @@ class Atoms:
                 if times == 1:
                     return _at_least(number, more - value, less=False)
                 return _at_least(number, more + 1 + value, less=True)
-        return Asked(fold(Kind.LE, 0, total))
+        return self._asked(total)
+
+    def _follows(self, total: Expr) -> bool:
+        """Whether a sum is at least 0 because one of the facts is."""
+        rests = (linear(total - fact) for fact in self.facts)
+        return any(_natural(parts, constant, self.signed) for constant, parts in rests)
+
+    def _asked(self, total: Expr) -> Condition:
+        """Return whether a sum is at least 0, which nobody knows; its opposite is asked alike."""
+        _, parts = linear(total)
+        if parts[min(parts, key=str)] > 0:
+            return Asked(fold(Kind.LE, 0, total))
+        return Asked(fold(Kind.LE, 0, -1 * total - 1), holds=False)
 
     def _cases(self, part: Op, times: int, rest: Expr) -> Condition:
         """Return whether `rest + times * part >= 0`, by the cases of a part."""
@@ -413,17 +431,19 @@ GROUP = Var("number of the CTAs that share a semaphore")
 UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
 
 
-def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
+def assemble(
+    kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]], facts: tuple[Expr, ...] = ()
+) -> Code:
     """Compile a kernel for every kind of threads.
 
     `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that are
-    known in this reading, such as the turn.
+    known in this reading, such as the turn; `facts` are sums that are at least 0 in any launch.
     """
     code = Code(kernel, kinds(kernel, len(fixed)))
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     names = frozenset(v.name for v in unknown)
-    code.atoms = Atoms(names, {}, _signed(kernel), _ends(kernel, names))
+    code.atoms = Atoms(names, {}, _signed(kernel), _ends(kernel, names), facts=facts)
     code.sites = every(kernel)
     for kind in code.kinds:
         maker = _Assembler(code, kind, fixed[kind.cta], shared)

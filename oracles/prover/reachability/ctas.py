@@ -46,6 +46,7 @@ from oracles.prover.arithmetic import (
 )
 from oracles.prover.coverage import outputs
 from oracles.prover.reachability.code import (
+    CLUSTER,
     GROUP,
     Branch,
     Code,
@@ -274,12 +275,14 @@ GIVEN = 64
 class Reading:
     """What is known in one reading: of each CTA that is followed, its place in a group of `many`.
 
-    `together` says that they are the whole group, and take their turns.
+    `together` says that they are the whole group, and take their turns; `facts` are sums that are
+    at least 0 in any launch.
     """
 
     fixed: tuple[Mapping[Expr, Expr], ...]
     many: int = 1
     together: bool = False
+    facts: tuple[Expr, ...] = ()
 
 
 def readings(kernel: kir.Kernel) -> Iterator[Reading]:
@@ -317,7 +320,33 @@ def readings(kernel: kir.Kernel) -> Iterator[Reading]:
         # What CTAs do that meet depends on their place throughout: unknown, it shows nothing.
         yield from _each_place(together)
     else:
-        yield Reading(({},))
+        yield Reading(({},), facts=(group.count - group.place - 1,))
+
+
+def crews(
+    kernel: kir.Kernel, known: Mapping[Expr, Expr], grid: int
+) -> Iterator[tuple[Mapping[Expr, Expr], ...]]:
+    """Yield the CTAs of a launch that are followed at once, with what is known of each.
+
+    These are a cluster, or all that share a semaphore, with each of them as the last-arriving one.
+    """
+    if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
+        counted = CLUSTER if kernel.cluster > 1 else kir.BLOCK
+        for n in range(grid // kernel.cluster):
+            yield ({**known, counted: n},) * kernel.cluster
+        return
+    number, elections = group_of(kernel).number, outcomes(kernel)
+    groups: dict[Expr, list[Mapping[Expr, Expr]]] = {}
+    for block in range(grid):
+        mine = {**known, kir.BLOCK: block}
+        values = {v: n for v, n in mine.items() if isinstance(v, Var)}
+        groups.setdefault(substitute(number, values), []).append(mine)
+    for crew in groups.values():
+        for lasts in product(range(len(crew)), repeat=len(elections)):
+            yield tuple(
+                {**one, **{var: int(last == n) for var, last in zip(elections, lasts, strict=True)}}
+                for n, one in enumerate(crew)
+            )
 
 
 def _lasts(first: int, last: int, many: int) -> list[int]:

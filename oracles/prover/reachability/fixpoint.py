@@ -35,15 +35,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.clock import working
 from oracles.prover.launches import Launch
 from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.code import (
-    CLUSTER,
     Asked,
     AtLeast,
     Branch,
@@ -58,7 +59,7 @@ from oracles.prover.reachability.code import (
     Several,
     assemble,
 )
-from oracles.prover.reachability.ctas import Reading, apart, private, readings, single
+from oracles.prover.reachability.ctas import Reading, apart, crews, private, readings, single
 from oracles.prover.reachability.path import Assigned, Decided, Recorder, Served, Split, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said
 from oracles.prover.reachability.state import (
@@ -205,8 +206,8 @@ class Execution(Scene):
                 if self._decide(a, first) != every:
                     return not every
                 return self._decide(a, second)
-            case Asked(expr):
-                return self._chosen(a, expr)
+            case Asked(expr, holds):
+                return self._chosen(a, expr) == holds
 
     def _chosen(self, a: Agent, test: Expr) -> bool:
         """Decide a condition on parameters once for all threads."""
@@ -396,6 +397,8 @@ STATES = 10_000
 """States that are looked at before giving up."""
 AHEAD = 64
 """Loops, or rounds of one, by which a role may be ahead; more, and it runs ahead without end."""
+FORKS = 512
+"""The largest number that a count is compared with; more, and it grows from round to round."""
 PINNED = 9
 """Lengths of inner loops that are tried to confirm a refutation."""
 
@@ -482,7 +485,7 @@ def opened(
     `pinned` gives lengths of loops, by unknown; beside these, loops in which CTAs do not meet that
     are followed together go round as few times as there is.
     """
-    world = World(assemble(kernel, reading.fixed), policy)
+    world = World(assemble(kernel, reading.fixed, reading.facts), policy)
     given: dict[int, int] = {}
     if reading.together:
         given = {atom: world.least.get(atom, 0) for atom in private(world.code)}
@@ -493,9 +496,9 @@ def opened(
 class Exploration:
     """All states of a kernel in one reading, and what is wrong in them.
 
-    Single arrivals are followed in clusters, and where a phase seems to be entered early, or
-    awaited too soon, without: they tell that a phase is over to threads that have not waited for
-    it, which few kernels need.
+    Single arrivals are followed in clusters, and where a phase seems to be entered early, awaited
+    too soon, or running when its barrier is invalidated, without: they tell that a phase is over to
+    threads that have not waited for it, which few kernels need.
     """
 
     def __init__(
@@ -525,7 +528,7 @@ class Exploration:
         """Look at all states; return how many there are, and why some were left."""
         before = self.findings.copy()
         found = self._explore()
-        behind = Rule.PHASE_EARLY, Rule.PHASE_BEHIND
+        behind = Rule.PHASE_EARLY, Rule.PHASE_BEHIND, Rule.INIT
         early = any(v.rule in behind for v in self.findings.violations)
         if early and not self.single_arrivals:
             self.single_arrivals = True
@@ -542,6 +545,7 @@ class Exploration:
             state = todo.pop()
             execution = self.execution(state)
             while True:
+                working("state", len(seen))
                 try:
                     execution.settle()
                     if self.findings.failed:
@@ -550,6 +554,9 @@ class Exploration:
                         recorder.end(state)
                         break
                 except (ForkError, ChoiceError) as error:
+                    if isinstance(error, ForkError) and error.value > FORKS:
+                        why = f"a count is compared with more than {FORKS} in the end"
+                        break
                     todo += execution.ways_on(error)
                     break
                 except ContestError as contest:
@@ -630,7 +637,7 @@ def _loose(code: Code) -> bool:
 
 
 CTAS = 4
-"""Clusters of a launch that are followed."""
+"""Clusters of a launch that are followed, or groups of CTAs that share a semaphore."""
 
 
 def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
@@ -646,7 +653,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
             if key in tried:
                 continue
             tried.add(key)
-            if kernel.semaphores or _fails(kernel, launch, policy):
+            if _fails(kernel, launch, policy):
                 return launch
     return None
 
@@ -660,20 +667,20 @@ def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
 
 
 def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
-    """Whether one of the first clusters of a launch goes wrong.
+    """Whether some of the CTAs of a launch go wrong.
 
     A launch that cannot be followed, such as one without tiles that divides by their number, shows
     nothing.
     """
-    for number in range(min(CTAS, launch.grid // kernel.cluster)):
-        fixed: dict[Expr, int] = {var: launch.params[var.name] for var in kernel.params}
-        fixed[kir.GRID] = launch.grid
-        fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
+    known: dict[Expr, Expr] = {var: launch.params[var.name] for var in kernel.params}
+    known[kir.GRID] = launch.grid
+    for fixed in islice(crews(kernel, known, launch.grid), CTAS):
         try:
-            code = assemble(kernel, (fixed,) * kernel.cluster)
+            code = assemble(kernel, fixed)
         except UnsupportedError:
             return False
-        one = Exploration(World(code, policy))
+        together = len(fixed) > kernel.cluster
+        one = Exploration(replace(World(code, policy), together=together))
         one.stands()
         one.explore()
         if one.findings.failed:

@@ -174,7 +174,9 @@ def invalidate(step: Step, barrier: kir.MBarrier) -> None:
             step.wrong(Rule.INIT, f"{barrier.name} is invalidated, but not alive")
             continue
         step.a.owns(gone)
-        users = [e for e in (phase.end, phase.init, *phase.waiters) if e >= 0]
+        # whoever knows of all arrivals and bytes of a phase knows its end
+        over = phase.came and all(map(step.all_know, phase.came))
+        users = [phase.init, *phase.waiters, *((phase.end,) if phase.end >= 0 and not over else ())]
         idle = phase.pending == phase.arrivals and not phase.nbytes
         if not (idle and all(map(step.all_know, users))):
             says = f"{barrier.name}[{slot}] may still be in use when it is invalidated"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import kernels as ks
+import pytest
 from rich.console import Console
 from witnesses import RING
 
@@ -94,3 +95,19 @@ def test_a_cut_search_is_printed() -> None:
     out, text = paper()
     answers.advice(out, survey(cut=True))
     assert "cut after 8 proofs" in text.getvalue()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_to_who_waits(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
+    """On a terminal, after a while, and gone when there is an answer."""
+    text = io.StringIO()
+    errors = Console(file=text, force_terminal=terminal)
+    monkeypatch.setattr(answers, "console", lambda *, stderr: errors)
+    with answers.progress("ring") as tell:
+        assert (tell is not None) is terminal
+        if tell is not None:
+            tell(1.0, "state 1")
+            assert not text.getvalue()
+            tell(3.2, "state 77")
+            assert text.getvalue() == f"\rring: 3 CPU s, state 77{answers.CLEAR}"
+    assert text.getvalue().endswith(f"\r{answers.CLEAR}") is terminal

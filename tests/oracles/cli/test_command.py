@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 from fuser.cookbook.recipes import tma_ring
 from oracles.cli.command import OPEN, PROVED, REFUTED, USAGE, answered, exit_code, main
 from oracles.cli.target import Target
+from oracles.prover import clock
+from oracles.prover.prove import REMEMBERED
 from oracles.verdict import Status
 
 FILE = """
@@ -50,6 +52,18 @@ def test_a_proved_kernel_leaves_with_0_and_shows_what_was_checked(file: Path) ->
     assert "claims checked in" in done.output
     assert "advice" not in done.output
     assert "barrier outside the loops" in run("prove", f"{file}:slow").output
+
+
+def test_a_proof_beyond_the_limit_leaves_with_3(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither proved nor refuted; the reason says what gives it more time."""
+    monkeypatch.setattr(clock, "OFTEN_S", 0.0)
+    REMEMBERED.forget()
+    done = run("prove", f"{file}:good", "--limit", "0.0001")
+    assert done.exit_code == OPEN, done.output
+    assert "gave up after 0.0001 CPU s, at " in done.output
+    assert "--limit gives it more" in done.output
 
 
 def test_a_refuted_kernel_leaves_with_1_and_shows_both_lines(file: Path) -> None:
