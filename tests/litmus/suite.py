@@ -16,6 +16,7 @@ from litmus import (
     cp_async,
     destinations,
     distributed,
+    divisions,
     found,
     grid,
     in_place,
@@ -49,7 +50,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, divisions, rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

@@ -9,7 +9,8 @@ checked that
 3. what was evaluated on the way is the same in all states of the class: conditions have the same
    answer, slots are the same but for the rotation (z3, from the facts of the class);
 4. the state at its end is that of the target but for numbers (`structure`), and these are numbers
-   of the target's class: its facts follow (z3).
+   of the target's class: its facts follow (z3).  It is compared as it was before the search forgot
+   what it takes to be over.
 
 So whatever the rules of the statements found of the states that were kept holds of all states that
 any launch reaches.  The rules themselves, and which CTAs are followed together, are shared with the
@@ -30,9 +31,9 @@ from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
 from oracles.prover.arithmetic import linear
 from oracles.prover.inductive.classes import ALWAYS, Class, Name, rotation
-from oracles.prover.inductive.structure import Structures, rolls
+from oracles.prover.inductive.structure import Structures, reached, rolls
 from oracles.prover.reachability.canonical import Orbit
-from oracles.prover.reachability.code import CLUSTER, GROUP, Set
+from oracles.prover.reachability.code import CLUSTER, GROUP, Do, Set
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.path import (
     Assigned,
@@ -107,6 +108,7 @@ class _Checker:
         self._solver = Sequents(rlimit)
         self._held: dict[object, set[Expr]] = {}
         self._open: dict[object, int | None] = {}
+        self._ended: set[tuple[int, int]] = set()
         kernel = self._code.kernel
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
@@ -119,6 +121,8 @@ class _Checker:
         """Check all; return how many claims that were."""
         if rolls(self._world):
             raise BeyondError("boxes that CTAs share move along a loop")
+        if self._solver.given(self._always).first_open([(True, 0)]) is None:
+            raise OpenError("vacuous: no launch meets what the kernel requires")
         self._complete()
         self._unshared()
         self._classes = [Class(one, self._code, self._orbits) for one in self._recorder.states]
@@ -176,10 +180,19 @@ class _Checker:
                 if isinstance(note, Evaluated) and note.name == "bar":
                     slot = note.value
                 self._follow(step, now, note, slot)
+            self._over(state)
             if to is not None:
-                assert state is not None, "a step that ends in a state has seen it"
                 self._arrive(step, now, state)
             yield step
+
+    def _over(self, state: State) -> None:
+        """Demand that threads that are done can reach no statement any more."""
+        for a in state.agents:
+            index = a.kind.index
+            if a.done and (index, a.at) not in self._ended:
+                if any(isinstance(i, Do) for i in reached(self._code.programs[index], a.at)):
+                    raise OpenError(f"{a.kind} are taken to be done before their last statement")
+                self._ended.add((index, a.at))
 
     def _follow(self, step: Step, now: dict[Name, Expr], note: Note, slot: int) -> None:
         """Add what a note assumes or claims."""
@@ -254,6 +267,8 @@ class _Checker:
         """Compare the state at the end with that of the target; work out the target's shifts."""
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
+        if any(name not in state.agents[agent].env for agent, name in target.members):
+            raise OpenError(f"a state that is taken for state {step.to} lacks a variable")
         turns = tuple(self._turn(i, state, target.state) for i in range(len(self._orbits)))
         what = self._structures.difference(state, step.to, target.state, turns)
         if what:

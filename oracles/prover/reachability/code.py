@@ -423,7 +423,7 @@ def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     names = frozenset(v.name for v in unknown)
-    code.atoms = Atoms(names, {}, _signed(kernel), _ends(kernel, names))
+    code.atoms = Atoms(names, {}, signed(kernel), _ends(kernel, names))
     code.sites = every(kernel)
     for kind in code.kinds:
         maker = _Assembler(code, kind, fixed[kind.cta], shared)
@@ -451,15 +451,15 @@ def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     return code
 
 
-def _signed(kernel: kir.Kernel) -> frozenset[str]:
+def signed(kernel: kir.Kernel) -> frozenset[str]:
     """Return the variables that may be negative."""
     given = [(s.var.name, s.value) for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)]
-    signed: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
     while True:
-        found = frozenset(name for name, value in given if not _never_negative(value, signed))
-        if found == signed:
-            return signed
-        signed = found
+        found = frozenset(name for name, value in given if not _never_negative(value, known))
+        if found == known:
+            return known
+        known = found
 
 
 def _ends(kernel: kir.Kernel, names: frozenset[str]) -> frozenset[Expr]:

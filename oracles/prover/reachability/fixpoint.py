@@ -33,13 +33,14 @@ together (`showing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from fuser.expr import Expr, Kind, Op, Var, substitute
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import UnsupportedError, linear
+from oracles.prover.arithmetic import UnsupportedError, function, linear
 from oracles.prover.launches import Launch
 from oracles.prover.reachability.canonical import Abstraction, canonical
 from oracles.prover.reachability.code import (
@@ -58,7 +59,15 @@ from oracles.prover.reachability.code import (
     Several,
     assemble,
 )
-from oracles.prover.reachability.ctas import Reading, apart, private, readings, single
+from oracles.prover.reachability.ctas import (
+    GIVEN,
+    Reading,
+    apart,
+    group_of,
+    private,
+    readings,
+    single,
+)
 from oracles.prover.reachability.path import Assigned, Decided, Recorder, Served, Split, Tested
 from oracles.prover.reachability.rules import Findings, Rule, Violation, said
 from oracles.prover.reachability.state import (
@@ -75,7 +84,7 @@ from oracles.prover.reachability.statements import ContestError, budget, contend
 from oracles.prover.reachability.step import EVERY, Scene, Step
 from oracles.prover.reachability.sync import left
 from oracles.prover.reachability.world import World
-from oracles.prover.sites import Site
+from oracles.prover.sites import AMONG_CTAS, Site, outcomes
 
 SHORT = 64
 """Rounds of a loop of decided length that are gone through without comparing states."""
@@ -542,11 +551,13 @@ class Exploration:
                     todo += contest.states
                     break
                 if not execution.counting():
+                    whole = state.copy()
                     key = canonical(execution, self.abstraction)
                     if key in seen:
-                        recorder.meet(state, seen[key])
+                        recorder.meet(whole, seen[key])
                         break
-                    seen[key] = recorder.keep(state)
+                    seen[key] = len(seen)
+                    recorder.keep(state, whole)
                     if max(len(state.ranges), state.lead) > AHEAD:
                         why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
                         break
@@ -629,7 +640,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
             if key in tried:
                 continue
             tried.add(key)
-            if kernel.semaphores or _fails(kernel, launch, policy):
+            if _fails(kernel, launch, policy):
                 return launch
     return None
 
@@ -643,22 +654,41 @@ def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
 
 
 def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
-    """Whether one of the first clusters of a launch goes wrong.
+    """Whether one of the first clusters of a launch goes wrong, or all CTAs that take turns.
 
     A launch that cannot be followed, such as one without tiles that divides by their number, shows
     nothing.
     """
-    for number in range(min(CTAS, launch.grid // kernel.cluster)):
-        fixed: dict[Expr, int] = {var: launch.params[var.name] for var in kernel.params}
-        fixed[kir.GRID] = launch.grid
-        fixed[CLUSTER if kernel.cluster > 1 else kir.BLOCK] = number
+    for reading in _followed(kernel, launch):
         try:
-            code = assemble(kernel, (fixed,) * kernel.cluster)
+            one = opened(kernel, reading, policy=policy)
+            one.stands()
+            one.explore()
         except UnsupportedError:
             return False
-        one = Exploration(World(code, policy))
-        one.stands()
-        one.explore()
         if one.findings.failed:
             return True
     return False
+
+
+def _followed(kernel: kir.Kernel, launch: Launch) -> Iterator[Reading]:
+    """Yield what is known of the CTAs of a launch that are followed together."""
+    known: dict[Expr, Expr] = {var: launch.params[var.name] for var in kernel.params}
+    known[kir.GRID] = launch.grid
+    if not any(isinstance(stmt, AMONG_CTAS) for stmt in kernel.walk()):
+        at = CLUSTER if kernel.cluster > 1 else kir.BLOCK
+        for number in range(min(CTAS, launch.grid // kernel.cluster)):
+            yield Reading(({**known, at: number},) * kernel.cluster)
+        return
+    ctas = [{**known, kir.BLOCK: number} for number in range(min(launch.grid, GIVEN))]
+    elections = outcomes(kernel)
+    values = {str(name): value for name, value in known.items() if isinstance(value, int)}
+    place = function(group_of(kernel).place)
+    places = [place({**values, kir.BLOCK.name: n}) for n in range(len(ctas))]
+    for lasts in product(sorted(set(places)), repeat=len(elections)):
+        chosen = [
+            {var: int(place == last) for var, last in zip(elections, lasts, strict=True)}
+            for place in places
+        ]
+        together = (cta | one for cta, one in zip(ctas, chosen, strict=True))
+        yield Reading(tuple(together), len(ctas), together=True)
