@@ -10,11 +10,12 @@ checked that
    answer, slots are the same but for the rotation (z3, from the facts of the class);
 4. the state at its end is that of the target but for numbers (`structure`), and these are numbers
    of the target's class: its facts follow (z3).  It is compared as it was before the search forgot
-   what it takes to be over.
+   what it takes to be over;
+5. the CTAs that were followed together stand for all others (`groups`).
 
 So whatever the rules of the statements found of the states that were kept holds of all states that
-any launch reaches.  The rules themselves, and which CTAs are followed together, are shared with the
-search: the simulator and the explorer have others.
+any launch reaches.  The rules themselves are shared with the search: the simulator and the explorer
+have others.
 
 Facts that do not follow are dropped until all do (Houdini); then 3 is asked with those left.
 """
@@ -29,8 +30,9 @@ from itertools import combinations
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from oracles.prover import sites
-from oracles.prover.arithmetic import linear
+from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.inductive.classes import ALWAYS, Class, Name, rotation
+from oracles.prover.inductive.groups import UnseenError, stand_for_all
 from oracles.prover.inductive.structure import Structures, reached, rolls
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import CLUSTER, GROUP, Do, Set
@@ -91,6 +93,12 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
             return Verdict(ORACLE, Status.UNSUPPORTED, checked, reason=str(error))
     if not checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: nothing was explored")
+    try:
+        checked += stand_for_all(explorations, rlimit)
+    except UnseenError as error:
+        return Verdict(ORACLE, Status.UNKNOWN, checked, reason=f"CTAs: {error}")
+    except UnsupportedError as error:
+        return Verdict(ORACLE, Status.UNSUPPORTED, checked, reason=f"CTAs: {error}")
     return Verdict(ORACLE, Status.PASS, checked)
 
 

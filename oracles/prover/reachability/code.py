@@ -391,10 +391,14 @@ Instruction = Do | Set | Enter | Next | Branch | Jump
 
 @dataclass(slots=True)
 class Code:
-    """A kernel as code: one list of instructions for each kind of threads."""
+    """A kernel as code: one list of instructions for each kind of threads.
+
+    `fixed` has, of each CTA that is followed, what is known of it in this reading.
+    """
 
     kernel: kir.Kernel
     kinds: tuple[Threads, ...]
+    fixed: tuple[Mapping[Expr, Expr], ...] = ()
     sites: tuple[Site, ...] = ()
     programs: list[list[Instruction]] = field(default_factory=list)
     cycles: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -419,7 +423,7 @@ def assemble(kernel: kir.Kernel, fixed: Sequence[Mapping[Expr, Expr]]) -> Code:
     `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that are
     known in this reading, such as the turn.
     """
-    code = Code(kernel, kinds(kernel, len(fixed)))
+    code = Code(kernel, kinds(kernel, len(fixed)), tuple(fixed))
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     names = frozenset(v.name for v in unknown)

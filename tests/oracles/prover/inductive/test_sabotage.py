@@ -38,7 +38,7 @@ from fuser.expr import Expr, eq, fold
 from fuser.expr import Kind as Sort
 from fuser.kernel import ir as kir
 from oracles.prover.inductive import check
-from oracles.prover.reachability import canonical, code, fixpoint, state, world
+from oracles.prover.reachability import canonical, code, ctas, fixpoint, state, world
 from oracles.prover.reachability.canonical import Abstraction, Form, Rotation
 from oracles.prover.reachability.code import Code
 from oracles.prover.reachability.fixpoint import Closed, Execution
@@ -280,6 +280,24 @@ ROWS = (
     ), litmus("joined_up_to_less_than_required")),
     Row("a count is at most one less", most_one_less, litmus("joined_up_to_less_than_required")),
     Row("nothing minds a rotation", instead(canonical, "rotation_of", minds_nothing), hasty_ring()),
+    Row("two CTAs fewer are followed", instead(
+        ctas, "largest", lambda right: lambda *of: right(*of) - 2
+    ), litmus("turns_joined_where_nothing_is_added")),
+    Row("three CTAs fewer are followed", instead(
+        ctas, "largest", lambda right: lambda *of: right(*of) - 3
+    ), litmus("turns_up_to_a_number")),
+    Row("no more than two CTAs are followed", instead(
+        ctas, "_sizes", lambda right: lambda *of: right(*of)[:2]
+    ), litmus("turns_joined_in_parts_of_a_period")),
+    Row("no CTAs are followed together", instead(fixpoint, "readings", lambda right: lambda of: [
+        one for one in right(of) if not one.together
+    ]), litmus("turns_joined_below_a_scaled_count")),
+    Row("loops in which CTAs meet are cut short", instead(
+        fixpoint, "private", lambda _: lambda of: of.counts
+    ), litmus("a_turnstile_used_again_without_reset")),
+    Row("loops that decide how CTAs meet are cut short", instead(
+        fixpoint, "private", lambda _: lambda of: of.counts
+    ), litmus("turns_joined_after_few_sums")),
     Row("who has waited is forgotten", forgetting(
         lambda it: [setattr(one, "waiters", ()) for one in it.phases.values()] and None
     ), litmus("observer_is_lapped")),
