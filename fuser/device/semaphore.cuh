@@ -26,12 +26,16 @@ FUSER_SEMAPHORE(gpu)
 #undef FUSER_SEMAPHORE
 
 // Each CTA counts itself in, waits for all, and counts itself out; the last one out wraps to 0.
-// Nobody can wrap it before all have seen that all are in.
+// Nobody can wrap it before all have seen that all are in: who is back for the next meeting waits
+// until all are out, and then none can be full without it.
 __device__ __forceinline__ void meet(int* semaphore, int ctas, int tid, int barrier, int joined) {
   threads::block_sync(barrier, joined);
   if (tid == 0) {
     const unsigned last = 2u * unsigned(ctas) - 1u;
     unsigned seen;
+    do
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(semaphore) : "memory");
+    while (seen >= unsigned(ctas));
     asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                  : "=r"(seen) : "l"(semaphore), "r"(last) : "memory");
     for (++seen; seen < unsigned(ctas);)

@@ -31,6 +31,8 @@ def value(expr: Expr, values: Mapping[Var, int]) -> int:
         if expr not in values:
             raise NotModelled(f"the variable {expr.name} has no value here")
         return values[expr]
+    if expr.kind is Kind.AND and not value(expr.a, values):
+        return 0  # what stands right of `&&` is not evaluated
     return _apply(expr, value(expr.a, values), value(expr.b, values))
 
 

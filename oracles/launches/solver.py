@@ -99,7 +99,10 @@ class Solver:
         if kir.GRID in factors:
             values[kir.GRID] = self.cluster
         fixed = [self._literal((v, n), self._term(v) == n) for v, n in values.items()]
-        held = tuple(substitute(expr, values) for expr in exprs)
+        try:
+            held = tuple(substitute(expr, values) for expr in exprs)
+        except ZeroDivisionError:  # with these values the expressions mean nothing
+            return [*fixed, z3.BoolVal(val=False, ctx=self.z3)]
         return [*fixed, self._literal(key or held, meaning(held))]
 
     def _literal(self, key: object, meaning: z3.BoolRef) -> z3.BoolRef:

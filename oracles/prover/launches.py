@@ -439,6 +439,12 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
                 yield values
 
 
+def exist(kernel: kir.Kernel) -> bool:
+    """Whether a launch is found that keeps what a kernel requires."""
+    tries = some_launches, chosen
+    return any(next(iter(find(kernel)), None) is not None for find in tries)
+
+
 def _cuts(expr: Expr, var: Var) -> Iterator[int]:
     """Yield what a parameter is divided by: the size of a tile that several boxes make up."""
     if isinstance(expr, Op):

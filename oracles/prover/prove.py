@@ -34,10 +34,10 @@ from fuser.expr import substitute
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
-from oracles.prover import sites
+from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError
 from oracles.prover.clock import GaveUpError, Tell, limited
-from oracles.prover.coverage import outputs
+from oracles.prover.coverage import divisions, outputs
 from oracles.prover.inductive import check as inductive
 from oracles.prover.named import check as named
 from oracles.prover.named.check import Answer
@@ -184,7 +184,8 @@ def prove(
     Verdict
         PASS if all obligations hold for every trip count and all extents; FAIL with the smallest
         trip count that shows it; UNKNOWN if an argument does not apply or nothing is claimed;
-        UNSUPPORTED, naming the statement, if something is not modelled.
+        UNSUPPORTED, naming the statement, if something is not modelled.  A kernel of which no
+        launch is found that keeps what it requires is UNKNOWN: whatever holds, holds of nothing.
     """
     if policy not in POLICIES:
         raise ValueError(f"prove(policy={policy!r}): pick one of {POLICIES}")
@@ -209,22 +210,31 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     """Judge a kernel without looking at what was judged before."""
     if misplaced := _misplaced(kernel):
         return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
+    if not launches.exist(kernel):
+        says = "vacuous: no launch was found that keeps what the kernel requires"
+        return Verdict(ORACLE, Status.UNKNOWN, 0, reason=says)
+    divided = divisions.judge(kernel, rlimit=rlimit)
     try:
         closed = fixpoint.judge(kernel, policy=policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
         if closed.violations:
-            return _refuted(kernel, closed, findings, policy)
+            refuted = _refuted(kernel, closed, findings, policy)
+            if refuted.status is Status.FAIL or not divided.findings:
+                return refuted
+            findings = refuted.findings
         covered = outputs.covered(kernel, rlimit=rlimit)
     except UnsupportedError as error:
+        if divided.findings:
+            return Verdict(ORACLE, Status.FAIL, divided.checked, divided.findings)
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
-    findings = (*findings, *covered.findings)
-    checked = closed.checked + covered.checked
-    if any(f.severity == "error" for f in covered.findings):
+    findings = (*findings, *covered.findings, *divided.findings)
+    checked = closed.checked + covered.checked + divided.checked
+    if any(f.severity == "error" for f in (*covered.findings, *divided.findings)):
         return Verdict(ORACLE, Status.FAIL, checked, findings)
-    reason = closed.reason or covered.reason
+    reason = closed.reason or covered.reason or divided.reason
     if reason:
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
-    if checked == 0:
+    if checked == divided.checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
 

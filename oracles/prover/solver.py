@@ -21,8 +21,10 @@ from oracles.prover.clock import working
 class Question:
     """One question to z3: expressions, the facts about them, and a work limit."""
 
+    LOGIC = "QF_LIA"
+
     def __init__(self, rlimit: int) -> None:
-        self.solver = z3.SolverFor("QF_LIA")
+        self.solver = z3.SolverFor(self.LOGIC)
         self.solver.set("rlimit", rlimit)
         self._terms: dict[Expr, z3.ArithRef] = {}
 
@@ -85,6 +87,23 @@ class Question:
             return bool(self.solver.check(self.term(condition) == 0) == z3.unsat)
         except z3.Z3Exception:
             return False
+
+
+class Exact(Question):
+    """A question about products and quotients of unknowns, too: slower, and asked last."""
+
+    LOGIC = "QF_NIA"
+
+    def _operation(self, kind: Kind, left: Expr, right: Expr) -> z3.ArithRef:
+        if kind is Kind.MUL:
+            return self.term(left) * self.term(right)
+        return super()._operation(kind, left, right)
+
+    def _divided(self, kind: Kind, a: z3.ArithRef, b: z3.ArithRef, by: Expr) -> z3.ArithRef:
+        quotient, rest = z3.FreshInt("quotient"), z3.FreshInt("rest")
+        exact = z3.And(a == quotient * b + rest, rest >= 0, rest < b)
+        self.solver.add(z3.Implies(b >= 1, exact), z3.Implies(a >= 0, quotient >= 0))
+        return quotient if kind is Kind.FLOORDIV else rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +343,7 @@ class Sequents:
             a, b = self._term(expr.a), self._term(expr.b)
             what = {
                 Kind.MOD: f"(and (>= {name} 0) (< {name} {b}) (<= {name} {a}))",
-                Kind.FLOORDIV: f"(and (>= {name} 0) (<= {name} {a}))",
+                Kind.FLOORDIV: f"(and (>= {name} 0) (<= {name} {a}) (= (> {name} 0) (>= {a} {b})))",
                 Kind.MUL: f"(and (>= {name} {a}) (>= {name} {b}))",
             }[expr.kind]
             self._nonlinear.append(f"(=> (and (>= {a} 0) (>= {b} 1)) {what})")

@@ -17,6 +17,7 @@ from litmus import (
     dependents,
     destinations,
     distributed,
+    divisions,
     found,
     grid,
     in_place,
@@ -50,7 +51,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, divisions, rules, rules_phases, rules_turns, matmul, columns, reductions,
     dependents,
 )  # fmt: skip
 

@@ -481,7 +481,7 @@ class Reading:
 
     def boxes(self, values: Values, budget: Budget | None = None) -> Iterator[tuple[Values, Span]]:
         """Yield every box that is not empty, with the values of the loop indices."""
-        for now in _iterations(self.loops, values):
+        for now in iterations(self.loops, values):
             if budget is not None:
                 budget.spend()
             if not all(guard(now) for guard in self.guards):
@@ -494,13 +494,14 @@ class Reading:
                 yield now, spans
 
 
-def _iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
+def iterations(loops: list[tuple[str, Function]], values: Values) -> Iterator[Values]:
+    """Yield the values of a launch with those of the indices of loops."""
     if not loops:
         yield values
         return
     (name, stop), *rest = loops
     for i in range(stop(values)):
-        yield from _iterations(rest, {**values, name: i})
+        yield from iterations(rest, {**values, name: i})
 
 
 def readings(sites: tuple[Site, ...]) -> list[Reading]:

@@ -9,11 +9,13 @@ checked that
 3. what was evaluated on the way is the same in all states of the class: conditions have the same
    answer, slots are the same but for the rotation (z3, from the facts of the class);
 4. the state at its end is that of the target but for numbers (`structure`), and these are numbers
-   of the target's class: its facts follow (z3).
+   of the target's class: its facts follow (z3).  It is compared as it was before the search forgot
+   what it takes to be over;
+5. the CTAs that were followed together stand for all others (`groups`).
 
 So whatever the rules of the statements found of the states that were kept holds of all states that
-any launch reaches.  The rules themselves, and which CTAs are followed together, are shared with the
-search: the simulator and the explorer have others.
+any launch reaches.  The rules themselves are shared with the search: the simulator and the explorer
+have others.
 
 Facts that do not follow are dropped until all do (Houdini); then 3 is asked with those left.
 """
@@ -29,11 +31,12 @@ from itertools import combinations
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import linear
+from oracles.prover.arithmetic import UnsupportedError, linear
 from oracles.prover.inductive.classes import ALWAYS, Class, rotation
-from oracles.prover.inductive.structure import Structures
+from oracles.prover.inductive.groups import UnseenError, stand_for_all
+from oracles.prover.inductive.structure import Structures, reached
 from oracles.prover.reachability.canonical import Orbit
-from oracles.prover.reachability.code import CLUSTER, GROUP
+from oracles.prover.reachability.code import CLUSTER, GROUP, Do
 from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.path import (
     Assigned,
@@ -94,6 +97,12 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
             return Verdict(ORACLE, Status.UNSUPPORTED, checked, reason=str(error))
     if not checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: nothing was explored")
+    try:
+        checked += stand_for_all(explorations, rlimit)
+    except UnseenError as error:
+        return Verdict(ORACLE, Status.UNKNOWN, checked, reason=f"CTAs: {error}")
+    except UnsupportedError as error:
+        return Verdict(ORACLE, Status.UNSUPPORTED, checked, reason=f"CTAs: {error}")
     return Verdict(ORACLE, Status.PASS, checked)
 
 
@@ -126,6 +135,7 @@ class _Checker:
         self._solver = Sequents(rlimit)
         self._held: dict[object, set[Expr]] = {}
         self._open: dict[object, int | None] = {}
+        self._ended: set[tuple[int, int]] = set()
         kernel = self._code.kernel
         counts = (*kernel.params, CLUSTER, GROUP, *sites.outcomes(kernel))
         self._always = [*kernel.requires, *ALWAYS, *(fold(Kind.LE, 0, v) for v in counts)]
@@ -137,6 +147,8 @@ class _Checker:
 
     def check(self) -> int:
         """Check all; return how many claims that were."""
+        if self._solver.given(self._always).first_open([(True, 0)]) is None:
+            raise OpenError("vacuous: no launch meets what the kernel requires")
         self._complete()
         self._unshared()
         self._classes = [
@@ -197,10 +209,19 @@ class _Checker:
                 if isinstance(note, Evaluated) and note.name == "bar":
                     slot = note.value
                 self._follow(step, now, note, slot)
+            self._over(state)
             if to is not None:
-                assert state is not None, "a step that ends in a state has seen it"
                 self._arrive(step, now, state)
             yield step
+
+    def _over(self, state: State) -> None:
+        """Demand that threads that are done can reach no statement any more."""
+        for a in state.agents:
+            index = a.kind.index
+            if a.done and (index, a.at) not in self._ended:
+                if any(isinstance(i, Do) for i in reached(self._code.programs[index], a.at)):
+                    raise OpenError(f"{a.kind} are taken to be done before their last statement")
+                self._ended.add((index, a.at))
 
     def _follow(self, step: Step, now: dict[Number, Expr], note: Note, slot: int) -> None:
         """Add what a note assumes or claims."""
@@ -289,6 +310,11 @@ class _Checker:
         assert step.to is not None, "asked of steps that end in a state"
         target = self._classes[step.to]
         numbers = self._structures.numbers(state)
+        if target.members.keys() - numbers.keys():
+            raise OpenError(f"a state that is taken for state {step.to} lacks a variable")
+        for turn, at in self._structures.over(state):
+            note = Compared(Kind.LT, turn, at, answer=True)
+            self._claim(step, normal(fold(Kind.LT, now[turn], now[at])), note)
         first = [target.defines.get(rotation(i)) for i in range(len(self._orbits))]
         turns = tuple(
             numbers[at][1] - target.numbers[at][1] if at in numbers else 0 for at in first

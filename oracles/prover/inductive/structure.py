@@ -7,9 +7,10 @@ their places, slots of rings as if the second state's rings had been rotated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from oracles.prover.reachability.canonical import Orbit
+from oracles.prover.reachability.code import Branch, Enter, Instruction, Jump, Next
 from oracles.prover.reachability.path import Number
 from oracles.prover.reachability.state import (
     ACCESSES,
@@ -19,6 +20,7 @@ from oracles.prover.reachability.state import (
     Agent,
     Events,
     Place,
+    Semaphore,
     State,
     Where,
 )
@@ -60,6 +62,20 @@ class Structures:
         if self.world.layout.rolling or self.world.walk:
             out |= self._shape(state, (0,) * len(self._orbits)).put_down()
         return out
+
+    def over(self, state: State) -> list[tuple[Number, Number]]:
+        """Return the turns that are over, each with a variable that is past its iteration."""
+        walk, agents = self.world.walk, state.agents
+        if walk is None:
+            return []
+        kept = self._shape(state, (0,) * len(self._orbits)).put_down()
+        gone = [
+            turn_of(name, one.at)
+            for (name, _), one in state.semaphores.items()
+            if one.at is not None and turn_of(name, one.at) not in kept
+        ]
+        inside = [(a.kind.index, walk) for a in agents if not a.done and walk in a.env]
+        return [(turn, at) for turn in gone for at in inside]
 
     def _shape(self, state: State, turns: tuple[int, ...]) -> Shape:
         return Shape(self.world, self._turned(turns), state)
@@ -120,21 +136,25 @@ class Shape:
     def __init__(self, world: World, turned: Turned, state: State) -> None:
         self._world, self._turned, self._state = world, turned, state
         self._event, self._slot = turned.event, turned.slot
-        self._everybody = -1
-        for a in state.agents:
-            if not a.done:
-                self._everybody &= a.all
+        self._everybody = known_to_all(state.agents)
+        # what a thread of its CTA knows to be over is asked about no more
+        self._flying = {
+            event: cta
+            for event, (cta, _) in state.flying.items()
+            if not any(a.kind.cta == cta and a.mine >> FACTS * event & 1 for a in state.agents)
+        }
+        self._semaphores = {k: s for k, s in state.semaphores.items() if not self._left(s)}
         self._asked = self._askable()
 
     def _askable(self) -> int:
         """Return the facts that somebody may still ask about: of all that the state refers to."""
         state = self._state
-        happened: set[int] = {*state.flying}
+        happened: set[int] = {*self._flying}
         for phase in state.phases.values():
             happened.update((*phase.waiters, *phase.came, *phase.coming, *phase.announced))
             happened.update(e for e in (phase.end, phase.previous) if not self._past(e))
         happened.update(one.last for one in state.barriers.values())
-        for semaphore in state.semaphores.values():
+        for semaphore in self._semaphores.values():
             happened.update((semaphore.end, *semaphore.waiters, *(e for _, e in semaphore.past)))
         for a in state.agents:
             happened.update(a.in_flight())
@@ -152,6 +172,26 @@ class Shape:
                     facts = 0 if self._past(entry.event) else 1 | 1 << OWN
                 out |= facts << FACTS * entry.event
         return out
+
+    def _left(self, semaphore: Semaphore) -> bool:
+        """Whether all threads are past the iteration that has a semaphore of its own."""
+        walk = self._world.walk
+        if walk is None or semaphore.at is None:
+            return False
+        for a in self._state.agents:
+            if a.done:
+                continue
+            program = self._world.code.programs[a.kind.index]
+            inside = next((one.number for one in a.loops if one.name == walk), None)
+            later = a.at
+            if inside is not None:
+                if a.env[walk] <= semaphore.at:
+                    return False
+                enter = next(i for i in program if isinstance(i, Enter) and i.number == inside)
+                later = enter.end
+            if any(isinstance(i, Enter) and i.name == walk for i in reached(program, later)):
+                return False
+        return True
 
     def _past(self, event: int) -> bool:
         """Whether everybody knows that something has happened: whoever asks is told so."""
@@ -171,7 +211,7 @@ class Shape:
         state = self._state
         known = self._turned.facts(self._asked & self._everybody)
         out: dict[str, object] = {"facts that everybody knows": known}
-        for (name, index), one in state.semaphores.items():
+        for (name, index), one in self._semaphores.items():
             which = index if one.at is None else turn_of(name, one.at)
             out[f"semaphore {name}[{which}]"] = (
                 one.value, one.owner, self._facts(one.before), self._event(one.end),
@@ -184,7 +224,7 @@ class Shape:
             if where[:2] in self._world.used_barriers:
                 at, ends = self._slot(where, "phase")
                 waiters = self._world.waiters.get(where[:2], ())
-                seen = state.known_to_all(state.agents[index] for index in waiters)
+                seen = known_to_all(state.agents[index] for index in waiters)
                 out[f"phase of {at}"] = (
                     phase.arrivals, self._event(phase.init), phase.pending,
                     (phase.parity + ends) % 2, phase.nbytes, self._facts(phase.before, seen),
@@ -209,7 +249,7 @@ class Shape:
             out[f"product {age} of {group}"] = self._facts(facts, seen)
         out["memory"] = self._memory()
         out["valid"] = {self._slot(w, "access")[0]: valid for w, valid in state.valid.items()}
-        out["in flight"] = frozenset((self._event(e), cta) for e, (cta, _) in state.flying.items())
+        out["in flight"] = frozenset((self._event(e), cta) for e, cta in self._flying.items())
         out["launches before have ended"] = self._event(state.ended)
         out["chosen"] = frozenset(state.chosen.items())
         out["places that were put down"] = frozenset(self.put_down())
@@ -234,7 +274,7 @@ class Shape:
             for name in layout.moved_by(where)
         }
         walk = self._world.walk or ""
-        for (name, _), one in state.semaphores.items():
+        for (name, _), one in self._semaphores.items():
             if one.at is not None:
                 out[turn_of(name, one.at)] = walk, one.at
         return out
@@ -249,8 +289,8 @@ class Shape:
             if groups != ((),)
         }
         return (
-            a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops),
-            tuple(sorted(a.env)), a.registers, a.arrived, a.unmet, a.first, a.clean, flights,
+            a.at, a.waiting, bool(a.gate), tuple(one.number for one in a.loops), a.registers,
+            a.arrived, a.unmet, a.first, a.clean, flights,
             *map(self._facts, (a.mine, a.warp, a.all, a.own, a.cumulative)),
             self._turned.facts(a.fenced & self._asked),  # what a relaxed arrival publishes
         )  # fmt: skip
@@ -278,3 +318,30 @@ class Shape:
         """
         facts = 1 if proxy and where[0] >= 0 else ANY
         return bool(facts << FACTS * event & ~self._everybody)
+
+
+def known_to_all(agents: Iterable[Agent]) -> int:
+    """Return what all threads know that have a statement left."""
+    known = -1
+    for a in agents:
+        if not a.done:
+            known &= a.all
+    return known
+
+
+def reached(program: list[Instruction], at: int) -> Iterator[Instruction]:
+    """Yield the instructions that threads may execute from a place on."""
+    todo, seen = [at], set[int]()
+    while todo:
+        at = todo.pop()
+        if at in seen or at >= len(program):
+            continue
+        seen.add(at)
+        yield program[at]
+        match program[at]:
+            case Next(to) | Jump(to):
+                todo.append(to)
+            case Enter(end=other) | Branch(orelse=other):
+                todo += [at + 1, other]
+            case _:
+                todo.append(at + 1)

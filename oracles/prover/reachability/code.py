@@ -409,10 +409,14 @@ Instruction = Do | Set | Enter | Next | Branch | Jump
 
 @dataclass(slots=True)
 class Code:
-    """A kernel as code: one list of instructions for each kind of threads."""
+    """A kernel as code: one list of instructions for each kind of threads.
+
+    `fixed` has, of each CTA that is followed, what is known of it in this reading.
+    """
 
     kernel: kir.Kernel
     kinds: tuple[Threads, ...]
+    fixed: tuple[Mapping[Expr, Expr], ...] = ()
     sites: tuple[Site, ...] = ()
     programs: list[list[Instruction]] = field(default_factory=list)
     cycles: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -439,11 +443,11 @@ def assemble(
     `fixed` has, of each CTA that is followed, the expressions over parameters and `BLOCK` that are
     known in this reading, such as the turn; `facts` are sums that are at least 0 in any launch.
     """
-    code = Code(kernel, kinds(kernel, len(fixed)))
+    code = Code(kernel, kinds(kernel, len(fixed)), tuple(fixed))
     shared = shared_tensors(kernel)
     unknown = (*UNKNOWN, *outcomes(kernel), *kernel.params)
     names = frozenset(v.name for v in unknown)
-    code.atoms = Atoms(names, {}, _signed(kernel), _ends(kernel, names), facts=facts)
+    code.atoms = Atoms(names, {}, signed(kernel), _ends(kernel, names), facts=facts)
     code.sites = every(kernel)
     for kind in code.kinds:
         maker = _Assembler(code, kind, fixed[kind.cta], shared)
@@ -471,15 +475,15 @@ def assemble(
     return code
 
 
-def _signed(kernel: kir.Kernel) -> frozenset[str]:
+def signed(kernel: kir.Kernel) -> frozenset[str]:
     """Return the variables that may be negative."""
     given = [(s.var.name, s.value) for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)]
-    signed: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
     while True:
-        found = frozenset(name for name, value in given if not _never_negative(value, signed))
-        if found == signed:
-            return signed
-        signed = found
+        found = frozenset(name for name, value in given if not _never_negative(value, known))
+        if found == known:
+            return known
+        known = found
 
 
 def _ends(kernel: kir.Kernel, names: frozenset[str]) -> frozenset[Expr]:

@@ -377,7 +377,7 @@ def largest(kernel: kir.Kernel, group: CtaGroup) -> int:
 
 
 def _seen(kernel: kir.Kernel, group: CtaGroup) -> Sizes:
-    return seen(kernel, lambda expr: _of_place(expr, group))
+    return seen(kernel, lambda expr: over_places(expr, group))
 
 
 def _sizes(kernel: kir.Kernel, group: CtaGroup) -> list[int]:
@@ -430,7 +430,7 @@ def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
     for box in filter(None, map(touches, kernel.walk())):
         for axis, origin in enumerate(box.origin):
             try:
-                constant, parts = linear(_of_place(whole(origin, lets), group))
+                constant, parts = linear(over_places(whole(origin, lets), group))
             except UnsupportedError:
                 continue  # of this CTA alone
             own = {COUNT, PLACE}
@@ -447,7 +447,7 @@ def _apart(kernel: kir.Kernel, group: CtaGroup) -> Iterator[int]:
     yield from (-(-far // steps[where]) for where, far in reach if where in steps)
 
 
-def _of_place(expr: Expr, group: CtaGroup) -> Expr:
+def over_places(expr: Expr, group: CtaGroup) -> Expr:
     """Write an expression over a CTA's place, and number and size of its group."""
     expr = replace_tree(expr, group.place, PLACE)
     if group.number == 0:

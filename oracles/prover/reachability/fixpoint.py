@@ -566,11 +566,13 @@ class Exploration:
                     todo += contest.states
                     break
                 if not execution.counting():
+                    whole = state.copy()
                     key = canonical(execution, self.abstraction)
                     if key in seen:
-                        recorder.meet(state, seen[key])
+                        recorder.meet(whole, seen[key])
                         break
-                    seen[key] = recorder.keep(state)
+                    seen[key] = len(seen)
+                    recorder.keep(state, whole)
                     if max(len(state.ranges), state.lead) > AHEAD:
                         why = f"a role runs more than {AHEAD} loops, or rounds, ahead of another"
                         break
@@ -676,13 +678,12 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
     known[kir.GRID] = launch.grid
     for fixed in islice(crews(kernel, known, launch.grid), CTAS):
         try:
-            code = assemble(kernel, fixed)
+            world = World(assemble(kernel, fixed), policy)
+            one = Exploration(replace(world, together=len(fixed) > kernel.cluster))
+            one.stands()
+            one.explore()
         except UnsupportedError:
             return False
-        together = len(fixed) > kernel.cluster
-        one = Exploration(replace(World(code, policy), together=together))
-        one.stands()
-        one.explore()
         if one.findings.failed:
             return True
     return False

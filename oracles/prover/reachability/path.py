@@ -116,31 +116,24 @@ class Recorder:
 
     `states` are as they were compared with later ones; a step is the state it begins in (-1: the
     start), its notes, the state that it ends in (None: the threads are done), and what that looks
-    like here.
+    like here, before anything was forgotten.
     """
 
     def __init__(self) -> None:
         self.states: list[State] = []
-        self.steps: list[tuple[int, list[Note], int | None, State | None]] = []
+        self.steps: list[tuple[int, list[Note], int | None, State]] = []
 
-    def keep(self, state: State) -> int:
-        """Note a new state, in which a step ends and another begins."""
+    def keep(self, state: State, seen: State) -> None:
+        """Note a new state, in which a step ends and another begins; `seen` is all of it."""
         number = len(self.states)
-        self.states.append(self._step(state, number))
-        return number
+        self.steps.append((seen.origin, notes(seen.path), number, seen))
+        state.sets_out(number)
+        self.states.append(state.copy())
 
-    def meet(self, state: State, number: int) -> None:
+    def meet(self, seen: State, number: int) -> None:
         """Note that a step ends in a state that is said to be like an earlier one."""
-        self._step(state, number)
+        self.steps.append((seen.origin, notes(seen.path), number, seen))
 
     def end(self, state: State) -> None:
         """Note that all threads are done."""
-        self.steps.append((state.origin, notes(state.path), None, None))
-
-    def _step(self, state: State, to: int) -> State:
-        """Note a step, and set out on the next; return what the state looks like now."""
-        source, way = state.origin, notes(state.path)
-        state.sets_out(to)
-        seen = state.copy()
-        self.steps.append((source, way, to, seen))
-        return seen
+        self.steps.append((state.origin, notes(state.path), None, state))

@@ -484,21 +484,14 @@ def forget(scene: Scene) -> None:
         return
     walk, state = scene.world.walk, scene.state
     least = scene.floor(walk)
-    inside: list[tuple[int, Number]] = [
-        (a.env[walk], (a.kind.index, walk)) for a in state.agents if not a.done and walk in a.env
-    ]
     for key, one in list(state.semaphores.items()):
-        if one.at is None:
-            continue
-        turn = turn_of(key[0], one.at)
-        if least == NOBODY or one.at < least:
-            for _, now in inside:
-                state.notes(Compared(Kind.LT, turn, now, answer=True))
+        if one.at is not None and (least == NOBODY or one.at < least):
+            for a in state.agents:
+                if not a.done and walk in a.env:
+                    now = a.kind.index, walk
+                    state.notes(Compared(Kind.LT, turn_of(key[0], one.at), now, answer=True))
             left(scene, one)
             del state.semaphores[key]
-        else:
-            first = next((now for at, now in inside if at == least), 0)
-            state.notes(Compared(Kind.LT, turn, first, answer=False))
 
 
 def left(scene: Scene, semaphore: Semaphore) -> None:

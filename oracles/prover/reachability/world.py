@@ -317,12 +317,17 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
     if expr in lows:
         return lows[expr]
     match expr:
-        case Op(Kind.ADD, a, b):
-            left, right = _lowest(a, lows), _lowest(b, lows)
-            return None if left is None or right is None else left + right
         case Op(Kind.FLOORDIV, a, int() as by) if by > 0:
             left = _lowest(a, lows)
             return None if left is None else left // by
+        case Op(Kind.ADD | Kind.SUB):
+            total, parts = linear(expr)
+            for part, times in parts.items():
+                low = _lowest(part, lows)
+                if low is None or times < 0:
+                    return None
+                total += times * low
+            return total
         case _:
             return None
 

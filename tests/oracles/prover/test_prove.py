@@ -17,7 +17,8 @@ from sample import ALL, some
 
 from fuser.cookbook import recipes
 from fuser.cookbook.recipes import RECIPES, specialized_ring, wgmma_ring
-from fuser.expr import Expr, Kind, Var, fold
+from fuser.cookbook.sum import C
+from fuser.expr import Expr, Kind, Var, eq, fold
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuzz.kernels.matmul import sync_mutants
@@ -31,7 +32,7 @@ from oracles.verdict import Finding, Status, Verdict
 from oracles.witness import Mark
 
 Change = Callable[[kir.Stmt], "list[kir.Stmt] | None"]
-FILES = 33
+FILES = 36
 """Files of ours that a proof may cross; to be lowered whenever files are merged."""
 
 
@@ -296,6 +297,17 @@ def test_a_program_is_proved_launch_by_launch() -> None:
     assert prove(LaunchSequence("two", (good, good))).status is Status.PASS
     assert prove(LaunchSequence("two", (good, bad))).status is Status.FAIL
     assert prove(LaunchSequence("none", ())).status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "requires", [(C < 0,), (eq(C % 2, 1), eq(C % 4, 0)), (eq(C * C, 7),), (eq(kir.GRID, 0),)]
+)
+def test_what_has_no_launch_is_unknown(requires: tuple[Expr, ...]) -> None:
+    """Whatever holds of its launches holds of nothing, right or wrong."""
+    for stmts in (), (kir.BlockSync(0, 999),):
+        kernel = recipes.specialized_ring(2)
+        verdict = prove(replace(kernel, body=(*kernel.body, *stmts), requires=requires))
+        assert (verdict.status, verdict.reason[:7]) == (Status.UNKNOWN, "vacuous")
 
 
 def test_nothing_claimed_is_unknown() -> None:

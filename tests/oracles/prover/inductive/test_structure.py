@@ -79,10 +79,6 @@ def _registers(state: State) -> None:
     state.agents[0].registers += 8
 
 
-def _variable(state: State) -> None:
-    next(a for a in state.agents if a.env).env["another"] = 0
-
-
 def _access(state: State) -> None:
     where = next(w for w, entries in state.memory.items() if _unknown(state, w))
     state.memory[where] = ()
@@ -105,7 +101,8 @@ def _valid(state: State) -> None:
 
 
 def _flight(state: State) -> None:
-    state.flying[next(iter(RING.events.numbers.values()))] = 0, 0
+    numbers = RING.events.numbers.values()
+    state.flying[next(e for e in numbers if not state.known_in(0) >> FACTS * e & 1)] = 0, 0
 
 
 def _barrier(state: State) -> None:
@@ -114,8 +111,8 @@ def _barrier(state: State) -> None:
 
 
 CHANGES = (
-    _pending, _bytes, _parity, _waiters, _dead, _place, _registers, _variable, _access, _knowledge,
-    _valid, _flight, _barrier,
+    _pending, _bytes, _parity, _waiters, _dead, _place, _registers, _access, _knowledge, _valid,
+    _flight, _barrier,
 )  # fmt: skip
 
 

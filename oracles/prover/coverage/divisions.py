@@ -1,0 +1,151 @@
+"""No statement divides by 0, or divides a negative number.
+
+C++ says nothing of the one, and rounds the other towards 0, where Python rounds down.
+Every quotient and remainder that a statement evaluates is asked about: in coordinates and limits of
+boxes, slots, parities, turns, conditions, ends of loops and lets.  z3 is asked whether the divisor
+is at least 1, and the dividend at least 0, under the conditions and in the loops around the
+statement; of a condition with `&&` the right part is evaluated only where the left one holds.
+Where that does not follow, small launches are tried one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
+from fuser.kernel import ir as kir
+from fuser.kernel.validate.place import expressions
+from oracles.prover import launches
+from oracles.prover.arithmetic import Values, function
+from oracles.prover.coverage.outputs import (
+    ALL_ITERATIONS,
+    ITERATIONS,
+    Budget,
+    Covered,
+    TooManyError,
+    iterations,
+)
+from oracles.prover.reachability.code import signed
+from oracles.prover.sites import MOVING, Site, every, facts, unknown
+from oracles.prover.solver import Exact, Sequents
+from oracles.verdict import Finding
+
+Division = tuple[Op, Site]
+
+
+def judge(kernel: kir.Kernel, *, rlimit: int) -> Covered:
+    """Judge every division, in every launch that a kernel allows.
+
+    `rlimit` is the work limit of one z3 question.  With a finding if a launch divides by 0, or with
+    a reason if that is not known.
+    """
+    asked: dict[tuple[Expr, ...], dict[Expr, Division]] = defaultdict(dict)
+    for site in every(kernel):
+        around = (*site.guards, *(loop.index < loop.stop for loop in site.loops))
+        for op, held in _divisions(map(site.plain, expressions(site.stmt))):
+            claims = fold(Kind.LE, 1, op.b), fold(Kind.LE, 0, op.a)
+            for claim in claims if 0 not in site.guards else ():
+                if not isinstance(claim, int) or not claim:
+                    asked[*around, *held].setdefault(claim, (op, site))
+    moved = {s.var.name for s in kernel.walk() if isinstance(s, kir.Assign)}
+    negative = moved & signed(kernel)
+    left: list[Division] = []
+    moves = {MOVING: Var("what is added") - Var("what is taken")} if negative else {}
+    for held, each in asked.items():
+        claims = {substitute(claim, moves): division for claim, division in each.items()}
+        known = [substitute(one, moves) for one in (*facts(kernel), *held)]
+        named: set[Var] = set().union(*map(variables, (*known, *claims)))
+        known += [fold(Kind.LE, 0, v) for v in sorted(named, key=str)]
+        shown = Sequents(rlimit).given(known).held(claims)
+        left += [
+            division
+            for claim, division in claims.items()
+            if claim not in shown and not _follows(claim, known, rlimit)
+        ]
+    checked = sum(map(len, asked.values()))
+    if not left:
+        return Covered(checked, ())
+    found = _refuted(kernel, left)
+    op, site = left[0]
+    says = f"{site.where}: nothing shows that {op} divides a number >= 0 by one >= 1"
+    return Covered(checked, (), says) if found is None else Covered(checked, (found,))
+
+
+def _follows(claim: Expr, known: list[Expr], rlimit: int) -> bool:
+    question = Exact(rlimit)
+    for one in known:
+        question.solver.add(question.term(one) != 0)
+    return question.follows(claim)
+
+
+def _divisions(
+    exprs: Iterable[Expr], held: tuple[Expr, ...] = ()
+) -> Iterator[tuple[Op, tuple[Expr, ...]]]:
+    """Yield the divisions in expressions, and what holds wherever they are done."""
+    for expr in exprs:
+        match expr:
+            case Op(Kind.AND, a, b):
+                yield from _divisions((a,), held)
+                yield from _divisions((b,), (*held, a))
+            case Op(kind, a, b):
+                yield from _divisions((a, b), held)
+                if kind in (Kind.FLOORDIV, Kind.MOD):
+                    yield expr, held
+            case _:
+                pass
+
+
+def _refuted(kernel: kir.Kernel, left: list[Division]) -> Finding | None:
+    """Search for a small launch in which a statement divides by 0."""
+    known = [one for one in left if not unknown((one[0], *one[1].conditions))]
+    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
+    rest = ALL_ITERATIONS
+    for values in chain(launches.some_launches(kernel), more) if known else ():
+        budget = Budget(min(ITERATIONS, rest))
+        rest -= budget.left
+        for op, site in known:
+            try:
+                shown = _shown(op, site, values, budget)
+            except TooManyError:
+                shown = ""
+            if shown:
+                launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
+                names = ", ".join(f"{name}={value}" for name, value in launch)
+                says = f"{names}: {shown}"
+                return Finding("bounds", site.where, says, lines=(site.line,), launch=launch)
+        rest += budget.left
+    return None
+
+
+def _shown(op: Op, site: Site, values: Values, budget: Budget) -> str:
+    """Say where a launch does a division that has no meaning; empty where it does not.
+
+    A launch that already fails to evaluate what is around a statement shows nothing about it.
+    """
+    loops = [(loop.index.name, function(loop.stop)) for loop in site.loops]
+    guards = [function(guard) for guard in site.guards]
+    evaluated, by, of = map(function, (_until(site, op), op.b, op.a))
+    for block in range(values[kir.GRID.name]):
+        try:
+            for now in iterations(loops, {**values, kir.BLOCK.name: block}):
+                budget.spend()
+                if all(guard(now) for guard in guards) and evaluated(now):
+                    a, b = of(now), by(now)
+                    if a < 0 or b < 1:
+                        return f"CTA {block}: `{op}` is {a} {op.kind.value} {b}"
+        except ZeroDivisionError:
+            continue
+    return ""
+
+
+def _until(site: Site, op: Op) -> Expr:
+    """Return the condition under which a statement that is executed comes to a division."""
+    for one, held in _divisions(map(site.plain, expressions(site.stmt))):
+        if one == op:
+            found: Expr = 1
+            for part in held:
+                found = fold(Kind.AND, found, part)
+            return found
+    return 1

@@ -1,0 +1,410 @@
+"""Whether the CTAs that were followed together stand for all that share a semaphore.
+
+Groups of a few sizes are followed, each as a whole.  Nothing is believed of how these sizes were
+chosen: z3 is asked for a *scene* of any other group that none of those followed has.  A scene is
+what one CTA's code can tell (answers to conditions, values it uses, whether it is first or last, or
+the last-arriving one), or two neighbours', or one's beside others that it has to do with:
+
+* `alone`: every CTA does what some CTA did that was followed.
+* `next`: two neighbours in line do together what two that were followed did, and the values that
+  they tell each other and wait for are equal or not as theirs were.
+* `same value`: so do any two of which one waits for or releases a value of the other's.
+* `q`, `b`, `p`: where q executes one statement, p another, later in line or having met, and their
+  boxes of a shared tensor overlap, there were CTAs that did so in the same order, and the one that
+  is named did what it does: q, or p, or b between them.
+
+Why that is enough: take any group in which nobody waits forever before the first fault.  If p
+waits for a value that nobody releases, two neighbours do not agree, or somebody released it twice:
+`next`, `same value`.  If p conflicts with q, and turns do not order them, either q does not publish
+what it did, or p does not see it before what it does, or some b between does not hand on what it
+got: each of these is a matter of that CTA's own code, and of which two statements conflict.  The
+followed group with that scene has the same fault, and no fault was found there.
+
+Loops in which CTAs do not meet are followed for few rounds (see `reachability.ctas`): how long they
+are, and what happens in them, is nothing that others see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+
+import z3
+
+from fuser.expr import Expr, Kind, Var, both, eq, fold, substitute, variables
+from fuser.kernel import ir as kir
+from oracles.prover import sites
+from oracles.prover.arithmetic import UnsupportedError, poly, replace_tree, tree
+from oracles.prover.reachability.code import (
+    CLUSTER,
+    GROUP,
+    Branch,
+    Do,
+    Enter,
+    Instruction,
+    Jump,
+    comparisons_of,
+)
+from oracles.prover.reachability.ctas import CtaGroup, group_of, over_places, whole
+from oracles.prover.reachability.fixpoint import Exploration
+from oracles.prover.reachability.sizes import COUNT, PLACE
+from oracles.prover.reachability.world import World
+from oracles.prover.sites import AMONG_CTAS, MOVING, Site
+from oracles.prover.solver import Exact
+
+SCENES = 400
+"""Scenes of one sort that are compared."""
+FEW = 8
+"""Rounds of a loop that are asked about one by one."""
+_GROUP = (GROUP, CLUSTER)
+
+
+class UnseenError(Exception):
+    """CTAs may do what none of those followed did."""
+
+
+def stand_for_all(explorations: Sequence[Exploration], rlimit: int) -> int:
+    """Ask whether CTAs were followed that stand for all others; return how many questions that was.
+
+    Raises
+    ------
+    UnseenError
+        If some were not.
+    UnsupportedError
+        If it cannot be asked.
+    """
+    worlds = [one.world for one in explorations]
+    kernel = worlds[0].kernel
+    if not any(isinstance(s, AMONG_CTAS) for s in kernel.walk()):
+        if not any(w.code.fixed == ({},) * kernel.cluster for w in worlds):
+            raise UnseenError("none was followed of which nothing is known")
+        return 1
+    group, elections = group_of(kernel), sites.outcomes(kernel)
+    together = [w for w in worlds if w.together]
+    sizes: dict[int, set[tuple[int, ...]]] = {}
+    for ctas in (w.code.fixed for w in together):
+        lasts = [[n for n, one in enumerate(ctas) if one.get(var)] for var in elections]
+        plain = [{e: v for e, v in one.items() if e not in elections} for one in ctas]
+        whole_group = [dict(group.fixed(n, len(ctas))) for n in range(len(ctas))]
+        if plain != whole_group or any(len(one) != 1 for one in lasts):
+            raise UnseenError(f"of a group of {len(ctas)} not all were followed")
+        sizes.setdefault(len(ctas), set()).add(tuple(one[0] for one in lasts))
+    if any(map(_cut_short, together)):
+        raise UnseenError("loops were followed for few rounds that decide what they do")
+    alone = [w.code.fixed[0] for w in worlds if not w.together]
+    apart = {} in alone or all(one in alone for w in together for one in w.code.fixed)
+    if not sizes or not (apart or all(not w.pinned for w in together)):
+        raise UnseenError("none was followed through all of its rounds")
+    return _Scenes(kernel, group, sizes, rlimit).compare()
+
+
+def _cut_short(world: World) -> bool:
+    """Whether a length is given of a loop in which CTAs meet, or one that decides what they do.
+
+    A branch may do nothing where the length is small: more is done, and ordered, where it is not.
+    """
+    for program in world.code.programs:
+        loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
+        for at, i in loops:
+            inside = (j for j in program[at : i.end] if isinstance(j, Do))
+            if i.atom in world.pinned and any(j.origin or j.index is not None for j in inside):
+                return True
+        for at, i in enumerate(program):
+            for one in comparisons_of(i.test) if isinstance(i, Branch) else ():
+                own = any(start < at < e.end and e.atom == one.atom for start, e in loops)
+                if one.atom in world.pinned and not own and _does(program, at, less=one.less):
+                    return True
+    return False
+
+
+def _does(program: Sequence[Instruction], at: int, *, less: bool) -> bool:
+    """Whether a branch executes a statement where what it compares is small."""
+    branch = program[at]
+    assert isinstance(branch, Branch), "asked of branches only"
+    jump = program[branch.orelse - 1]
+    end = jump.to if isinstance(jump, Jump) and branch.orelse - 1 > at else branch.orelse
+    small = program[at + 1 : branch.orelse] if less else program[branch.orelse : end]
+    return any(isinstance(i, Do) for i in small)
+
+
+Scene = tuple[str, list[Expr], list[Expr]]
+"""A sort of scene: its name, what holds in it, and what is compared."""
+
+
+class _Scenes:
+    """The scenes of the groups of a kernel, as z3 is asked about them.
+
+    `sizes` has by size of a group which of its CTAs were followed as last-arriving ones.
+    """
+
+    def __init__(
+        self,
+        kernel: kir.Kernel,
+        group: CtaGroup,
+        sizes: Mapping[int, set[tuple[int, ...]]],
+        rlimit: int,
+    ) -> None:
+        self._kernel, self._group, self._sizes = kernel, group, sizes
+        self._rlimit = rlimit
+        self._lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
+        self._shared = sites.shared_tensors(kernel)
+        every = [s for s in sites.every(kernel) if 0 not in s.guards]
+        meeting = {loop.index for s in every if self._meets(s) for loop in s.loops}
+        self._private: dict[Expr, Var] = {}
+        for loop in (loop for s in every for loop in s.loops):
+            if loop.index not in meeting and not isinstance(loop.stop, int):
+                self._private.setdefault(loop.stop, Var(f"rounds of {loop.index.name}"))
+        self._sites = [s for s in every if not any(one.stop in self._private for one in s.loops)]
+        self._lasts = [place_of(f"last {n}") for n in range(len(sites.outcomes(kernel)))]
+        self._elections = _elections(every)
+        sorts = kir.BlockSerializeWait | kir.BlockSerializeRelease
+        self._turns = any(isinstance(s, sorts) for s in kernel.walk())
+
+    def _meets(self, site: Site) -> bool:
+        box = sites.touches(site.stmt)
+        shared = box is not None and box.tensor.name in self._shared
+        return shared or isinstance(site.stmt, AMONG_CTAS)
+
+    # --- what the code of a CTA can tell --------------------------------------------------------
+
+    def _of(self, expr: Expr, cta: str) -> Expr:
+        """Write an expression of one CTA of a scene over places, sizes and parameters."""
+        plain = whole(expr, self._lets)
+        for stop, rounds in self._private.items():
+            plain = replace_tree(plain, stop, rounds)
+        there = over_places(plain, self._group)
+        same = {COUNT, kir.GRID, *self._kernel.params, *_GROUP}
+        own: dict[Var, Expr] = {v: Var(f"{v.name} of {cta}") for v in variables(there) - same}
+        return tree(poly(substitute(there, own)))
+
+    def _each(self, site: Site, *exprs: Expr) -> Iterator[tuple[Expr, ...]]:
+        """Yield expressions of a site for all rounds of the loops of few rounds around it."""
+        few = [(one.index, one.stop) for one in site.loops if one.stop in range(FEW + 1)]
+        plain = [site.plain(e) for e in exprs]
+        for values in product(*(range(stop) for _, stop in few if isinstance(stop, int))):
+            at: dict[Var, Expr] = {index: v for (index, _), v in zip(few, values, strict=True)}
+            yield tuple(substitute(e, at) for e in plain)
+
+    def _answers(self, cta: str) -> Iterator[Expr]:
+        """Yield what the code of one CTA is told by conditions, and by the values it uses."""
+        slots = max((b.slots for b in (*self._kernel.buffers, *self._kernel.barriers)), default=1)
+        for site in self._sites:
+            asked: list[Expr] = []
+            match site.stmt:
+                case kir.IfThenElse(test):
+                    asked = [one for (one,) in self._each(site, test)]
+                case kir.ForLoop(_, stop) if site.plain(stop) not in self._private:
+                    asked = [fold(Kind.LT, 0, one) for (one,) in self._each(site, stop)]
+                case stmt if not isinstance(stmt, AMONG_CTAS):
+                    for number in sites.controls(stmt).values():
+                        values = [one for (one,) in self._each(site, number)]
+                        asked += [
+                            eq(one, n)
+                            for one in values
+                            if _placed(self._of(one, cta))
+                            for n in range(slots)
+                        ]
+                case _:
+                    pass
+            yield from (self._of(one, cta) for one in asked)
+            if isinstance(site.stmt, AMONG_CTAS):
+                continue
+            box = sites.touches(site.stmt)
+            if box is not None and self._meets(site):
+                for ends in zip(box.origin, box.limit, strict=True):
+                    for start, end in self._each(site, *ends):
+                        yield self._of(fold(Kind.LT, start, end), cta)
+        for told in self._told(cta):
+            yield from (eq(told, 0), eq(told, COUNT))
+        yield from (eq(place_of(cta), last) for last in self._lasts)
+
+    def _told(self, cta: str) -> list[Expr]:
+        """Return the values that one CTA tells others and waits for."""
+        return [
+            self._of(one, cta)
+            for site in self._sites
+            if isinstance(site.stmt, AMONG_CTAS)
+            for told in sites.controls(site.stmt).values()
+            for (one,) in self._each(site, told)
+        ]
+
+    def _executes(self, site: Site, cta: str) -> list[Expr]:
+        """Return what holds where a CTA executes a statement."""
+        loops = (loop.index < loop.stop for loop in site.loops)
+        guards = [g for g in site.guards if g not in self._elections]
+        chosen = [
+            eq(place_of(cta), self._lasts[self._elections[g]])
+            for g in site.guards
+            if g in self._elections
+        ]
+        return [*(self._of(e, cta) for e in (*loops, *guards)), *chosen]
+
+    # --- the sorts of scenes --------------------------------------------------------------------
+
+    def _scenes(self) -> Iterator[Scene]:
+        x, y, b = map(place_of, ("x", "y", "b"))
+        mine, theirs = list(self._answers("x")), list(self._answers("y"))
+        yield "alone", [x < COUNT], [*mine, eq(x, 0), eq(x + 1, COUNT)]
+        order = [x < COUNT, y < COUNT]
+        order += [x < y] if self._turns else [eq(eq(x, y), 0)]
+        if self._turns:
+            told = [eq(one, two) for one in self._told("x") for two in self._told("y")]
+            ends = [eq(x, 0), eq(y + 1, COUNT)]
+            yield "next", [*order, eq(x + 1, y)], [*mine, *theirs, *told, *ends]
+            for held in self._equal():
+                yield "same value", [*order, eq(eq(x + 1, y), 0), *held], [*mine, *theirs]
+        conflicts = list(self._conflicts())
+        for site in dict.fromkeys(one for one, _, _ in conflicts):
+            for sort in dict.fromkeys(type(two.stmt) for one, two, _ in conflicts if one == site):
+                met = (c for one, two, c in conflicts if one == site and type(two.stmt) is sort)
+                yield "q", [*order, _any(met)], mine
+        for site in dict.fromkeys(two for _, two, _ in conflicts):
+            for sort in dict.fromkeys(type(one.stmt) for one, two, _ in conflicts if two == site):
+                met = (c for one, two, c in conflicts if two == site and type(one.stmt) is sort)
+                yield "p", [*order, _any(met)], theirs
+        if self._turns:
+            between = [*order, x < b, b < y, _any(c for _, _, c in conflicts)]
+            yield "b", between, list(self._answers("b"))
+
+    def _equal(self) -> Iterator[list[Expr]]:
+        """Yield what holds where two CTAs tell others, or wait for, one value."""
+        turns = [s for s in self._sites if isinstance(s.stmt, AMONG_CTAS)]
+        for one, two in product(turns, repeat=2):
+            left, right = (sites.controls(s.stmt).values() for s in (one, two))
+            for a, c in product(self._each(one, *left), self._each(two, *right)):
+                same = (eq(self._of(e, "x"), self._of(f, "y")) for e, f in product(a, c))
+                yield [*self._executes(one, "x"), *self._executes(two, "y"), *same]
+
+    def _conflicts(self) -> Iterator[tuple[Site, Site, Expr]]:
+        """Yield pairs of statements whose boxes of a shared tensor conflict, and where they do."""
+        for one, two in product(self._sites, repeat=2):
+            left, right = sites.touches(one.stmt), sites.touches(two.stmt)
+            if left is None or right is None or left.tensor != right.tensor:
+                continue
+            reads = sites.reads(one.stmt) is not None and sites.reads(two.stmt) is not None
+            if left.tensor.name not in self._shared or reads:
+                continue
+            held = [*self._executes(one, "x"), *self._executes(two, "y")]
+            for start, begin in product(
+                self._each(one, *left.origin), self._each(two, *right.origin)
+            ):
+                there: Expr = 1
+                for a, n, c, m in zip(start, left.shape, begin, right.shape, strict=True):
+                    low, high = self._of(a, "x"), self._of(c, "y")
+                    there = both(there, fold(Kind.LT, low, high + m))
+                    there = both(there, fold(Kind.LT, high, low + n))
+                for one_held in held:
+                    there = both(one_held, there)
+                yield one, two, _normal(there)
+
+    # --- asking z3 ------------------------------------------------------------------------------
+
+    def compare(self) -> int:
+        """Look for scenes of other groups until all are found in those followed; count them."""
+        asked, seen = 0, set[object]()
+        for name, held, features in self._scenes():
+            held = [one for one in map(_normal, held) if one != 1]
+            features = [e for e in dict.fromkeys(map(_normal, features)) if not isinstance(e, int)]
+            key = name, tuple(held)
+            if 0 not in held and key not in seen:
+                seen.add(key)
+                asked += self._compare(name, held, _linked(features, held))
+        return asked
+
+    def _compare(self, name: str, held: list[Expr], features: list[Expr]) -> int:
+        if any(MOVING in variables(one) for one in (*held, *features)):
+            raise UnsupportedError("what they do depends on a value that moves")
+        question = Exact(self._rlimit)
+        term, solver, count = question.term, question.solver, question.term(COUNT)
+        for fact in (*self._facts(), *held):
+            solver.add(term(fact) != 0)
+        holds = [term(one) != 0 for one in features]
+        lasts = list(map(term, self._lasts))
+        followed = z3.Or([
+            z3.And(count == many, *(at == n for at, n in zip(lasts, one, strict=True)))
+            for many, each in self._sizes.items()
+            for one in sorted(each)
+        ])  # fmt: skip
+        for number in range(SCENES):
+            answer, model = _asked(solver, [z3.Not(followed)])
+            if answer == "unsat":
+                return number + 1
+            if model is None:
+                raise UnsupportedError("z3 cannot tell whether others do something else")
+            values = [model.eval(one, model_completion=True) for one in holds]
+            scene = [
+                one if z3.is_true(v) else z3.Not(one) for one, v in zip(holds, values, strict=True)
+            ]
+            answer, found = _asked(solver, [followed, *scene])
+            if answer == "unsat":
+                many = model.eval(count, model_completion=True)
+                at = model.eval(term(place_of("b" if name == "b" else "y" if name == "p" else "x")))
+                raise UnseenError(
+                    f"what CTA {at} of {many} does none did that was followed ({name})"
+                )
+            if found is None:
+                raise UnsupportedError("z3 cannot tell whether those followed do the same")
+            solver.add(z3.Not(z3.And(scene)))
+        raise UnsupportedError(f"there are more than {SCENES} scenes")
+
+    def _facts(self) -> Iterator[Expr]:
+        """Yield what holds in every scene."""
+        yield fold(Kind.LE, 1, COUNT)
+        if isinstance(self._group.count, int):
+            yield eq(COUNT, self._group.count)
+        yield from (last < COUNT for last in self._lasts)
+        yield from (self._of(condition, "all") for condition in self._kernel.requires)
+
+
+def place_of(cta: str) -> Var:
+    """Return the place of a CTA of a scene."""
+    return Var(f"{PLACE.name} of {cta}")
+
+
+def _elections(found: list[Site]) -> dict[Expr, int]:
+    """Return which condition on places stands for having arrived last, by election."""
+    out: dict[Expr, int] = {}
+    elections = [s for s in found if isinstance(s.stmt, kir.LastArriving)]
+    for number, site in enumerate(elections):
+        assert isinstance(site.stmt, kir.LastArriving), "found as such"
+        index, ctas = site.plain(site.stmt.index), site.plain(site.stmt.ctas)
+        out[eq(sites.place_among(index, ctas) + 1, ctas)] = number
+    return out
+
+
+def _asked(solver: z3.Solver, more: list[z3.BoolRef]) -> tuple[str, z3.ModelRef | None]:
+    solver.push()
+    solver.add(*more)
+    answer = str(solver.check())
+    model = solver.model() if answer == "sat" else None
+    solver.pop()
+    return answer, model
+
+
+def _any(conditions: Iterable[Expr]) -> Expr:
+    return _normal(
+        fold(Kind.LT, 0, sum((eq(eq(one, 0), 0) for one in conditions), start=0 * COUNT))
+    )
+
+
+def _normal(expr: Expr) -> Expr:
+    return tree(poly(expr))
+
+
+def _placed(expr: Expr) -> bool:
+    return any(v == COUNT or v.name.startswith(PLACE.name) for v in variables(expr))
+
+
+def _linked(features: list[Expr], held: list[Expr]) -> list[Expr]:
+    """Return the conditions on places, and those that have a variable in common with one of them.
+
+    Others can have either answer, whatever the places are.
+    """
+    found = [e for e in features if _placed(e)]
+    named: set[Var] = set().union(*map(variables, (*found, *held)))
+    while True:
+        more = [e for e in features if e not in found and variables(e) & named]
+        if not more:
+            return found
+        found += more
+        named = named.union(*map(variables, more))

@@ -1,0 +1,156 @@
+"""Quotients by what may be 0, and of what may be negative, wherever a statement has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fuser.expr import Expr, both, maximum
+from fuser.kernel import ir as kir
+from litmus.parts import (
+    ONE_CTA,
+    TILE,
+    X1,
+    Y1,
+    Body,
+    Litmus,
+    Run,
+    box,
+    broken,
+    fragment,
+    init,
+    k,
+    kernel,
+    legal,
+    load,
+    m,
+    n,
+    q,
+    slots,
+    store,
+)
+
+X, S, BAR = fragment("x"), slots("S"), kir.MBarrier("bar", 1, 1)
+IN, OUT, JOIN = load(X, box(X1)), store(box(Y1), X), kir.WarpSync()
+ZERO = (n % m) // (n + m + 1)
+"""Is 0 in any launch in which it is anything."""
+
+
+def of(*body: kir.Stmt, requires: tuple[Expr, ...] = ()) -> kir.Kernel:
+    """Return a kernel of one CTA that copies a tile, with some statements between."""
+    return kernel(
+        (init(BAR), kir.BlockSync(0, 32), IN, *body, OUT),
+        buffers=(S,),
+        barriers=(BAR,),
+        tensors=(X1, Y1),
+        params=(n, m),
+        requires=(ONE_CTA, *requires),
+    )
+
+
+def only(test: Expr, *body: kir.Stmt) -> kir.IfThenElse:
+    """Execute statements under a condition."""
+    return kir.IfThenElse(test, body)
+
+
+def waits(parity: Expr) -> Body:
+    """Arrive at a barrier, and wait for the phase."""
+    return kir.Elect(kir.Per.ROLE, (kir.MBarrierArrive(BAR, 0),)), kir.MBarrierWaitParity(
+        BAR, 0, parity
+    )
+
+
+PLACES: dict[str, Body] = {
+    "a_coordinate": (load(X, box(X1, ZERO)),),
+    "a_limit": (kir.Load(X, kir.Box(X1, (0, 0), TILE, (4 + ZERO, 32)), 4),),
+    "a_slot": (store(kir.Slot(S, ZERO), X), load(X, kir.Slot(S, 0))),
+    "a_parity": waits(ZERO),
+    "a_condition": (only(n // m < 3, JOIN),),
+    "the_end_of_a_loop": (kir.ForLoop(k, n // m, (JOIN,)),),
+    "a_let": (kir.Let(q, n // m),),
+}
+"""Where a kernel divides by `m`."""
+UNDECIDED = "a_limit", "a_slot", "a_parity"
+"""Where the prover does not follow a parameter: what divides by at least 1 there is unknown."""
+
+
+def by_place() -> Iterator[Litmus]:
+    """Yield kernels that divide by a parameter, which is at least 1 in the twin."""
+    for name, body in PLACES.items():
+        twin = "a_coordinate" if name in UNDECIDED else name
+        if twin == name:
+            yield legal(
+                f"{name}_divides_by_a_parameter_of_at_least_1",
+                "H71",
+                of(*body, requires=(m >= 1,)),
+                "The kernel requires that there is something to divide by.",
+                launches=(run(0, 1), run(3, 2)),
+            )
+        yield broken(
+            f"{name}_divides_by_any_parameter",
+            "H71",
+            of(*body),
+            "bounds",
+            f"{twin}_divides_by_a_parameter_of_at_least_1",
+            "A launch may have 0 there, and C++ says nothing of what that gives.",
+            launches=(run(3, 0),),
+        )
+
+
+def run(first: int, second: int) -> Run:
+    """Return a launch of one CTA."""
+    return Run(1, (("n", first), ("m", second)))
+
+
+BOTH = run(0, 0), run(1, 0), run(5, 2)
+
+LITMUS: tuple[Litmus, ...] = (
+    *by_place(),
+    legal(
+        "a_condition_that_asks_before_it_divides",
+        "H71",
+        of(only(both(m > 0, n // m < 3), JOIN)),
+        "The right part of && is evaluated only where the left one holds.",
+        launches=BOTH,
+    ),
+    broken(
+        "a_condition_that_asks_after_it_divides",
+        "H71",
+        of(only(both(n // m < 3, m > 0), JOIN)),
+        "bounds",
+        "a_condition_that_asks_before_it_divides",
+        "The left part of && is evaluated in any case.",
+        launches=(run(1, 0),),
+    ),
+    legal(
+        "a_tile_that_is_loaded_where_something_divides",
+        "H71",
+        of(kir.ForLoop(k, m, (load(X, box(X1, (k % m) // m)),))),
+        "Of 0 tiles none is loaded, so that nothing is divided by their number.",
+        launches=BOTH,
+    ),
+    broken(
+        "a_tile_that_is_loaded_once_more_where_something_divides",
+        "H71",
+        of(kir.ForLoop(k, m + 1, (load(X, box(X1, (k % m) // (m + 1))),))),
+        "bounds",
+        "a_tile_that_is_loaded_where_something_divides",
+        "With 0 tiles the round too many divides by their number.",
+        launches=(run(1, 0),),
+    ),
+    legal(
+        "a_quotient_of_what_is_left",
+        "H71",
+        of(kir.ForLoop(k, maximum(n - m, 0) // 2, (JOIN,))),
+        "Where nothing is left it is 0.",
+        launches=BOTH,
+    ),
+    broken(
+        "a_quotient_of_what_is_lacking",
+        "H71",
+        of(kir.ForLoop(k, (n - m) // 2, (JOIN,))),
+        "bounds",
+        "a_quotient_of_what_is_left",
+        "Of a negative number C++ rounds towards 0, and Python down.",
+        launches=(run(0, 3),),
+    ),
+)
