@@ -33,6 +33,7 @@ from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.cases import cases
 from oracles.prover.coverage import outputs
 from oracles.prover.inductive import check as inductive
 from oracles.prover.invariants import check
@@ -44,6 +45,7 @@ from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.reachability.witness import teller
 from oracles.prover.reachability.world import bounds
+from oracles.prover.sites import every
 from oracles.verdict import Confirmation, Finding, Status, Verdict
 from oracles.witness import Witness
 
@@ -190,7 +192,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if misplaced := _misplaced(kernel):
         return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
     try:
-        closed = fixpoint.judge(kernel, policy=policy)
+        closed = _ordered(kernel, policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
         if closed.violations:
             return _refuted(kernel, closed, findings, policy)
@@ -207,6 +209,41 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if checked == 0:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+
+
+def _ordered(kernel: kir.Kernel, policy: str) -> fixpoint.Closed:
+    """Judge the order of events: at once, and where that decides nothing, by cases.
+
+    Raises
+    ------
+    UnsupportedError
+        If something in the kernel is not modelled.
+    """
+    try:
+        closed = fixpoint.judge(kernel, policy=policy)
+    except UnsupportedError:
+        found = _by_cases(kernel, policy)
+        if found is None:
+            raise
+        return found
+    if closed.violations or closed.reason:
+        return _by_cases(kernel, policy) or closed
+    return closed
+
+
+def _by_cases(kernel: kir.Kernel, policy: str) -> fixpoint.Closed | None:
+    """Judge the order of events in each case of a kernel; None if that decides nothing."""
+    done: list[fixpoint.Closed] = []
+    sites = every(kernel)
+    for case in cases(kernel):
+        try:
+            one = fixpoint.judge(case.kernel, policy=policy)
+        except UnsupportedError:
+            return None
+        done.append(case.told(one, sites))
+        if done[-1].violations or done[-1].reason:
+            break
+    return fixpoint.together(done) if done else None
 
 
 def _misplaced(kernel: kir.Kernel) -> list[Finding]:

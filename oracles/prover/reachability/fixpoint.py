@@ -33,7 +33,7 @@ together (`showing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fuser.expr import Expr, Kind, Op, Var, substitute
@@ -442,6 +442,26 @@ def judge(
         refuted = any(v.severity == "error" for v in found)
         if refuted and not (reading.together and reading.many == 1):
             break
+    return _closed(found, checked, states, reason, explorations)
+
+
+def together(parts: Sequence[Closed]) -> Closed:
+    """Return what was found in several parts of one kernel's launches."""
+    found = [v for one in parts for v in (*one.violations, *one.warnings)]
+    reason = next((one.reason for one in parts if one.reason), "")
+    explorations = [e for one in parts for e in one.explorations]
+    checked, states = (sum(one.checked for one in parts), sum(one.states for one in parts))
+    return _closed(found, checked, states, reason, explorations)
+
+
+def _closed(
+    found: Sequence[Violation],
+    checked: int,
+    states: int,
+    reason: str,
+    explorations: Sequence[Exploration],
+) -> Closed:
+    """Sum up, with each violation once."""
     first: dict[tuple[object, ...], Violation] = {}
     for v in found:
         line = v.earlier.line if v.earlier else 0

@@ -1,0 +1,308 @@
+"""A kernel by cases of its parameters, so that all its trip counts are sums of one unknown.
+
+Reachability follows counts that no thread knows; of `n`, `n // 2` and `max(n - 2, 0)` it does not
+know that they go together.  Whatever is made of a parameter n by sums, multiples, minima, maxima,
+comparisons, quotients and remainders by numbers is, from a threshold T on, linear in m where
+`n = T + P * m + r`, for a period P and each `r < P`.  So a kernel is judged for each n below T + P
+by itself, and for each r with m in place of n: no launch is left out, and none is added.
+
+Where n stands only in a quotient `(n + 15) // 16`, that is the parameter.  Any n is allowed beside
+it then, which is more than launches can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
+from math import lcm, prod
+from typing import TypeVar, cast
+
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
+from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import UnsupportedError, cycle, linear, replace_tree
+from oracles.prover.reachability.fixpoint import Closed
+from oracles.prover.reachability.rules import Violation
+from oracles.prover.sites import AMONG_CTAS, Site, controls, facts, shared_tensors, touches
+from oracles.prover.solver import Known
+
+CASES = 64
+"""Cases of a kernel that are judged at most."""
+RLIMIT = 200_000
+"""Work of z3 to find that no launch is in a case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Some launches of a kernel, as a kernel; in them a parameter is `first + step * trips`."""
+
+    kernel: kir.Kernel
+    first: int
+    step: int
+
+    def told(self, closed: Closed, sites: Sequence[Site]) -> Closed:
+        """Return what was found, in the words of the kernel whose sites are given."""
+
+        def own(v: Violation) -> Violation:
+            earlier = None if v.earlier is None else sites[v.earlier.index]
+            trips = self.first + self.step * v.trips
+            return replace(v, later=sites[v.later.index], earlier=earlier, trips=trips)
+
+        violations, warnings = (tuple(map(own, of)) for of in (closed.violations, closed.warnings))
+        return replace(closed, violations=violations, warnings=warnings)
+
+
+def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
+    """Return kernels whose launches together are those of a kernel; none if that is no help."""
+    kernel = _equated(kernel)
+    used = _used(kernel)
+    required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
+    splits = (_split(var, used, required) for var in kernel.params)
+    found = [split for split in splits if split is not None]
+    if not found or prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
+        return ()
+    known = Known(facts(kernel), RLIMIT)
+    out: list[Case] = []
+    for values in product(*(split.values() for split in found)):
+        meant = {split.base: value for split, value in zip(found, values, strict=True)}
+        case = _case(kernel, meant)
+        claims = [eq(base, value) for base, value in meant.items()]
+        if 0 in case.kernel.requires or known.gives(eq(claims[0], 0), *claims[1:]):
+            continue
+        out.append(case)
+        if len(out) > CASES:
+            return ()
+    return tuple(out)
+
+
+def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
+    """Return a kernel with numbers, or sums with new parameters, in place of some of its own."""
+
+    counts = {*kernel.params, *(var for value in meant.values() for var in variables(value))}
+    sums = _Sums(frozenset(counts))
+
+    def changed(expr: Expr) -> Expr:
+        for old, new in meant.items():
+            expr = replace_tree(expr, old, new)
+        return sums.spread(expr)
+
+    gone = {base for base in meant if isinstance(base, Var)}
+    new = {var: None for value in meant.values() for var in sorted(variables(value), key=str)}
+    made = replace(
+        kernel,
+        params=(*(var for var in kernel.params if var not in gone), *new),
+        tensors=mapped(kernel.tensors, changed),
+        semaphores=mapped(kernel.semaphores, changed),
+        body=mapped(kernel.body, changed),
+        requires=tuple(e for e in map(changed, kernel.requires) if not isinstance(e, int) or not e),
+    )
+    sums = [linear(value) for value in meant.values()]
+    step = max((n for _, parts in sums for n in parts.values()), default=0)
+    return Case(made, max(constant for constant, _ in sums), step)
+
+
+# --- which parameters, and how they repeat --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A parameter, or what stands for it, from where on it goes by periods."""
+
+    base: Expr
+    threshold: int
+    period: int
+
+    def values(self) -> Iterator[Expr]:
+        """Yield its values: numbers, then sums with an unknown."""
+        yield from range(self.threshold)
+        more = Var(f"{self.base} by {self.period}")
+        for rest in range(self.period):
+            yield fold(Kind.MUL, self.period, more) + (self.threshold + rest)
+
+
+def _used(kernel: kir.Kernel) -> list[Expr]:
+    """Return what decides where threads go and which slots they use, over parameters and indices.
+
+    Of a slot it is the position that counts: which slot that is, and which phase, is found by it.
+    """
+    moved = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
+    shared = shared_tensors(kernel)
+    found: list[Expr] = []
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.ForLoop(_, stop):
+                found.append(maximum(stop, 0))
+            case kir.IfThenElse(test):
+                found.append(test)
+            case kir.Assign(_, value):
+                found.append(value)
+            case kir.Let(var, value) if var in moved:
+                found.append(value)
+            case _:
+                found += map(_position, controls(stmt).values())
+        box = touches(stmt)
+        if box is not None and box.tensor.name in shared:
+            found += (*box.origin, *box.limit)
+        if isinstance(stmt, AMONG_CTAS):
+            found.append(stmt.index)
+    for _ in lets:
+        found = [substitute(expr, lets) for expr in found]
+    return list(dict.fromkeys(found))
+
+
+def _position(expr: Expr) -> Expr:
+    """Return what a slot or a parity is taken of."""
+    match expr:
+        case Op(Kind.MOD | Kind.FLOORDIV, inner, int()):
+            return _position(inner)
+        case Op(Kind.ADD, inner, int()):
+            return _position(inner)
+        case _:
+            return expr
+
+
+def _split(var: Var, used: Sequence[Expr], required: Sequence[Expr]) -> _Split | None:
+    """Return how a parameter is split, None if only one thing is made of it, or not by periods."""
+    mine = [expr for expr in used if var in variables(expr)]
+    base: Expr = var
+    while True:
+        around = {whole for expr in mine for whole in _around(expr, base)}
+        if len(around) != 1 or around == {base}:
+            break
+        (base,) = around
+    stand_in = Var(f"{base}")
+    mine += [expr for expr in required if var in variables(expr)]
+    mine = [replace_tree(expr, base, stand_in) for expr in mine]
+    mine = [expr for expr in mine if stand_in in variables(expr)]
+    alone = {part for expr in mine for part in _alone(expr, stand_in)}
+    if alone <= {stand_in, maximum(stand_in, 0)}:
+        return None
+    threshold, period = 0, 1
+    try:
+        for part in alone:
+            how = cycle(part, stand_in)
+            threshold, period = max(threshold, how.start), lcm(period, how.period)
+        for expr in mine:
+            period = lcm(period, cycle(expr, stand_in).period)
+    except UnsupportedError:
+        return None
+    return _Split(base, threshold, period)
+
+
+def _around(expr: Expr, base: Expr) -> Iterator[Expr]:
+    """Yield the quotients of sums of a base and numbers in which it stands, or the base itself."""
+    if expr == base:
+        yield base
+        return
+    match expr:
+        case Op(Kind.FLOORDIV, a, int()) if set(linear(a)[1]) == {base}:
+            yield expr
+        case Op(_, a, b):
+            yield from _around(a, base)
+            yield from _around(b, base)
+        case _:
+            pass
+
+
+def _alone(expr: Expr, var: Var) -> Iterator[Expr]:
+    """Yield the largest parts of an expression that have no other variable."""
+    if variables(expr) == {var}:
+        yield expr
+    elif isinstance(expr, Op):
+        yield from _alone(expr.a, var)
+        yield from _alone(expr.b, var)
+
+
+def _equated(kernel: kir.Kernel) -> kir.Kernel:
+    """Put one parameter in place of another where they are required to differ by a number."""
+    for condition in kernel.requires:
+        match condition:
+            case Op(Kind.EQ, a, b):
+                constant, parts = linear(a - b)
+                match sorted(parts.items(), key=lambda part: part[1]):
+                    case [(Var() as low, -1), (Var() as high, 1)]:
+                        # high + constant == low: a count is put in place of the larger one
+                        least = constant >= 0
+                        old, new = (low, high + constant) if least else (high, low - constant)
+                        if {low, high} <= set(kernel.params):
+                            return _equated(_case(kernel, {old: new}).kernel)
+                    case _:
+                        pass
+            case _:
+                pass
+    return kernel
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Expressions with sums put together; `counts` are the variables that are never negative."""
+
+    counts: frozenset[Var]
+
+    def spread(self, expr: Expr) -> Expr:
+        """Take multiples out of quotients and remainders, and settle what is plain to see."""
+        if not isinstance(expr, Op):
+            return expr
+        kind, a, b = expr.kind, self.spread(expr.a), self.spread(expr.b)
+        if kind in (Kind.FLOORDIV, Kind.MOD) and isinstance(b, int) and b > 0:
+            constant, parts = linear(a)
+            counted = {part: times for part, times in parts.items() if part in self.counts}
+            if any(times % b for times in counted.values()):
+                return fold(kind, a, b)
+            others = {part: times for part, times in parts.items() if part not in counted}
+            inside = fold(kind, _sum(constant % b, others), b)
+            if kind is Kind.MOD:
+                return inside
+            outside = {part: times // b for part, times in counted.items()}
+            return _sum(constant // b, outside) + inside
+        if kind in (Kind.MIN, Kind.MAX, Kind.LT, Kind.LE, Kind.EQ):
+            return self._settled(kind, a, b)
+        if kind is Kind.AND and 0 in (a, b):
+            return 0
+        made = fold(kind, a, b)
+        return _sum(*linear(made)) if kind in (Kind.ADD, Kind.SUB, Kind.MUL) else made
+
+    def _settled(self, kind: Kind, a: Expr, b: Expr) -> Expr:
+        """Compare two sums, at once where one is never the larger."""
+        least, parts = linear(b - a)
+        counted = all(part in self.counts for part in parts)
+        rises = counted and all(times > 0 for times in parts.values())
+        falls = counted and all(times < 0 for times in parts.values())
+        match kind:
+            case Kind.MIN | Kind.MAX if (rises and least >= 0) or (falls and least <= 0):
+                return a if (rises and least >= 0) == (kind is Kind.MIN) else b
+            case Kind.LE if (rises and least >= 0) or (falls and least < 0):
+                return int(rises and least >= 0)
+            case Kind.LT if (rises and least > 0) or (falls and least <= 0):
+                return int(rises and least > 0)
+            case Kind.EQ if (rises and least > 0) or (falls and least < 0):
+                return 0
+            case _:
+                return fold(kind, a, b)
+
+
+def _sum(constant: int, parts: Mapping[Expr, int]) -> Expr:
+    return sum((fold(Kind.MUL, times, part) for part, times in parts.items()), start=0) + constant
+
+
+Node = TypeVar("Node")
+
+
+def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
+    """Change all expressions in a part of a kernel."""
+    match node:
+        case Var() | Op():
+            return cast(Node, change(node))
+        case tuple():
+            return cast(Node, tuple(mapped(one, change) for one in node))
+        case _ if is_dataclass(node) and not isinstance(node, type):
+            parts = {f.name: getattr(node, f.name) for f in fields(node)}
+            made = {name: mapped(part, change) for name, part in parts.items()}
+            new = {name: part for name, part in made.items() if part is not parts[name]}
+            return replace(node, **new) if new else node
+        case _:
+            return node
