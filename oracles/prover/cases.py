@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from itertools import product
 from math import lcm, prod
 from typing import TypeVar, cast
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError, cycle, linear, replace_tree
+from oracles.prover.arithmetic import UnsupportedError, cycle, linear, replace_tree, spread
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
-from oracles.prover.sites import AMONG_CTAS, Site, controls, facts, shared_tensors, touches
+from oracles.prover.sites import Site, controls, facts
 from oracles.prover.solver import Known
 
 CASES = 64
@@ -54,12 +55,15 @@ class Case:
 
 def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
     """Return kernels whose launches together are those of a kernel; none if that is no help."""
-    kernel = _equated(kernel)
+    plain = _inlined(kernel)
+    kernel = _equated(plain)
     used = _used(kernel)
     required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
     splits = (_split(var, used, required) for var in kernel.params)
     found = [split for split in splits if split is not None]
-    if not found or prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
+    if not found:
+        return () if kernel is plain else (Case(kernel, 0, 1),)
+    if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
         return ()
     known = Known(facts(kernel), RLIMIT)
     out: list[Case] = []
@@ -77,17 +81,15 @@ def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
 
 def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
     """Return a kernel with numbers, or sums with new parameters, in place of some of its own."""
-
-    counts = {*kernel.params, *(var for value in meant.values() for var in variables(value))}
-    sums = _Sums(frozenset(counts))
+    new = dict.fromkeys(v for e in meant.values() for v in sorted(variables(e), key=str))
+    counts = frozenset({*kernel.params, *new})
 
     def changed(expr: Expr) -> Expr:
         for old, new in meant.items():
             expr = replace_tree(expr, old, new)
-        return sums.spread(expr)
+        return spread(expr, counts)
 
     gone = {base for base in meant if isinstance(base, Var)}
-    new = {var: None for value in meant.values() for var in sorted(variables(value), key=str)}
     made = replace(
         kernel,
         params=(*(var for var in kernel.params if var not in gone), *new),
@@ -125,9 +127,6 @@ def _used(kernel: kir.Kernel) -> list[Expr]:
 
     Of a slot it is the position that counts: which slot that is, and which phase, is found by it.
     """
-    moved = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
-    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
-    shared = shared_tensors(kernel)
     found: list[Expr] = []
     for stmt in kernel.walk():
         match stmt:
@@ -135,19 +134,10 @@ def _used(kernel: kir.Kernel) -> list[Expr]:
                 found.append(maximum(stop, 0))
             case kir.IfThenElse(test):
                 found.append(test)
-            case kir.Assign(_, value):
-                found.append(value)
-            case kir.Let(var, value) if var in moved:
+            case kir.Let(_, value) | kir.Assign(_, value):
                 found.append(value)
             case _:
                 found += map(_position, controls(stmt).values())
-        box = touches(stmt)
-        if box is not None and box.tensor.name in shared:
-            found += (*box.origin, *box.limit)
-        if isinstance(stmt, AMONG_CTAS):
-            found.append(stmt.index)
-    for _ in lets:
-        found = [substitute(expr, lets) for expr in found]
     return list(dict.fromkeys(found))
 
 
@@ -214,79 +204,54 @@ def _alone(expr: Expr, var: Var) -> Iterator[Expr]:
         yield from _alone(expr.b, var)
 
 
+def _inlined(kernel: kir.Kernel) -> kir.Kernel:
+    """Put the values of lets in place, but for what assignments change."""
+    moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
+
+    def made(body: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> tuple[kir.Stmt, ...]:
+        lets, out = dict(outer), []
+        for stmt in body:
+            here, inner = dict(lets), dict(lets)
+            new: kir.Stmt
+            match stmt:
+                case kir.Let(var, value):
+                    value = substitute(value, here)
+                    lets.pop(var, None)
+                    if not variables(value) & moved and var not in moved:
+                        lets[var] = value
+                    new = replace(stmt, value=value)
+                case kir.ForLoop(index, stop):
+                    inner.pop(index, None)
+                    new = replace(stmt, stop=substitute(stop, here))
+                case kir.IfThenElse(test):
+                    new = replace(stmt, condition=substitute(test, here))
+                case kir.Role() | kir.Elect():
+                    new = stmt
+                case _:
+                    new = mapped(stmt, partial(_put, here))
+            out.append(kir.inside(new, partial(made, outer=inner)))
+        return tuple(out)
+
+    return replace(kernel, body=made(kernel.body, {}))
+
+
+def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
+    return substitute(expr, lets)
+
+
 def _equated(kernel: kir.Kernel) -> kir.Kernel:
-    """Put one parameter in place of another where they are required to differ by a number."""
+    """Put sums of other parameters in place of those that are required to be equal to them."""
     for condition in kernel.requires:
-        match condition:
-            case Op(Kind.EQ, a, b):
-                constant, parts = linear(a - b)
-                match sorted(parts.items(), key=lambda part: part[1]):
-                    case [(Var() as low, -1), (Var() as high, 1)]:
-                        # high + constant == low: a count is put in place of the larger one
-                        least = constant >= 0
-                        old, new = (low, high + constant) if least else (high, low - constant)
-                        if {low, high} <= set(kernel.params):
-                            return _equated(_case(kernel, {old: new}).kernel)
-                    case _:
-                        pass
-            case _:
-                pass
+        if not isinstance(condition, Op) or condition.kind is not Kind.EQ:
+            continue
+        constant, parts = linear(condition.a - condition.b)
+        for var, times in parts.items():
+            rest = {other: -times * n for other, n in parts.items() if other != var}
+            counts = all(n >= 0 for n in (-times * constant, *rest.values()))
+            if abs(times) == 1 and counts and parts.keys() <= set(kernel.params):
+                value = sum((n * other for other, n in rest.items()), start=-times * constant)
+                return _equated(_case(kernel, {var: value}).kernel)
     return kernel
-
-
-# --- expressions ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """Expressions with sums put together; `counts` are the variables that are never negative."""
-
-    counts: frozenset[Var]
-
-    def spread(self, expr: Expr) -> Expr:
-        """Take multiples out of quotients and remainders, and settle what is plain to see."""
-        if not isinstance(expr, Op):
-            return expr
-        kind, a, b = expr.kind, self.spread(expr.a), self.spread(expr.b)
-        if kind in (Kind.FLOORDIV, Kind.MOD) and isinstance(b, int) and b > 0:
-            constant, parts = linear(a)
-            counted = {part: times for part, times in parts.items() if part in self.counts}
-            if any(times % b for times in counted.values()):
-                return fold(kind, a, b)
-            others = {part: times for part, times in parts.items() if part not in counted}
-            inside = fold(kind, _sum(constant % b, others), b)
-            if kind is Kind.MOD:
-                return inside
-            outside = {part: times // b for part, times in counted.items()}
-            return _sum(constant // b, outside) + inside
-        if kind in (Kind.MIN, Kind.MAX, Kind.LT, Kind.LE, Kind.EQ):
-            return self._settled(kind, a, b)
-        if kind is Kind.AND and 0 in (a, b):
-            return 0
-        made = fold(kind, a, b)
-        return _sum(*linear(made)) if kind in (Kind.ADD, Kind.SUB, Kind.MUL) else made
-
-    def _settled(self, kind: Kind, a: Expr, b: Expr) -> Expr:
-        """Compare two sums, at once where one is never the larger."""
-        least, parts = linear(b - a)
-        counted = all(part in self.counts for part in parts)
-        rises = counted and all(times > 0 for times in parts.values())
-        falls = counted and all(times < 0 for times in parts.values())
-        match kind:
-            case Kind.MIN | Kind.MAX if (rises and least >= 0) or (falls and least <= 0):
-                return a if (rises and least >= 0) == (kind is Kind.MIN) else b
-            case Kind.LE if (rises and least >= 0) or (falls and least < 0):
-                return int(rises and least >= 0)
-            case Kind.LT if (rises and least > 0) or (falls and least <= 0):
-                return int(rises and least > 0)
-            case Kind.EQ if (rises and least > 0) or (falls and least < 0):
-                return 0
-            case _:
-                return fold(kind, a, b)
-
-
-def _sum(constant: int, parts: Mapping[Expr, int]) -> Expr:
-    return sum((fold(Kind.MUL, times, part) for part, times in parts.items()), start=0) + constant
 
 
 Node = TypeVar("Node")

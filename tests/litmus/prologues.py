@@ -70,16 +70,18 @@ def ahead_by_tma(
         "all": (kir.ForLoop(q, ahead, (copy(q),)),),
     }
     join: Body = (kir.BlockSync(0, 64),) if joined else ()
-    step: Body = (kir.Assign(p, p + 1),) if position == "stepped" else ()
-    here = p if position == "stepped" else k
-    last: Expr = p if step else at
-    turn = (*use(here), *join, copy(k + again), *step)
-    let: Body = () if step else (kir.Let(at, main + e),)
-    tail = kir.ForLoop(e, n - main if rest is None else rest, (*let, *use(last), *step))
+    steps = position == "stepped"
+
+    def step() -> Body:
+        return (kir.Assign(p, p + 1),) if steps else ()
+
+    turn = (*use(p if steps else k), *join, copy(k + again), *step())
+    last: Body = (*use(p), *step()) if steps else (kir.Let(at, main + e), *use(at))
+    tail = kir.ForLoop(e, n - main if rest is None else rest, last)
     body = (
         init(full),
         kir.BlockSync(0, 64),
-        *((kir.Let(p, 0),) if step else ()),
+        *((kir.Let(p, 0),) if steps else ()),
         kir.Let(main, maximum(n - ahead, 0)),
         *prologues[first],
         kir.ForLoop(k, main, turn),
@@ -116,9 +118,7 @@ def ahead_by_cp_async(
     return kernel(body, threads=64, buffers=(buffer,))
 
 
-def fed_ahead(
-    ahead: int, stages: int, *, rooms: int = 0, first: Expr | None = None
-) -> kir.Kernel:
+def fed_ahead(ahead: int, stages: int, *, rooms: int = 0, first: Expr | None = None) -> kir.Kernel:
     """Return a ring whose loader fills the first slots without asking for room."""
     buffer, tile = slots("S", stages), fragment("x")
     full, empty = kir.MBarrier("full", 1, stages), kir.MBarrier("empty", 32, stages)
@@ -276,7 +276,7 @@ LITMUS: tuple[Litmus, ...] = (
         "loader_asks_for_the_room_before",
         "H10 H16",
         fed_ahead(3, 3, rooms=1),
-        "WAR RAW WAW parity deadlock",
+        "WAR RAW WAW parity deadlock arrivals",
         "loader_3_ahead_of_3_slots",
         "The wait passes while the slot is read.",
         launches=trips(4, 7),

@@ -28,6 +28,7 @@ from litmus import (
     operands,
     phases,
     places,
+    prologues,
     proxies,
     published,
     reductions,
@@ -38,6 +39,7 @@ from litmus import (
     spaces,
     sums,
     threads,
+    unrolled,
     vectors,
     views,
     walks,
@@ -49,7 +51,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    sizes, rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, unrolled, prologues, rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

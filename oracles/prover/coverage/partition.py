@@ -67,6 +67,7 @@ from oracles.prover.arithmetic import (
     tree,
     value,
 )
+from oracles.prover.coverage.pointwise import partitioned
 from oracles.prover.sites import Loop, Site, fixed_grid
 from oracles.prover.solver import Known
 
@@ -338,7 +339,8 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
                 reasons.append(str(error))
             else:
                 return ""
-    return reasons[0]
+    copies = [copy for s, b in found for copy in written_out(s, b)]
+    return "" if partitioned(copies, tensor, known) else reasons[0]
 
 
 class _Partition:

@@ -370,6 +370,10 @@ def solved(facts: list[Expr]) -> dict[Var, Expr]:
     out: dict[Var, Expr] = {}
     for fact in facts:
         match fact:
+            case Op(Kind.EQ, Op(Kind.MOD, Var(name) as x, int() as by), 0) if x not in out:
+                right = fold(Kind.MUL, by, Var(f"{name} / {by}"))
+                out = {other: substitute(e, {x: right}) for other, e in out.items()}
+                out[x] = right
             case Op(Kind.EQ, Var() as x, y):
                 right = substitute(y, out)
                 if x not in out and x not in variables(right):
