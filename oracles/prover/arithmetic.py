@@ -490,7 +490,7 @@ def tree(form: Poly) -> Expr:
     """Return an expression with this normal form; the same one for equal forms."""
     total: Expr = 0
     for monomial, factor in sorted(form, key=lambda m: [repr_atom(a) for a in m[0]]):
-        term: Expr = factor
+        term: Expr = 1
         for atom in monomial:
             if len(atom) == 1:
                 spelled: Expr = Var(str(atom[0]))
@@ -498,7 +498,7 @@ def tree(form: Poly) -> Expr:
                 kind, a, b = operands(atom)
                 spelled = fold(Kind(kind), tree(a), tree(b))
             term = fold(Kind.MUL, spelled, term)
-        total = fold(Kind.ADD, total, term)
+        total = fold(Kind.ADD, total, fold(Kind.MUL, term, factor))
     return total
 
 

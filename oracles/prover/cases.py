@@ -24,7 +24,7 @@ from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError, cycle, linear, replace_tree, spread
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
-from oracles.prover.sites import Site, controls, facts
+from oracles.prover.sites import AMONG_CTAS, Site, controls, facts
 from oracles.prover.solver import Known
 
 CASES = 64
@@ -59,7 +59,8 @@ def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
     kernel = _equated(plain)
     used = _used(kernel)
     required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
-    splits = (_split(var, used, required) for var in kernel.params)
+    places = _places(kernel)
+    splits = (_split(var, used, required) for var in kernel.params if var not in places)
     found = [split for split in splits if split is not None]
     if not found:
         return () if kernel is plain else (Case(kernel, 0, 1),)
@@ -90,14 +91,10 @@ def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
         return spread(expr, counts)
 
     gone = {base for base in meant if isinstance(base, Var)}
-    made = replace(
-        kernel,
-        params=(*(var for var in kernel.params if var not in gone), *new),
-        tensors=mapped(kernel.tensors, changed),
-        semaphores=mapped(kernel.semaphores, changed),
-        body=mapped(kernel.body, changed),
-        requires=tuple(e for e in map(changed, kernel.requires) if not isinstance(e, int) or not e),
-    )
+    kept = tuple(var for var in kernel.params if var not in gone)
+    made = mapped(replace(kernel, params=()), changed)
+    asked = tuple(e for e in made.requires if not isinstance(e, int) or not e)
+    made = replace(made, params=(*kept, *new), requires=asked)
     sums = [linear(value) for value in meant.values()]
     step = max((n for _, parts in sums for n in parts.values()), default=0)
     return Case(made, max(constant for constant, _ in sums), step)
@@ -141,6 +138,18 @@ def _used(kernel: kir.Kernel) -> list[Expr]:
     return list(dict.fromkeys(found))
 
 
+def _places(kernel: kir.Kernel) -> frozenset[Var]:
+    """Return what tells which CTAs share a semaphore: of these a few sizes stand for all."""
+    found: set[Var] = set()
+    if kernel.semaphores:
+        grids = [e for e in kernel.requires if kir.GRID in variables(e)]
+        found.update(*map(variables, grids))
+    for stmt in kernel.walk():
+        if isinstance(stmt, AMONG_CTAS):
+            found.update(variables(stmt.index), *map(variables, controls(stmt).values()))
+    return frozenset(found)
+
+
 def _position(expr: Expr) -> Expr:
     """Return what a slot or a parity is taken of."""
     match expr:
@@ -166,8 +175,6 @@ def _split(var: Var, used: Sequence[Expr], required: Sequence[Expr]) -> _Split |
     mine = [replace_tree(expr, base, stand_in) for expr in mine]
     mine = [expr for expr in mine if stand_in in variables(expr)]
     alone = {part for expr in mine for part in _alone(expr, stand_in)}
-    if alone <= {stand_in, maximum(stand_in, 0)}:
-        return None
     threshold, period = 0, 1
     try:
         for part in alone:
@@ -176,6 +183,8 @@ def _split(var: Var, used: Sequence[Expr], required: Sequence[Expr]) -> _Split |
         for expr in mine:
             period = lcm(period, cycle(expr, stand_in).period)
     except UnsupportedError:
+        return None
+    if period == 1 and alone <= {stand_in, maximum(stand_in, 0)}:
         return None
     return _Split(base, threshold, period)
 
@@ -186,13 +195,19 @@ def _around(expr: Expr, base: Expr) -> Iterator[Expr]:
         yield base
         return
     match expr:
-        case Op(Kind.FLOORDIV, a, int()) if set(linear(a)[1]) == {base}:
+        case Op(Kind.FLOORDIV, a, int()) if _counts_on(a, base):
             yield expr
         case Op(_, a, b):
             yield from _around(a, base)
             yield from _around(b, base)
         case _:
             pass
+
+
+def _counts_on(expr: Expr, base: Expr) -> bool:
+    """Whether something is a multiple of a base and a number, and so a count."""
+    constant, parts = linear(expr)
+    return constant >= 0 and [*parts] == [base] and parts[base] > 0
 
 
 def _alone(expr: Expr, var: Var) -> Iterator[Expr]:

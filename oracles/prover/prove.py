@@ -39,6 +39,7 @@ from oracles.prover.inductive import check as inductive
 from oracles.prover.invariants import check
 from oracles.prover.invariants.rewriting import Lines
 from oracles.prover.invariants.trace import read
+from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
 from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
@@ -192,10 +193,10 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if misplaced := _misplaced(kernel):
         return Verdict(ORACLE, Status.FAIL, len(kernel.barriers), tuple(misplaced))
     try:
-        closed = _ordered(kernel, policy)
+        closed, launch = _ordered(kernel, policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
         if closed.violations:
-            return _refuted(kernel, closed, findings, policy)
+            return _refuted(kernel, closed, findings, launch)
         covered = outputs.covered(kernel, rlimit=rlimit)
     except UnsupportedError as error:
         return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
@@ -211,27 +212,40 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
 
 
-def _ordered(kernel: kir.Kernel, policy: str) -> fixpoint.Closed:
+def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:
     """Judge the order of events: at once, and where that decides nothing, by cases.
+
+    Return a launch, too, in which a refuted kernel goes wrong.
 
     Raises
     ------
     UnsupportedError
         If something in the kernel is not modelled.
     """
-    try:
-        closed = fixpoint.judge(kernel, policy=policy)
-    except UnsupportedError:
-        found = _by_cases(kernel, policy)
-        if found is None:
-            raise
-        return found
-    if closed.violations or closed.reason:
-        return _by_cases(kernel, policy) or closed
-    return closed
+    first: fixpoint.Closed | UnsupportedError | None = None
+    for judge in (fixpoint.judge, _by_cases):
+        try:
+            closed = judge(kernel, policy=policy)
+        except UnsupportedError as error:
+            first = first or error
+            continue
+        if closed is None:
+            continue
+        first = first or closed
+        if closed.violations:
+            trips = min(v.trips for v in closed.violations)
+            launch = fixpoint.showing(kernel, trips, policy=policy)
+            if launch is not None:
+                return fixpoint.blamed(kernel, closed, launch, policy), launch
+        elif not closed.reason:
+            return closed, None
+    if isinstance(first, UnsupportedError):
+        raise first
+    assert first is not None, "a kernel is judged or refused"
+    return first, None
 
 
-def _by_cases(kernel: kir.Kernel, policy: str) -> fixpoint.Closed | None:
+def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
     """Judge the order of events in each case of a kernel; None if that decides nothing."""
     done: list[fixpoint.Closed] = []
     sites = every(kernel)
@@ -296,11 +310,14 @@ def _finding(violation: Violation) -> Finding:
 
 
 def _refuted(
-    kernel: kir.Kernel, closed: fixpoint.Closed, findings: tuple[Finding, ...], policy: str
+    kernel: kir.Kernel,
+    closed: fixpoint.Closed,
+    findings: tuple[Finding, ...],
+    launch: Launch | None,
 ) -> Verdict:
     """Answer FAIL, unless no launch is found that shows it."""
     trips = min(v.trips for v in closed.violations)
-    if fixpoint.showing(kernel, trips, policy=policy) is None:
+    if launch is None:
         warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)

@@ -201,7 +201,7 @@ LITMUS: tuple[Litmus, ...] = (
         launches=trips(0, 1),
     ),
     broken(
-        "epilogue_of_one_too_few",
+        "last_tiles_one_too_few",
         "H10 H16",
         ahead_by_tma(2, 2, rest=minimum(n, 1)),
         "exit coverage",
@@ -210,7 +210,7 @@ LITMUS: tuple[Litmus, ...] = (
         launches=trips(2, 5),
     ),
     broken(
-        "epilogue_of_one_too_many",
+        "last_tiles_one_too_many",
         "H10 H16",
         ahead_by_tma(2, 4, rest=2),
         "deadlock",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser.expr import Expr, ceildiv, eq, minimum
+from fuser.expr import Expr, Var, ceildiv, eq, minimum
 from fuser.kernel import ir as kir
 from litmus.parts import (
     ONE_CTA,
@@ -53,7 +53,7 @@ def ring(
     each: int = 1,
     guard: Expr | None = None,
     stages: int = 2,
-    params: tuple[kir.Var, ...] = (n, m),
+    params: tuple[Var, ...] = (n, m),
 ) -> kir.Kernel:
     """Return a ring whose roles run to ends of their own; the user takes `each` tiles a turn.
 

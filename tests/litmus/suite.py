@@ -26,12 +26,14 @@ from litmus import (
     named,
     numbers,
     operands,
+    orders,
     phases,
     places,
     prologues,
     proxies,
     published,
     reductions,
+    required,
     rules,
     rules_phases,
     rules_turns,
@@ -51,7 +53,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    sizes, unrolled, prologues, rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, unrolled, prologues, required, orders, rules, rules_phases, rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

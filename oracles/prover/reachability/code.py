@@ -486,7 +486,7 @@ def _ends(kernel: kir.Kernel, names: frozenset[str]) -> frozenset[Expr]:
     """Return the minima and maxima of unknowns that loops run to."""
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
     stops = [s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)]
-    parts = (part for stop in stops for part in linear(substitute(stop, lets))[1])
+    parts = (part for stop in stops for part in linear(_counted(substitute(stop, lets)))[1])
     least = (part for part in parts if isinstance(part, Op) and part.kind in (Kind.MIN, Kind.MAX))
     return frozenset(
         one
@@ -511,6 +511,15 @@ def _lengths(kernel: kir.Kernel) -> Mapping[Expr, frozenset[int]]:
                 case _:
                     pass
     return found
+
+
+def _counted(stop: Expr) -> Expr:
+    """Return the end of a loop without the 0 that it is at least: a loop counts from there."""
+    match stop:
+        case Op(Kind.MAX, end, int() as low) | Op(Kind.MAX, int() as low, end) if low <= 0:
+            return _counted(end)
+        case _:
+            return stop
 
 
 class _Assembler:
@@ -621,7 +630,7 @@ class _Assembler:
     def _loop(
         self, loop: kir.ForLoop, here: Mapping[Var, Expr], deep: tuple[int, ...], site: Site
     ) -> None:
-        index, stop = loop.index, self._plain(loop.stop, here)
+        index, stop = loop.index, _counted(self._plain(loop.stop, here))
         lets = {v: e for v, e in here.items() if v != index}
         outside, first = set(self.given), self.here
 

@@ -649,7 +649,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
             if key in tried:
                 continue
             tried.add(key)
-            if kernel.semaphores or _fails(kernel, launch, policy):
+            if kernel.semaphores or in_launch(kernel, launch, policy):
                 return launch
     return None
 
@@ -662,8 +662,8 @@ def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
     return list(dict.fromkeys((trips, *(trips + rounds for rounds in more))))
 
 
-def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
-    """Whether one of the first clusters of a launch goes wrong.
+def in_launch(kernel: kir.Kernel, launch: Launch, policy: str) -> tuple[Violation, ...]:
+    """Return what goes wrong in the first cluster of a launch that does; only a few are followed.
 
     A launch that cannot be followed, such as one without tiles that divides by their number, shows
     nothing.
@@ -675,10 +675,23 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
         try:
             code = assemble(kernel, (fixed,) * kernel.cluster)
         except UnsupportedError:
-            return False
+            return ()
         one = Exploration(World(code, policy))
         one.stands()
         one.explore()
         if one.findings.failed:
-            return True
-    return False
+            return tuple(one.findings.violations)
+    return ()
+
+
+def blamed(kernel: kir.Kernel, closed: Closed, launch: Launch, policy: str) -> Closed:
+    """Return what a launch shows, if it shows nothing of what was found for lengths of loops."""
+    if kernel.semaphores:
+        return closed
+    known = {(v.kind, v.later.line) for v in closed.violations}
+    there = in_launch(kernel, launch, policy)
+    if not there or any((v.kind, v.later.line) in known for v in there):
+        return closed
+    trips = max(launch.trips.values(), default=0)
+    found = [replace(v, trips=trips) for v in there]
+    return _closed(found, closed.checked, closed.states, "", closed.explorations)
