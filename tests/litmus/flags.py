@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuser.expr import Expr, eq
+from fuser.expr import Expr, Var, eq
 from fuser.kernel import ir as kir
 from litmus.parts import (
     BULK,
@@ -17,21 +17,19 @@ from litmus.parts import (
     broken,
     elect,
     fragment,
-    k,
     kernel,
     legal,
     load,
     m,
-    s,
     said,
-    single,
     slots,
     store,
     t,
     tensor,
 )
 
-XM, WM, YM = tensor("X", m), tensor("W", m), tensor("Y", m)
+XM, YM = tensor("X", m), tensor("Y", m)
+X3, W3, Y3 = tensor("X", 3), tensor("W", 3), tensor("Y", 3)
 FLAG = kir.Semaphore("flag", 1)
 X1, Y1 = tensor("X"), tensor("Y")
 
@@ -48,7 +46,7 @@ def two(
     flags: kir.Semaphore = FLAG,
     tensors: tuple[kir.Tensor, ...],
     buffers: tuple[kir.Buffer, ...] = (),
-    params: tuple[kir.ir.Var, ...] = (m,) if False else (m,),
+    params: tuple[Var, ...] = (m,),
     before: Body = (),
 ) -> kir.Kernel:
     """Return a kernel of two CTAs, with what each of them does."""
@@ -68,47 +66,49 @@ def told_at_the_end(reader: str = "wait read out join clear") -> kir.Kernel:
     """One CTA stores all tiles and then sets a flag; the other one reads them and clears it."""
     x, y = fragment("x", 64), fragment("y", 64)
     give = (
-        kir.ForLoop(t, m, (load(x, box(XM, t)), store(box(WM, t), x))),
+        kir.ForLoop(t, 3, (load(x, box(X3, t)), store(box(W3, t), x))),
         kir.BlockSync(0, 64),
         sets(FLAG, 0, 1),
     )
     words: dict[str, kir.Stmt] = {
         "wait": kir.BlockSerializeWait(FLAG, 0, 1),
-        "read": kir.ForLoop(t, m, (load(y, box(WM, t)), store(box(YM, t), y))),
+        "read": kir.ForLoop(t, 3, (load(y, box(W3, t)), store(box(Y3, t), y))),
         "out": kir.WarpSync(),
         "join": kir.BlockSync(0, 64),
         "clear": sets(FLAG, 0, 0),
     }
-    return two(give, said(reader, words), tensors=(XM, WM, YM))
+    return two(give, said(reader, words), tensors=(X3, W3, Y3), params=())
 
 
 def told_each(
     giver: str = "get put join tell",
     reader: str = "wait read out",
     after: str = "join clears",
-    *,
-    relaxed: bool = False,
 ) -> kir.Kernel:
     """One CTA tells of each tile by a flag of its own; the other clears all flags at the end."""
-    flags = kir.Semaphore("flags", m)
+    flags = kir.Semaphore("flags", 3)
     x, y = fragment("x", 64), fragment("y", 64)
     give: dict[str, kir.Stmt] = {
-        "get": load(x, box(XM, t)),
-        "put": store(box(WM, t), x),
+        "get": load(x, box(X3, t)),
+        "put": store(box(W3, t), x),
         "join": kir.BlockSync(0, 64),
         "tell": sets(flags, t, 1),
     }
     take: dict[str, kir.Stmt] = {
         "wait": kir.BlockSerializeWait(flags, t, 1),
-        "read": load(y, box(WM, t)),
-        "out": store(box(YM, t), y),
+        "read": load(y, box(W3, t)),
+        "out": store(box(Y3, t), y),
         "join": kir.BlockSync(0, 64),
         "clear": sets(flags, t, 0),
-        "clears": kir.ForLoop(t, m, (sets(flags, t, 0),)),
+        "clears": kir.ForLoop(t, 3, (sets(flags, t, 0),)),
     }
-    second = (kir.ForLoop(t, m, said(reader, take)), *said(after, take))
+    second = (kir.ForLoop(t, 3, said(reader, take)), *said(after, take))
     return two(
-        (kir.ForLoop(t, m, said(giver, give)),), second, flags=flags, tensors=(XM, WM, YM)
+        (kir.ForLoop(t, 3, said(giver, give)),),
+        second,
+        flags=flags,
+        tensors=(X3, W3, Y3),
+        params=(),
     )
 
 
@@ -116,32 +116,37 @@ def told_as_they_leave(
     giver: str, *, keep: int = 1, read_only: bool = False, stages: int = 2
 ) -> kir.Kernel:
     """One CTA sends tiles by TMA and tells of the one before while the next is on its way."""
-    flags = kir.Semaphore("flags", m)
+    flags = kir.Semaphore("flags", 3)
     buffer, x, y = slots("S", stages), fragment("x", 64), fragment("y", 64)
-    send = (kir.TmaStore(box(WM, t), kir.Slot(buffer, t % stages)), kir.AsyncCommit(BULK))
+    send = (kir.TmaStore(box(W3, t), kir.Slot(buffer, t % stages)), kir.AsyncCommit(BULK))
     words: dict[str, kir.Stmt] = {
-        "get": load(x, box(XM, t)),
+        "get": load(x, box(X3, t)),
         "put": store(kir.Slot(buffer, t % stages), x),
         "fence": kir.FenceAsyncProxy(SHARED),
         "join": kir.BlockSync(0, 64),
         "send": elect(*send),
         "kept": elect(kir.AsyncAwait(BULK, keep, read_only)),
-        "tell_last": kir.IfThenElse(0 < t, (sets(flags, t - 1, 1),)),
+        "tell_last": kir.IfThenElse(t > 0, (sets(flags, t - 1, 1),)),
         "left": kir.BlockSync(0, 64),
         "drain": elect(kir.AsyncAwait(BULK, 0)),
-        "tell_end": kir.IfThenElse(0 < m, (sets(flags, m - 1, 1),)),
+        "tell_end": sets(flags, 2, 1),
     }
     end = said("drain tell_end", words)
     take = (
         kir.BlockSerializeWait(flags, t, 1),
-        load(y, box(WM, t)),
-        store(box(YM, t), y),
+        load(y, box(W3, t)),
+        store(box(Y3, t), y),
         kir.BlockSync(0, 64),
         sets(flags, t, 0),
     )
-    first = (kir.ForLoop(t, m, said(giver, words)), *end)
+    first = (kir.ForLoop(t, 3, said(giver, words)), *end)
     return two(
-        first, (kir.ForLoop(t, m, take),), flags=flags, tensors=(XM, WM, YM), buffers=(buffer,)
+        first,
+        (kir.ForLoop(t, 3, take),),
+        flags=flags,
+        tensors=(X3, W3, Y3),
+        buffers=(buffer,),
+        params=(),
     )
 
 
@@ -213,9 +218,7 @@ def passed_round(
         "join": kir.BlockSync(0, 64),
         "release": sets(turns, 0, (kir.BLOCK + 1) % ctas),
     }
-    final = kir.IfThenElse(
-        eq(kir.BLOCK, ctas - 1), (store(box(Y1), total),)
-    )
+    final = kir.IfThenElse(eq(kir.BLOCK, ctas - 1), (store(box(Y1), total),))
     made = kernel(
         (kir.ForLoop(t, m, said(sentence, words)), final),
         threads=64,
@@ -239,7 +242,7 @@ LITMUS: tuple[Litmus, ...] = (
         "H80",
         told_at_the_end(),
         "Nobody waits for it any more, and the next launch finds 0.",
-        launches=of(0, 1, 3),
+        launches=(Run(2),),
     ),
     broken(
         "a_flag_cleared_by_nobody",
@@ -248,7 +251,7 @@ LITMUS: tuple[Litmus, ...] = (
         "semaphore",
         "a_flag_cleared_after_the_loop_of_another_cta",
         "The next launch finds 1, and its reader does not wait.",
-        launches=of(1, 3),
+        launches=(Run(2),),
     ),
     broken(
         "tiles_read_before_the_flag_is_set",
@@ -257,21 +260,21 @@ LITMUS: tuple[Litmus, ...] = (
         "RAW",
         "a_flag_cleared_after_the_loop_of_another_cta",
         "Nothing orders the stores before the loads.",
-        launches=of(1, 3),
+        launches=(Run(2),),
     ),
     legal(
         "tiles_told_of_in_a_loop",
         "H80",
         told_each(),
         "Each tile has a flag, set when it is stored; all are cleared when all were read.",
-        launches=of(0, 1, 3),
+        launches=(Run(2),),
     ),
     legal(
         "tiles_told_of_in_a_loop_and_cleared_in_it",
         "H80",
         told_each(reader="wait read out join clear", after=""),
         "A flag is cleared when its tile was read, and never set again.",
-        launches=of(0, 1, 3),
+        launches=(Run(2),),
     ),
     broken(
         "tiles_told_of_before_they_are_stored",
@@ -280,7 +283,7 @@ LITMUS: tuple[Litmus, ...] = (
         "RAW WAR",
         "tiles_told_of_in_a_loop",
         "The flag says nothing of a store behind it.",
-        launches=of(1, 3),
+        launches=(Run(2),),
     ),
     broken(
         "tiles_told_of_by_the_first_warp",
@@ -289,7 +292,7 @@ LITMUS: tuple[Litmus, ...] = (
         "RAW",
         "tiles_told_of_in_a_loop",
         "Nothing collects the stores of the other warp.",
-        launches=of(1, 3),
+        launches=(Run(2),),
     ),
     broken(
         "tiles_told_of_and_not_waited_for",
@@ -298,14 +301,14 @@ LITMUS: tuple[Litmus, ...] = (
         "RAW",
         "tiles_told_of_in_a_loop",
         "The load comes before the wait.",
-        launches=of(1, 3),
+        launches=(Run(2),),
     ),
     legal(
         "a_tile_told_of_while_the_next_leaves",
         "H40 H41",
         told_as_they_leave(LEAVES),
         "One store may be in flight: that of the tile that is told of next time.",
-        launches=of(0, 1, 2, 3),
+        launches=(Run(2),),
     ),
     broken(
         "a_tile_told_of_while_it_leaves",
@@ -314,7 +317,7 @@ LITMUS: tuple[Litmus, ...] = (
         "drain RAW",
         "a_tile_told_of_while_the_next_leaves",
         "Two stores may be in flight, and one is of the tile that is told of.",
-        launches=of(2, 3),
+        launches=(Run(2),),
     ),
     broken(
         "a_tile_told_of_when_its_source_was_read",
@@ -323,7 +326,7 @@ LITMUS: tuple[Litmus, ...] = (
         "drain RAW",
         "a_tile_told_of_while_the_next_leaves",
         "The await of the reads says nothing of the writes.",
-        launches=of(2, 3),
+        launches=(Run(2),),
     ),
     legal(
         "one_tile_sent_and_told_of",

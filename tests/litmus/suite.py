@@ -11,11 +11,13 @@ from litmus import (
     bugs_matmul,
     bulk,
     clusters,
+    collectives,
     columns,
     counts,
     cp_async,
     destinations,
     distributed,
+    flags,
     found,
     grid,
     in_place,
@@ -53,7 +55,8 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    sizes, unrolled, prologues, required, orders, rules, rules_phases, rules_turns, matmul, columns, reductions,
+    sizes, unrolled, prologues, required, orders, flags, collectives, rules, rules_phases,
+    rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

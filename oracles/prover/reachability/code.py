@@ -704,6 +704,14 @@ class _Assembler:
         here: Mapping[Var, Expr],
         deep: tuple[int, ...],
     ) -> None:
+        if isinstance(test, int):
+            for way, taken in zip(ways, (test != 0, test == 0), strict=True):
+                at, outside = len(self.out), set(self.given)
+                self.body(way, here, deep)
+                if not taken:
+                    del self.out[at:]
+                    self.given = outside
+            return
         branch = Branch(test, self.code.atoms.condition(test))
         at = len(self.out)
         self.out.append(branch)
