@@ -388,12 +388,12 @@ class _Around:
 
 
 class _Reader:
-    def __init__(self, kernel: kir.Kernel) -> None:
+    def __init__(self, kernel: kir.Kernel, followed: frozenset[Var]) -> None:
         self.sites: list[Site] = []
         self.lines = [number for number, _ in numbered(kernel)]
         self.kernel = kernel
         self.moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
-        self.followed = _placing(kernel) & self.moving
+        self.followed = followed & self.moving
         self.loops = 0
 
     def body(self, body: tuple[kir.Stmt, ...], at: _Around, outer: Mapping[Var, Expr]) -> None:
@@ -412,10 +412,12 @@ class _Reader:
                     self.loops += 1
                     own = Var(f"{index.name} {self.loops}")
                     loop = Loop(own, index.name, substitute(stop, lets), len(at.guards))
-                    rises = {var: _rise(inner, var, lets) for var in _assigned(inner)}
+                    rises: dict[Var, Expr | None] = {}
+                    for var in _assigned(inner):
+                        known = var in self.followed and lets.get(var, MOVING) != MOVING
+                        rises[var] = _rise(inner, var, lets) if known else None
                     for var, more in rises.items():
-                        start = lets.get(var, MOVING)
-                        lets[var] = MOVING if more is None else start + own * more
+                        lets[var] = MOVING if more is None else lets[var] + own * more
                     self.body(inner, replace(at, loops=(*at.loops, loop)), {**lets, index: own})
                     for var, more in rises.items():
                         ended = {own: fold(Kind.MAX, loop.stop, 0)}
@@ -531,16 +533,24 @@ def place_among(index: Expr, ctas: Expr) -> Expr:
 
 def every(kernel: kir.Kernel) -> tuple[Site, ...]:
     """Return every statement, in program order; one that never runs has a guard that is 0."""
-    reader = _Reader(kernel)
+    return _sites(kernel, frozenset())
+
+
+def read(kernel: kir.Kernel) -> tuple[Site, ...]:
+    """Return every data statement that may run, in program order.
+
+    A position that places boxes, and goes on by the same in every iteration, is a sum here.
+    """
+    found = _sites(kernel, _placing(kernel))
+    return tuple(s for s in found if isinstance(s.stmt, _DATA) and 0 not in s.guards)
+
+
+def _sites(kernel: kir.Kernel, followed: frozenset[Var]) -> tuple[Site, ...]:
+    reader = _Reader(kernel, followed)
     rank = fold(Kind.MOD, kir.BLOCK, kernel.cluster)
     whole = Place(0, kernel.threads // kir.WARP)
     reader.body(kernel.body, _Around(whole), {kir.RANK: rank})
     return tuple(reader.sites)
-
-
-def read(kernel: kir.Kernel) -> tuple[Site, ...]:
-    """Return every data statement that may run, in program order."""
-    return tuple(s for s in every(kernel) if isinstance(s.stmt, _DATA) and 0 not in s.guards)
 
 
 def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:
