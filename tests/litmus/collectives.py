@@ -296,8 +296,7 @@ LITMUS: tuple[Litmus, ...] = (
         "two_tiles_loaded_and_one_read",
         "H20",
         unread(used="wait one out"),
-        "Nobody reads the other one: that is a waste, and worth a warning.",
-        warns="unread",
+        "Nobody reads the other one: that is a waste, and no error.",
     ),
     broken(
         "two_tiles_loaded_and_one_read_too_early",

@@ -28,7 +28,6 @@ from litmus.parts import (
     tensor,
 )
 
-XM, YM = tensor("X", m), tensor("Y", m)
 X3, W3, Y3 = tensor("X", 3), tensor("W", 3), tensor("Y", 3)
 FLAG = kir.Semaphore("flag", 1)
 X1, Y1 = tensor("X"), tensor("Y")
@@ -170,32 +169,6 @@ def one_in_flight(giver: str = "stage send drain tell") -> kir.Kernel:
         sets(FLAG, 0, 0),
     )
     return two(give, take, tensors=(X1, W1, Y1), buffers=(buffer,), params=())
-
-
-def rounds(
-    reader: str = "wait read join clear out", giver: str = "free get put join tell", to: int = 2
-) -> kir.Kernel:
-    """Two CTAs hand one tile on in rounds that come round again under the same numbers."""
-    x, y = fragment("x", 64), fragment("y", 64)
-    give: dict[str, kir.Stmt] = {
-        "free": kir.BlockSerializeWait(FLAG, 0, 0),
-        "get": load(x, box(XM, t)),
-        "put": store(box(W1), x),
-        "join": kir.BlockSync(0, 64),
-        "tell": sets(FLAG, 0, 1),
-    }
-    take: dict[str, kir.Stmt] = {
-        "wait": kir.BlockSerializeWait(FLAG, 0, 1),
-        "read": load(y, box(W1)),
-        "join": kir.BlockSync(0, 64),
-        "clear": sets(FLAG, 0, 0),
-        "out": store(box(YM, t), y),
-    }
-    return two(
-        (kir.ForLoop(t, m, said(giver, give)),),
-        (kir.ForLoop(t, m, said(reader, take)),),
-        tensors=(XM, W1, YM),
-    )
 
 
 def passed_round(
@@ -343,22 +316,6 @@ LITMUS: tuple[Litmus, ...] = (
         "one_tile_sent_and_told_of",
         "The write may come after the flag.",
         launches=(Run(2),),
-    ),
-    legal(
-        "one_tile_handed_on_in_rounds",
-        "H80",
-        rounds(),
-        "Each CTA sets what the other one waits for.",
-        launches=of(0, 1, 3),
-    ),
-    broken(
-        "one_tile_handed_on_in_rounds_and_not_asked_for",
-        "H80",
-        rounds(giver="get put join tell"),
-        "WAR WAW RAW semaphore deadlock",
-        "one_tile_handed_on_in_rounds",
-        "The next tile is stored over one that may be read.",
-        launches=of(2, 3),
     ),
     *(
         legal(

@@ -316,7 +316,7 @@ LITMUS: tuple[Litmus, ...] = (
         "three_tiles_a_turn_then_the_rest_from_the_end",
         "H10 H16",
         ring(then_some(3, first=n - minimum(n, 2)), stages=2),
-        "deadlock parity RAW WAW coverage",
+        "deadlock parity RAW WAW coverage arrivals",
         "three_tiles_a_turn_then_the_rest",
         "The rest is one tile or two, and two are counted back.",
         launches=trips(4, 7),
