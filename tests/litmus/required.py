@@ -276,6 +276,22 @@ LITMUS: tuple[Litmus, ...] = (
         launches=trips(2),
     ),
     legal(
+        "turns_of_two_of_no_more_than_forty_tiles",
+        "H16",
+        ring(ceildiv(n, 2), n, n <= 40, eq(n % 2, 0), each=2, guard=k < 20, stages=3),
+        "There are no more than twenty turns, so the guard always holds.",
+        launches=alone(0, 2, 6, 40),
+    ),
+    broken(
+        "turns_of_two_of_more_than_forty_tiles",
+        "H16",
+        ring(ceildiv(n, 2), n, n <= 42, eq(n % 2, 0), each=2, guard=k < 20, stages=3),
+        "exit coverage deadlock",
+        "turns_of_two_of_no_more_than_forty_tiles",
+        "The last turn of 42 tiles is left out.",
+        launches=alone(42),
+    ),
+    legal(
         "a_guard_that_always_holds",
         "H16",
         ring(n, n, n <= 6, guard=k < 6, stages=2),

@@ -40,6 +40,7 @@ from litmus import (
     rules_phases,
     rules_turns,
     sizes,
+    slices,
     spaces,
     sums,
     threads,
@@ -55,7 +56,7 @@ _MODULES = (
     mbarriers, counts, phases, lives, places, vectors, views, wgmma, operands, proxies, spaces,
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
-    sizes, unrolled, prologues, required, orders, flags, collectives, rules, rules_phases,
+    sizes, unrolled, prologues, required, orders, flags, collectives, slices, rules, rules_phases,
     rules_turns, matmul, columns, reductions,
 )  # fmt: skip
 
