@@ -111,6 +111,58 @@ def replace_tree(expr: Expr, old: Expr, new: Expr) -> Expr:
             return expr
 
 
+def spread(expr: Expr, counts: frozenset[Var]) -> Expr:
+    """Take multiples of counts out of quotients and remainders by numbers, and put sums together.
+
+    What is plain to see is settled; `counts` are variables that are never negative.
+    """
+    if not isinstance(expr, Op):
+        return expr
+    kind, a, b = expr.kind, spread(expr.a, counts), spread(expr.b, counts)
+    match kind:
+        case Kind.FLOORDIV | Kind.MOD if isinstance(b, int) and b > 0:
+            constant, parts = linear(a)
+            counted = {part: times for part, times in parts.items() if part in counts}
+            if any(times % b for times in counted.values()):
+                return fold(kind, a, b)
+            others = {part: times for part, times in parts.items() if part not in counted}
+            inside = fold(kind, _total(constant % b, others), b)
+            if kind is Kind.MOD:
+                return inside
+            return _total(constant // b, {part: n // b for part, n in counted.items()}) + inside
+        case Kind.MIN | Kind.MAX | Kind.LT | Kind.LE | Kind.EQ:
+            return _settled(kind, a, b, counts)
+        case Kind.AND if 0 in (a, b):
+            return 0
+        case Kind.ADD | Kind.SUB | Kind.MUL:
+            return _total(*linear(fold(kind, a, b)))
+        case _:
+            return fold(kind, a, b)
+
+
+def _total(constant: int, parts: Mapping[Expr, int]) -> Expr:
+    return sum((fold(Kind.MUL, times, part) for part, times in parts.items()), start=0) + constant
+
+
+def _settled(kind: Kind, a: Expr, b: Expr, counts: frozenset[Var]) -> Expr:
+    """Compare two sums, at once where one is never the larger."""
+    least, parts = linear(b - a)
+    counted = all(part in counts for part in parts)
+    rises = counted and all(times > 0 for times in parts.values())
+    falls = counted and all(times < 0 for times in parts.values())
+    match kind:
+        case Kind.MIN | Kind.MAX if (rises and least >= 0) or (falls and least <= 0):
+            return a if (rises and least >= 0) == (kind is Kind.MIN) else b
+        case Kind.LE if (rises and least >= 0) or (falls and least < 0):
+            return int(rises and least >= 0)
+        case Kind.LT if (rises and least > 0) or (falls and least <= 0):
+            return int(rises and least > 0)
+        case Kind.EQ if not parts or (rises and least > 0) or (falls and least < 0):
+            return int(not parts and least == 0)
+        case _:
+            return fold(kind, a, b)
+
+
 Cycles = dict[str, tuple[int, int]]
 """Threshold and period by variable."""
 ROUNDS = 8
@@ -411,7 +463,7 @@ def tree(form: Poly) -> Expr:
     """Return an expression with this normal form; the same one for equal forms."""
     total: Expr = 0
     for monomial, factor in sorted(form, key=lambda m: [repr_atom(a) for a in m[0]]):
-        term: Expr = factor
+        term: Expr = 1
         for atom in monomial:
             if len(atom) == 1:
                 spelled: Expr = Var(str(atom[0]))
@@ -419,7 +471,7 @@ def tree(form: Poly) -> Expr:
                 kind, a, b = operands(atom)
                 spelled = fold(Kind(kind), tree(a), tree(b))
             term = fold(Kind.MUL, spelled, term)
-        total = fold(Kind.ADD, total, term)
+        total = fold(Kind.ADD, total, fold(Kind.MUL, term, factor))
     return total
 
 

@@ -36,9 +36,11 @@ from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.cases import cases
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import divisions, outputs
 from oracles.prover.inductive import check as inductive
+from oracles.prover.launches import Launch
 from oracles.prover.named import check as named
 from oracles.prover.named.check import Answer
 from oracles.prover.reachability import fixpoint
@@ -215,10 +217,10 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason=says)
     divided = divisions.judge(kernel, rlimit=rlimit)
     try:
-        closed = fixpoint.judge(kernel, policy=policy)
+        closed, launch = _ordered(kernel, policy)
         findings = tuple(_finding(v) for v in (*closed.violations, *closed.warnings))
         if closed.violations:
-            refuted = _refuted(kernel, closed, findings, policy)
+            refuted = _refuted(kernel, closed, findings, launch)
             if refuted.status is Status.FAIL or not divided.findings:
                 return refuted
             findings = refuted.findings
@@ -237,6 +239,54 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if checked == divided.checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+
+
+def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:
+    """Judge the order of events: at once, and where that decides nothing, by cases.
+
+    Return a launch, too, in which a refuted kernel goes wrong.
+
+    Raises
+    ------
+    UnsupportedError
+        If something in the kernel is not modelled.
+    """
+    first: fixpoint.Closed | UnsupportedError | None = None
+    for judge in (fixpoint.judge, _by_cases):
+        try:
+            closed = judge(kernel, policy=policy)
+        except UnsupportedError as error:
+            first = first or error
+            continue
+        if closed is None:
+            continue
+        first = first or closed
+        if closed.violations:
+            trips = min(v.trips for v in closed.violations)
+            launch = fixpoint.showing(kernel, trips, policy=policy)
+            if launch is not None:
+                return fixpoint.blamed(kernel, closed, launch, policy), launch
+        elif not closed.reason:
+            return closed, None
+    if isinstance(first, UnsupportedError):
+        raise first
+    assert first is not None, "a kernel is judged or refused"
+    return first, None
+
+
+def _by_cases(kernel: kir.Kernel, *, policy: str) -> fixpoint.Closed | None:
+    """Judge the order of events in each case of a kernel; None if that decides nothing."""
+    done: list[fixpoint.Closed] = []
+    known = sites.every(kernel)
+    for case in cases(kernel):
+        try:
+            one = fixpoint.judge(case.kernel, policy=policy)
+        except UnsupportedError:
+            return None
+        done.append(case.told(one, known))
+        if done[-1].violations or done[-1].reason:
+            break
+    return fixpoint.together(done) if done else None
 
 
 def _misplaced(kernel: kir.Kernel) -> list[Finding]:
@@ -306,11 +356,14 @@ def _finding(violation: Violation) -> Finding:
 
 
 def _refuted(
-    kernel: kir.Kernel, closed: fixpoint.Closed, findings: tuple[Finding, ...], policy: str
+    kernel: kir.Kernel,
+    closed: fixpoint.Closed,
+    findings: tuple[Finding, ...],
+    launch: Launch | None,
 ) -> Verdict:
     """Answer FAIL, unless no launch is found that shows it."""
     trips = min(v.trips for v in closed.violations)
-    if fixpoint.showing(kernel, trips, policy=policy) is None:
+    if launch is None:
         warnings = tuple(replace(f, severity="warning") for f in findings)
         reason = f"refuted for trips={trips}, but none of the launches tried shows it"
         return Verdict(ORACLE, Status.UNKNOWN, closed.checked, warnings, reason)

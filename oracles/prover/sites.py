@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from fuser.kernel.text import line, numbered
-from oracles.prover.arithmetic import UnsupportedError, replace_tree
+from oracles.prover.arithmetic import UnsupportedError, linear, replace_tree
 
 WARPS = kir.WARPGROUP // kir.WARP
 """Warps of a warpgroup."""
@@ -385,11 +385,12 @@ class _Around:
 
 
 class _Reader:
-    def __init__(self, kernel: kir.Kernel) -> None:
+    def __init__(self, kernel: kir.Kernel, followed: frozenset[Var]) -> None:
         self.sites: list[Site] = []
         self.lines = [number for number, _ in numbered(kernel)]
         self.kernel = kernel
         self.moving = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
+        self.followed = followed & self.moving
         self.loops = 0
 
     def body(self, body: tuple[kir.Stmt, ...], at: _Around, outer: Mapping[Var, Expr]) -> None:
@@ -400,14 +401,25 @@ class _Reader:
             site = Site(number, stmt, self.lines[number], at.place, at.loops, at.guards, here)
             self.sites.append(site)
             match stmt:
-                case kir.Let(var, value):
-                    lets[var] = MOVING if var in self.moving else substitute(value, lets)
+                case kir.Let(var, value) | kir.Assign(var, value):
+                    known = var not in self.moving or var in self.followed
+                    lets[var] = substitute(value, lets) if known else MOVING
                     here = dict(lets)
                 case kir.ForLoop(index, stop, inner):
                     self.loops += 1
                     own = Var(f"{index.name} {self.loops}")
                     loop = Loop(own, index.name, substitute(stop, lets), len(at.guards))
+                    rises: dict[Var, Expr | None] = {}
+                    for var in _assigned(inner):
+                        known = var in self.followed and lets.get(var, MOVING) != MOVING
+                        rises[var] = _rise(inner, var, lets) if known else None
+                    for var, more in rises.items():
+                        lets[var] = MOVING if more is None else lets[var] + own * more
                     self.body(inner, replace(at, loops=(*at.loops, loop)), {**lets, index: own})
+                    for var, more in rises.items():
+                        ended = {own: fold(Kind.MAX, loop.stop, 0)}
+                        lets[var] = MOVING if more is None else substitute(lets[var], ended)
+                    here = dict(lets)
                 case kir.IfThenElse(condition, then, orelse):
                     test = substitute(condition, lets)
                     self._branch(then, at, lets, test)
@@ -420,6 +432,11 @@ class _Reader:
                     self._last(stmt, at, lets)
                 case _:
                     pass
+            if not isinstance(stmt, kir.ForLoop | kir.Assign):
+                # other threads, or another branch, may have other values
+                inside = {var for inner in kir.bodies(stmt) for var in _assigned(inner)}
+                lets |= dict.fromkeys(inside, MOVING)
+                here = dict(lets) if inside else here
 
     def _last(self, stmt: kir.LastArriving, at: _Around, lets: Mapping[Var, Expr]) -> None:
         """Let one CTA of those that arrive at an integer stand for the last-arriving one.
@@ -449,6 +466,59 @@ class _Reader:
         self.body(body, at, lets)
 
 
+def _placing(kernel: kir.Kernel) -> frozenset[Var]:
+    """Return the variables that boxes, ends of loops and conditions depend on."""
+    found: set[Var] = set()
+    lets: list[tuple[Var, Expr]] = []
+    for stmt in kernel.walk():
+        box = touches(stmt)
+        exprs: tuple[Expr, ...] = () if box is None else (*box.origin, *box.limit)
+        match stmt:
+            case kir.ForLoop(_, stop):
+                exprs = (stop,)
+            case kir.IfThenElse(test):
+                exprs = (test,)
+            case kir.Let(var, value) | kir.Assign(var, value):
+                lets.append((var, value))
+            case _:
+                pass
+        found.update(*map(variables, exprs))
+    for _ in lets:
+        found.update(*(variables(value) for var, value in lets if var in found))
+    return frozenset(found)
+
+
+def _assigned(body: tuple[kir.Stmt, ...]) -> list[Var]:
+    """Return the variables that a body assigns, each once."""
+    return list(dict.fromkeys(s.var for s in kir.walk(body) if isinstance(s, kir.Assign)))
+
+
+def _rise(body: tuple[kir.Stmt, ...], var: Var, lets: Mapping[Var, Expr]) -> Expr | None:
+    """Return by how much a body raises a variable, the same each time; None if not known."""
+    moved = {s.var for s in kir.walk(body) if isinstance(s, kir.Assign | kir.Let)}
+    moved |= {s.index for s in kir.walk(body) if isinstance(s, kir.ForLoop)}
+    total: Expr = 0
+    for stmt in body:
+        more: Expr | None = 0
+        match stmt:
+            case kir.Assign(to, value) if to == var:
+                constant, parts = linear(value)
+                more = None
+                if parts.pop(var, 0) == 1:
+                    more = sum((n * part for part, n in parts.items()), start=constant)
+            case kir.ForLoop(_, stop, inner) if var in _assigned(inner):
+                once = _rise(inner, var, lets)
+                more = None if once is None else once * fold(Kind.MAX, stop, 0)
+            case _ if any(var in _assigned(inner) for inner in kir.bodies(stmt)):
+                more = None
+            case _:
+                pass
+        if more is None or variables(more) & moved:
+            return None
+        total = total + substitute(more, lets)
+    return None if MOVING in variables(total) else total
+
+
 def place_among(index: Expr, ctas: Expr) -> Expr:
     """Return the number of a CTA among those that arrive at an integer."""
     match index:
@@ -460,16 +530,24 @@ def place_among(index: Expr, ctas: Expr) -> Expr:
 
 def every(kernel: kir.Kernel) -> tuple[Site, ...]:
     """Return every statement, in program order; one that never runs has a guard that is 0."""
-    reader = _Reader(kernel)
+    return _sites(kernel, frozenset())
+
+
+def read(kernel: kir.Kernel) -> tuple[Site, ...]:
+    """Return every data statement that may run, in program order.
+
+    A position that places boxes, and goes on by the same in every iteration, is a sum here.
+    """
+    found = _sites(kernel, _placing(kernel))
+    return tuple(s for s in found if isinstance(s.stmt, _DATA) and 0 not in s.guards)
+
+
+def _sites(kernel: kir.Kernel, followed: frozenset[Var]) -> tuple[Site, ...]:
+    reader = _Reader(kernel, followed)
     rank = fold(Kind.MOD, kir.BLOCK, kernel.cluster)
     whole = Place(0, kernel.threads // kir.WARP)
     reader.body(kernel.body, _Around(whole), {kir.RANK: rank})
     return tuple(reader.sites)
-
-
-def read(kernel: kir.Kernel) -> tuple[Site, ...]:
-    """Return every data statement that may run, in program order."""
-    return tuple(s for s in every(kernel) if isinstance(s.stmt, _DATA) and 0 not in s.guards)
 
 
 def facts(kernel: kir.Kernel) -> tuple[Expr, ...]:

@@ -55,7 +55,14 @@ class Question:
             case Kind.MUL:
                 if isinstance(left, int) or isinstance(right, int):
                     return a * b
-                return z3.FreshInt("product")
+                product = z3.FreshInt("product")
+                self.solver.add(z3.Implies(z3.And(a >= 0, b >= 0), product >= 0))
+                for of, by in ((left, right), (right, left)):
+                    if isinstance(of, Op) and of.kind is Kind.FLOORDIV and of.b == by:
+                        whole, part = self.term(of.a), self.term(by)
+                        rest = z3.And(product <= whole, whole < product + part)
+                        self.solver.add(z3.Implies(z3.And(whole >= 0, part >= 1), rest))
+                return product
             case Kind.FLOORDIV | Kind.MOD:
                 return self._divided(kind, a, b, right)
             case Kind.MIN:

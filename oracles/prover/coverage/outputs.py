@@ -130,11 +130,11 @@ def _inside(site: Site, box: kir.Box, known: Known) -> str:
             if start == 0 and bound == 1:
                 return f"axis {axis} has one element and the box {size}"
             return f"axis {axis} has one element, the box starts at {origin} and ends at {limit}"
-        if not known.at_most(bound, extent):
+        inside = tuple(loop.index < loop.stop for loop in site.loops)
+        if not known.at_most(bound, extent, *inside, *site.guards):
             return f"limit {limit} may exceed the extent {extent}"
         if isinstance(site.stmt, kir.TmaLoad):
             continue  # what lies before the tensor is 0, as is what lies behind it
-        inside = tuple(loop.index < loop.stop for loop in site.loops)
         starts = fold(Kind.LE, 0, start)
         if not natural(poly(start)) and not known.gives(starts, *inside, *site.guards):
             return f"origin {origin} may be negative"

@@ -55,6 +55,7 @@ from oracles.prover.arithmetic import (
     Product,
     digit,
     divided,
+    linear,
     mapped,
     names,
     names_of,
@@ -67,6 +68,7 @@ from oracles.prover.arithmetic import (
     tree,
     value,
 )
+from oracles.prover.coverage.pointwise import partitioned
 from oracles.prover.sites import Loop, Site, fixed_grid
 from oracles.prover.solver import Known
 
@@ -317,7 +319,11 @@ Groups = Mapping[tuple[int, ...], list[Store]]
 def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known: Known) -> str:
     """Say why the boxes of an output may not be a partition of it, if they may not."""
     written = [(site, box) for site in every if (box := sites.writes(site.stmt)) is not None]
-    found = [(site, box) for site, box in written if box.tensor.name == tensor.name]
+    found = [
+        (_turned(_guarded(site), box), box)
+        for site, box in written
+        if box.tensor.name == tensor.name
+    ]
     if not found:
         boxes = (sites.adds(site.stmt) for site in every)
         added = any(box.tensor.name == tensor.name for box in boxes if box is not None)
@@ -338,7 +344,51 @@ def judge(kernel: kir.Kernel, every: tuple[Site, ...], tensor: kir.Tensor, known
                 reasons.append(str(error))
             else:
                 return ""
-    return reasons[0]
+    copies = [copy for s, b in found for copy in written_out(s, b)]
+    return "" if partitioned(copies, tensor, known) else reasons[0]
+
+
+def _guarded(site: Site) -> Site:
+    """Take the lesser of two ends of a loop for the one, and a guard that asks for the other."""
+    loops, guards = [], list(site.guards)
+    for loop in site.loops:
+        stop = loop.stop
+        while isinstance(stop, Op) and stop.kind in (Kind.MIN, Kind.MAX):
+            a, b = stop.a, stop.b
+            if stop.kind is Kind.MAX:
+                if 0 not in (a, b):
+                    break
+                stop = b if a == 0 else a
+                continue
+            stop, other = (b, a) if kir.BLOCK in variables(a) else (a, b)
+            guards.append(_ordered(loop.index, other))
+        loops.append(replace(loop, stop=stop))
+    return replace(site, loops=tuple(loops), guards=tuple(guards))
+
+
+def _ordered(low: Expr, high: Expr) -> Expr:
+    """Return `low < high` with nothing subtracted on either side."""
+    constant, parts = linear(high - low)
+    sides = [
+        sum((sign * n * part for part, n in parts.items() if sign * n > 0), start=0)
+        for sign in (-1, 1)
+    ]
+    return fold(Kind.LT, sides[0] + max(-constant, 0), sides[1] + max(constant, 0))
+
+
+def _turned(site: Site, box: kir.Box) -> Site:
+    """Count loops backwards whose tiles come from the end: the same iterations, all of them."""
+    for loop in site.loops:
+        ways = [linear(site.plain(e))[1].get(loop.index, 0) for e in box.origin]
+        if min(ways, default=0) < 0 and max(ways) <= 0:
+            other = {loop.index: loop.stop - 1 - loop.index}
+            site = replace(
+                site,
+                loops=tuple(replace(one, stop=substitute(one.stop, other)) for one in site.loops),
+                guards=tuple(substitute(guard, other) for guard in site.guards),
+                lets={var: substitute(e, other) for var, e in site.lets.items()},
+            )
+    return site
 
 
 class _Partition:

@@ -98,7 +98,9 @@ def check(explorations: tuple[Exploration, ...], *, rlimit: int) -> Verdict:
     if not checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, reason="vacuous: nothing was explored")
     try:
-        checked += stand_for_all(explorations, rlimit)
+        for kernel in dict.fromkeys(one.world.kernel for one in explorations):
+            own = [one for one in explorations if one.world.kernel == kernel]
+            checked += stand_for_all(own, rlimit)
     except UnseenError as error:
         return Verdict(ORACLE, Status.UNKNOWN, checked, reason=f"CTAs: {error}")
     except UnsupportedError as error:
@@ -313,12 +315,10 @@ class _Checker:
         if target.members.keys() - numbers.keys():
             raise OpenError(f"a state that is taken for state {step.to} lacks a variable")
         for turn, at in self._structures.over(state):
-            note = Compared(Kind.LT, turn, at, answer=True)
-            self._claim(step, normal(fold(Kind.LT, now[turn], now[at])), note)
+            past = Compared(Kind.LT, turn, at, answer=True)
+            self._claim(step, normal(fold(Kind.LT, now[turn], now[at])), past)
         first = [target.defines.get(rotation(i)) for i in range(len(self._orbits))]
-        turns = tuple(
-            numbers[at][1] - target.numbers[at][1] if at in numbers else 0 for at in first
-        )
+        turns = tuple(numbers[a][1] - target.numbers[a][1] if a in numbers else 0 for a in first)
         what = self._structures.difference(state, step.to, target.state, turns)
         if what:
             raise OpenError(f"a state that is taken for state {step.to} differs in the {what}")
@@ -423,6 +423,10 @@ def solved(facts: list[Expr]) -> dict[Var, Expr]:
     out: dict[Var, Expr] = {}
     for fact in facts:
         match fact:
+            case Op(Kind.EQ, Op(Kind.MOD, Var(name) as x, int() as by), 0) if x not in out:
+                right = fold(Kind.MUL, by, Var(f"{name} / {by}"))
+                out = {other: substitute(e, {x: right}) for other, e in out.items()}
+                out[x] = right
             case Op(Kind.EQ, Var() as x, y):
                 right = substitute(y, out)
                 if x not in out and x not in variables(right):

@@ -18,7 +18,7 @@ from oracles.prover.arithmetic import linear
 from oracles.prover.reachability.canonical import Orbit
 from oracles.prover.reachability.code import Code, Set
 from oracles.prover.reachability.path import Number
-from oracles.prover.reachability.state import Agent, State, Unknown
+from oracles.prover.reachability.state import Agent, Range, State, Unknown
 from oracles.prover.reachability.sync import SLOTS
 
 
@@ -141,7 +141,8 @@ class Class:
 
     def _suppose(self) -> None:
         """Add what may hold of the lengths of loops."""
-        for unknown, known in self.state.ranges.items():
+        counted = {**dict.fromkeys(self._loops, Range()), **self.state.ranges}
+        for unknown, known in counted.items():
             n = self._code.atoms.meaning(unknown.atom)
             # what is known of all uses of a length is known of each loop that runs
             shifts = {self.shift_of(unknown), *self._shifts(unknown.atom)}

@@ -12,9 +12,9 @@ refused where it may change along a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, product
 from math import gcd
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
@@ -169,7 +169,10 @@ class Atoms:
         if not self._mixed(unknown):
             by = gcd(*unknown.values())
             if by > 1:
-                value = fold(Kind.FLOORDIV, value, by)
+                constant, known = linear(value)
+                left = sum((n % by * part for part, n in known.items()), start=constant % by)
+                whole = sum((n // by * part for part, n in known.items()), start=constant // by)
+                value = whole + fold(Kind.FLOORDIV, left, by)
                 unknown = {part: times // by for part, times in unknown.items()}
                 total = value + sum((times * part for part, times in unknown.items()), start=0)
             _, times = self.joined(unknown)
@@ -423,6 +426,7 @@ class Code:
     moving: frozenset[str] = frozenset()
     atoms: Atoms = field(default_factory=lambda: Atoms(frozenset(), {}))
     counts: frozenset[int] = frozenset()
+    lengths: Mapping[Expr, frozenset[int]] = field(default_factory=dict)
 
     @property
     def instructions(self) -> Iterator[Instruction]:
@@ -433,6 +437,8 @@ class Code:
 CLUSTER = Var("number of the cluster")
 GROUP = Var("number of the CTAs that share a semaphore")
 UNKNOWN = (kir.BLOCK, kir.GRID, CLUSTER, GROUP)
+POSITIONS = frozenset({"slot", "a", "bar", "parity"})
+"""Values of a statement that are found by a position in a ring."""
 
 
 def assemble(
@@ -449,6 +455,7 @@ def assemble(
     names = frozenset(v.name for v in unknown)
     code.atoms = Atoms(names, {}, signed(kernel), _ends(kernel, names), facts=facts)
     code.sites = every(kernel)
+    code.lengths = _lengths(kernel)
     for kind in code.kinds:
         maker = _Assembler(code, kind, fixed[kind.cta], shared)
         maker.body(kernel.body, {}, ())
@@ -471,8 +478,21 @@ def assemble(
     ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
     for use in dict.fromkeys(uses):
         learn(code.cycles, code.moving, use, ends)
-    carry(code.cycles, code.moving, list(dict.fromkeys((i.name, i.expr) for i in sets)))
+    given = list(dict.fromkeys((i.name, i.expr) for i in sets))
+    carry(code.cycles, code.moving, given)
+    for i in sets:
+        if Var(i.name) not in variables(i.expr):
+            _counted_out(code, i, [e.name for e in loops if e.atom in dict(i.terms)])
+    carry(code.cycles, code.moving, given)
     return code
+
+
+def _counted_out(code: Code, i: Set, counters: Sequence[str]) -> None:
+    """Widen the cycles of counters by what is made of how far they have counted."""
+    threshold, period = code.cycles.get(i.name, (0, 1))
+    for (_, times), name in product(i.terms, counters):
+        for use in (Op(Kind.MOD, times * Var(name), period), Op(Kind.MIN, Var(name), threshold)):
+            learn(code.cycles, code.moving, use)
 
 
 def signed(kernel: kir.Kernel) -> frozenset[str]:
@@ -490,13 +510,40 @@ def _ends(kernel: kir.Kernel, names: frozenset[str]) -> frozenset[Expr]:
     """Return the minima and maxima of unknowns that loops run to."""
     lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
     stops = [s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop)]
-    parts = (part for stop in stops for part in linear(substitute(stop, lets))[1])
+    parts = (part for stop in stops for part in linear(_counted(substitute(stop, lets)))[1])
     least = (part for part in parts if isinstance(part, Op) and part.kind in (Kind.MIN, Kind.MAX))
     return frozenset(
         one
         for one in least
         if all(any(v.name in names for v in variables(side)) for side in (one.a, one.b))
     )
+
+
+def _lengths(kernel: kir.Kernel) -> Mapping[Expr, frozenset[int]]:
+    """Return the parameters that loops run to, beside numbers, with their multiples."""
+    moved = {s.var for s in kernel.walk() if isinstance(s, kir.Assign)}
+    lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let) and s.var not in moved}
+    found: dict[Expr, frozenset[int]] = {}
+    for stmt in kernel.walk():
+        if isinstance(stmt, kir.ForLoop):
+            stop = stmt.stop
+            for _ in lets:
+                stop = substitute(stop, lets)
+            match list(linear(stop)[1].items()):
+                case [(Var() as count, by)] if count in kernel.params and by > 0:
+                    found[count] = found.get(count, frozenset()) | {by}
+                case _:
+                    pass
+    return found
+
+
+def _counted(stop: Expr) -> Expr:
+    """Return the end of a loop without the 0 that it is at least: a loop counts from there."""
+    match stop:
+        case Op(Kind.MAX, end, int() as low) | Op(Kind.MAX, int() as low, end) if low <= 0:
+            return _counted(end)
+        case _:
+            return stop
 
 
 class _Assembler:
@@ -508,7 +555,7 @@ class _Assembler:
         self.code = code
         self.kind, self.shared, self.fixed = kind, shared, fixed
         self.out: list[Instruction] = []
-        self.sites = iter(code.sites)
+        self.here = 0
         self.unknown = code.atoms.names
         self.given: set[str] = set()
         self.outcomes = iter(outcomes(code.kernel))
@@ -530,7 +577,8 @@ class _Assembler:
     ) -> None:
         here = dict(lets)
         for stmt in body:
-            site = next(self.sites)
+            site = self.code.sites[self.here]
+            self.here += 1
             mine = site.place.has(self.kind)
             match stmt:
                 case kir.Let(var, value):
@@ -570,6 +618,7 @@ class _Assembler:
 
     def _do(self, site: Site, here: Mapping[Var, Expr], **more: Expr) -> None:
         exprs = {name: self._plain(e, here) for name, e in controls(site.stmt).items()} | more
+        exprs |= {name: self._placed(exprs[name]) for name in POSITIONS & exprs.keys()}
         values = {name: self._value(e, site) for name, e in exprs.items()}
         index: Expr | None = None
         origin = limit = tuple[Expr, ...]()
@@ -582,6 +631,21 @@ class _Assembler:
             )
         self.out.append(Do(site, values, tuple(exprs.values()), index, origin, limit))
 
+    def _placed(self, expr: Expr) -> Expr:
+        """Put a position that the length of a loop is a part of into a variable, and use that."""
+        match expr:
+            case Op(Kind.MOD | Kind.FLOORDIV | Kind.ADD as kind, inner, int() as by):
+                return fold(kind, self._placed(inner), by)
+            case Var() | Op() if self.code.atoms.depends(expr):
+                _, parts = self.code.atoms.split(expr)
+                if not parts.keys() <= self.code.lengths.keys():
+                    return expr
+                at = Var(f"position {expr}")
+                self._set(at, expr)
+                return at
+            case _:
+                return expr
+
     def _value(self, expr: Expr, site: Site) -> Function:
         if any(v.name in self.unknown for v in variables(expr)):
             return _unresolved(f"{site.where}: depends on {expr}, of which no CTA's value is known")
@@ -590,7 +654,55 @@ class _Assembler:
     def _loop(
         self, loop: kir.ForLoop, here: Mapping[Var, Expr], deep: tuple[int, ...], site: Site
     ) -> None:
-        index, stop = loop.index, self._plain(loop.stop, here)
+        index, stop = loop.index, _counted(self._plain(loop.stop, here))
+        lets = {v: e for v, e in here.items() if v != index}
+        outside, first = set(self.given), self.here
+
+        def once(more: Mapping[Var, Expr], inside: tuple[int, ...]) -> None:
+            self.here = first
+            self.body(loop.body, {**lets, **more}, inside)
+
+        constant, parts = linear(stop)
+        by = self._dealt(constant, parts)
+        if by == 1:
+            self.given.add(index.name)
+            self._rounds(index, stop, deep, site, lambda inside: once({}, inside))
+        else:
+            (count,) = parts
+            turn = Var(f"{index} by {by}")
+            self.given.add(turn.name)
+            each = [{index: turn * by + i} for i in range(by)]
+
+            def several(inside: tuple[int, ...]) -> None:
+                for more in each:
+                    once(more, inside)
+
+            rounds = count + constant // by
+            if self._rounds(turn, rounds, deep, site, several):
+                for i in range(constant % by):
+                    once({index: rounds * by + i}, deep)
+        self.given = outside
+
+    def _dealt(self, constant: int, parts: Mapping[Expr, int]) -> int:
+        """Return how many iterations of a loop make a round.
+
+        Loops that end by different multiples of one unknown go through that many rounds, all of
+        them; the iterations that are left come behind the loop.
+        """
+        if len(parts) != 1 or constant < 0:
+            return 1
+        ((count, by),) = parts.items()
+        return by if len(self.code.lengths.get(count, ())) > 1 else 1
+
+    def _rounds(
+        self,
+        index: Var,
+        stop: Expr,
+        deep: tuple[int, ...],
+        site: Site,
+        body: Callable[[tuple[int, ...]], None],
+    ) -> bool:
+        """Write a loop; return whether these threads do anything in it."""
         _, parts = self.code.atoms.split(stop)
         test = self.code.atoms.condition(fold(Kind.LT, index, stop))
         asked = compared(test)
@@ -601,16 +713,13 @@ class _Assembler:
         enter = Enter(site.index, index.name, stop, test, atom, len(deep), site)
         at = len(self.out)
         self.out.append(enter)
-        mine = {v: e for v, e in here.items() if v != index}
-        outside = set(self.given)
-        self.given.add(index.name)
-        self.body(loop.body, mine, (*deep, site.index) if parts else deep)
-        self.given = outside
+        body((*deep, site.index) if parts else deep)
         if len(self.out) == at + 1:
             self.out.pop()
-            return
+            return False
         self.out.append(Next(at))
         enter.end = len(self.out)
+        return True
 
     def _branch(
         self,
@@ -619,6 +728,14 @@ class _Assembler:
         here: Mapping[Var, Expr],
         deep: tuple[int, ...],
     ) -> None:
+        if isinstance(test, int):
+            for way, taken in zip(ways, (test != 0, test == 0), strict=True):
+                at, outside = len(self.out), set(self.given)
+                self.body(way, here, deep)
+                if not taken:
+                    del self.out[at:]
+                    self.given = outside
+            return
         branch = Branch(test, self.code.atoms.condition(test))
         at = len(self.out)
         self.out.append(branch)

@@ -181,13 +181,18 @@ def _way(kernel: kir.Kernel, index: Expr) -> _Way:
 
 
 def _common(kernel: kir.Kernel, indices: set[Expr]) -> Var | None:
-    """Return the loop along which all CTAs of a launch go from one integer to the next."""
+    """Return the loop along which all CTAs of a launch go from one integer to the next.
+
+    Loops of known lengths are none: there each integer is known by its number.
+    """
     try:
         ways = [_way(kernel, index) for index in indices]
     except UnsupportedError:
         return None
     alike = len(ways) == 1 and not variables(ways[0].number) and isinstance(ways[0].stride, int)
-    return ways[0].walk if alike else None
+    walk = ways[0].walk if alike else None
+    loops = [s.stop for s in kernel.walk() if isinstance(s, kir.ForLoop) and s.index == walk]
+    return None if all(isinstance(stop, int) for stop in loops) else walk
 
 
 def _group(kernel: kir.Kernel, way: _Way, turn: Expr) -> CtaGroup | None:

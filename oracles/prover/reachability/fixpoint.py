@@ -33,7 +33,7 @@ together (`showing`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -462,6 +462,26 @@ def judge(
         refuted = any(v.severity == "error" for v in found)
         if refuted and not (reading.together and reading.many == 1):
             break
+    return _closed(found, checked, states, reason, explorations)
+
+
+def together(parts: Sequence[Closed]) -> Closed:
+    """Return what was found in several parts of one kernel's launches."""
+    found = [v for one in parts for v in (*one.violations, *one.warnings)]
+    reason = next((one.reason for one in parts if one.reason), "")
+    explorations = [e for one in parts for e in one.explorations]
+    checked, states = (sum(one.checked for one in parts), sum(one.states for one in parts))
+    return _closed(found, checked, states, reason, explorations)
+
+
+def _closed(
+    found: Sequence[Violation],
+    checked: int,
+    states: int,
+    reason: str,
+    explorations: Sequence[Exploration],
+) -> Closed:
+    """Sum up, with each violation once."""
     first: dict[tuple[object, ...], Violation] = {}
     for v in found:
         line = v.earlier.line if v.earlier else 0
@@ -655,7 +675,7 @@ def showing(kernel: kir.Kernel, trips: int, *, policy: str) -> Launch | None:
             if key in tried:
                 continue
             tried.add(key)
-            if _fails(kernel, launch, policy):
+            if in_launch(kernel, launch, policy):
                 return launch
     return None
 
@@ -668,8 +688,8 @@ def _counts(kernel: kir.Kernel, trips: int) -> list[int]:
     return list(dict.fromkeys((trips, *(trips + rounds for rounds in more))))
 
 
-def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
-    """Whether some of the CTAs of a launch go wrong.
+def in_launch(kernel: kir.Kernel, launch: Launch, policy: str) -> tuple[Violation, ...]:
+    """Return what goes wrong among some of the CTAs of a launch.
 
     A launch that cannot be followed, such as one without tiles that divides by their number, shows
     nothing.
@@ -683,7 +703,20 @@ def _fails(kernel: kir.Kernel, launch: Launch, policy: str) -> bool:
             one.stands()
             one.explore()
         except UnsupportedError:
-            return False
+            return ()
         if one.findings.failed:
-            return True
-    return False
+            return tuple(one.findings.violations)
+    return ()
+
+
+def blamed(kernel: kir.Kernel, closed: Closed, launch: Launch, policy: str) -> Closed:
+    """Return what a launch shows, if it shows nothing of what was found for lengths of loops."""
+    if kernel.semaphores:
+        return closed
+    known = {(v.kind, v.later.line) for v in closed.violations}
+    there = in_launch(kernel, launch, policy)
+    if not there or any((v.kind, v.later.line) in known for v in there):
+        return closed
+    trips = max(launch.trips.values(), default=0)
+    found = [replace(v, trips=trips) for v in there]
+    return _closed(found, closed.checked, closed.states, "", closed.explorations)

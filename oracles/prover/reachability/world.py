@@ -264,7 +264,20 @@ def bounds(kernel: kir.Kernel) -> tuple[dict[Expr, int], dict[Expr, int]]:
     highs: dict[Expr, int] = {}
     todo = list(kernel.requires)
     while todo:
-        match todo.pop():
+        asked = todo.pop()
+        match asked:
+            case Op(Kind.LE | Kind.LT as kind, a, b):
+                constant, parts = linear(b - a)
+                for atom, times in parts.items() if len(parts) == 1 else ():
+                    least = (kind is Kind.LT) - constant  # times * atom is no less
+                    if times > 0:
+                        lows[atom] = max(-(-least // times), lows.get(atom, 0))
+                    else:
+                        most = -least // -times
+                        highs[atom] = min(most, highs.get(atom, most))
+            case _:
+                pass
+        match asked:
             case Op(Kind.AND, a, b):
                 todo += [a, b]
             case Op(Kind.LE | Kind.LT as kind, int() as low, atom):

@@ -12,12 +12,13 @@ import heapq
 from collections.abc import Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import NamedTuple
 
 from fuser.expr import Var
 from fuser.kernel import ir as kir
 from oracles.prover.arithmetic import UnsupportedError
+from oracles.prover.cases import cases
 from oracles.prover.reachability import fixpoint
 from oracles.prover.reachability.code import Do, Enter
 from oracles.prover.reachability.ctas import readings, single
@@ -302,17 +303,22 @@ class Log:
 
 def refuting(kernel: kir.Kernel, *, policy: str) -> Log | None:
     """Return the execution with the smallest trip counts that goes wrong, None if none is found."""
-    violations = fixpoint.judge(kernel, policy=policy).violations
-    if not violations:
-        return None
-    for one in _explorations(kernel, policy, min(v.trips for v in violations)):
+    for some in chain([kernel], (case.kernel for case in cases(kernel))):
         try:
-            log = _followed(one)
+            violations = fixpoint.judge(some, policy=policy).violations
         except UnsupportedError:
-            # A CTA with no place among those that take turns: one at each place is followed.
+            if not cases(kernel):
+                raise
             continue
-        if log is not None:
-            return log
+        trips = min((v.trips for v in violations), default=0)
+        for one in _explorations(some, policy, trips) if violations else ():
+            try:
+                log = _followed(one)
+            except UnsupportedError:
+                # A CTA with no place among those that take turns: one at each place is followed.
+                continue
+            if log is not None:
+                return log
     return None
 
 

@@ -32,7 +32,7 @@ from oracles.prover.reachability.state import (
 ROOT = Path(reachability.__path__[0])
 OWNERS = {
     "canonical": {"ranges", "most", "lead"},
-    "code": {"atoms", "counts", "end", "moving", "orelse", "sites", "to"},
+    "code": {"atoms", "counts", "end", "lengths", "moving", "orelse", "sites", "to"},
     "fixpoint": {"at", "chosen", "ranges"},
     "rules": {"_value_", "kind"},
     "state": {"all", "first", "gate", "loops", "mine", "unmet", "warp"},

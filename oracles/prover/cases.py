@@ -1,0 +1,288 @@
+"""A kernel by cases of its parameters, so that all its trip counts are sums of one unknown.
+
+Reachability follows counts that no thread knows; of `n`, `n // 2` and `max(n - 2, 0)` it does not
+know that they go together.  Whatever is made of a parameter n by sums, multiples, minima, maxima,
+comparisons, quotients and remainders by numbers is, from a threshold T on, linear in m where
+`n = T + P * m + r`, for a period P and each `r < P`.  So a kernel is judged for each n below T + P
+by itself, and for each r with m in place of n: no launch is left out, and none is added.
+
+Where n stands only in a quotient `(n + 15) // 16`, that is the parameter.  Any n is allowed beside
+it then, which is more than launches can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from itertools import product
+from math import lcm, prod
+from typing import TypeVar, cast
+
+from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
+from fuser.kernel import ir as kir
+from oracles.prover.arithmetic import UnsupportedError, cycle, linear, replace_tree, spread
+from oracles.prover.reachability.fixpoint import Closed
+from oracles.prover.reachability.rules import Violation
+from oracles.prover.sites import AMONG_CTAS, Site, controls, facts
+from oracles.prover.solver import Known
+
+CASES = 64
+"""Cases of a kernel that are judged at most."""
+RLIMIT = 200_000
+"""Work of z3 to find that no launch is in a case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Some launches of a kernel, as a kernel; in them a parameter is `first + step * trips`."""
+
+    kernel: kir.Kernel
+    first: int
+    step: int
+
+    def told(self, closed: Closed, sites: Sequence[Site]) -> Closed:
+        """Return what was found, in the words of the kernel whose sites are given."""
+
+        def own(v: Violation) -> Violation:
+            earlier = None if v.earlier is None else sites[v.earlier.index]
+            trips = self.first + self.step * v.trips
+            return replace(v, later=sites[v.later.index], earlier=earlier, trips=trips)
+
+        violations, warnings = (tuple(map(own, of)) for of in (closed.violations, closed.warnings))
+        return replace(closed, violations=violations, warnings=warnings)
+
+
+def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
+    """Return kernels whose launches together are those of a kernel; none if that is no help."""
+    plain = _inlined(kernel)
+    kernel = _equated(plain)
+    used = _used(kernel)
+    required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
+    places = _places(kernel)
+    splits = (_split(var, used, required) for var in kernel.params if var not in places)
+    found = [split for split in splits if split is not None]
+    if not found:
+        return () if kernel is plain else (Case(kernel, 0, 1),)
+    if prod(split.threshold + 2 * split.period for split in found) > 4 * CASES:
+        return ()
+    known = Known(facts(kernel), RLIMIT)
+    out: list[Case] = []
+    for values in product(*(split.values() for split in found)):
+        meant = {split.base: value for split, value in zip(found, values, strict=True)}
+        case = _case(kernel, meant)
+        claims = [eq(base, value) for base, value in meant.items()]
+        if 0 in case.kernel.requires or known.gives(eq(claims[0], 0), *claims[1:]):
+            continue
+        out.append(case)
+        if len(out) > CASES:
+            return ()
+    return tuple(out)
+
+
+def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
+    """Return a kernel with numbers, or sums with new parameters, in place of some of its own."""
+    new = dict.fromkeys(v for e in meant.values() for v in sorted(variables(e), key=str))
+    counts = frozenset({*kernel.params, *new})
+
+    def changed(expr: Expr) -> Expr:
+        for old, new in meant.items():
+            expr = replace_tree(expr, old, new)
+        return spread(expr, counts)
+
+    gone = {base for base in meant if isinstance(base, Var)}
+    kept = tuple(var for var in kernel.params if var not in gone)
+    made = mapped(replace(kernel, params=()), changed)
+    asked = tuple(e for e in made.requires if not isinstance(e, int) or not e)
+    made = replace(made, params=(*kept, *new), requires=asked)
+    sums = [linear(value) for value in meant.values()]
+    step = max((n for _, parts in sums for n in parts.values()), default=0)
+    return Case(made, max(constant for constant, _ in sums), step)
+
+
+# --- which parameters, and how they repeat --------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A parameter, or what stands for it, from where on it goes by periods."""
+
+    base: Expr
+    threshold: int
+    period: int
+
+    def values(self) -> Iterator[Expr]:
+        """Yield its values: numbers, then sums with an unknown."""
+        yield from range(self.threshold)
+        more = Var(f"{self.base} by {self.period}")
+        for rest in range(self.period):
+            yield fold(Kind.MUL, self.period, more) + (self.threshold + rest)
+
+
+def _used(kernel: kir.Kernel) -> list[Expr]:
+    """Return what decides where threads go and which slots they use, over parameters and indices.
+
+    Of a slot it is the position that counts: which slot that is, and which phase, is found by it.
+    """
+    found: list[Expr] = []
+    for stmt in kernel.walk():
+        match stmt:
+            case kir.ForLoop(_, stop):
+                found.append(maximum(stop, 0))
+            case kir.IfThenElse(test):
+                found.append(test)
+            case kir.Let(_, value) | kir.Assign(_, value):
+                found.append(value)
+            case _:
+                found += map(_position, controls(stmt).values())
+    return list(dict.fromkeys(found))
+
+
+def _places(kernel: kir.Kernel) -> frozenset[Var]:
+    """Return what tells which CTAs share a semaphore: of these a few sizes stand for all."""
+    found: set[Var] = set()
+    if kernel.semaphores:
+        grids = [e for e in kernel.requires if kir.GRID in variables(e)]
+        found.update(*map(variables, grids))
+    for stmt in kernel.walk():
+        if isinstance(stmt, AMONG_CTAS):
+            found.update(variables(stmt.index), *map(variables, controls(stmt).values()))
+    return frozenset(found)
+
+
+def _position(expr: Expr) -> Expr:
+    """Return what a slot or a parity is taken of."""
+    match expr:
+        case Op(Kind.MOD | Kind.FLOORDIV, inner, int()):
+            return _position(inner)
+        case Op(Kind.ADD, inner, int()):
+            return _position(inner)
+        case _:
+            return expr
+
+
+def _split(var: Var, used: Sequence[Expr], required: Sequence[Expr]) -> _Split | None:
+    """Return how a parameter is split, None if only one thing is made of it, or not by periods."""
+    mine = [expr for expr in used if var in variables(expr)]
+    base: Expr = var
+    while True:
+        around = {whole for expr in mine for whole in _around(expr, base)}
+        if len(around) != 1 or around == {base}:
+            break
+        (base,) = around
+    stand_in = Var(f"{base}")
+    mine += [expr for expr in required if var in variables(expr)]
+    mine = [replace_tree(expr, base, stand_in) for expr in mine]
+    mine = [expr for expr in mine if stand_in in variables(expr)]
+    alone = {part for expr in mine for part in _alone(expr, stand_in)}
+    threshold, period = 0, 1
+    try:
+        for part in alone:
+            how = cycle(part, stand_in)
+            threshold, period = max(threshold, how.start), lcm(period, how.period)
+        for expr in mine:
+            period = lcm(period, cycle(expr, stand_in).period)
+    except UnsupportedError:
+        return None
+    if period == 1 and alone <= {stand_in, maximum(stand_in, 0)}:
+        return None
+    return _Split(base, threshold, period)
+
+
+def _around(expr: Expr, base: Expr) -> Iterator[Expr]:
+    """Yield the quotients of sums of a base and numbers in which it stands, or the base itself."""
+    if expr == base:
+        yield base
+        return
+    match expr:
+        case Op(Kind.FLOORDIV, a, int()) if _counts_on(a, base):
+            yield expr
+        case Op(_, a, b):
+            yield from _around(a, base)
+            yield from _around(b, base)
+        case _:
+            pass
+
+
+def _counts_on(expr: Expr, base: Expr) -> bool:
+    """Whether something is a multiple of a base and a number, and so a count."""
+    constant, parts = linear(expr)
+    return constant >= 0 and [*parts] == [base] and parts[base] > 0
+
+
+def _alone(expr: Expr, var: Var) -> Iterator[Expr]:
+    """Yield the largest parts of an expression that have no other variable."""
+    if variables(expr) == {var}:
+        yield expr
+    elif isinstance(expr, Op):
+        yield from _alone(expr.a, var)
+        yield from _alone(expr.b, var)
+
+
+def _inlined(kernel: kir.Kernel) -> kir.Kernel:
+    """Put the values of lets in place, but for what assignments change."""
+    moved = {stmt.var for stmt in kernel.walk() if isinstance(stmt, kir.Assign)}
+
+    def made(body: tuple[kir.Stmt, ...], outer: Mapping[Var, Expr]) -> tuple[kir.Stmt, ...]:
+        lets, out = dict(outer), []
+        for stmt in body:
+            here, inner = dict(lets), dict(lets)
+            new: kir.Stmt
+            match stmt:
+                case kir.Let(var, value):
+                    value = substitute(value, here)
+                    lets.pop(var, None)
+                    if not variables(value) & moved and var not in moved:
+                        lets[var] = value
+                    new = replace(stmt, value=value)
+                case kir.ForLoop(index, stop):
+                    inner.pop(index, None)
+                    new = replace(stmt, stop=substitute(stop, here))
+                case kir.IfThenElse(test):
+                    new = replace(stmt, condition=substitute(test, here))
+                case kir.Role() | kir.Elect():
+                    new = stmt
+                case _:
+                    new = mapped(stmt, partial(_put, here))
+            out.append(kir.inside(new, partial(made, outer=inner)))
+        return tuple(out)
+
+    return replace(kernel, body=made(kernel.body, {}))
+
+
+def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
+    return substitute(expr, lets)
+
+
+def _equated(kernel: kir.Kernel) -> kir.Kernel:
+    """Put sums of other parameters in place of those that are required to be equal to them."""
+    for condition in kernel.requires:
+        if not isinstance(condition, Op) or condition.kind is not Kind.EQ:
+            continue
+        constant, parts = linear(condition.a - condition.b)
+        for var, times in parts.items():
+            rest = {other: -times * n for other, n in parts.items() if other != var}
+            counts = all(n >= 0 for n in (-times * constant, *rest.values()))
+            if abs(times) == 1 and counts and parts.keys() <= set(kernel.params):
+                value = sum((n * other for other, n in rest.items()), start=-times * constant)
+                return _equated(_case(kernel, {var: value}).kernel)
+    return kernel
+
+
+Node = TypeVar("Node")
+
+
+def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
+    """Change all expressions in a part of a kernel."""
+    match node:
+        case Var() | Op():
+            return cast(Node, change(node))
+        case tuple():
+            return cast(Node, tuple(mapped(one, change) for one in node))
+        case _ if is_dataclass(node) and not isinstance(node, type):
+            parts = {f.name: getattr(node, f.name) for f in fields(node)}
+            made = {name: mapped(part, change) for name, part in parts.items()}
+            new = {name: part for name, part in made.items() if part is not parts[name]}
+            return replace(node, **new) if new else node
+        case _:
+            return node
