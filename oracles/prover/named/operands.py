@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.named.drain import joins
+from oracles.prover.named.drain import JOINS, joins
 from oracles.prover.named.program import Point, Program, Vector, difference, normal, repeated
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
 from oracles.prover.named.results import covered
@@ -133,7 +133,9 @@ class _Rings:
         self._overlaps = Overlaps(tuple(p.kind for p in programs), kernel.threads)
         self._live = {s.barrier for s in kernel.walk() if isinstance(s, kir.MBarrierInit)}
         self._known: dict[object, Mapping[int, Expr]] = {}
+        self._rooms: dict[object, list[kir.MBarrier]] = {}
         self._seen: set[object] = set()
+        self._sorts = {p.kind.index: _sort(p) for p in programs}
 
     # --- positions ------------------------------------------------------------------------------
 
@@ -262,6 +264,12 @@ class _Rings:
         fills = self._of(read.slot.buffer)
         if not fills:
             raise UndecidedError(f"{read.point.where}: no fill of {read.slot.buffer.name} is known")
+        known = {self._fill_key(read, fill): fill for fill in reversed(fills)}
+        key = read.point.number, read.slot, self._sort(read.program), self._speakers(read)
+        if (key, frozenset(known)) in self._seen:
+            return
+        self._seen.add((key, frozenset(known)))
+        fills = list(reversed(known.values()))
         for fill in fills:
             stmt = fill.point.stmt
             slot = fill.report.plain(fill.at), fill.point.plain(fill.slot.index)
@@ -317,6 +325,39 @@ class _Rings:
             elif not isinstance(fill.point.stmt, kir.TmaLoad) and read.runs_on:
                 self._fenced(read, fill, at)
             self._refilled(read, fill, at)
+
+    # --- kinds of threads of which the same is asked --------------------------------------------
+
+    def _sort(self, program: Program) -> object:
+        return self._sorts[program.kind.index]
+
+    def _different(
+        self, how: Callable[[Program], object], first: Program | None = None
+    ) -> list[Program]:
+        """Return one program of each sort, and of each answer; one of them first."""
+        programs = self.programs if first is None else [first, *self.programs]
+        found = {(self._sort(p), how(p)): p for p in reversed(programs)}
+        return list(reversed(found.values()))
+
+    def _fill_key(self, read: Read, fill: Fill) -> object:
+        """Return what tells fills apart, as far as a read is concerned."""
+        mine = fill.program is read.program, self._alone(fill.point, fill.program)
+        return fill.point.number, self._sort(fill.program), mine, self._apart(read, fill)
+
+    def _speakers(self, read: Read) -> frozenset[object]:
+        """Return what tells apart the threads whose arrivals may stand for readers."""
+        return frozenset(
+            (self._stands_for(read, other), self._sort(other), arrivals)
+            for other in self.programs
+            if (arrivals := _numbers(other, _arrives))
+        )
+
+    def _stands_for(self, read: Read, other: Program) -> tuple[bool, bool]:
+        """Whether threads are the readers, all of their warps included; or one warpgroup."""
+        mine, theirs = read.program.kind, other.kind
+        inside = read.runs_on and set(mine.warps) <= set(theirs.warps)
+        grouped = mine.warpgroup == theirs.warpgroup is not None
+        return other is read.program or inside, read.runs_on and grouped and not self.strict
 
     def _alone(self, point: Point, *programs: Program) -> bool:
         """Whether one thread executes a point, and these are all that one."""
@@ -397,7 +438,7 @@ class _Rings:
     ) -> Formula:
         """Return that threads, or some that they join, wait for the phase of a position."""
         ways: list[Formula] = []
-        for mate in (program, *(other for other in self.programs if other is not program)):
+        for mate in self._different(lambda p: p is program, first=program):
             for where, holds in self._reported(mate, one, barrier, target, lag):
                 if mate is not program:
                     met = self.asked.between(program, where, one, joins(program, mate))
@@ -494,7 +535,10 @@ class _Rings:
     def _refilled(self, read: Read, fill: Fill, at: Expr) -> None:
         """Ask that a fill waits for earlier reads of its slot, or stands behind a join."""
         own = self._filled(fill)
-        rooms = self._rooms(fill, own) if own is not None else []
+        key = fill.point.number, self._sort(fill.program), own
+        if own is not None and key not in self._rooms:
+            self._rooms[key] = self._waited_for(fill, own)
+        rooms = self._rooms.get(key, [])
         if own is None or not rooms:
             if own is None or not self._first(fill, own):
                 self._in_turn(read, fill, own, at)
@@ -520,6 +564,10 @@ class _Rings:
             if isinstance(mask, int):
                 ranks = [r for r in range(kernel.cluster) if mask >> r & 1]
                 facts.append(any_of(*(normal(eq(mine, r)) for r in ranks)))
+        known = read.point.number, self._sort(program), self._speakers(read)
+        if (known, *facts, *later, *rooms) in self._seen:
+            return
+        self._seen.add((known, *facts, *later, *rooms))
         self.asked.holds(
             [*facts, *later],
             lambda: any_of(*(self._freed(read, one, target, room, by) for room in rooms)),
@@ -534,7 +582,7 @@ class _Rings:
         facts = list(program.exists(fill.point, vector))
         return self._sure(lambda: self.asked.holds(facts, lambda: first, "a refill", most=1))
 
-    def _rooms(self, fill: Fill, own: Expr) -> list[kir.MBarrier]:
+    def _waited_for(self, fill: Fill, own: Expr) -> list[kir.MBarrier]:
         """Return the mbarriers whose phase before that of its position a fill waits for."""
         program, slots = fill.program, fill.slot.buffer.slots
         one = Instance(fill.point, program.fresh(fill.point, "a"))
@@ -561,7 +609,7 @@ class _Rings:
         It is on an mbarrier of this CTA, or of the one of a rank.
         """
         ways: list[Formula] = []
-        for other in self.programs:
+        for other in self._different(lambda p: (self._stands_for(read, p), _numbers(p, _arrives))):
             for arrival, own in self._arrivals(other, room):
                 for vector in self._near(other, arrival, own, target, one):
                     there = Instance(arrival, vector)
@@ -588,15 +636,11 @@ class _Rings:
 
     def _over(self, read: Read, other: Program, a: Instance, b: Instance) -> Formula:
         """Return that a read is over for its threads, and known to those that arrive for them."""
-        program = read.program
-        inside = set(program.kind.warps) <= set(other.kind.warps)
-        alike = other is program or (read.runs_on and inside)
-        if read.runs_on:
-            grouped = program.kind.warpgroup == other.kind.warpgroup is not None
-            if alike or (grouped and not self.strict):
-                awaits = covered(self.asked, program, a, b, WGMMA)
-                return any_of(*(when for _, when in awaits))
-        elif alike:
+        alike, grouped = self._stands_for(read, other)
+        if read.runs_on and (alike or grouped):
+            awaits = covered(self.asked, read.program, a, b, WGMMA)
+            return any_of(*(when for _, when in awaits))
+        if alike:
             return self.asked.before(a, b)
         return self._met(read, other, a, b, warp=True)
 
@@ -724,6 +768,33 @@ def _meant(wait: Point, slots: int) -> Expr | None:
         case slot:
             phase = _halves(wait.plain(stmt.parity))
             return None if phase is None else normal(fold(Kind.ADD, fold(Kind.MUL, phase, slots), slot))
+
+
+def _sort(program: Program) -> object:
+    """Return what tells threads apart by what they wait for, and by whom they join."""
+    joined = any(isinstance(p.stmt, kir.WarpSync) for p in program.points)
+    mates = program.kind.warps if joined else ()
+    return _numbers(program, _matters), program.kind.warpgroup, mates
+
+
+def _numbers(program: Program, of: Callable[[kir.Stmt | None], bool]) -> tuple[int, ...]:
+    return tuple(p.number for p in program.points if of(p.stmt))
+
+
+def _arrives(stmt: kir.Stmt | None) -> bool:
+    return isinstance(stmt, kir.MBarrierArrive)
+
+
+def _matters(stmt: kir.Stmt | None) -> bool:
+    match stmt:
+        case kir.AsyncCommit(kind) | kir.AsyncAwait(kind):
+            return kind is not kir.AsyncKind.BULK
+        case kir.FenceAsyncProxy(space):
+            return space is not kir.Space.GLOBAL
+        case kir.MBarrierWaitParity() | kir.CpAsyncMBarrierArrive() | kir.Assign():
+            return True
+        case _:
+            return isinstance(stmt, JOINS)
 
 
 def _waits(program: Program) -> list[Point]:
