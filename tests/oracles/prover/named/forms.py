@@ -83,9 +83,10 @@ def fed(
     stages: int,
     use: Callable[[kir.Buffer, kir.Buffer, kir.MBarrier, kir.MBarrier], Body],
     feed: Callable[[kir.Buffer, kir.Buffer, kir.MBarrier, kir.MBarrier], Body] | None = None,
+    arrivals: int = 4,
 ) -> kir.Kernel:
     """Return a product in which a warp feeds a warpgroup."""
-    (a, b), full, empty = operands(stages), ring("full", 1, stages), ring("empty", 4, stages)
+    (a, b), full, empty = operands(stages), ring("full", 1, stages), ring("empty", arrivals, stages)
     fill = (emptied(empty, k, stages), *loads(a, b, full, k % stages, CTA, k))
     produce = (kir.ForLoop(k, trips, (elect(*fill),)),) if feed is None else feed(a, b, full, empty)
     body = (
@@ -109,8 +110,11 @@ def epilogue(ahead: int = 2, *, moved: bool = True) -> kir.Kernel:
     def fill(pos: Expr) -> Body:
         return loads(a, b, full, pos % ahead, CTA, pos)
 
-    moves = (step(p),) if moved else ()
     one, two = (p, p) if moved else (k, main + e)
+
+    def moves() -> Body:
+        return (step(p),) if moved else ()
+
     refill = (done(), kir.BlockSync(0, 128), elect(*fill(k + ahead)))
     body = (
         kir.Let(main, maximum(trips - ahead, 0)),
@@ -118,8 +122,8 @@ def epilogue(ahead: int = 2, *, moved: bool = True) -> kir.Kernel:
         *start(full, threads=128),
         zero(),
         kir.ForLoop(q, ahead, (elect(kir.IfThenElse(q < trips, fill(q))),)),
-        kir.ForLoop(k, main, (*at(one), *refill, *moves)),
-        kir.ForLoop(e, trips - main, (*at(two), *moves)),
+        kir.ForLoop(k, main, (*at(one), *refill, *moves())),
+        kir.ForLoop(e, trips - main, (*at(two), *moves())),
         done(),
         OUT,
     )
@@ -220,13 +224,16 @@ def one_slot_alone() -> kir.Kernel:
 def nested(stages: int = 3, *, moved: bool = False) -> kir.Kernel:
     """Tile after tile, each of `trips` steps, of which there may be none."""
     at = p if moved else t * trips + k
-    moves = (step(p),) if moved else ()
+
+    def moves() -> Body:
+        return (step(p),) if moved else ()
+
     number = CTA + t * kir.GRID
     (a, b), full, empty = operands(stages), ring("full", 1, stages), ring("empty", 4, stages)
     use = (filled(full, at, stages), *mma(a, b, at % stages), done(), freed(empty, at % stages))
     fill = (emptied(empty, at, stages), *loads(a, b, full, at % stages, number, k))
-    tile = (zero(), kir.ForLoop(k, trips, (*use, *moves)), kir.Store(d_box(D, number), ACC, 2))
-    feed = (kir.ForLoop(k, trips, (elect(*fill), *moves)),)
+    tile = (zero(), kir.ForLoop(k, trips, (*use, *moves())), kir.Store(d_box(D, number), ACC, 2))
+    feed = (kir.ForLoop(k, trips, (elect(*fill), *moves())),)
     body = (
         kir.Let(tiles, ceildiv(tile_count() - CTA, kir.GRID)),
         *((kir.Let(p, 0),) if moved else ()),
@@ -259,10 +266,9 @@ def two_loaders(stages: int = 2) -> kir.Kernel:
     """One warp loads A and another one B; both arrive on one mbarrier."""
     (a, b), full, empty = operands(stages), ring("full", 2, stages), ring("empty", 4, stages)
     at = k % stages
-    room = emptied(empty, k, stages)
-    one = (room, kir.MBarrierArriveExpectTx(full, at, A_NBYTES),
+    one = (emptied(empty, k, stages), kir.MBarrierArriveExpectTx(full, at, A_NBYTES),
            kir.TmaLoad(kir.Slot(a, at), a_box(CTA, k), full, at))
-    two = (room, kir.MBarrierArriveExpectTx(full, at, B_NBYTES),
+    two = (emptied(empty, k, stages), kir.MBarrierArriveExpectTx(full, at, B_NBYTES),
            kir.TmaLoad(kir.Slot(b, at), b_box(CTA, k), full, at))
     body = (
         *start(full, empty, threads=192),
@@ -277,24 +283,11 @@ def one_waits(stages: int = 2) -> kir.Kernel:
     """One thread waits for the data, and joins the others; one arrives for all."""
 
     def use(a: kir.Buffer, b: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
-        join = kir.BlockSync(1, 128)
-        free = elect(*(kir.MBarrierArrive(empty, k % stages) for _ in range(4)))
-        one = (elect(filled(full, k, stages)), join, *mma(a, b, k % stages), done(), join, free)
-        return (kir.ForLoop(k, trips, one),)
+        wait, free = elect(filled(full, k, stages)), elect(kir.MBarrierArrive(empty, k % stages))
+        join, left = kir.BlockSync(1, 128), kir.BlockSync(1, 128)
+        return (kir.ForLoop(k, trips, (wait, join, *mma(a, b, k % stages), done(), left, free)),)
 
-    made = fed("one_waits", stages, use)
-    empty = replace(made.barriers[1], arrivals=1)
-
-    def rule(stmt: kir.Stmt) -> list[kir.Stmt] | None:
-        match stmt:
-            case kir.Elect(_, (kir.MBarrierArrive(), *_)):
-                return [elect(kir.MBarrierArrive(empty, k % stages))]
-            case kir.MBarrierInit(bar) | kir.MBarrierWaitParity(bar) if bar.name == "empty":
-                return [replace(stmt, barrier=empty)]
-            case _:
-                return None
-
-    return replace(made.rewrite(rule), barriers=(made.barriers[0], empty))
+    return fed("one_waits", stages, use, arrivals=1)
 
 
 def by_parts(stages: int = 2) -> kir.Kernel:
@@ -346,14 +339,16 @@ def two_results() -> kir.Kernel:
     """Two accumulators, each with a group of its own: the first is stored under the second."""
 
     def use(a: kir.Buffer, b: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
-        at, fence = k % 2, kir.WgmmaFence()
-        clear = (zero(), zero(ACC2))
+        at = k % 2
+        def clear() -> Body:
+            return zero(), zero(ACC2)
+
         one = (
             filled(full, k, 2), *mma(a, b, at), *mma(a, b, at, ACC2), done(1),
             kir.Store(d_box(D, CTA), ACC, 2), done(), kir.Store(d_box(W, CTA), ACC2, 2),
-            freed(empty, at), fence, *clear,
+            freed(empty, at), *clear(),
         )  # fmt: skip
-        return *clear, kir.ForLoop(k, trips, one)
+        return *clear(), kir.ForLoop(k, trips, one)
 
     made = fed("two_results", 2, use)
     return replace(made, tensors=(A, B, W, D), outputs=("D", "W"))
@@ -449,8 +444,6 @@ def told_by_a_role() -> kir.Kernel:
         kir.Role("tell", 2, 1, (kir.ForLoop(k, n, (heard,)),)),
     )
     made = pair("told_by_a_role", put, taken(96), threads=96, buffers=2)
-    taker = fragment("y", 96, vector=1)
-    del taker
     body = (*start(sentry, threads=96), *made.body)
     return replace(made, body=body, barriers=(sentry,))
 
