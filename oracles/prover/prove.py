@@ -281,13 +281,15 @@ def _confirmed(
     """Answer PASS if z3 finds that what reachability kept is an invariant, where it can be asked.
 
     Where it cannot, another proof of the order of events is tried, for all trip counts at once.
-    The named invariants are asked, too; one that is not decided is said beside the PASS.
+    The named invariants are asked before; without each that has a subject there is no PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
-    decided = [one for one in known if one.answer is Answer.PROVED]
-    confirmed = tuple(Confirmation(one.name, one.questions) for one in decided)
     checked += sum(one.questions for one in known)
-    rest = [f"{one.name} is {one.answer.value}: {one.says}" for one in known if one not in decided]
+    if rest := [one for one in known if one.answer is not Answer.PROVED]:
+        reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)
+        return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+    confirmed = tuple(Confirmation(one.name, one.questions) for one in known)
+    reason = ""
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
     if first.status is Status.UNKNOWN:
@@ -301,12 +303,12 @@ def _confirmed(
         confirmed = (*confirmed, Confirmation(ORDER, second.checked))
     elif second.status is Status.UNSUPPORTED or bounds(kernel)[1]:
         why = second.reason or "no limit of a trip count is known there"
-        rest = [f"reachability alone: {first.reason}; {why}", *rest]
+        reason = f"reachability alone: {first.reason}; {why}"
     else:
         says = "; ".join((second.reason, *(str(f) for f in second.findings)))
         reason = f"engines disagree: the invariants are {second.status.value}: {says}"
         return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
-    return Verdict(ORACLE, Status.PASS, checked, findings, "; ".join(rest), confirmed=confirmed)
+    return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
 
 
 def _together(verdicts: list[Verdict]) -> tuple[Confirmation, ...]:

@@ -7,8 +7,9 @@ one or joins it; an ordinary write when a join leads from it.  Of every bulk wri
 have been read before the CTA ends; a boundary between launches orders its writes.
 
 Where that is not so, or another role releases, so that the text is no order: that nobody relies on
-that release for that write.  Another CTA relies on it which accesses the same elements behind a
-wait for that value of that integer; then the write is over for the thread that releases.
+that release for that write.  Every access of the same elements by another CTA stands behind a wait
+for a value of an integer, and whatever release gives it that value, the write is over for the
+thread that does.
 
 Source: PTX ISA, "cp.async.bulk.wait_group", "Memory consistency model, release patterns".
 """
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 
 from fuser.expr import Expr, Kind, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.named.order import JOINS, Order, Work, arrives, equal, joins
+from oracles.prover.named.order import JOINS, Order, Work, equal
 from oracles.prover.named.program import Point, Program, normal
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
 from oracles.prover.sites import shared_tensors, touches
@@ -31,7 +32,7 @@ _BULK = kir.TmaStore | kir.TmaReduce
 _MEETINGS = kir.GridSync | kir.LastArriving
 _RELEASES = kir.BlockSerializeRelease | _MEETINGS
 _WAITS = kir.BlockSerializeWait | _MEETINGS
-OTHER = Var("blockIdx of another CTA")
+OTHER, THIRD = (Var(f"blockIdx of {which}") for which in ("another CTA", "a third CTA"))
 
 
 def subject(kernel: kir.Kernel) -> bool:
@@ -107,7 +108,7 @@ def _released(order: Order, program: Program, write: Point, other: Program, rele
             raise UndecidedError(f"{write.where}: published by another role at {release.where}")
         order.asked.never(program, write, release, over, says, then=other)
     except (WitnessedError, UndecidedError) as error:
-        if not order.sure(lambda: _relied(order, program, write, other, release)):
+        if not order.sure(lambda: _observed(order, program, write)):
             raise error
 
 
@@ -137,106 +138,91 @@ def _releases(programs: list[Program]) -> Iterator[tuple[Program, Point]]:
                 yield program, point
 
 
-# --- who relies on a release ----------------------------------------------------------------------
+# --- who else accesses what is written -----------------------------------------------------------
 
 
-def _relied(order: Order, program: Program, write: Point, other: Program, release: Point) -> None:
-    """Ask that a write is over at a release for all that access it and wait for that release."""
-    box = touches(write.stmt) if write.stmt is not None else None
-    assert box is not None, "a write"
+def _observed(order: Order, program: Program, write: Point) -> None:
+    """Ask of each access to what is written, by another CTA, that it waits until that is over."""
+    box = _box(write)
     for reader in order.different(lambda p: tuple(q.number for q in p.points if _touch(q, box))):
         for access in reader.points:
-            if not _touch(access, box):
-                continue
-            for waiter in order.different(lambda p, r=reader: p is r):
-                behind = waiter is reader
-                if not behind and not _linked(order, waiter, reader):
-                    continue
-                for wait in waiter.points:
-                    if isinstance(wait.stmt, _WAITS) and _same(wait, release):
-                        points = access, wait, write, release
-                        _relies(order, (reader, waiter, program, other), points, behind=behind)
+            if _touch(access, box) and not _behind(order, program, write, reader, access):
+                raise UndecidedError(f"{access.where}: nothing says that {write.where} is over")
 
 
-def _relies(
-    order: Order,
-    programs: tuple[Program, Program, Program, Program],
-    points: tuple[Point, Point, Point, Point],
-    *,
-    behind: bool,
-) -> None:
-    """Ask it of an access behind a wait, or at any time after it, and of a write and a release.
-
-    Any release will do for which the access has waited, too.
-    """
-    reader, waiter, program, _ = programs
-    there, heard, one, two = (
-        Instance(point, of.fresh(point, name))
-        for of, point, name in zip(programs, points, ("access", "wait", "a", "b"), strict=True)
-    )
+def _behind(order: Order, program: Program, write: Point, reader: Program, access: Point) -> bool:
+    """Whether an access shares nothing with a write, or waits for what only follows it."""
+    one = Instance(write, program.fresh(write, "a"))
+    there = Instance(access, reader.fresh(access, "access"))
     given: list[Formula] = [OTHER < kir.GRID, any_of(OTHER < kir.BLOCK, kir.BLOCK < OTHER)]
-    for of, instance in ((reader, there), (waiter, heard)):
-        given += map(_moved, of.exists(instance.point, instance.vector))
-    for of, instance in ((program, one), (programs[3], two)):
-        given += of.exists(instance.point, instance.vector)
-    if behind:
-        given.append(_elsewhere(order.asked.before(heard, there)))
-    given += _matches(programs[3], two, waiter, heard)
+    given += program.exists(write, one.vector)
+    given += map(_moved, reader.exists(access, there.vector))
     given += _meet(program, one, reader, there)
-    work = Work(program, one, BULK if isinstance(one.point.stmt, _BULK) else None)
-
-    def fine() -> Formula:
-        reach = order.asked.reach
-        ways: list[Formula] = []
-        for other, release in _releases(order.programs):
-            at = release.plain(getattr(release.stmt, "index", 0))
-            for wait in reader.points:
-                if not isinstance(wait.stmt, _WAITS) or not _same(wait, release):
-                    continue
-                for vector in reader.preceding(there.point, there.vector, wait, reach):
-                    seen = Instance(wait, vector)
-                    before = order.asked.before(seen, there), order.asked.exists(reader, seen)
-                    target = _moved(reader.at(wait, vector, wait.plain(wait.stmt.index)))
-                    for mine in order.near(other, release, at, target, one):
-                        let = Instance(release, mine)
-                        sure = all_of(
-                            *map(_elsewhere, before),
-                            *_matches(other, let, reader, seen, sure=True),
-                            order.asked.exists(other, let),
-                        )
-                        if sure != 0:
-                            meets = isinstance(release.stmt, _MEETINGS) and other is program
-                            over = order.over(work, let) if meets else order.leads(work, other, let)
-                            ways.append(all_of(sure, over))
-        return any_of(*ways)
-
-    says = f"may be in flight where it is published to {there.point.where}: {one}"
-    order.asked.holds(given, fine, says, two)
+    work = Work(program, one, BULK if isinstance(write.stmt, _BULK) else None)
+    if order.sure(lambda: order.asked.holds(given, lambda: 0, "nothing shared")):
+        return True
+    waits = [p for p in reader.points if isinstance(p.stmt, _WAITS)]
+    for seen in (
+        Instance(wait, vector)
+        for wait in reversed(waits)
+        for vector in reader.preceding(access, there.vector, wait, 1)
+    ):
+        before = [_moved(c) for c in reader.exists(seen.point, seen.vector)]
+        before.append(_elsewhere(order.asked.before(seen, there)))
+        if order.sure(lambda b=before, s=seen: _sees(order, work, given, b, reader, s)):  # type: ignore[misc]
+            return True
+    return False
 
 
-def _matches(
-    program: Program, release: Instance, waiter: Program, wait: Instance, *, sure: bool = False
-) -> Iterator[Formula]:
-    """Give conditions under which a wait elsewhere may see a release, or sees it for sure."""
-    for name in ("index", "turn"):
-        said, seen = (getattr(i.point.stmt, name, None) for i in (release, wait))
-        if said is not None and seen is not None:
-            value = program.at(release.point, release.vector, release.point.plain(said))
-            wanted = waiter.at(wait.point, wait.vector, wait.point.plain(seen))
-            yield equal(value, _moved(wanted))
-    if sure and isinstance(release.point.stmt, _MEETINGS):
-        yield int(release.point.number == wait.point.number)
-        for x, y in zip(release.vector, wait.vector, strict=False):
-            yield equal(x, _moved(y))
+def _sees(
+    order: Order,
+    work: Work,
+    given: list[Formula],
+    before: list[Formula],
+    reader: Program,
+    seen: Instance,
+) -> None:
+    """Ask that a wait of another CTA is there, and sees only what follows the end of a write."""
+    asked, stmt = order.asked, seen.point.stmt
+    assert isinstance(stmt, _WAITS), "a wait"
+    index, *turn = (
+        _moved(reader.at(seen.point, seen.vector, seen.point.plain(expr)))
+        for expr in (stmt.index, *([stmt.turn] if isinstance(stmt, kir.BlockSerializeWait) else []))
+    )
+    asked.holds(given, lambda: all_of(*before), f"a wait: {seen}")
+    releases = list(_releases(order.programs))
+    for other, release in releases:
+        there = release.stmt
+        assert isinstance(there, _RELEASES), "a release"
+        if there.semaphore != stmt.semaphore or (not turn and release.number != seen.point.number):
+            continue
+        if not turn:  # all CTAs of one integer meet
+            mine = Instance(release, tuple(map(_moved, seen.vector)))
+            if other is work.program:
+                same = equal(other.at(release, mine.vector, release.plain(there.index)), index)
+                sure = *other.exists(release, mine.vector), same
+                asked.holds(given, lambda m=mine, s=sure: all_of(*s, order.over(work, m)), "met")  # type: ignore[misc]
+            continue
+        two = Instance(release, other.fresh(release, "b"))
+        said = there.index, getattr(there, "turn", 0)
+        values = [other.at(release, two.vector, release.plain(expr)) for expr in said]
+        facts = [
+            *other.exists(release, two.vector),
+            *map(equal, values, (index, *turn)),
+        ]
+        asked.holds([*given, *facts], lambda o=other, t=two: order.leads(work, o, t), "told early")  # type: ignore[misc]
+        third = [_moved(part, THIRD) for part in facts if isinstance(part, Expr)]
+        apart = any_of(THIRD < kir.BLOCK, kir.BLOCK < THIRD)
+        asked.holds([*given, *third, apart, THIRD < kir.GRID], lambda: 0, "told by another CTA")
+    if turn:
+        asked.holds(given, lambda: normal(fold(Kind.LT, 0, turn[0])), "told by nobody")
+    elif all(p is not work.program or r.number != seen.point.number for p, r in releases):
+        raise UndecidedError(f"{seen}: the threads of the write do not arrive there")
 
 
 def _meet(program: Program, write: Instance, reader: Program, access: Instance) -> Iterator[Expr]:
     """Give conditions under which two accesses of a tensor by two CTAs share an element."""
-    assert write.point.stmt is not None, "a write"
-    assert access.point.stmt is not None, "an access"
-    mine, theirs = touches(write.point.stmt), touches(access.point.stmt)
-    assert mine is not None, "it writes memory"
-    assert theirs is not None, "it accesses memory"
+    mine, theirs = _box(write.point), _box(access.point)
     for x, y, size, other in zip(mine.origin, theirs.origin, mine.shape, theirs.shape, strict=True):
         at = program.at(write.point, write.vector, write.point.plain(x))
         to = _moved(reader.at(access.point, access.vector, access.point.plain(y)))
@@ -244,42 +230,22 @@ def _meet(program: Program, write: Instance, reader: Program, access: Instance) 
         yield normal(fold(Kind.LT, to, fold(Kind.ADD, at, size)))
 
 
+def _box(point: Point) -> kir.Box:
+    assert point.stmt is not None, "a statement"
+    box = touches(point.stmt)
+    assert box is not None, "it accesses memory"
+    return box
+
+
 def _touch(point: Point, box: kir.Box) -> bool:
     found = touches(point.stmt) if point.stmt is not None else None
     return found is not None and found.tensor.name == box.tensor.name
 
 
-def _same(wait: Point, release: Point) -> bool:
-    """Whether they are about one semaphore."""
-    one, two = (getattr(p.stmt, "semaphore", None) for p in (wait, release))
-    return one == two
-
-
-def _linked(order: Order, waiter: Program, reader: Program) -> bool:
-    """Whether what some threads have observed may be known to others, by however many hops."""
-    known = [waiter]
-    for one in known:
-        tells = {getattr(p.stmt, "barrier", None) for p in one.points if _tells(p.stmt)}
-        for other in order.programs:
-            hears = {getattr(p.stmt, "barrier", None) for p in other.points if _hears(p.stmt)}
-            if other not in known and (joins(one, other, warp=True) or tells & hears):
-                known.append(other)
-    return reader in known
-
-
-def _tells(stmt: kir.Stmt | None) -> bool:
-    other = kir.MBarrierArriveExpectTx | kir.NamedArrive | kir.BlockSync
-    return arrives(stmt) or isinstance(stmt, other)
-
-
-def _hears(stmt: kir.Stmt | None) -> bool:
-    return isinstance(stmt, kir.MBarrierWaitParity | kir.BlockSync)
-
-
-def _moved(expr: Expr) -> Expr:
+def _moved(expr: Expr, block: Var = OTHER) -> Expr:
     """Return an expression of another CTA: its number is another, and so is what is not known."""
-    apart = {var: Var(f"{var.name} elsewhere") for var in variables(expr) if "?" in var.name}
-    return normal(substitute(expr, {**apart, kir.BLOCK: OTHER}))
+    apart = {v: Var(f"{v.name} elsewhere") for v in variables(expr) if "?" in v.name}
+    return normal(substitute(expr, {**apart, kir.BLOCK: block}))
 
 
 def _elsewhere(part: Formula) -> Formula:

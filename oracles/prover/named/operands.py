@@ -174,18 +174,18 @@ class _Rings(Order):
                 raise UndecidedError(f"{fill.point.where}: its slot is not that of its mbarrier")
             if fill.slot.cta is not None or read.slot.cta is not None:
                 raise UndecidedError(f"{read.point.where}: another CTA's slot: {stmt}")
-        wrong: Exception | None = None
+        wrong: list[tuple[int, Exception]] = []
         slots = read.slot.buffer.slots
         readings = self.readings(read.program, read.point, slots, read.slot.index)
         for at in dict.fromkeys(readings):
+            before = self.asked.count
             try:
                 self._read(read, fills, at)
             except (WitnessedError, UndecidedError) as error:
-                wrong = wrong or error
+                wrong.append((self.asked.count - before, error))
             else:
                 return
-        assert wrong is not None, "one was tried"
-        raise wrong
+        raise max(wrong, key=lambda one: one[0])[1]  # the one of which most was right
 
     def _of(self, buffer: kir.Buffer) -> list[Fill]:
         """Return the fills of a buffer; if it has none, those of buffers over the same bytes.
@@ -271,9 +271,12 @@ class _Rings(Order):
         target = program.at(read.point, one.vector, at)
 
         def there(fill: Fill) -> Formula:
-            own = self._filled(fill)
+            own, filler = self._filled(fill), fill.program
             if own is None:
-                return int(fill.barrier is None and isinstance(fill.point.stmt, kir.Store))
+                if fill.barrier is not None or fill.slot.buffer.slots > 1:
+                    return 0
+                near = filler.preceding(read.point, one.vector, fill.point, self.asked.reach)
+                return any_of(*(all_of(*filler.exists(fill.point, v)) for v in near))
             for vector in self.near(fill.program, fill.point, own, target, one):
                 same = equal(fill.program.at(fill.point, vector, own), target)
                 return all_of(same, *_sure_of(fill.program, fill.point, vector))
@@ -304,29 +307,25 @@ class _Rings(Order):
         if own is None and (copies or slots > 1):
             raise UndecidedError(f"{fill.point.where}: its slot is no position of a ring")
 
+        one, two = ((p.place.first, p.place.warps) for p in (fill.point, read.point))
+        if own is not None and one != two:
+            self._handed(read, fill, own, at)
+            return
+
         def when(a: Instance, b: Instance) -> list[Formula]:
             if own is None:
                 return []
             return [equal(filler.at(a.point, a.vector, own), program.at(b.point, b.vector, at))]
 
         def fine(a: Instance, b: Instance) -> Formula:
-            alike = self._alone(fill.point, filler, program)
+            if self._alone(fill.point, filler, program):
+                return self._complete(read, fill, a, b)
             ways: list[Formula] = []
-            ends: list[tuple[Instance, Formula]] = [(b, 1)] if alike else []
-            if not alike:
-                ends += self.asked.between(program, a, b, joins(program, filler))
-            for end, inside in ends:
-                start: list[tuple[Instance, Formula]] = [(a, 1)]
-                if copies:
-                    start = covered(self.asked, filler, a, end, CP_ASYNC)
-                for done, holds in start:
-                    fenced: Formula = 1
-                    if read.runs_on:
-                        sides = [self._fences(filler, done, end), self._fences(program, end, b)]
-                        fenced = any_of(*(w for side in sides for _, w in side))
-                    ways.append(all_of(inside, holds, fenced))
-                    if ways[-1] == 1:
-                        return 1
+            for join, inside in self.asked.between(program, a, b, joins(program, filler)):
+                late = self._fences(program, join, b)
+                ways.append(all_of(inside, self._complete(read, fill, a, join, late)))
+                if ways[-1] == 1:
+                    return 1
             return any_of(*ways)
 
         self.asked.never(
@@ -338,6 +337,59 @@ class _Rings(Order):
                 program, read.point, fill.point, lambda a, b: 0, "read before it is filled",
                 then=filler, when=lambda a, b: when(b, a),
             )  # fmt: skip
+
+    def _complete(
+        self, read: Read, fill: Fill, one: Instance, stop: Instance,
+        late: Iterable[tuple[Instance, Formula]] = (),
+    ) -> Formula:  # fmt: skip
+        """Return that a fill by threads is awaited and fenced, some `late` fences included."""
+        ends: list[tuple[Instance, Formula]] = [(one, 1)]
+        if isinstance(fill.point.stmt, kir.CpAsync):
+            ends = covered(self.asked, fill.program, one, stop, CP_ASYNC)
+        if not read.runs_on:
+            return any_of(*(holds for _, holds in ends))
+        known = list(late)
+        return any_of(
+            *(
+                all_of(
+                    holds, any_of(*(w for _, w in (*self._fences(fill.program, end, stop), *known)))
+                )
+                for end, holds in ends
+            )
+        )
+
+    def _handed(self, read: Read, fill: Fill, own: Expr, at: Expr) -> None:
+        """Ask that a fill by another role is over, and fenced, before an arrival and a wait."""
+        program, filler, slots = read.program, fill.program, fill.slot.buffer.slots
+        one = Instance(read.point, program.fresh(read.point, "a"))
+        two = Instance(fill.point, filler.fresh(fill.point, "b"))
+        target = program.at(read.point, one.vector, at)
+        place = filler.at(fill.point, two.vector, own)
+        facts = [*program.exists(read.point, one.vector), *filler.exists(fill.point, two.vector)]
+
+        def told(mid: Program, there: Instance) -> Formula:
+            if mid is filler:
+                return all_of(self.asked.before(two, there), self._complete(read, fill, two, there))
+            met = self.asked.between(filler, two, there, joins(filler, mid))
+            return any_of(*(all_of(i, self._complete(read, fill, two, j)) for j, i in met))
+
+        def fine() -> Formula:
+            ways: list[Formula] = []
+            for barrier in program.kernel.barriers:
+                heard = self.heard(program, one, barrier, target)
+                mids = self.different(lambda p: (p is filler, numbers(p, arrives)))
+                for mid in mids if heard != 0 else ():
+                    for arrival, of in self.arrivals(mid, barrier):
+                        for vector in self.near(mid, arrival, of, target, two):
+                            there = Instance(arrival, vector)
+                            where = mid.at(arrival, vector, of)
+                            slot = at_most(where, target), alike(where, target, slots)
+                            sure = goes(mid, there, None), self.asked.exists(mid, there)
+                            ways.append(all_of(heard, *slot, *sure, told(mid, there)))
+            return any_of(*ways)
+
+        says = f"nothing says that a fill is over: {two}"
+        self.asked.holds([*facts, equal(place, target)], fine, says, one)
 
     def _fences(
         self, program: Program, first: Instance, last: Instance
@@ -467,7 +519,7 @@ class _Rings(Order):
                             continue
                         heard = any_of(*(h for _, h in self.reported(other, there, first, at, 0)))
                         if heard != 0:
-                            freed = self._freed(read, one, target, first, None, relays - 1)
+                            freed = self._freed(read, one, at, first, None, relays - 1)
                             ways.append(all_of(sure, heard, freed))
         return any_of(*ways)
 

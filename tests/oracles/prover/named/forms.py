@@ -84,6 +84,7 @@ def fed(
     use: Callable[[kir.Buffer, kir.Buffer, kir.MBarrier, kir.MBarrier], Body],
     feed: Callable[[kir.Buffer, kir.Buffer, kir.MBarrier, kir.MBarrier], Body] | None = None,
     arrivals: int = 4,
+    out: Body = (OUT,),
 ) -> kir.Kernel:
     """Return a product in which a warp feeds a warpgroup."""
     (a, b), full, empty = operands(stages), ring("full", 1, stages), ring("empty", arrivals, stages)
@@ -91,7 +92,7 @@ def fed(
     produce = (kir.ForLoop(k, trips, (elect(*fill),)),) if feed is None else feed(a, b, full, empty)
     body = (
         *start(full, empty, threads=160),
-        kir.Role("mma", 0, 4, (zero(), *use(a, b, full, empty), OUT)),
+        kir.Role("mma", 0, 4, (zero(), *use(a, b, full, empty), *out)),
         kir.Role("load", 4, 1, produce),
     )
     return matmul(name, body, (a, b), (full, empty), 160)
@@ -266,10 +267,16 @@ def two_loaders(stages: int = 2) -> kir.Kernel:
     """One warp loads A and another one B; both arrive on one mbarrier."""
     (a, b), full, empty = operands(stages), ring("full", 2, stages), ring("empty", 4, stages)
     at = k % stages
-    one = (emptied(empty, k, stages), kir.MBarrierArriveExpectTx(full, at, A_NBYTES),
-           kir.TmaLoad(kir.Slot(a, at), a_box(CTA, k), full, at))
-    two = (emptied(empty, k, stages), kir.MBarrierArriveExpectTx(full, at, B_NBYTES),
-           kir.TmaLoad(kir.Slot(b, at), b_box(CTA, k), full, at))
+    one = (
+        emptied(empty, k, stages),
+        kir.MBarrierArriveExpectTx(full, at, A_NBYTES),
+        kir.TmaLoad(kir.Slot(a, at), a_box(CTA, k), full, at),
+    )
+    two = (
+        emptied(empty, k, stages),
+        kir.MBarrierArriveExpectTx(full, at, B_NBYTES),
+        kir.TmaLoad(kir.Slot(b, at), b_box(CTA, k), full, at),
+    )
     body = (
         *start(full, empty, threads=192),
         kir.Role("mma", 0, 4, (zero(), *plainly(stages)(a, b, full, empty), OUT)),
@@ -277,6 +284,29 @@ def two_loaders(stages: int = 2) -> kir.Kernel:
         kir.Role("load_b", 5, 1, (kir.ForLoop(k, trips, (elect(*two),)),)),
     )
     return matmul("two_loaders", body, (a, b), (full, empty), 192)
+
+
+def staged(stages: int = 2, *, joined: bool = False) -> kir.Kernel:
+    """A role stores what it has loaded, fences, and each thread arrives; or one when all joined."""
+    (a, b), at = operands(stages), k % stages
+    full, empty = ring("full", 1 if joined else 128, stages), ring("empty", 4, stages)
+    parts = [
+        kir.Fragment(name, DType.BF16, kir.Layout(buffer.shape, 1, 128))
+        for name, buffer in (("x", a), ("y", b))
+    ]
+    give = kir.MBarrierArrive(full, at)
+    fill = (
+        emptied(empty, k, stages),
+        kir.Load(parts[0], a_box(CTA, k), 1), kir.Store(kir.Slot(a, at), parts[0], 1),
+        kir.Load(parts[1], b_box(CTA, k), 1), kir.Store(kir.Slot(b, at), parts[1], 1),
+        kir.FenceAsyncProxy(SHARED), *((kir.BlockSync(1, 128), elect(give)) if joined else (give,)),
+    )  # fmt: skip
+    body = (
+        *start(full, empty, threads=256),
+        kir.Role("mma", 0, 4, (zero(), *plainly(stages)(a, b, full, empty), OUT)),
+        kir.Role("stage", 4, 4, (kir.ForLoop(k, trips, fill),)),
+    )
+    return matmul("staged", body, (a, b), (full, empty), 256)
 
 
 def one_waits(stages: int = 2) -> kir.Kernel:
@@ -313,10 +343,18 @@ def by_parts(stages: int = 2) -> kir.Kernel:
     fill = (
         emptied(empty, k, stages),
         kir.MBarrierArriveExpectTx(full, at, wide_a.slot_nbytes + wide_b.slot_nbytes),
-        kir.TmaLoad(kir.Slot(wide_a, at), kir.Box(three_a, (k * 2, row, 0), wide_a.shape,
-                                                  three_a.extents), full, at),
-        kir.TmaLoad(kir.Slot(wide_b, at), kir.Box(three_b, (k * 2, col, 0), wide_b.shape,
-                                                  three_b.extents), full, at),
+        kir.TmaLoad(
+            kir.Slot(wide_a, at),
+            kir.Box(three_a, (k * 2, row, 0), wide_a.shape, three_a.extents),
+            full,
+            at,
+        ),
+        kir.TmaLoad(
+            kir.Slot(wide_b, at),
+            kir.Box(three_b, (k * 2, col, 0), wide_b.shape, three_b.extents),
+            full,
+            at,
+        ),
     )
     body = (
         kir.Let(trips, ceildiv(parts, 2)),
@@ -339,18 +377,13 @@ def two_results() -> kir.Kernel:
     """Two accumulators, each with a group of its own: the first is stored under the second."""
 
     def use(a: kir.Buffer, b: kir.Buffer, full: kir.MBarrier, empty: kir.MBarrier) -> Body:
-        at = k % 2
-        def clear() -> Body:
-            return zero(), zero(ACC2)
+        at = k % 3
+        free = kir.IfThenElse(k >= 1, (freed(empty, (k + 2) % 3),))
+        one = (filled(full, k, 3), *mma(a, b, at), *mma(a, b, at, ACC2), done(2), free)
+        out = done(1), OUT, done(), kir.Store(d_box(W, CTA), ACC2, 2)
+        return zero(), zero(ACC2), kir.ForLoop(k, trips, one), *out
 
-        one = (
-            filled(full, k, 2), *mma(a, b, at), *mma(a, b, at, ACC2), done(1),
-            kir.Store(d_box(D, CTA), ACC, 2), done(), kir.Store(d_box(W, CTA), ACC2, 2),
-            freed(empty, at), *clear(),
-        )  # fmt: skip
-        return *clear(), kir.ForLoop(k, trips, one)
-
-    made = fed("two_results", 2, use)
+    made = fed("two_results", 3, use, out=())
     return replace(made, tensors=(A, B, W, D), outputs=("D", "W"))
 
 
@@ -431,27 +464,33 @@ def told_in_branches() -> kir.Kernel:
 
 def told_by_a_role() -> kir.Kernel:
     """One role sends and drains, and an mbarrier has another one tell of it."""
-    sentry = ring("sent", 1, 1)
+    here, heard = ring("sent", 1, 1), ring("heard", 1, 1)
     send = (kir.TmaStore(box(WN, k), kir.Slot(slots("S", 2), 0)), kir.AsyncCommit(BULK))
     write = (
         load(TILE, box(XN, k)), store(kir.Slot(slots("S", 2), 0), TILE),
         kir.FenceAsyncProxy(SHARED), kir.BlockSync(1, 64),
-        elect(*send, kir.AsyncAwait(BULK, 0), kir.MBarrierArrive(sentry, 0)), kir.BlockSync(1, 64),
+        elect(kir.MBarrierWaitParity(heard, 0, (k + 1) % 2), *send, kir.AsyncAwait(BULK, 0),
+              kir.MBarrierArrive(here, 0)),
+        kir.BlockSync(3, 64),
     )  # fmt: skip
-    heard = elect(kir.MBarrierWaitParity(sentry, 0, k % 2), tell(k))
+    say = elect(kir.MBarrierWaitParity(here, 0, k % 2), tell(k), kir.MBarrierArrive(heard, 0))
     put = (
         kir.Role("send", 0, 2, (kir.ForLoop(k, n, write),)),
-        kir.Role("tell", 2, 1, (kir.ForLoop(k, n, (heard,)),)),
+        kir.Role("tell", 2, 1, (kir.ForLoop(k, n, (say,)),)),
     )
     made = pair("told_by_a_role", put, taken(96), threads=96, buffers=2)
-    body = (*start(sentry, threads=96), *made.body)
-    return replace(made, body=body, barriers=(sentry,))
+    body = (*start(here, heard, threads=96), *made.body)
+    return replace(made, body=body, barriers=(here, heard))
 
 
 def told_by_a_named_barrier() -> kir.Kernel:
     """One role stores, and arrives where another one, which tells of it, waits."""
-    write = (load(TILE, box(XN, k)), store(box(WN, k), TILE), kir.NamedArrive(1, 96),
-             kir.BlockSync(2, 96))
+    write = (
+        load(TILE, box(XN, k)),
+        store(box(WN, k), TILE),
+        kir.NamedArrive(1, 96),
+        kir.BlockSync(2, 96),
+    )
     heard = (kir.BlockSync(1, 96), elect(tell(k)), kir.NamedArrive(2, 96))
     put = (
         kir.Role("store", 0, 2, (kir.ForLoop(k, n, write),)),
@@ -466,15 +505,17 @@ FORMS = {
     "epilogue worked out": lambda: epilogue(moved=False),
     "ahead": ahead,
     "unrolled": unrolled,
-    "unrolled, three slots": lambda: unrolled(3),
+    "unrolled over three": lambda: unrolled(3),
     "late": late,
     "backwards": backwards,
     "one slot": one_slot,
     "one slot alone": one_slot_alone,
     "nested": nested,
-    "nested, moved": lambda: nested(moved=True),
+    "nested and moved": lambda: nested(moved=True),
     "two loops": two_loops,
     "two loaders": two_loaders,
+    "staged": staged,
+    "staged and joined": lambda: staged(joined=True),
     "one waits": one_waits,
     "by parts": by_parts,
     "two results": two_results,
