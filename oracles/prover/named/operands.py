@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
@@ -35,6 +36,7 @@ from oracles.prover.named.order import (
     goes,
     joins,
     numbers,
+    ordinal,
 )
 from oracles.prover.named.program import Point, Program, Vector, difference, normal
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
@@ -226,6 +228,7 @@ class _Rings(Order):
     def _fill_key(self, read: Read, fill: Fill) -> object:
         """Return what tells fills apart, as far as a read is concerned."""
         mine = fill.program is read.program, self._alone(fill.point, fill.program)
+        mine = *mine, numbers(fill.program, arrives)
         return fill.point.number, self.sort(fill.program), mine, self._apart(read, fill)
 
     def _speakers(self, read: Read) -> frozenset[object]:
@@ -289,15 +292,26 @@ class _Rings(Order):
         )
 
     def _waited(self, read: Read, barrier: kir.MBarrier, at: Expr) -> None:
-        """Ask that the threads, or some that they join, have waited for a fill."""
-        program, point = read.program, read.point
+        """Ask that the threads, or some that they join, have waited for a fill.
+
+        Where neither the slot nor the loops spell its position, they have waited for the phase
+        before it, too: a wait that is a phase ahead passes at once.
+        """
+        program, point, slots = read.program, read.point, barrier.slots
         one = Instance(point, program.fresh(point, "a"))
         target = program.at(point, one.vector, at)
-        self.asked.holds(
-            program.exists(point, one.vector),
-            lambda: self.heard(program, one, barrier, target),
-            f"no wait covers what is read: {one}",
-        )
+        facts = list(program.exists(point, one.vector))
+        heard = partial(self.heard, program, one, barrier)
+        says = f"no wait covers what is read: {one}"
+        self.asked.holds(facts, lambda: heard(target), says)
+        spelled = point.plain(read.slot.index) == fold(Kind.MOD, at, slots)
+        if slots == 1:
+            first = program.at(point, (0,) * len(point.loops), at)
+            spelled = first == 0 or difference(ordinal(point) or 0, at) == 0
+        if not spelled:
+            again = normal(fold(Kind.LE, slots, target))
+            before = normal(fold(Kind.SUB, target, slots))
+            self.asked.holds([*facts, again], lambda: heard(before), says)
 
     def _joined(self, read: Read, fill: Fill, at: Expr) -> None:
         """Ask that a fill by threads is complete, and its threads join the readers."""

@@ -56,12 +56,14 @@ class Order:
 
     # --- positions ------------------------------------------------------------------------------
 
-    def readings(self, program: Program, point: Point, slots: int, index: Expr) -> Iterator[Expr]:
-        """Give positions that a statement may mean by a slot."""
+    def readings(
+        self, program: Program, point: Point, slots: int, index: Expr, shifts: Iterable[int] = (0,)
+    ) -> Iterator[Expr]:
+        """Give positions that a statement may mean by a slot, some phases more or less included."""
         slot = point.plain(index)
         match slot:
             case Op(Kind.MOD, inner, n) if n == slots:
-                yield from (normal(inner + by) for by in (-slots, 0, slots))
+                yield from (normal(inner + by * slots) for by in shifts)
         for wait in reversed(_waits(program)):
             stmt = wait.stmt
             assert isinstance(stmt, kir.MBarrierWaitParity), "a wait"
@@ -69,7 +71,7 @@ class Order:
             if around and difference(wait.plain(stmt.slot), slot) == 0:
                 phase = _halves(wait.plain(stmt.parity))
                 if phase is not None and stmt.barrier.slots == slots:
-                    yield from (normal((phase + by) * slots + slot) for by in (-1, 0, 1))
+                    yield from (normal((phase + by) * slots + slot) for by in shifts)
         number = ordinal(point)
         if number is not None:
             yield normal(fold(Kind.FLOORDIV, number, slots) * slots + slot)
@@ -84,7 +86,7 @@ class Order:
         if key not in self._known:
             chosen: list[tuple[Point, Expr]] = []
             for point, index, _ in found:
-                for at in dict.fromkeys(self.readings(program, point, slots, index)):
+                for at in dict.fromkeys(self.readings(program, point, slots, index, (-1, 0, 1))):
                     if self._rises(program, chosen, point, at, slots):
                         chosen.append((point, at))
                         break
@@ -312,14 +314,20 @@ def joins(program: Program, other: Program, *, warp: bool = False) -> list[Point
         for p in program.points
         if isinstance(p.stmt, JOINS)
         and p.number in theirs
-        and _meets(p.stmt, program, other, warp=warp)
+        and _meets(p, program, other, warp=warp)
     ]
 
 
-def _meets(stmt: kir.Stmt, program: Program, other: Program, *, warp: bool) -> bool:
+def _meets(point: Point, program: Program, other: Program, *, warp: bool) -> bool:
     """Whether a join of one kind of threads and another is one of all their threads."""
     one, two = program.kind.warps, other.kind.warps
-    return not isinstance(stmt, kir.WarpSync) or (one == two and (warp or len(one) == 1))
+    match point.stmt:
+        case kir.BlockSync(_, threads):
+            return threads >= point.place.warps * kir.WARP
+        case kir.WarpSync():
+            return one == two and (warp or len(one) == 1)
+        case _:
+            return True
 
 
 def equal(a: Expr, b: Expr) -> Expr:
