@@ -380,13 +380,15 @@ def _confirmed(
 ) -> Verdict:
     """Answer PASS if z3 finds that what reachability kept is an invariant, where it can be asked.
 
-    The named invariants are asked, too; one that is not decided is said beside the PASS.
+    The named invariants are asked before; without each that has a subject there is no PASS.
     """
     known = named.decide(kernel, policy=policy, rlimit=rlimit)
-    decided = [one for one in known if one.answer is Answer.PROVED]
-    confirmed = tuple(Confirmation(one.name, one.questions) for one in decided)
     checked += sum(one.questions for one in known)
-    rest = [f"{one.name} is {one.answer.value}: {one.says}" for one in known if one not in decided]
+    if rest := [one for one in known if one.answer is not Answer.PROVED]:
+        reason = "; ".join(f"{one.name} is {one.answer.value}: {one.says}" for one in rest)
+        return Verdict(ORACLE, Status.UNKNOWN, checked, findings, reason)
+    confirmed = tuple(Confirmation(one.name, one.questions) for one in known)
+    reason = ""
     first = inductive.check(closed.explorations, rlimit=rlimit)
     checked += first.checked
     if first.status is Status.UNKNOWN:
@@ -395,8 +397,8 @@ def _confirmed(
     if first.status is Status.PASS:
         confirmed = (*confirmed, Confirmation(ORDER, first.checked))
     else:
-        rest = [f"reachability alone: {first.reason}", *rest]
-    return Verdict(ORACLE, Status.PASS, checked, findings, "; ".join(rest), confirmed=confirmed)
+        reason = f"reachability alone: {first.reason}"
+    return Verdict(ORACLE, Status.PASS, checked, findings, reason, confirmed=confirmed)
 
 
 def _together(verdicts: list[Verdict]) -> tuple[Confirmation, ...]:

@@ -106,6 +106,7 @@ class Program:
     def __post_init__(self) -> None:
         self._lines = [number for number, _ in numbered(self.kernel)]
         self._number = 0
+        self._apart = dict(_assigned_apart(self.kernel.body, self.kind))
         whole = Place(0, self.kernel.threads // kir.WARP)
         rank = fold(Kind.MOD, kir.BLOCK, self.kernel.cluster)
         held = self._body(self.kernel.body, whole, (), {kir.RANK: rank})
@@ -113,8 +114,10 @@ class Program:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _unknown(self, name: str, loops: int) -> Var:
-        made = Var(f"{name} ?{len(self.opaque)}")
+    def _unknown(self, name: str, number: int, loops: int) -> Var:
+        """Return a value that a statement makes unknown: one for kinds that all assign alike."""
+        whose = f" of {self._apart[name]}" if name in self._apart else ""
+        made = Var(f"{name} ?{number}{whose}")
         self.opaque[made] = loops
         return made
 
@@ -143,12 +146,12 @@ class Program:
                     test = normal(substitute(condition, held))
                     yes = self._branch(then, place, frames, held, number, test)
                     no = self._branch(orelse, place, frames, held, number, normal(eq(test, 0)))
-                    held = self._either(test, yes, no, held, loops)
+                    held = self._either(test, yes, no, held, number, loops)
                 case kir.LastArriving(_, _, _, inner):
-                    test = self._unknown("last", loops)
+                    test = self._unknown("last", number, loops)
                     inside = (*frames, Frame(number, test))
                     after = self._body(inner, place, inside, held)
-                    held = self._either(test, after, held, held, loops)
+                    held = self._either(test, after, held, held, number, loops)
                 case kir.Role(_, first, warps, inner):
                     after = self._body(inner, Place(first, warps), frames, held)
                     held = _kept(after, held)
@@ -177,6 +180,7 @@ class Program:
         yes: Mapping[Var, Expr],
         no: Mapping[Var, Expr],
         before: Mapping[Var, Expr],
+        number: int,
         loops: int,
     ) -> Mapping[Var, Expr]:
         if isinstance(test, int):
@@ -186,7 +190,7 @@ class Program:
             if yes[var] == no[var]:
                 out[var] = yes[var]
             else:
-                out[var] = self._unknown(var.name, loops)
+                out[var] = self._unknown(var.name, number, loops)
         return out
 
     def _loop(
@@ -204,7 +208,7 @@ class Program:
         loops = sum(frame.index is not None for frame in frames)
         moving = [s.var for s in kir.walk(stmt.body) if isinstance(s, kir.Assign) and s.var in held]
         start: dict[Var, Expr] = {
-            var: self._unknown(var.name, loops + 1) for var in dict.fromkeys(moving)
+            var: self._unknown(f"{var.name} in", number, loops + 1) for var in dict.fromkeys(moving)
         }
         times = repeated(stop)
         after = dict(held)
@@ -217,7 +221,7 @@ class Program:
             for var, first in start.items():
                 by = normal(fold(Kind.SUB, ends[var], first))
                 if {v.name for v in variables(by)} & {index.name, *(f.name for f in self.opaque)}:
-                    after[var] = self._unknown(var.name, loops)
+                    after[var] = self._unknown(var.name, number, loops)
                 else:
                     known[var] = normal(held[var] + by * index)
                     after[var] = normal(held[var] + by * times)
@@ -289,6 +293,23 @@ class Program:
         for level in reversed(range(shared)):
             for by in range(1, reach + 1):
                 yield self.last(of, (*vector[:level], normal(vector[level] - by)))
+
+
+def _assigned_apart(
+    body: tuple[kir.Stmt, ...], kind: Threads, whose: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Give the variables that not all threads assign, and who of them these are."""
+    for stmt in body:
+        match stmt:
+            case kir.Assign(var) if whose:
+                yield from ((name, whose) for name in (var.name, f"{var.name} in"))
+            case kir.Elect(_, inner):
+                yield from _assigned_apart(inner, kind, str(kind.index))
+            case kir.Role(_, _, _, inner):
+                yield from _assigned_apart(inner, kind, whose or kind.role or "all")
+            case _:
+                for inner in kir.bodies(stmt):
+                    yield from _assigned_apart(inner, kind, whose)
 
 
 def _kept(after: Mapping[Var, Expr], before: Mapping[Var, Expr]) -> Mapping[Var, Expr]:

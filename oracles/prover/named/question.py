@@ -48,6 +48,7 @@ class Asked:
     reach: int = 1
     count: int = 0
     _known: set[Expr] = field(default_factory=set)
+    _proved: set[object] = field(default_factory=set)
 
     def before(self, a: Instance, b: Instance) -> Formula:
         """Return that one instance comes before another, in the order of the text."""
@@ -163,8 +164,13 @@ class Asked:
         for reach in range(1, (most or self.most) + 1):
             self.reach = reach
             self.assume(given)
-            answer = self.possible.ask([*given, none_of(fine())], names)
+            claim = fine()
+            asked = tuple(given), claim
+            if asked in self._proved:
+                return
+            answer = self.possible.ask([*given, none_of(claim)], names)
             if answer.status == "unsat":
+                self._proved.add(asked)
                 return
         if answer.status != "sat":
             raise UndecidedError(f"z3 gives up: {text}")
