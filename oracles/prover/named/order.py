@@ -64,6 +64,7 @@ class Order:
         match slot:
             case Op(Kind.MOD, inner, n) if n == slots:
                 yield from (normal(inner + by * slots) for by in shifts)
+                return
         for wait in reversed(_waits(program)):
             stmt = wait.stmt
             assert isinstance(stmt, kir.MBarrierWaitParity), "a wait"
@@ -312,9 +313,7 @@ def joins(program: Program, other: Program, *, warp: bool = False) -> list[Point
     return [
         p
         for p in program.points
-        if isinstance(p.stmt, JOINS)
-        and p.number in theirs
-        and _meets(p, program, other, warp=warp)
+        if isinstance(p.stmt, JOINS) and p.number in theirs and _meets(p, program, other, warp=warp)
     ]
 
 

@@ -11,9 +11,7 @@ from dataclasses import replace
 
 from litmus.parts import (
     BULK,
-    GLOBAL,
     PER_WARP,
-    ROLE,
     SHARED,
     WGMMA,
     Body,
@@ -22,7 +20,6 @@ from litmus.parts import (
     fragment,
     load,
     n,
-    s,
     slots,
     store,
     tensor,
@@ -32,16 +29,14 @@ from fuser.cookbook.matmul import (
     A_NBYTES,
     ACC,
     B_NBYTES,
-    B,
-    D,
-    K,
-    M,
-    SWIZZLE,
     STEP,
     TILE_M,
     TILE_N,
-    N,
     A,
+    B,
+    D,
+    M,
+    N,
     a_box,
     b_box,
     d_box,
@@ -217,7 +212,7 @@ def one_slot_alone() -> kir.Kernel:
     (a, b), full = operands(1), ring("full", 1, 1)
     refill = kir.IfThenElse(k + 1 < trips, loads(a, b, full, 0, CTA, k + 1))
     one = (filled(full, k, 1), *mma(a, b, 0), done(), kir.BlockSync(0, 128), elect(refill))
-    first = kir.IfThenElse(1 <= trips, (elect(*loads(a, b, full, 0, CTA, 0)),))
+    first = kir.IfThenElse(trips >= 1, (elect(*loads(a, b, full, 0, CTA, 0)),))
     body = (*start(full, threads=128), zero(), first, kir.ForLoop(k, trips, one), OUT)
     return matmul("one_slot_alone", body, (a, b), (full,), 128)
 
