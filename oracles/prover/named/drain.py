@@ -167,7 +167,7 @@ def _behind(order: Order, program: Program, write: Point, reader: Program, acces
         for wait in reversed(waits)
         for vector in reader.preceding(access, there.vector, wait, 1)
     ):
-        before = [_moved(c) for c in reader.exists(seen.point, seen.vector)]
+        before: list[Formula] = [_moved(c) for c in reader.exists(seen.point, seen.vector)]
         before.append(_elsewhere(order.asked.before(seen, there)))
         if order.sure(lambda b=before, s=seen: _sees(order, work, given, b, reader, s)):  # type: ignore[misc]
             return True

@@ -227,8 +227,8 @@ class _Rings(Order):
 
     def _fill_key(self, read: Read, fill: Fill) -> object:
         """Return what tells fills apart, as far as a read is concerned."""
-        mine = fill.program is read.program, self._alone(fill.point, fill.program)
-        mine = *mine, numbers(fill.program, arrives)
+        alone, mine = self._alone(fill.point, fill.program), numbers(fill.program, arrives)
+        mine = (fill.program is read.program, alone, *mine)
         return fill.point.number, self.sort(fill.program), mine, self._apart(read, fill)
 
     def _speakers(self, read: Read) -> frozenset[object]:
@@ -457,7 +457,8 @@ class _Rings(Order):
         ]
         by: Expr | None = None
         mask = fill.point.stmt.multicast if isinstance(fill.point.stmt, kir.TmaLoad) else None
-        facts = [*program.exists(read.point, one.vector), normal(fold(Kind.LE, 1, turns))]
+        facts: list[Formula] = [*program.exists(read.point, one.vector)]
+        facts.append(normal(fold(Kind.LE, 1, turns)))
         if mask is not None:
             by = Var("rank of the CTA that fills")
             mine = normal(kir.BLOCK % kernel.cluster)

@@ -64,6 +64,7 @@ class Order:
         match slot:
             case Op(Kind.MOD, inner, n) if n == slots:
                 yield from (normal(inner + by * slots) for by in shifts)
+                return
         for wait in reversed(_waits(program)):
             stmt = wait.stmt
             assert isinstance(stmt, kir.MBarrierWaitParity), "a wait"
