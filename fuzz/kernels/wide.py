@@ -194,17 +194,21 @@ def launches(kernel: kir.Kernel) -> Callable[[int], tuple[Start, ...]]:
     """Return launches in which a parameter has a given value: few that keep what is required."""
 
     def at(count: int) -> tuple[Start, ...]:
-        found = []
-        for values in product(dict.fromkeys((count, 0, 1, 2, 3)), repeat=len(kernel.params)):
+        found: list[Start] = []
+        some = dict.fromkeys((count, 0, 1, 2, 3))
+        # The first one is dealt out to up to three CTAs.
+        for values in product(
+            dict.fromkeys((3 * count, *some)), *(some,) * (len(kernel.params) - 1)
+        ):
             given: dict[Var, Expr] = dict(zip(kernel.params, values, strict=True))
             grid = substitute(fixed_grid(kernel) or 1, given)
             given[kir.GRID] = grid
             kept = all(substitute(one, given) == 1 for one in kernel.requires)
-            if count in values and kept and isinstance(grid, int) and 1 <= grid <= MOST_CTAS:
-                found.append(
-                    (grid, {v.name: x for v, x in zip(kernel.params, values, strict=True)})
-                )
-        return tuple(found[:SAME])
+            asked = count in values or 3 * count in values
+            if asked and kept and isinstance(grid, int) and 1 <= grid <= MOST_CTAS:
+                start = {v.name: x for v, x in zip(kernel.params, values, strict=True)}
+                found.append((grid, start))
+        return tuple(found[:: -(-len(found) // SAME) or 1])
 
     return at
 

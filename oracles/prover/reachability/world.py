@@ -32,6 +32,7 @@ from oracles.prover.sites import (
     ordinary,
     positive,
     shared_tensors,
+    slots,
     storage,
     touches,
 )
@@ -246,9 +247,10 @@ class World:
 
     @cached_property
     def depth(self) -> int:
-        """More rounds than the longest ring has slots."""
-        rings = [b.slots for b in self.kernel.buffers] + [m.slots for m in self.kernel.barriers]
-        return max(rings, default=1) + 1
+        """More rounds than the longest ring has slots; slots used by their numbers are no ring."""
+        used = (one for stmt in self.kernel.walk() for one in slots(stmt))
+        rings = [one.buffer.slots for one in used if not isinstance(one.index, int)]
+        return max(rings + [m.slots for m in self.kernel.barriers], default=1) + 1
 
 
 BOUNDED = 64
