@@ -62,6 +62,21 @@ def load_function(cubin: Cubin, kernel: kir.Kernel, device: int) -> cupy.cuda.fu
     return function
 
 
+def dependent(shape: Sequence[int]) -> driver.CUlaunchConfig:
+    """Return how a kernel of some grid, block and shared memory is launched before others end.
+
+    Source: CUDA programming guide, "Programmatic dependent launch".
+    """
+    made, allowed = driver.CUlaunchConfig(), driver.CUlaunchAttribute()
+    allowed.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    allowed.value.programmaticStreamSerializationAllowed = 1
+    made.gridDimX, made.gridDimY, made.gridDimZ = shape[:3]
+    made.blockDimX, made.blockDimY, made.blockDimZ = shape[3:6]
+    made.sharedMemBytes = shape[6]
+    made.attrs, made.numAttrs = [allowed], 1
+    return made
+
+
 class BoundKernel:
     """A kernel with the integers of a launch, to be launched again and again.
 
@@ -96,6 +111,9 @@ class BoundKernel:
         self._function = function.ptr
         self._at_once = kernel.residency == "co-resident"
         self._shape = (grid, 1, 1, kernel.threads, 1, 1, cuda.shared_bytes(kernel))
+        # beside a cooperative launch it would be another mode: then it waits for those before it
+        overlaps = kernel.dependent and not self._at_once
+        self._overlapping = dependent(self._shape) if overlaps else None
         self._check_residency(
             what, grid if self._at_once else number(kernel.together, values), device
         )
@@ -136,8 +154,19 @@ class BoundKernel:
         streams from holding half of the device each.
 
         Source: CUDA driver API, cuLaunchCooperativeKernel.
+
+        Raises
+        ------
+        ScheduleError
+            If the driver refuses a dependent launch.
         """
-        if self._at_once:
+        if self._overlapping is not None:
+            self._overlapping.hStream = driver.CUstream(stream)
+            function = driver.CUfunction(self._function)
+            (error,) = driver.cuLaunchKernelEx(self._overlapping, function, self._pointers_at, 0)
+            if error != driver.CUresult.CUDA_SUCCESS:
+                raise ScheduleError(f"{self.kernel.name}: a dependent launch fails ({error.name})")
+        elif self._at_once:
             launcher.launchCooperativeKernel(
                 self._function, *self._shape, stream, self._pointers_at
             )

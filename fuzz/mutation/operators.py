@@ -227,6 +227,9 @@ def _weaker(stmt: kir.Stmt) -> Iterator[tuple[str, kir.Stmt, str]]:
         case kir.CpAsyncMBarrierArrive(barrier, slot, noinc):
             yield "at once", kir.MBarrierArrive(barrier, slot), "H52"
             yield "the other count", replace(stmt, noinc=not noinc), "H52"
+        case kir.GridDependencyWait():
+            yield "by one thread", kir.Elect(kir.Per.ROLE, (stmt,)), "H85"
+            yield "start others instead", kir.GridDependencyLaunch(), "H85"
         case kir.SetMaxNReg(registers):
             for by in (-8, 8):
                 yield f"{by:+d}", replace(stmt, registers=registers + by), "H75"

@@ -146,6 +146,17 @@ def taken_turns(*body: kir.Stmt) -> kir.Kernel:
     return replace(made, body=(*body, *made.body), residency="co-resident", dependent=True)
 
 
+def walked(least: int) -> kir.Kernel:
+    """Return two CTAs that copy every other tile of at least so many; each waits at its tiles."""
+    tile, number = fragment("x"), kir.BLOCK + k * kir.GRID
+    body = (Ended(), load(tile, box(XN, number)), store(box(YN, number), tile))
+    made = kernel(
+        (kir.ForLoop(k, (n - kir.BLOCK + kir.GRID - 1) // kir.GRID, body),),
+        requires=(n >= least,),
+    )
+    return replace(made, dependent=True)
+
+
 def paired(*body: kir.Stmt) -> kir.Kernel:
     """Return two CTAs of a cluster that copy a tile each, behind some statements."""
     x, y, tile = tensor("X", 2), tensor("Y", 2), fragment("x")
@@ -398,6 +409,13 @@ LITMUS: tuple[Litmus, ...] = (
         "turns_taken_after_the_wait",
         "A launch before may still use the semaphore.",
         launches=SHARES,
+    ),
+    legal(
+        "a_cta_without_a_tile_does_not_wait",
+        "H85",
+        walked(1),
+        "The launch ends after its first CTA, which waits.",
+        launches=(Run(2, (("n", 1),)), Run(2, (("n", 3),))),
     ),
     legal(
         "one_cta_waits_for_its_cluster",

@@ -77,7 +77,10 @@ from oracles.prover.reachability.step import EVERY, Scene, Step
 from oracles.prover.reachability.sync import left
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import Site
+from oracles.prover.solver import Known as Facts
 
+RLIMIT = 100_000
+"""Work limit of a question to z3."""
 SHORT = 64
 """Rounds of a loop of decided length that are gone through without comparing states."""
 
@@ -342,20 +345,25 @@ class Execution(Scene):
                 self._wrong(Rule.SYNC_COUNT, arrive, says)
 
     def _outlived(self) -> None:
-        """Check that the launches before have ended when this one does, if all its CTAs do so."""
-        if not self.world.kernel.dependent or self.state.ended >= 0:
+        """Check that the launches before have ended when this one does.
+
+        That no thread of these CTAs waits is wrong if others do the same; else one has to that is
+        in every launch.
+        """
+        kernel, sites = self.world.kernel, self.world.code.sites
+        if not kernel.dependent:
             return
         self.findings.ask()
-        sites = self.world.code.sites
+        if self.state.ended >= 0:
+            return
         waits = [s for s in sites if isinstance(s.stmt, kir.GridDependencyWait)]
-        given = {*self.world.kernel.params, kir.GRID}
-        says = "no thread waits for the launches before this one, which may end before they do"
-        for test in (s.plain(test) for s in waits for test in s.conditions):
-            if not variables(test) <= given:
-                where = waits[0].where
-                self.findings.doubts(f"{where}: not every CTA comes here, and nothing tells if any")
-                return
-        self._wrong(Rule.DEPENDENCY, (waits or sites)[0], says)
+        given = {*kernel.params, kir.GRID, *(loop.index for s in waits for loop in s.loops)}
+        if all(variables(test) <= given for s in waits for test in s.conditions):
+            says = "no thread waits for the launches before this one, which may end before they do"
+            self._wrong(Rule.DEPENDENCY, (waits or sites)[0], says)
+        elif not any(_comes(kernel, s, cta) for s in waits for cta in (0, kir.GRID - 1)):
+            says = "not every CTA comes here, and nothing tells that any does"
+            self.findings.doubts(f"{waits[0].where}: {says}")
 
     def _stuck(self) -> None:
         """Explain why nobody can go on."""
@@ -388,6 +396,20 @@ class Execution(Scene):
             case _:
                 pass
         self._wrong(rule if self.holds(rule) else Rule.LIVENESS, i.site, says, a.k)
+
+
+def _comes(kernel: kir.Kernel, site: Site, cta: Expr) -> bool:
+    """Whether a CTA comes to a statement in every launch, in the first iteration of its loops."""
+    there: dict[Var, Expr] = {loop.index: 0 for loop in site.loops}
+    there |= {kir.BLOCK: cta, kir.RANK: cta % kernel.cluster}
+    rounds = (
+        Op(Kind.LE, stop.b, stop.a)  # a quotient is at least 1
+        if isinstance(stop := loop.stop, Op) and stop.kind is Kind.FLOORDIV
+        else Op(Kind.LE, 1, stop)
+        for loop in site.loops
+    )
+    known = Facts((*kernel.requires, Op(Kind.LE, 1, kir.GRID)), RLIMIT)
+    return all(known.gives(substitute(test, there)) for test in (*site.guards, *rounds))
 
 
 # --- all states, until they repeat ----------------------------------------------------------------

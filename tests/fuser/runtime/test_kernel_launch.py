@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from device_checks import check_counters, compare, finish, integers, output
 from kernels_matmul import SHAPES, matmul
+from litmus.dependents import copied
+from litmus.parts import tensor
 
 from fuser.cookbook.recipes import RECIPES
 from fuser.dtype import DType
@@ -190,3 +194,14 @@ def test_fast_matmuls(name: str, size: str) -> None:
     launch_kernel(kernel, grid, {"M": m, "N": n, "K": k}, operands)
     finish(kernel, what)
     compare(what, kernel, d, want)
+
+
+@pytest.mark.gpu
+def test_dependent_launches_hand_a_tile_on() -> None:
+    """Each of a row of launches reads what the one before writes, and starts before that ends."""
+    tiles = [integers(4, 32, torch.float32, 1), *(torch.zeros(4, 32).cuda() for _ in range(64))]
+    kernel = copied("start_others ended load store", source=tensor("X"), target=tensor("Y"))
+    for x, y in pairwise(tiles):
+        launch_kernel(kernel, 1, {}, {"X": x, "Y": y})
+    finish(kernel, "a row of dependent launches")
+    assert all(torch.equal(tile, tiles[0]) for tile in tiles)

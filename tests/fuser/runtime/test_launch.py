@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pytest
 import torch
 from cuda.bindings import driver
+from litmus.dependents import copied
 from product_kernels import GROUPS, compiled, linear, specs
 
 from fuser.codegen import cuda
 from fuser.errors import ScheduleError
 from fuser.runtime.binding import bind
 from fuser.runtime.executable import BoundLaunch
+from fuser.runtime.launch import BoundKernel
 from fuser.schedule.ampere_params import AmpereParams
 from fuser.schedule.params import Residency
 
@@ -127,3 +129,25 @@ def test_ctas_that_wait_for_each_other_fit_the_device(
         bound(params, monkeypatch)
     room.multi_processor_count = many
     bound(params, monkeypatch)
+
+
+def test_a_dependent_kernel_may_start_before_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the attribute it would be right, and wait for them; at once with all CTAs it does."""
+    seen: list[tuple[int, int, int]] = []
+
+    def launch(how: driver.CUlaunchConfig, *_: object) -> tuple[driver.CUresult]:
+        (allowed,) = how.attrs
+        assert allowed.id.name.endswith("PROGRAMMATIC_STREAM_SERIALIZATION")
+        assert allowed.value.programmaticStreamSerializationAllowed
+        seen.append((how.gridDimX, how.blockDimX, int(how.hStream)))
+        return (driver.CUresult.CUDA_SUCCESS,)
+
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", launch)
+    function = cast("cupy.cuda.function.Function", SimpleNamespace(ptr=7))
+    kernel = copied("ended load store")
+    BoundKernel(kernel, function, 3, {}, torch.device("cpu"), what="call").start(5)
+    assert seen == [(3, 64, 5)]
+    kernel = replace(kernel, dependent=False)
+    monkeypatch.setattr(LAUNCH, lambda *_: seen.clear())
+    BoundKernel(kernel, function, 3, {}, torch.device("cpu"), what="call").start(5)
+    assert not seen

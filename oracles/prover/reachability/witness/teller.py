@@ -105,6 +105,8 @@ class _Rows:
         if self.kind in _AT_BARRIER:
             syncs = {sync for event in self.ends for sync in event.syncs} | self.waited
             keep.update([e.number for e in self.log.events if e.syncs & syncs][-BESIDE:])
+        if self.kind == "dependency":
+            keep.update(event.number for event in _waits_for_launches(self.c))
         both = self.first is not None or self.kind not in _AT_BARRIER
         if both and self.second is not None and not self.c.way:
             keep.update(self._nearby(self.second))
@@ -358,6 +360,10 @@ def nearest(c: Conflict) -> str:
     if kind == "semaphore":
         given = [e for e in c.log.events if isinstance(e.stmt, kir.BlockSerializeRelease)]
         return named(given[-1]) if given else _last(c, two)
+    if kind == "dependency":
+        waits = _waits_for_launches(c)
+        none = "none; missing is a grid_dependency_wait"
+        return f"{named(waits[-1])} by {c.lane(waits[-1].agent)}" if waits else none
     if two is None:
         return "" if one is None else _unfinished(c, one, None)
     if kind == "scope":
@@ -383,6 +389,11 @@ def nearest(c: Conflict) -> str:
         who = f"{c.world.code.kinds[one.agent]} and by {c.world.code.kinds[two.agent]}"
         return f"{named(two)} is issued by {who}: missing is an election of one thread"
     return _unfinished(c, one, two) if c.unfinished else _handshake(c, one, two)
+
+
+def _waits_for_launches(c: Conflict) -> list[Event]:
+    end = len(c.log.events) if c.second is None else c.second.number
+    return [e for e in c.log.events[:end] if isinstance(e.stmt, kir.GridDependencyWait)]
 
 
 def named(event: Event) -> str:

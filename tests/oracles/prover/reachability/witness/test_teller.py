@@ -352,6 +352,10 @@ KIND = {
         "reductions_in_any_order", "25 W <~ tma_reduce(B[0])", "28 W <~ tma_reduce(A[0])",
         "missing is async_await(bulk) between line 25 and line 28",
     ),
+    "dependency": (
+        "a_role_reads_its_bias_without_a_wait", "", "25 b = load(B) k=0",
+        "line 15: grid_dependency_wait() by load",
+    ),
     "bounds": (
         "rule_slot_outside", "", "8 S[1] = store(x) k=1", "S[1] is outside its 1 slots",
     ),
