@@ -41,7 +41,7 @@ from fuzz.crosscheck.judge import (
 from fuzz.crosscheck.report import kill_lines, lines, needless_lines, seed_lines, seeds_hold
 from fuzz.exit_code import CLEAN, FAILED, HARNESS, Command, worst, writing
 from fuzz.kernels.cookbook import STAGES, subjects
-from fuzz.kernels.draw import family_of, name_of
+from fuzz.kernels.draw import family_of
 from fuzz.kernels.file import subjects as subjects_of
 from fuzz.kernels.matmul import COMPILED
 from fuzz.kernels.matmul import subjects as products
@@ -239,6 +239,7 @@ def holds(kind: str, seen: Sequence[Outcome]) -> bool:
     type=click.Choice((*FAMILIES, *WIDE)),
     help="Of the templates with these indices, only this family; may be given again.",
 )
+@click.option("--wide", is_flag=True, help="Draw from the grammar of loops and limits instead.")
 @click.option("--mutants", is_flag=True, help="Judge the mutants of the cookbook instead.")
 @click.option("--matmul", is_flag=True, help="Judge the compiler's matmuls and their sync mutants.")
 @click.option(
@@ -262,6 +263,7 @@ def main(
     states: int,
     only: int | None,
     families: tuple[str, ...],
+    wide: bool,
     mutants: bool,
     matmul: bool,
     files: tuple[str, ...],
@@ -275,9 +277,11 @@ def main(
     of the compiler's matmuls.
     """
     console = Console(soft_wrap=True, highlight=False)
+    drawn = "wide" if wide else "template"
     if only is not None:
-        sys.exit(show(name_of(seed, only), states=states))
+        sys.exit(show(f"{drawn} {seed} {only}", states=states))
     kind = "files" if files else "mutants" if mutants else "matmul" if matmul else "templates"
+    kind = "wide" if wide and kind == "templates" else kind
     before: Score = ()
     behind: Score = ()
     match kind:
@@ -293,10 +297,13 @@ def main(
             names = [f"matmul {name} {i}" for name, i in products()]
             behind = (partial(seed_lines, names=tuple(COMPILED)), needless_lines)
         case _:
-            wanted = [i for i in range(count or 1000) if not families or family_of(i) in families]
-            names = [name_of(seed, i) for i in wanted]
-    names = names if kind == "templates" else chosen(names, count, seed)
-    plan = Plan(names, states, workers, kind != "templates", folder / kind)
+            of = WIDE if wide else FAMILIES
+            wanted = (
+                i for i in range(count or 1000) if not families or family_of(i, of) in families
+            )
+            names = [f"{drawn} {seed} {i}" for i in wanted]
+    names = names if kind in ("templates", "wide") else chosen(names, count, seed)
+    plan = Plan(names, states, workers, kind not in ("templates", "wide"), folder / kind)
     seen = conduct(plan, console)
     for said in (*before, lines, *behind):
         for text in said(seen):

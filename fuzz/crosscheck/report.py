@@ -41,6 +41,9 @@ def lines(seen: Sequence[Outcome]) -> Iterator[str]:
     left = [o for o in seen if o.bucket in OPEN]
     # The explorer withholds an answer for no other reason than the number of states.
     out = sum(o.explorer.status == "unknown" and o.explorer.states > 0 for o in seen)
+    for status in ("unknown", "unsupported"):
+        many = sum(o.prover.status == status for o in seen)
+        yield f"prover {status}: {many} of {len(seen)} ({100 * many / max(len(seen), 1):.1f} %)"
     yield f"without an answer: {len(left)} of {len(seen)}; explorer out of states: {out}"
     for outcome in left[:MOST]:
         silent = outcome.prover if outcome.bucket == Bucket.PROVER_OPEN else outcome.explorer

@@ -6,7 +6,7 @@ construction; with faults it may still be.  Families alternate, so that each has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -46,16 +46,10 @@ class Subject:
     at: Callable[[int], tuple[Start, ...]]
 
 
-def family_of(index: int) -> str:
-    """Return the family of a drawn kernel; they alternate."""
-    if index % 2:
-        return tuple(WIDE)[index // 2 % len(WIDE)]
-    return tuple(FAMILIES)[index % len(FAMILIES)]
-
-
-def name_of(seed: int, index: int) -> str:
-    """Return the name of a drawn kernel: one of `FAMILIES`, then one of `WIDE`, and so on."""
-    return f"{'wide' if index % 2 else 'template'} {seed} {index}"
+def family_of(index: int, families: Iterable[str] = FAMILIES) -> str:
+    """Return the family of a drawn kernel, or of a wide one; they alternate."""
+    names = tuple(families)
+    return names[index % len(names)]
 
 
 def draw(seed: int, index: int) -> Subject:
@@ -69,7 +63,7 @@ def draw_wide(seed: int, index: int) -> Subject:
     shifted = rng.random() < 0.5
     # No launch of theirs is long enough for what shows late.
     usual = {name: operator for name, operator in OPERATORS.items() if name != "stages"}
-    return _faulty(rng, WIDE, index // 2, {"shift": shift} if shifted else usual)
+    return _faulty(rng, WIDE, index, {"shift": shift} if shifted else usual)
 
 
 def _faulty(
@@ -79,7 +73,7 @@ def _faulty(
     operators: Mapping[str, Callable[[kir.Kernel], Iterator[Mutant]]],
 ) -> Subject:
     """Draw a kernel of a family, and up to three faults."""
-    family = tuple(families)[index % len(families)]
+    family = family_of(index, families)
     template = families[family](rng)
     (number,) = rng.choices(tuple(FAULTS), tuple(FAULTS.values()))
     kernel, faults, hazards = template.kernel, list[str](), set[str]()
