@@ -82,13 +82,14 @@ def test_no_right_litmus_is_refused() -> None:
     assert refused == OPEN
 
 
+HALF = {"mma-operand-coverage": "unknown", "mma-result-coverage": "proved"}
 OPEN = {
     "a_tile_is_told_of_while_the_next_one_is_sent": {"drain-before-release": "open"},
     "a_tile_told_of_while_the_next_leaves": {"drain-before-release": "open"},
     "two_roles_meet_at_integers_of_their_own": {"drain-before-release": "unknown"},
-    "two_steps_of_a_slot_in_one_group": {"mma-operand-coverage": "unknown"},
-    "two_steps_of_a_slot_in_groups_of_their_own": {"mma-operand-coverage": "unknown"},
-    "two_steps_of_a_slot_one_turn_behind": {"mma-operand-coverage": "unknown"},
+    "two_steps_of_a_slot_in_one_group": HALF,
+    "two_steps_of_a_slot_in_groups_of_their_own": HALF,
+    "two_steps_of_a_slot_one_turn_behind": HALF,
 }
 """Right litmus that are not decided: what is not announced is in flight; another role's write;
 operands that are filled as another buffer."""
