@@ -265,7 +265,10 @@ def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch |
             trips = min(v.trips for v in closed.violations)
             launch = fixpoint.showing(kernel, trips, policy=policy)
             if launch is not None:
-                return fixpoint.blamed(kernel, closed, launch, policy), launch
+                # where lengths depend on each other, what was found may be of lengths that do not
+                loose = judge is fixpoint.judge and cases(kernel)
+                shown = fixpoint.blamed(kernel, closed, launch, policy) if loose else closed
+                return shown, launch
         elif not closed.reason:
             return closed, None
     if isinstance(first, UnsupportedError):
