@@ -29,8 +29,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
-import z3
-
 from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
@@ -50,7 +48,7 @@ from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.sizes import COUNT, PLACE
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import AMONG_CTAS, MOVING, Site
-from oracles.prover.solver import Exact
+from oracles.prover.solver import Exact, Scenes
 
 SCENES = 400
 """Scenes of one sort that are compared."""
@@ -317,47 +315,39 @@ class _Scenes:
     def _compare(self, name: str, held: list[Expr], features: list[Expr]) -> int:
         if any(MOVING in variables(one) for one in (*held, *features)):
             raise UnsupportedError("what they do depends on a value that moves")
-        question = Exact(self._rlimit)
-        term, solver, count = question.term, question.solver, question.term(COUNT)
-        for fact in (*_about(list(self._facts()), [*held, *features]), *held):
-            solver.add(term(fact) != 0)
-        holds = [term(one) != 0 for one in features]
-        lasts = list(map(term, self._lasts))
-        followed = z3.Or([
-            z3.And(count == many, *(at == n for at, n in zip(lasts, one, strict=True)))
-            for many, one in self._which
-        ])  # fmt: skip
+        known = [*_about(list(self._facts()), [*held, *features]), *held]
+        scenes = Scenes(known, features, map(self._sized, self._which), self._rlimit)
         for number in range(SCENES):
-            answer, model = _asked(solver, [z3.Not(followed)])
+            answer, answers = scenes.another()
             if answer == "unsat":
                 return number + 1
-            if model is None:
+            if answer != "sat":
                 raise UnsupportedError("z3 cannot tell whether others do something else")
-            answers = [z3.is_true(model.eval(one, model_completion=True)) for one in holds]
-            scene = [one if yes else z3.Not(one) for one, yes in zip(holds, answers, strict=True)]
-            answer, _ = _asked(solver, [followed, *scene])
+            answer = scenes.among_given(answers)
             if answer == "unknown":
                 answer = self._followed(held, features, answers)
             if answer == "unsat":
-                many = model.eval(count, model_completion=True)
-                at = model.eval(term(place_of({"b": "b", "p": "y"}.get(name, "x"))))
-                says = f"what CTA {at} of {many} does none did that was followed ({name})"
-                raise UnseenError(says)
+                at = scenes.value(place_of({"b": "b", "p": "y"}.get(name, "x")))
+                says = f"what CTA {at} of {scenes.value(COUNT)} does none did that was followed"
+                raise UnseenError(f"{says} ({name})")
             if answer != "sat":
                 raise UnsupportedError("z3 cannot tell whether those followed do the same")
-            solver.add(z3.Not(z3.And(scene)))
+            scenes.leave(answers)
         raise UnsupportedError(f"there are more than {SCENES} scenes")
+
+    def _sized(self, which: tuple[int, tuple[int, ...]]) -> dict[Var, int]:
+        """Return what is known in a group that was followed."""
+        many, lasts = which
+        return {COUNT: many, **dict(zip(self._lasts, lasts, strict=True))}
 
     def _followed(self, held: list[Expr], features: list[Expr], answers: list[bool]) -> str:
         """Ask whether a group that was followed has a scene, for each with its size put in."""
         found = "unsat"
-        for many, lasts in self._which:
-            known: dict[Var, Expr] = {COUNT: many, **dict(zip(self._lasts, lasts, strict=True))}
+        for which in self._which:
+            known = self._sized(which)
             scene = (one if yes else eq(one, 0) for one, yes in zip(features, answers, strict=True))
-            question = Exact(self._rlimit)
-            for one in (*self._facts(), *held, *scene):
-                question.solver.add(question.term(_normal(substitute(one, known))) != 0)
-            answer, _ = _asked(question.solver, [])
+            asked = (substitute(one, known) for one in (*self._facts(), *held, *scene))
+            answer = Exact(self._rlimit).possible(map(_normal, asked))
             if answer == "sat":
                 return answer
             found = answer if answer != "unsat" else found
@@ -403,15 +393,6 @@ def _elections(found: list[Site]) -> dict[Expr, int]:
         index, ctas = site.plain(site.stmt.index), site.plain(site.stmt.ctas)
         out[eq(sites.place_among(index, ctas) + 1, ctas)] = number
     return out
-
-
-def _asked(solver: z3.Solver, more: list[z3.BoolRef]) -> tuple[str, z3.ModelRef | None]:
-    solver.push()
-    solver.add(*more)
-    answer = str(solver.check())
-    model = solver.model() if answer == "sat" else None
-    solver.pop()
-    return answer, model
 
 
 def _any(conditions: Iterable[Expr]) -> Expr:
