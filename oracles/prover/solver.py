@@ -112,6 +112,66 @@ class Exact(Question):
         self.solver.add(z3.Implies(b >= 1, exact), z3.Implies(a >= 0, quotient >= 0))
         return quotient if kind is Kind.FLOORDIV else rest
 
+    def possible(self, known: Iterable[Expr]) -> str:
+        """Ask whether conditions can hold together: "sat", "unsat" or "unknown"."""
+        self.solver.add([self.term(one) != 0 for one in known])
+        return str(self.solver.check())
+
+
+class Scenes(Exact):
+    """Which answers conditions have together, in launches that are `given` and in others.
+
+    `given` has values of some variables; `known` holds in all.
+    """
+
+    def __init__(
+        self,
+        known: Iterable[Expr],
+        conditions: Iterable[Expr],
+        given: Iterable[Mapping[Var, int]],
+        rlimit: int,
+    ) -> None:
+        super().__init__(rlimit)
+        self.solver.add([self.term(one) != 0 for one in known])
+        self._holds = [self.term(one) != 0 for one in conditions]
+        each = ([self.term(v) == n for v, n in one.items()] for one in given)
+        self._given = z3.Or([z3.And(one) for one in each])
+        self._model: z3.ModelRef | None = None
+
+    def another(self) -> tuple[str, list[bool]]:
+        """Ask for the answers of a launch that is not given: "sat", "unsat" or "unknown"."""
+        status = self._ask([z3.Not(self._given)], keep=True)
+        if self._model is None or status != "sat":
+            return status, []
+        model = self._model
+        return status, [z3.is_true(model.eval(h, model_completion=True)) for h in self._holds]
+
+    def value(self, expr: Expr) -> str:
+        """Return what an expression is in the launch that was found last."""
+        assert self._model is not None, "asked of a launch that was found"
+        return str(self._model.eval(self.term(expr), model_completion=True))
+
+    def among_given(self, answers: list[bool]) -> str:
+        """Ask whether a launch that is given has these answers."""
+        return self._ask([self._given, *self._scene(answers)])
+
+    def leave(self, answers: list[bool]) -> None:
+        """Ask about these answers no more."""
+        self.solver.add(z3.Not(z3.And(self._scene(answers))))
+
+    def _scene(self, answers: list[bool]) -> list[z3.BoolRef]:
+        pairs = zip(self._holds, answers, strict=True)
+        return [one if yes else z3.Not(one) for one, yes in pairs]
+
+    def _ask(self, more: list[z3.BoolRef], *, keep: bool = False) -> str:
+        self.solver.push()
+        self.solver.add(more)
+        status = str(self.solver.check())
+        if keep:
+            self._model = self.solver.model() if status == "sat" else None
+        self.solver.pop()
+        return status
+
 
 @dataclass(frozen=True, slots=True)
 class AtLeast:

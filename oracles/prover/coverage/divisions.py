@@ -45,8 +45,8 @@ def judge(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     for site in every(kernel):
         around = (*site.guards, *(loop.index < loop.stop for loop in site.loops))
         for op, held in _divisions(map(site.plain, expressions(site.stmt))):
-            claims = fold(Kind.LE, 1, op.b), fold(Kind.LE, 0, op.a)
-            for claim in claims if 0 not in site.guards else ():
+            both = fold(Kind.LE, 1, op.b), fold(Kind.LE, 0, op.a)
+            for claim in both if 0 not in site.guards else ():
                 if not isinstance(claim, int) or not claim:
                     asked[*around, *held].setdefault(claim, (op, site))
     moved = {s.var.name for s in kernel.walk() if isinstance(s, kir.Assign)}

@@ -29,12 +29,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
-import z3
-
-from fuser.expr import Expr, Kind, Var, both, eq, fold, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import sites
-from oracles.prover.arithmetic import UnsupportedError, poly, replace_tree, tree
+from oracles.prover.arithmetic import UnsupportedError, linear, poly, replace_tree, tree
 from oracles.prover.reachability.code import (
     CLUSTER,
     GROUP,
@@ -50,7 +48,7 @@ from oracles.prover.reachability.fixpoint import Exploration
 from oracles.prover.reachability.sizes import COUNT, PLACE
 from oracles.prover.reachability.world import World
 from oracles.prover.sites import AMONG_CTAS, MOVING, Site
-from oracles.prover.solver import Exact
+from oracles.prover.solver import Exact, Scenes
 
 SCENES = 400
 """Scenes of one sort that are compared."""
@@ -105,12 +103,13 @@ def _cut_short(world: World) -> bool:
     """
     for program in world.code.programs:
         loops = [(at, i) for at, i in enumerate(program) if isinstance(i, Enter)]
-        for at, i in loops:
-            inside = (j for j in program[at : i.end] if isinstance(j, Do))
-            if i.atom in world.pinned and any(j.origin or j.index is not None for j in inside):
+        for at, loop in loops:
+            inside = (i for i in program[at : loop.end] if isinstance(i, Do))
+            if loop.atom in world.pinned and any(i.origin or i.index is not None for i in inside):
                 return True
         for at, i in enumerate(program):
-            for one in comparisons_of(i.test) if isinstance(i, Branch) else ():
+            asked = comparisons_of(i.test) if isinstance(i, Branch) else iter(())
+            for one in asked:
                 own = any(start < at < e.end and e.atom == one.atom for start, e in loops)
                 if one.atom in world.pinned and not own and _does(program, at, less=one.less):
                     return True
@@ -144,7 +143,8 @@ class _Scenes:
         sizes: Mapping[int, set[tuple[int, ...]]],
         rlimit: int,
     ) -> None:
-        self._kernel, self._group, self._sizes = kernel, group, sizes
+        self._kernel, self._group = kernel, group
+        self._which = [(many, one) for many, each in sizes.items() for one in sorted(each)]
         self._rlimit = rlimit
         self._lets = {s.var: s.value for s in kernel.walk() if isinstance(s, kir.Let)}
         self._shared = sites.shared_tensors(kernel)
@@ -187,7 +187,8 @@ class _Scenes:
 
     def _answers(self, cta: str) -> Iterator[Expr]:
         """Yield what the code of one CTA is told by conditions, and by the values it uses."""
-        slots = max((b.slots for b in (*self._kernel.buffers, *self._kernel.barriers)), default=1)
+        rings = [b.slots for b in self._kernel.buffers] + [m.slots for m in self._kernel.barriers]
+        slots = max(rings, default=1)
         for site in self._sites:
             asked: list[Expr] = []
             match site.stmt:
@@ -314,38 +315,43 @@ class _Scenes:
     def _compare(self, name: str, held: list[Expr], features: list[Expr]) -> int:
         if any(MOVING in variables(one) for one in (*held, *features)):
             raise UnsupportedError("what they do depends on a value that moves")
-        question = Exact(self._rlimit)
-        term, solver, count = question.term, question.solver, question.term(COUNT)
-        for fact in (*self._facts(), *held):
-            solver.add(term(fact) != 0)
-        holds = [term(one) != 0 for one in features]
-        lasts = list(map(term, self._lasts))
-        followed = z3.Or([
-            z3.And(count == many, *(at == n for at, n in zip(lasts, one, strict=True)))
-            for many, each in self._sizes.items()
-            for one in sorted(each)
-        ])  # fmt: skip
+        known = [*_about(list(self._facts()), [*held, *features]), *held]
+        scenes = Scenes(known, features, map(self._sized, self._which), self._rlimit)
         for number in range(SCENES):
-            answer, model = _asked(solver, [z3.Not(followed)])
+            answer, answers = scenes.another()
             if answer == "unsat":
                 return number + 1
-            if model is None:
+            if answer != "sat":
                 raise UnsupportedError("z3 cannot tell whether others do something else")
-            values = [model.eval(one, model_completion=True) for one in holds]
-            scene = [
-                one if z3.is_true(v) else z3.Not(one) for one, v in zip(holds, values, strict=True)
-            ]
-            answer, found = _asked(solver, [followed, *scene])
+            answer = scenes.among_given(answers)
+            if answer == "unknown":
+                answer = self._followed(held, features, answers)
             if answer == "unsat":
-                many = model.eval(count, model_completion=True)
-                at = model.eval(term(place_of("b" if name == "b" else "y" if name == "p" else "x")))
-                raise UnseenError(
-                    f"what CTA {at} of {many} does none did that was followed ({name})"
-                )
-            if found is None:
+                at = scenes.value(place_of({"b": "b", "p": "y"}.get(name, "x")))
+                says = f"what CTA {at} of {scenes.value(COUNT)} does none did that was followed"
+                raise UnseenError(f"{says} ({name})")
+            if answer != "sat":
                 raise UnsupportedError("z3 cannot tell whether those followed do the same")
-            solver.add(z3.Not(z3.And(scene)))
+            scenes.leave(answers)
         raise UnsupportedError(f"there are more than {SCENES} scenes")
+
+    def _sized(self, which: tuple[int, tuple[int, ...]]) -> dict[Var, int]:
+        """Return what is known in a group that was followed."""
+        many, lasts = which
+        return {COUNT: many, **dict(zip(self._lasts, lasts, strict=True))}
+
+    def _followed(self, held: list[Expr], features: list[Expr], answers: list[bool]) -> str:
+        """Ask whether a group that was followed has a scene, for each with its size put in."""
+        found = "unsat"
+        for which in self._which:
+            known = self._sized(which)
+            scene = (one if yes else eq(one, 0) for one, yes in zip(features, answers, strict=True))
+            asked = (substitute(one, known) for one in (*self._facts(), *held, *scene))
+            answer = Exact(self._rlimit).possible(map(_normal, asked))
+            if answer == "sat":
+                return answer
+            found = answer if answer != "unsat" else found
+        return found
 
     def _facts(self) -> Iterator[Expr]:
         """Yield what holds in every scene."""
@@ -354,6 +360,23 @@ class _Scenes:
             yield eq(COUNT, self._group.count)
         yield from (last < COUNT for last in self._lasts)
         yield from (self._of(condition, "all") for condition in self._kernel.requires)
+        yield from self._there()
+
+    def _there(self) -> Iterator[Expr]:
+        """Yield that the group is one of the launch."""
+        group = self._group
+        if group.number == 0:
+            return
+        many: Expr = group.others if not group.consecutive else 0
+        for condition in self._kernel.requires if group.consecutive else ():
+            match condition:
+                case Op(Kind.EQ, kir.GRID, Op(Kind.MUL, a, b)) if group.count in (a, b):
+                    many = b if a == group.count else a
+                case _:
+                    pass
+        if many == 0:
+            many = kir.GRID // group.count
+        yield fold(Kind.LT, GROUP, self._of(many, "all"))
 
 
 def place_of(cta: str) -> Var:
@@ -372,15 +395,6 @@ def _elections(found: list[Site]) -> dict[Expr, int]:
     return out
 
 
-def _asked(solver: z3.Solver, more: list[z3.BoolRef]) -> tuple[str, z3.ModelRef | None]:
-    solver.push()
-    solver.add(*more)
-    answer = str(solver.check())
-    model = solver.model() if answer == "sat" else None
-    solver.pop()
-    return answer, model
-
-
 def _any(conditions: Iterable[Expr]) -> Expr:
     return _normal(
         fold(Kind.LT, 0, sum((eq(eq(one, 0), 0) for one in conditions), start=0 * COUNT))
@@ -388,11 +402,49 @@ def _any(conditions: Iterable[Expr]) -> Expr:
 
 
 def _normal(expr: Expr) -> Expr:
-    return tree(poly(expr))
+    return _folded(tree(poly(expr)))
+
+
+def _folded(expr: Expr) -> Expr:
+    """Answer the comparisons of what differs by a number only."""
+    match expr:
+        case Op(kind, a, b):
+            left, right = _folded(a), _folded(b)
+            if kind in (Kind.LT, Kind.LE, Kind.EQ):
+                constant, parts = linear(left - right)
+                if not parts:
+                    return fold(kind, constant, 0)
+            return fold(kind, left, right)
+        case _:
+            return expr
 
 
 def _placed(expr: Expr) -> bool:
     return any(v == COUNT or v.name.startswith(PLACE.name) for v in variables(expr))
+
+
+def _about(facts: list[Expr], asked: list[Expr]) -> list[Expr]:
+    """Return the facts that have to do with what is asked.
+
+    Some launch meets the others whatever the answer is: they share no variable with it, or say what
+    the number of CTAs is that nothing else asks for.
+    """
+    left = [one for one in facts if not _grid_only(one, [*facts, *asked])]
+    named: set[Var] = {COUNT}.union(*map(variables, asked))
+    while True:
+        found = [one for one in left if variables(one) & named]
+        more = named.union(*map(variables, found))
+        if more == named:
+            return found
+        named = more
+
+
+def _grid_only(fact: Expr, others: list[Expr]) -> bool:
+    match fact:
+        case Op(Kind.EQ, a, b) if kir.GRID in (a, b):
+            return sum(kir.GRID in variables(one) for one in others) == 1
+        case _:
+            return False
 
 
 def _linked(features: list[Expr], held: list[Expr]) -> list[Expr]:

@@ -342,7 +342,7 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
                 if low is None or times < 0:
                     return None
                 total += times * low
-            return total
+            return total if total >= 0 else None
         case _:
             return None
 

@@ -110,6 +110,12 @@ def forgetting(what: Callable[[state.State], None]) -> Breaks:
     return instead(canonical, "forget", maker)
 
 
+def no_waiters(of: state.State) -> None:
+    """Forget who has waited for a phase."""
+    for phase in of.phases.values():
+        phase.waiters = ()
+
+
 def sweeping(what: Callable[[state.State], None]) -> Breaks:
     """Take something to be over that is not."""
 
@@ -237,7 +243,8 @@ class Row:
     kernel: kir.Kernel
 
 
-ADVANCE = kir.Assign(q, p), kir.Assign(p, k // 4)
+HALF = rounds(fenced_if(eq(q % 2, 0)), kir.Assign(q, p), kir.Assign(p, k // 4))
+FEW = known_before((m + 3) // 4 < 5)
 SIXTH = rounds(fenced_if(k % 6 < 5))
 LATER = rounds(kir.IfThenElse(fold(Sort.LE, 8, m), (fenced_if(k < m),), (FENCE,)))
 
@@ -246,13 +253,13 @@ ROWS = (
     Row("variables are not compared", left_out(state.Agent, "env"), SIXTH),
     Row("which loops run is not compared", left_out(state.Agent, "loops"), LATER),
     Row("counts are not compared", left_out(state.State, "ranges"), after(n < 12)),
-    Row("what everybody knows is not compared", left_out(state.State, "live"), known_before((m + 3) // 4 < 5)),
+    Row("what everybody knows is not compared", left_out(state.State, "live"), FEW),
     Row("how far a count matters is forgotten", always(Abstraction, "limit", 0), after(n < 12)),
     Row("how far a count matters is not compared", without(6), after(n < 12)),
     Row("leads are forgotten", always(Abstraction, "leads", {}), second(k < 12)),
     Row("margins are forgotten", always(Abstraction, "margins", ()), LATER),
     Row("all counters are alike", always(Form, "_modulo", 0), SIXTH),
-    Row("values repeat at once", cycles(lambda *_: (0, 1)), rounds(fenced_if(eq(q % 2, 0)), *ADVANCE)),
+    Row("values repeat at once", cycles(lambda *_: (0, 1)), HALF),
     Row("values repeat twice as fast", cycles(lambda t, p: (t, p // 2 or 1)), SIXTH),
     Row("values repeat from the first on", cycles(lambda _, p: (0, p)), second(k < 12)),
     Row("one way on is followed", first_ways(1), after(m < 5)),
@@ -263,10 +270,10 @@ ROWS = (
     Row("what is in flight is forgotten", sweeping(lambda it: it.flying.clear()), in_flight()),
     Row("what was published is forgotten", sweeping(
         lambda it: setattr(it, "live", 0)
-    ), known_before((m + 3) // 4 < 5)),
-    Row("n - m >= 0 is taken for granted", instead(code.Atoms, "_counted", lambda _: lambda it, of, __: (
-        it.number(it.joined(of)[0]), 0
-    )), of(*copied(fenced_if(fold(Sort.LE, m, n))))),
+    ), FEW),
+    Row("n - m >= 0 is taken for granted", instead(
+        code.Atoms, "_counted", lambda _: lambda it, of, __: (it.number(it.joined(of)[0]), 0)
+    ), of(*copied(fenced_if(fold(Sort.LE, m, n))))),
     Row("a minimum is its first part", instead(
         code, "_several", lambda _: lambda first, second, *, every: first
     ), litmus("joined_up_to_the_smaller")),
@@ -298,9 +305,7 @@ ROWS = (
     Row("loops that decide how CTAs meet are cut short", instead(
         fixpoint, "private", lambda _: lambda of: of.counts
     ), litmus("turns_joined_after_few_sums")),
-    Row("who has waited is forgotten", forgetting(
-        lambda it: [setattr(one, "waiters", ()) for one in it.phases.values()] and None
-    ), litmus("observer_is_lapped")),
+    Row("who has waited is forgotten", forgetting(no_waiters), litmus("observer_is_lapped")),
 )  # fmt: skip
 
 
