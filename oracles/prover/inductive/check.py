@@ -322,11 +322,10 @@ class _Checker:
         what = self._structures.difference(state, step.to, target.state, turns)
         if what:
             raise OpenError(f"a state that is taken for state {step.to} differs in the {what}")
-        for i, at in enumerate(first):
-            by: Expr = rotation(i) if step.source >= 0 else 0
-            step.shifts[rotation(i)] = by
-            if at is not None:
-                step.shifts[rotation(i)] = fold(Kind.SUB, now[at], target.numbers[at][1])
+        for i, place in enumerate(first):
+            step.shifts[rotation(i)] = rotation(i) if step.source >= 0 else 0
+            if place is not None:
+                step.shifts[rotation(i)] = fold(Kind.SUB, now[place], target.numbers[place][1])
         values: dict[Var, int] = {rotation(i): r for i, r in enumerate(turns)}
         for shift, number in target.defines.items():
             if shift not in step.shifts:
