@@ -335,6 +335,9 @@ def _lowest(expr: Expr, lows: Mapping[Expr, int]) -> int | None:
         case Op(Kind.FLOORDIV, a, int() as by) if by > 0:
             left = _lowest(a, lows)
             return None if left is None else left // by
+        case Op(Kind.MUL, a, b) if not isinstance(a, int) and not isinstance(b, int):
+            left, right = _lowest(a, lows), _lowest(b, lows)
+            return left * right if left and right else None
         case Op(Kind.ADD | Kind.SUB):
             total, parts = linear(expr)
             for part, times in parts.items():
