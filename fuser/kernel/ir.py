@@ -236,8 +236,9 @@ class Kernel:
     registers : int
         Registers per thread at launch, which `SetMaxNReg` redistributes; 0 if it is never used.
     dependent : bool
-        It may start while launches before it on the stream still run.  Each access of a tensor or
-        a semaphore is ordered behind a `GridDependencyWait`, but for reads of tensors in `early`.
+        It may start while launches before it on the stream still run, once all their CTAs have
+        started (and drawn their tickets).  Each access of a tensor or a semaphore is ordered behind
+        a `GridDependencyWait`, but for reads of tensors in `early`.
     early : tuple of str
         Tensors that no launch before it on the stream writes, unless that has ended for sure when
         this one starts, such as weights.

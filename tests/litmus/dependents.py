@@ -143,7 +143,7 @@ def idle(*body: kir.Stmt) -> kir.Kernel:
 def taken_turns(*body: kir.Stmt) -> kir.Kernel:
     """Return CTAs that take turns on a semaphore, behind some statements."""
     made = turnstile()
-    return replace(made, body=(*body, *made.body), residency="co-resident", dependent=True)
+    return replace(made, body=(*body, *made.body), dependent=True)
 
 
 def walked(least: int) -> kir.Kernel:

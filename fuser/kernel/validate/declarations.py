@@ -68,11 +68,6 @@ def _facts(kernel: kir.Kernel) -> Iterable[str]:
     if kernel.determinism not in DETERMINISMS:
         words = ", ".join(DETERMINISMS)
         yield f"{kernel.name} says determinism {kernel.determinism!r}; pick one of {words}"
-    if kernel.dependent and kernel.residency == "ticket":
-        yield (
-            f"{kernel.name} is dependent and draws tickets, from a counter that launches before it "
-            'may still use; pick residency "any" or "co-resident"'
-        )
     n = kernel.registers
     if n and (n % 8 or not 24 <= n <= 256):
         yield (

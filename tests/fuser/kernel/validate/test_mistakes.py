@@ -62,10 +62,6 @@ MISTAKES: dict[str, tuple[str, kir.Kernel]] = {
         "determinism 'maybe'; pick one of bitwise, unordered",
         kernel(determinism="maybe"),
     ),
-    "tickets before the launches before have ended": (
-        "is dependent and draws tickets.*; pick residency",
-        kernel(dependent=True, residency="ticket"),
-    ),
     "early output": (
         "lists Y as early and writes it; early tensors are only read",
         kernel(dependent=True, early=("Y",)),
