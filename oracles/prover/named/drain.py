@@ -23,7 +23,7 @@ from fuser.kernel import ir as kir
 from oracles.prover.named.order import JOINS, Order, Work, equal
 from oracles.prover.named.program import Point, Program, normal
 from oracles.prover.named.question import Asked, Instance, UndecidedError, WitnessedError
-from oracles.prover.sites import shared_tensors, touches
+from oracles.prover.sites import Overlaps, every, ordinary, shared_tensors, storage, touches
 from oracles.prover.solver import AtLeast, Formula, all_of, any_of
 
 NAME = "drain-before-release"
@@ -43,10 +43,19 @@ def subject(kernel: kir.Kernel) -> bool:
 def check(asked: Asked, programs: list[Program]) -> None:
     """Ask z3 about each write and each release or exit."""
     order = Order(asked, programs)
-    shared = shared_tensors(programs[0].kernel)
+    kernel = programs[0].kernel
+    shared, sites = shared_tensors(kernel), every(kernel)
+    overlaps = Overlaps(tuple(p.kind for p in programs), kernel.threads)
+
+    def holds(program: Program, point: Point) -> bool:
+        """Whether threads hold a part of what they write."""
+        spread = ordinary(sites[point.number], storage(kernel.buffers))
+        return spread is None or program.kind.index in overlaps.touching(spread)
+
     releases = {point.number for _, point in _releases(programs)}
     for program in programs:
-        for write, published in _last(program, shared, releases):
+        mine = [point for point in program.points if holds(program, point)]
+        for write, published in _last(mine, shared, releases):
             if isinstance(write.stmt, _BULK):
                 asked.never(
                     program,
@@ -60,14 +69,14 @@ def check(asked: Asked, programs: list[Program]) -> None:
 
 
 def _last(
-    program: Program, shared: frozenset[str], releases: set[int]
+    points: list[Point], shared: frozenset[str], releases: set[int]
 ) -> Iterator[tuple[Point, bool]]:
     """Give the writes of a kind of threads, of some in a row the last, and whether others read it.
 
     What awaits its group, or joins its thread, does so for those before it.
     """
     rows: dict[tuple[object, int, bool, bool], Point] = {}
-    for point in program.points:
+    for point in points:
         match point.stmt:
             case kir.TmaStore(box) | kir.TmaReduce(box) | kir.AtomicAdd(box):
                 pass
