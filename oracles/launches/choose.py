@@ -136,7 +136,8 @@ class _Chooser:
         if not self.found:
             self.ctas = max(TURNS, self.ctas)
             for params in refused:
-                self._repair(params)
+                if not self._take(params):  # those with many CTAs are launches now
+                    self._repair(params)
         self._ask()
         met = 0
         for one in self.found.values():

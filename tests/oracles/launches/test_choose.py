@@ -101,6 +101,16 @@ def test_a_loop_that_never_runs_costs_nothing() -> None:
     assert {one.params["n"] for one in found} >= {0, 6}
 
 
+def test_many_ctas_are_launched_where_fewer_cannot_be() -> None:
+    """All other sizes may be anything: nothing but the number of CTAs is too small."""
+    x = fragment("x")
+    loop = kir.ForLoop(k, n, (load(x, box(XN, k)), store(box(YN, k), x)))
+    kernel = replace(litmus_kernel((loop,)), params=(n, s))
+    found = choose(replace(kernel, requires=(eq(kir.GRID, s * 11), s >= 1))).launches
+    assert found
+    assert all(one.grid == 11 * one.params["s"] for one in found)
+
+
 def test_a_kernel_that_nothing_satisfies_gets_none() -> None:
     """Judges say so: what was not run is no pass."""
     for condition in (eq(ks.R + 1, 0), eq(ks.R, 10**6), eq(ks.R // ks.C, 10**6)):
