@@ -20,7 +20,16 @@ from random import Random
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.launches.solver import Solver
-from oracles.launches.wishes import Calculator, Reading, Subject, Wish, calculator, extents, strides
+from oracles.launches.wishes import (
+    FAR,
+    Calculator,
+    Reading,
+    Subject,
+    Wish,
+    calculator,
+    extents,
+    strides,
+)
 
 MOST = 14
 """Launches that are chosen at most."""
@@ -97,6 +106,19 @@ def choose(kernel: kir.Kernel, *, most: int = MOST) -> Choice:
     return _Chooser(kernel).choice(most)
 
 
+def smallest(kernel: kir.Kernel) -> Sizes | None:
+    """Return sizes near 1 that keep what a kernel requires, however large, as far as z3 finds any.
+
+    Strides are left at 1.
+    """
+    chooser = _Chooser(kernel)
+    solver = Solver(kernel, chooser.conditions, FAR, FAR)
+    near = solver.nearest(None, dict.fromkeys(chooser.free, 1))
+    if near is None:
+        return None
+    return Sizes(near[kir.GRID], {p.name: near.get(p, 1) for p in kernel.params})
+
+
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A launch, parameters and CTAs, with bits for the wishes it fulfils, and what it costs."""
@@ -135,6 +157,7 @@ class _Chooser:
             self._repair(params)
         if not self.found:
             self.ctas = max(TURNS, self.ctas)
+            vars(self).pop("_solver", None)  # it knows the limit, too
             for params in refused:
                 if not self._take(params):  # those with many CTAs are launches now
                     self._repair(params)
@@ -236,7 +259,7 @@ class _Chooser:
         tiles = {max(marks), self.reading.tiles.get(var, 1)}
         some |= {many * tile for many in self.reading.counts for tile in tiles}
         whole = {n for value in some for n in (value // unit * unit, -(-value // unit) * unit)}
-        keeps = calculator([var], [e for e in self._conditions if variables(e) == {var}])
+        keeps = calculator([var], [e for e in self.conditions if variables(e) == {var}])
         return [n for n in sorted(whole) if 0 <= n <= LARGEST and _holds(keeps, [n])] or [unit]
 
     def _take(self, params: Mapping[Var, int]) -> int:
@@ -282,7 +305,7 @@ class _Chooser:
     @cached_property
     def _required(self) -> Calculator:
         """What sizes keep, whatever number of CTAs goes with them."""
-        about = [e for e in self._conditions if kir.GRID not in variables(e)]
+        about = [e for e in self.conditions if kir.GRID not in variables(e)]
         return calculator(self._variables, about)
 
     @cached_property
@@ -293,10 +316,10 @@ class _Chooser:
             for extent in tensor.extents:
                 size = fold(Kind.MUL, size, extent)
             room.append(fold(Kind.LE, size, ELEMENTS))
-        return calculator(self._variables, [*self._conditions, *room])
+        return calculator(self._variables, [*self.conditions, *room])
 
     @cached_property
-    def _conditions(self) -> list[Expr]:
+    def conditions(self) -> list[Expr]:
         """What a launch keeps, as conditions."""
         more = [fold(Kind.EQ, fold(Kind.MOD, e, unit), 0) for e, unit in self._multiples.items()]
         return [*self.kernel.requires, *more]
@@ -344,7 +367,7 @@ class _Chooser:
 
     @cached_property
     def _solver(self) -> Solver:
-        return Solver(self.kernel, self._conditions, LARGEST, self.ctas)
+        return Solver(self.kernel, self.conditions, LARGEST, self.ctas)
 
     def _repair(self, params: Mapping[Var, int]) -> None:
         """Look at the launch next to sizes that break what is required, if not for being large."""

@@ -15,7 +15,7 @@ from math import lcm
 
 from fuser.expr import Expr, Kind, Op, Var, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.launches.choose import choose
+from oracles.launches.choose import choose, smallest
 from oracles.prover import sites
 from oracles.prover.arithmetic import Function, Values, function
 from oracles.prover.sites import fixed_grid
@@ -442,7 +442,10 @@ def some_launches(kernel: kir.Kernel, grids: tuple[int, ...] = (1, 2, 3)) -> Ite
 def exist(kernel: kir.Kernel) -> bool:
     """Whether a launch is found that keeps what a kernel requires."""
     tries = some_launches, chosen
-    return any(next(iter(find(kernel)), None) is not None for find in tries)
+    if any(next(iter(find(kernel)), None) is not None for find in tries):
+        return True
+    near = smallest(kernel)
+    return near is not None and bool(Search(kernel).completed(near.params, grid=near.grid))
 
 
 def _cuts(expr: Expr, var: Var) -> Iterator[int]:

@@ -37,6 +37,8 @@ from oracles.prover.sites import Overlap, Site, adds
 
 EVERY = -1
 """The use of an unknown that stands for all its uses."""
+SURE = 64
+"""Rounds of a loop that are known to come, at most: as if the kernel required no more."""
 NOBODY = -1
 """The floor of a loop that all threads are through with."""
 
@@ -105,7 +107,7 @@ class Scene:
         known = ranges.get(unknown)
         if known is None and unknown.use != EVERY and unknown.atom in world.few:
             known = ranges.get(Unknown(unknown.atom, (), EVERY))
-        known = known or Range(world.least.get(unknown.atom, 0))
+        known = known or Range(min(world.least.get(unknown.atom, 0), SURE))
         most = world.most.get(unknown.atom)
         return known if most is None or known.low < most else Range(known.low, exact=True)
 

@@ -19,12 +19,13 @@ from fuser.cookbook.recipes import (
     tma_ring,
     wgmma_ring,
 )
-from fuser.expr import Var, ceildiv, eq, maximum
+from fuser.expr import Expr, Var, ceildiv, eq, maximum
 from fuser.kernel import ir as kir
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import function
 from oracles.prover.coverage import outputs as boxes
 from oracles.prover.launches import broken
+from oracles.prover.prove import prove
 from oracles.simulator import simulate
 from oracles.verdict import Status
 
@@ -214,3 +215,28 @@ def test_an_expression_is_a_function_of_values_by_name() -> None:
     """Values that it does not name are no concern."""
     assert function(ks.R * 2 + 1)({"R": 4, "C": 9}) == 9
     assert function(3)({}) == 3
+
+
+# --- whether there is any launch ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requires", "some"),
+    [
+        ((eq(kir.GRID, 1), n >= 100_000), True),
+        ((eq(kir.GRID, 11 * m), m >= 1, (n + 31) // 32 >= 11), True),
+        ((eq(kir.GRID, 1), n >= 5, n <= 4), False),
+        ((eq(kir.GRID, 1), eq(n * n, 7)), False),
+    ],
+)
+def test_a_kernel_is_proved_only_where_it_has_a_launch(
+    requires: tuple[Expr, ...], some: bool
+) -> None:
+    """However large; whatever holds of a kernel that nobody can launch holds of nothing."""
+    x = fragment("x")
+    loop = kir.ForLoop(k, n, (load(x, box(XN, k)), store(box(YN, k), x)))
+    kernel = replace(litmus_kernel((loop,)), params=(n, m), requires=requires)
+    assert launches.exist(kernel) is some
+    verdict = prove(replace(kernel, requires=(*requires, n >= 0)))
+    assert (verdict.reason[:8] == "vacuous:") is not some
+    assert verdict.status in ((Status.PASS, Status.UNKNOWN) if some else (Status.UNKNOWN,))

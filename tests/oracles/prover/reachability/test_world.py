@@ -70,7 +70,14 @@ def test_what_a_kernel_requires_bounds_what_is_made_of_it() -> None:
     kernel = recipes.persistent()
     kernel = replace(kernel, params=(*kernel.params, m), requires=(*kernel.requires, m >= 1))
     code = _opened(kernel).world.code
-    for expr, low in ((m, 1), (ceildiv(m, 64), 1), ((m + 8) // 3, 3), (m * m, 1), (m * Var("N"), None), (m - 5, None)):
+    for expr, low in (
+        (m, 1),
+        (ceildiv(m, 64), 1),
+        ((m + 8) // 3, 3),
+        (m * m, 1),
+        (m * Var("N"), None),
+        (m - 5, None),
+    ):
         number = code.atoms.number(expr)
         assert World(code, "default").least.get(number) == low
 
