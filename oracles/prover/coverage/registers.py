@@ -11,15 +11,15 @@ walked through, statement by statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from fuser.expr import Expr, Kind, Var, both, eq, fold, substitute, variables
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
-from oracles.prover.arithmetic import Values
-from oracles.prover.sites import Site, Threads, every, facts, fragments, kinds
+from oracles.prover.arithmetic import Values, poly, product, replace_tree, tree, value
+from oracles.prover.sites import Site, Threads, every, facts, fixed_grid, fragments, kinds
 from oracles.prover.solver import Exact, Known
 from oracles.verdict import Finding
 
@@ -52,13 +52,36 @@ def judge(kernel: kir.Kernel, *, rlimit: int) -> tuple[int, list[Finding], str]:
     walk = _Walk(kernel)
     open_: list[_Use] = []
     walk.started(open_.append)
-    known = Known(facts(kernel), rlimit)
+    known = Known((*facts(kernel), *_shares(kernel)), rlimit)
     left = [use for use in open_ if not _written(use, known)]
     if not left:
         return walk.uses, [], ""
     found = _refuted(kernel, walk, left)
     says = f"{left[0].site.where}: nothing shows that {left[0].name} has a value"
     return walk.uses, found, "" if found else says
+
+
+def _shares(kernel: kir.Kernel) -> Iterator[Expr]:
+    """Yield that a CTA's number by a factor of the number of CTAs is below the other factor."""
+    grid = fixed_grid(kernel)
+    whole = None if grid is None else product(poly(grid))
+    found = {by for site in every(kernel) for expr in site.conditions for by in _divisors(expr)}
+    for by in found if whole is not None else ():
+        part = product(poly(by))
+        left = None if part is None else whole.over(part)
+        if left is not None:
+            yield kir.BLOCK // by < value(left)
+
+
+def _divisors(expr: Expr) -> Iterator[Expr]:
+    """Yield what the number of a CTA is divided by."""
+    match expr:
+        case Op(Kind.FLOORDIV, kir.BLOCK, by):
+            yield by
+        case Op(_, a, b):
+            yield from chain(_divisors(a), _divisors(b))
+        case _:
+            pass
 
 
 def _written(use: _Use, known: Known) -> bool:
@@ -69,9 +92,14 @@ def _written(use: _Use, known: Known) -> bool:
     claim = eq(nothing, 0)
     if known.gives(claim, *use.path):
         return True
+    # products of unknowns cost least where the quotients are unknowns of their own
+    exprs = [tree(poly(expr)) for expr in (*known.facts, *use.path, claim)]
+    for by in {by for expr in exprs for by in _divisors(expr)}:
+        share = kir.BLOCK // by
+        exprs = [replace_tree(expr, share, Var(str(share))) for expr in exprs]
     question = Exact(known.rlimit)
-    question.solver.add(*(question.term(one) != 0 for one in (*known.facts, *use.path)))
-    return question.follows(claim)
+    question.solver.add(*(question.term(one) != 0 for one in exprs[:-1]))
+    return question.follows(exprs[-1])
 
 
 def _refuted(kernel: kir.Kernel, walk: _Walk, left: list[_Use]) -> list[Finding]:
