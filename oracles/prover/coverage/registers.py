@@ -65,8 +65,10 @@ def _shares(kernel: kir.Kernel) -> Iterator[Expr]:
     """Yield that a CTA's number by a factor of the number of CTAs is below the other factor."""
     grid = fixed_grid(kernel)
     whole = None if grid is None else product(poly(grid))
+    if whole is None:
+        return
     found = {by for site in every(kernel) for expr in site.conditions for by in _divisors(expr)}
-    for by in found if whole is not None else ():
+    for by in found:
         part = product(poly(by))
         left = None if part is None else whole.over(part)
         if left is not None:
