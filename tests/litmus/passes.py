@@ -98,7 +98,7 @@ def by_length() -> Iterator[Litmus]:
             f"second_pass_{name}_of_another_phase",
             "H01 H05",
             passes(length, 2, late=eq(t, 1)),
-            "parity lap RAW WAR deadlock hang",
+            "parity RAW WAR deadlock",
             f"passes_{name}_over_2",
             "In the second pass the reader waits for a phase that has not begun.",
             launches=trips(2, 3),
