@@ -130,8 +130,12 @@ _LEFT_UNIT = {Kind.ADD: 0, Kind.MUL: 1}
 
 
 def fold(kind: Kind, a: Expr, b: Expr) -> Expr:
-    """Build `a kind b`, computed at once where both are numbers or one is neutral."""
-    if isinstance(a, int) and isinstance(b, int):
+    """Build `a kind b`, computed at once where both are numbers or one is neutral.
+
+    What divides by 0 has no value, and stays as it is.
+    """
+    divides = kind in (Kind.FLOORDIV, Kind.MOD)
+    if isinstance(a, int) and isinstance(b, int) and not (divides and b == 0):
         return _FOLD[kind](a, b)
     if isinstance(b, int) and _RIGHT_UNIT.get(kind) == b:
         return a

@@ -99,9 +99,8 @@ class Solver:
         if kir.GRID in factors:
             values[kir.GRID] = self.cluster
         fixed = [self._literal((v, n), self._term(v) == n) for v, n in values.items()]
-        try:
-            held = tuple(substitute(expr, values) for expr in exprs)
-        except ZeroDivisionError:  # with these values the expressions mean nothing
+        held = tuple(substitute(expr, values) for expr in exprs)
+        if any(map(_meaningless, held)):
             return [*fixed, z3.BoolVal(val=False, ctx=self.z3)]
         return [*fixed, self._literal(key or held, meaning(held))]
 
@@ -176,3 +175,14 @@ def _factors(expr: Expr) -> frozenset[Var]:
     inside = _factors(expr.a) | _factors(expr.b)
     scales = expr.kind in (Kind.MUL, Kind.FLOORDIV, Kind.MOD) and variables(expr.a)
     return inside | variables(expr.b) if scales else inside
+
+
+def _meaningless(expr: Expr) -> bool:
+    """Whether a number is divided by 0 somewhere in an expression."""
+    match expr:
+        case Op(Kind.FLOORDIV | Kind.MOD, int(), 0):
+            return True
+        case Op(_, a, b):
+            return _meaningless(a) or _meaningless(b)
+        case _:
+            return False

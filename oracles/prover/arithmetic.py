@@ -91,8 +91,7 @@ def linear(expr: Expr, env: Mapping[str, int] | None = None) -> tuple[int, dict[
             left, right = linear(a, env), linear(b, env)
             if not left[1] and not right[1]:
                 value = fold(kind, left[0], right[0])
-                assert isinstance(value, int), "numbers make a number"
-                return value, {}
+                return (value, {}) if isinstance(value, int) else (0, {value: 1})
             if kind is Kind.MUL and not left[1]:
                 return left[0] * right[0], {x: n * left[0] for x, n in right[1].items()}
             if kind is Kind.MUL and not right[1]:

@@ -225,10 +225,11 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
                 return refuted
             findings = refuted.findings
         covered = outputs.covered(kernel, rlimit=rlimit)
-    except UnsupportedError as error:
+    except (UnsupportedError, ZeroDivisionError) as error:
         if divided.findings:
             return Verdict(ORACLE, Status.FAIL, divided.checked, divided.findings)
-        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=str(error))
+        says = str(error) if isinstance(error, UnsupportedError) else f"a thread followed: {error}"
+        return Verdict(ORACLE, Status.UNSUPPORTED, 0, reason=says)
     findings = (*findings, *covered.findings, *divided.findings)
     checked = closed.checked + covered.checked + divided.checked
     if any(f.severity == "error" for f in (*covered.findings, *divided.findings)):

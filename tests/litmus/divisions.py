@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from fuser.expr import Expr, both, maximum
+from fuser.expr import Expr, both, eq, maximum
 from fuser.kernel import ir as kir
 from litmus.parts import (
     ONE_CTA,
@@ -16,6 +17,7 @@ from litmus.parts import (
     Run,
     box,
     broken,
+    elect,
     fragment,
     init,
     k,
@@ -24,9 +26,12 @@ from litmus.parts import (
     load,
     m,
     n,
+    p,
     q,
+    s,
     slots,
     store,
+    tensor,
 )
 
 X, S, BAR = fragment("x"), slots("S"), kir.MBarrier("bar", 1, 1)
@@ -101,6 +106,26 @@ def run(first: int, second: int) -> Run:
     return Run(1, (("n", first), ("m", second)))
 
 
+def turned(then: Expr, *, orelse: Body = (), small: bool = True) -> kir.Kernel:
+    """Return a kernel of `s` CTAs, each of which gives the turn on, under a condition if it can."""
+    give = kir.BlockSerializeRelease(TURNS, 0, then)
+    body = (
+        load(X, box(XS, kir.BLOCK)),
+        store(box(YS, kir.BLOCK), X),
+        kir.Let(q, 1),
+        kir.BlockSync(0, 32),
+        kir.BlockSerializeWait(TURNS, 0, kir.BLOCK),
+        elect(kir.IfThenElse(s > 1, (give,), orelse) if orelse else give),
+    )
+    few = (s >= 1, s <= 1) if small else (s >= 1,)
+    requires = (*few, eq(kir.GRID, s))
+    made = kernel(body, tensors=(XS, YS), params=(s,), requires=requires)
+    return replace(made, semaphores=(TURNS,), residency="ticket")
+
+
+TURNS, XS, YS = kir.Semaphore("turns", 1), tensor("X", s), tensor("Y", s)
+ALONE = (Run(1, (("s", 1),)),)
+STAYS: Body = (kir.BlockSerializeRelease(TURNS, 0, 0),)
 BOTH = run(0, 0), run(1, 0), run(5, 2)
 
 LITMUS: tuple[Litmus, ...] = (
@@ -152,5 +177,62 @@ LITMUS: tuple[Litmus, ...] = (
         "a_quotient_of_what_is_left",
         "Of a negative number C++ rounds towards 0, and Python down.",
         launches=(run(0, 3),),
+    ),
+    legal(
+        "a_turn_by_a_let_of_1",
+        "H71",
+        turned((kir.BLOCK + q) % s, small=False),
+        "What is divided by the number of CTAs is at least 1.",
+        launches=(*ALONE, Run(2, (("s", 2),))),
+    ),
+    broken(
+        "a_turn_below_0_by_a_let_of_1",
+        "H71",
+        turned((kir.BLOCK - 1) % q),
+        "bounds",
+        "a_turn_by_a_let_of_1",
+        "The first CTA divides a negative number; that 1 divides it makes no difference.",
+        launches=ALONE,
+    ),
+    broken(
+        "a_turn_below_0_times_0",
+        "H71",
+        turned((kir.BLOCK + q) % s + (kir.BLOCK - 1) // s * (q - 1), small=False),
+        "bounds",
+        "a_turn_by_a_let_of_1",
+        "A quotient that a let multiplies by 0 is evaluated all the same.",
+        launches=ALONE,
+    ),
+    legal(
+        "a_turn_of_others_where_there_are_some",
+        "H71",
+        turned((kir.BLOCK + 1) % (s - 1), orelse=STAYS),
+        "The only CTA is on the other branch, and divides by nothing.",
+        launches=ALONE,
+    ),
+    broken(
+        "a_turn_of_others_where_there_are_none",
+        "H71",
+        turned((kir.BLOCK + 1) % (s - 1)),
+        "bounds",
+        "a_turn_of_others_where_there_are_some",
+        "The only CTA divides by the number of the others, which is 0.",
+        launches=ALONE,
+    ),
+    legal(
+        "a_remainder_by_a_let_of_1",
+        "H71",
+        of(kir.Let(q, 1), kir.Let(p, 5 % q), only(p < 1, JOIN)),
+        "It is 0.",
+        launches=BOTH,
+    ),
+    broken(
+        "a_remainder_by_a_let_of_0",
+        "H71",
+        of(kir.Let(q, 0), kir.Let(p, 5 % q), only(p < 1, JOIN)),
+        "bounds",
+        "a_remainder_by_a_let_of_1",
+        "Every launch divides a number by 0.",
+        launches=(run(1, 1),),
     ),
 )

@@ -31,6 +31,7 @@ from litmus import (
     numbers,
     operands,
     orders,
+    passes,
     phases,
     places,
     prologues,
@@ -51,6 +52,7 @@ from litmus import (
     views,
     walks,
     wgmma,
+    written,
 )
 from litmus.parts import Litmus
 
@@ -59,7 +61,7 @@ _MODULES = (
     bulk, destinations, cp_async, published, clusters, distributed, threads, named, numbers,
     aliases, grid, in_place, sums, meetings, arrivals, walks, bugs, bugs_matmul, found,
     sizes, divisions, unrolled, prologues, required, orders, flags, collectives, slices, rules,
-    rules_phases, rules_turns, matmul, columns, reductions, dependents,
+    rules_phases, rules_turns, matmul, columns, reductions, dependents, written, passes,
 )  # fmt: skip
 
 LITMUS: tuple[Litmus, ...] = tuple(one for module in _MODULES for one in module.LITMUS)

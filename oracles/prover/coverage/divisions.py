@@ -1,8 +1,9 @@
 """No statement divides by 0, or divides a negative number.
 
 C++ says nothing of the one, and rounds the other towards 0, where Python rounds down.
-Every quotient and remainder that a statement evaluates is asked about: in coordinates and limits of
-boxes, slots, parities, turns, conditions, ends of loops and lets.  z3 is asked whether the divisor
+Every quotient and remainder that a statement evaluates is asked about as it is written, before what
+its lets are is put in place, which may cancel it: in coordinates and limits of boxes, slots,
+parities, turns, conditions, ends of loops and lets.  z3 is asked whether the divisor
 is at least 1, and the dividend at least 0, under the conditions and in the loops around the
 statement; of a condition with `&&` the right part is evaluated only where the left one holds.
 Where that does not follow, small launches are tried one by one.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 from fuser.expr import Expr, Kind, Op, Var, fold, substitute, variables
@@ -32,7 +34,24 @@ from oracles.prover.sites import MOVING, Site, every, facts, unknown
 from oracles.prover.solver import Exact, Sequents
 from oracles.verdict import Finding
 
-Division = tuple[Op, Site]
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A division of a statement, and what holds wherever it is done."""
+
+    op: Op
+    held: tuple[Expr, ...]
+    site: Site
+
+    @property
+    def parts(self) -> tuple[Expr, Expr]:
+        """The number that is divided, and by which, in the terms of its site."""
+        return self.site.plain(self.op.a), self.site.plain(self.op.b)
+
+    @property
+    def when(self) -> tuple[Expr, ...]:
+        """What holds where it is done, in the terms of its site."""
+        return tuple(map(self.site.plain, self.held))
 
 
 def judge(kernel: kir.Kernel, *, rlimit: int) -> Covered:
@@ -44,11 +63,12 @@ def judge(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     asked: dict[tuple[Expr, ...], dict[Expr, Division]] = defaultdict(dict)
     for site in every(kernel):
         around = (*site.guards, *(loop.index < loop.stop for loop in site.loops))
-        for op, held in _divisions(map(site.plain, expressions(site.stmt))):
-            both = fold(Kind.LE, 1, op.b), fold(Kind.LE, 0, op.a)
-            for claim in both if 0 not in site.guards else ():
-                if not isinstance(claim, int) or not claim:
-                    asked[*around, *held].setdefault(claim, (op, site))
+        for op, held in _divisions(expressions(site.stmt)):
+            division = Division(op, held, site)
+            number, by = division.parts
+            for claim in (fold(Kind.LE, 1, by), fold(Kind.LE, 0, number)):
+                if 0 not in site.guards and (not isinstance(claim, int) or not claim):
+                    asked[*around, *division.when].setdefault(claim, division)
     moved = {s.var.name for s in kernel.walk() if isinstance(s, kir.Assign)}
     negative = moved & signed(kernel)
     left: list[Division] = []
@@ -68,8 +88,9 @@ def judge(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     if not left:
         return Covered(checked, ())
     found = _refuted(kernel, left)
-    op, site = left[0]
-    says = f"{site.where}: nothing shows that {op} divides a number >= 0 by one >= 1"
+    says = (
+        f"{left[0].site.where}: nothing shows that {left[0].op} divides a number >= 0 by one >= 1"
+    )
     return Covered(checked, (), says) if found is None else Covered(checked, (found,))
 
 
@@ -99,53 +120,43 @@ def _divisions(
 
 def _refuted(kernel: kir.Kernel, left: list[Division]) -> Finding | None:
     """Search for a small launch in which a statement divides by 0."""
-    known = [one for one in left if not unknown((one[0], *one[1].conditions))]
+    known = [d for d in left if not unknown((*d.parts, *d.when, *d.site.conditions))]
     more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
     rest = ALL_ITERATIONS
     for values in chain(launches.some_launches(kernel), more) if known else ():
         budget = Budget(min(ITERATIONS, rest))
         rest -= budget.left
-        for op, site in known:
+        for division in known:
             try:
-                shown = _shown(op, site, values, budget)
+                shown = _shown(division, values, budget)
             except TooManyError:
                 shown = ""
             if shown:
                 launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
                 names = ", ".join(f"{name}={value}" for name, value in launch)
-                says = f"{names}: {shown}"
+                says, site = f"{names}: {shown}", division.site
                 return Finding("bounds", site.where, says, lines=(site.line,), launch=launch)
         rest += budget.left
     return None
 
 
-def _shown(op: Op, site: Site, values: Values, budget: Budget) -> str:
+def _shown(division: Division, values: Values, budget: Budget) -> str:
     """Say where a launch does a division that has no meaning; empty where it does not.
 
     A launch that already fails to evaluate what is around a statement shows nothing about it.
     """
+    site, op = division.site, division.op
     loops = [(loop.index.name, function(loop.stop)) for loop in site.loops]
-    guards = [function(guard) for guard in site.guards]
-    evaluated, by, of = map(function, (_until(site, op), op.b, op.a))
+    guards = [function(guard) for guard in (*site.guards, *division.when)]
+    of, by = map(function, division.parts)
     for block in range(values[kir.GRID.name]):
         try:
             for now in iterations(loops, {**values, kir.BLOCK.name: block}):
                 budget.spend()
-                if all(guard(now) for guard in guards) and evaluated(now):
+                if all(guard(now) for guard in guards):
                     a, b = of(now), by(now)
                     if a < 0 or b < 1:
                         return f"CTA {block}: `{op}` is {a} {op.kind.value} {b}"
         except ZeroDivisionError:
             continue
     return ""
-
-
-def _until(site: Site, op: Op) -> Expr:
-    """Return the condition under which a statement that is executed comes to a division."""
-    for one, held in _divisions(map(site.plain, expressions(site.stmt))):
-        if one == op:
-            found: Expr = 1
-            for part in held:
-                found = fold(Kind.AND, found, part)
-            return found
-    return 1

@@ -22,13 +22,12 @@ from fuser.expr import Kind, fold, variables
 from fuser.kernel import ir as kir
 from oracles.prover import launches
 from oracles.prover.arithmetic import Function, UnsupportedError, Values, function, natural, poly
-from oracles.prover.coverage import partition
+from oracles.prover.coverage import partition, registers
 from oracles.prover.sites import (
     Site,
     adds,
     facts,
     fixed_grid,
-    fragments,
     read,
     reads,
     slots,
@@ -58,7 +57,9 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
     """
     found = read(kernel)
     checked, findings = _each(found)
-    findings += _unread(found)
+    uses, unwritten, reason = registers.judge(kernel, rlimit=rlimit)
+    checked += uses
+    findings += [*unwritten, *_unread(found)]
     known = Known(facts(kernel), rlimit)
     boxes = [(site, box) for site in found if (box := touches(site.stmt)) is not None]
     for site, box in boxes:
@@ -67,8 +68,8 @@ def covered(kernel: kir.Kernel, *, rlimit: int) -> Covered:
             findings.append(_at(site, "bounds", f"{box.tensor.name} is not an output"))
     counted = _counted(kernel, found)
     if counted is not None:
-        return Covered(checked + counted.checked, (*findings, *counted.findings))
-    reasons: list[str] = []
+        return Covered(checked + counted.checked, (*findings, *counted.findings), reason)
+    reasons = [reason] if reason else []
     for site, box in boxes:
         wrong_axis = _inside(site, box, known)
         checked += len(box.shape)
@@ -162,7 +163,7 @@ Claim = tuple[str, str]
 
 def _each(sites: tuple[Site, ...]) -> tuple[int, list[Finding]]:
     """Return how many claims about single accesses were looked at, and what is wrong."""
-    claims = [(site, *claim) for site in sites for claim in _wrong(site)] + _registers(sites)
+    claims = [(site, *claim) for site in sites for claim in _wrong(site)]
     wrong = [_at(site, kind, f"for every launch: {says}") for site, kind, says in claims if says]
     return len(claims), wrong
 
@@ -382,27 +383,6 @@ def _once(site: Site, fragment: kir.Fragment) -> list[Claim]:
         return [("coverage", f"each of {warps} warps holds all of {name} and writes it")]
     says = f"{many} threads execute this, {name} is dealt to {layout.threads} of them"
     return [("coverage", says if many > layout.threads else "")]
-
-
-def _registers(sites: tuple[Site, ...]) -> list[tuple[Site, str, str]]:
-    """Check, in program order, that fragments are written before they are read.
-
-    By a thread that reads them, under whatever condition: that the conditions agree, and what a
-    loop of no iterations leaves unwritten, is not asked here.
-    """
-    out: list[tuple[Site, str, str]] = []
-    known: dict[str, frozenset[int]] = {}
-    nobody: frozenset[int] = frozenset()
-    for site in sites:
-        uses, makes = fragments(site.stmt)
-        if isinstance(site.stmt, kir.Mma) or getattr(site.stmt, "accumulate", 0) == 1:
-            uses = (*uses, *makes)
-        missing = [f.name for f in uses if not known.get(f.name, nobody) & site.place.threads]
-        for made in makes:
-            known[made.name] = known.get(made.name, nobody) | site.place.threads
-        if uses or makes:
-            out.append((site, "RAW", f"{missing[0]} has no value yet" if missing else ""))
-    return out
 
 
 def _unread(sites: tuple[Site, ...]) -> list[Finding]:

@@ -475,7 +475,7 @@ def assemble(
                 uses += [leaf.expr for leaf in leaves(i.test)]
             case _:
                 pass
-    ends = {i.name: i.stop for i in loops if isinstance(i.stop, int)}
+    ends = _most(loops)
     for use in dict.fromkeys(uses):
         learn(code.cycles, code.moving, use, ends)
     given = list(dict.fromkeys((i.name, i.expr) for i in sets))
@@ -485,6 +485,19 @@ def assemble(
             _counted_out(code, i, [e.name for e in loops if e.atom in dict(i.terms)])
     carry(code.cycles, code.moving, given)
     return code
+
+
+def _most(loops: Sequence[Enter]) -> dict[str, int]:
+    """Return up to where counters go whose loops end by numbers, and by such counters around."""
+    found: dict[str, int] = {}
+    for i in loops:
+        names = sorted(v.name for v in variables(i.stop))
+        if all(name in found for name in names):
+            each = product(*(range(found[name]) for name in names))
+            stop = function(i.stop)
+            many = max((stop(dict(zip(names, one, strict=True))) for one in each), default=0)
+            found[i.name] = max(many, found.get(i.name, 0))
+    return found
 
 
 def _counted_out(code: Code, i: Set, counters: Sequence[str]) -> None:

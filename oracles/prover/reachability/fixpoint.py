@@ -724,7 +724,7 @@ def in_launch(kernel: kir.Kernel, launch: Launch, policy: str) -> tuple[Violatio
             one = Exploration(replace(world, together=len(fixed) > kernel.cluster))
             one.stands()
             one.explore()
-        except UnsupportedError:
+        except (UnsupportedError, ZeroDivisionError):
             return ()
         if one.findings.failed:
             return tuple(one.findings.violations)

@@ -314,10 +314,15 @@ class Agent:
         self.env[name] = 0
 
     def next_round(self, enter: int) -> None:
-        """Go back to the head of the innermost loop."""
+        """Go back to the head of the innermost loop.
+
+        Rounds of a loop of unknown length tell uses of counts in it apart; those of a loop of known
+        length do not, so that each counts as another use.
+        """
         self.env[self.loops[-1].name] += 1
-        depth = sum(1 for loop in self.loops if loop.unknown is not None)
-        self.passed = tuple(t for t in self.passed if t[0] < depth)
+        if self.loops[-1].unknown is not None:
+            depth = len(self.rounds)
+            self.passed = tuple(t for t in self.passed if t[0] < depth)
         self.at = enter
 
     def leaves(self, end: int) -> None:

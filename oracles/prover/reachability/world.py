@@ -237,10 +237,13 @@ class World:
         out: dict[int, int] = {}
         for program in self.code.programs:
             entered: set[int] = set()
-            for i in program:
+            again = 0  # where the loops of known lengths end that have begun
+            for at, i in enumerate(program):
+                if isinstance(i, Enter) and i.atom < 0:
+                    again = max(again, i.end)
                 if isinstance(i, Enter) and i.atom >= 0:
                     given = {v.name for v in variables(meant[i.atom])} <= self.code.atoms.names
-                    if given and (i.depth or i.atom in entered):
+                    if given and (i.depth or at < again or i.atom in entered):
                         out[i.atom] = self.depth
                     entered.add(i.atom)
         return out

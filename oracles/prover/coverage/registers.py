@@ -1,0 +1,306 @@
+"""Registers have a value wherever they are read: somebody wrote them on every way there.
+
+A value stays until it is overwritten, so what is known of a fragment only grows along a thread's
+program order.  For each kind of threads, conditions are kept under which a fragment has been
+written; there is a value if one of them holds.  What a branch writes is written under its
+condition, what a loop writes if the loop has an iteration: in its first or its last one, and for
+a later iteration in the first or in the one before.  z3 is asked whether what is known where a
+fragment is read gives one of the conditions.  Where that does not follow, small launches are
+walked through, statement by statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from fuser.expr import Expr, Kind, Op, Var, both, eq, fold, substitute, variables
+from fuser.kernel import ir as kir
+from oracles.prover import launches
+from oracles.prover.arithmetic import Values, poly, product, replace_tree, tree, value
+from oracles.prover.sites import Site, Threads, every, facts, fixed_grid, fragments, kinds
+from oracles.prover.solver import Exact, Known
+from oracles.verdict import Finding
+
+STEPS, ALL_STEPS = 20_000, 200_000
+"""Statements that are walked through in one launch, and in all of them."""
+
+Ways = frozenset[Expr]
+Held = dict[tuple[str, int], Ways]
+"""Conditions under which fragments have been written, by name and kind of threads."""
+ALWAYS: Ways = frozenset({1})
+NEVER: Ways = frozenset()
+
+
+class OpenError(Exception):
+    """A launch cannot be walked through."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """A fragment that is read, and what is known there: of the thread's way, and of the writes."""
+
+    site: Site
+    name: str
+    path: tuple[Expr, ...]
+    ways: Ways
+
+
+def judge(kernel: kir.Kernel, *, rlimit: int) -> tuple[int, list[Finding], str]:
+    """Return how many uses were asked about, what is wrong, and why the rest is open."""
+    walk = _Walk(kernel)
+    open_: list[_Use] = []
+    walk.started(open_.append)
+    known = Known((*facts(kernel), *_shares(kernel)), rlimit)
+    left = [use for use in open_ if not _written(use, known)]
+    if not left:
+        return walk.uses, [], ""
+    found = _refuted(kernel, walk, left)
+    says = f"{left[0].site.where}: nothing shows that {left[0].name} has a value"
+    return walk.uses, found, "" if found else says
+
+
+def _shares(kernel: kir.Kernel) -> Iterator[Expr]:
+    """Yield that a CTA's number by a factor of the number of CTAs is below the other factor."""
+    grid = fixed_grid(kernel)
+    whole = None if grid is None else product(poly(grid))
+    if whole is None:
+        return
+    found = {by for site in every(kernel) for expr in site.conditions for by in _divisors(expr)}
+    for by in found:
+        part = product(poly(by))
+        left = None if part is None else whole.over(part)
+        if left is not None:
+            yield kir.BLOCK // by < value(left)
+
+
+def _divisors(expr: Expr) -> Iterator[Expr]:
+    """Yield what the number of a CTA is divided by."""
+    match expr:
+        case Op(Kind.FLOORDIV, kir.BLOCK, by):
+            yield by
+        case Op(_, a, b):
+            yield from chain(_divisors(a), _divisors(b))
+        case _:
+            pass
+
+
+def _written(use: _Use, known: Known) -> bool:
+    """Whether a fragment has a value, as far as z3 can tell."""
+    nothing: Expr = 1
+    for way in use.ways:
+        nothing = both(nothing, eq(way, 0))
+    claim = eq(nothing, 0)
+    if known.gives(claim, *use.path):
+        return True
+    # products of unknowns cost least where the quotients are unknowns of their own
+    exprs = [tree(poly(expr)) for expr in (*known.facts, *use.path, claim)]
+    for by in {by for expr in exprs for by in _divisors(expr)}:
+        share = kir.BLOCK // by
+        exprs = [replace_tree(expr, share, Var(str(share))) for expr in exprs]
+    question = Exact(known.rlimit)
+    question.solver.add(*(question.term(one) != 0 for one in exprs[:-1]))
+    return question.follows(exprs[-1])
+
+
+def _refuted(kernel: kir.Kernel, walk: _Walk, left: list[_Use]) -> list[Finding]:
+    """Return what is read without a value: in every launch, or else in a small one."""
+    never = [_finding(u, "for every launch") for u in left if not (u.path or u.ways)]
+    if never:
+        return never
+    more = ({**one.params, kir.GRID.name: one.grid} for one in launches.chosen(kernel))
+    rest = ALL_STEPS
+    for values in chain(launches.some_launches(kernel), more):
+        for block in range(values[kir.GRID.name]):
+            found: list[_Use] = []
+            walk.left = min(STEPS, rest)
+            rest -= walk.left
+            try:
+                walk.started(found.append, {**values, kir.BLOCK.name: block})
+            except (OpenError, ZeroDivisionError):
+                found = []
+            rest += walk.left
+            if found:
+                launch = tuple(sorted((k, v) for k, v in values.items() if k != kir.BLOCK.name))
+                names = ", ".join(f"{name}={value}" for name, value in launch)
+                return [_finding(found[0], f"{names}: CTA {block}", launch)]
+    return []
+
+
+def _finding(use: _Use, when: str, launch: tuple[tuple[str, int], ...] = ()) -> Finding:
+    says = f"{when}: {use.name} has no value yet"
+    return Finding("RAW", use.site.where, says, lines=(use.site.line,), launch=launch)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk through a kernel in program order, for all launches or through one."""
+
+    kernel: kir.Kernel
+    sites: tuple[Site, ...] = ()
+    threads: tuple[Threads, ...] = ()
+    uses: int = 0
+    left: int = 0
+    made: list[Var] = field(default_factory=list)
+    one: bool = False
+    tell: Callable[[_Use], None] = print
+
+    def __post_init__(self) -> None:
+        """Read the kernel once for all walks."""
+        self.sites = every(self.kernel)
+        self.threads = kinds(self.kernel, 1)
+        self.uses = sum(any(fragments(site.stmt)) for site in self.sites)
+
+    def started(self, tell: Callable[[_Use], None], values: Values | None = None) -> None:
+        """Walk through all launches, or that of some values, and tell of what may be unwritten."""
+        self.tell, self.one = tell, values is not None
+        env: dict[Var, Expr] = {Var(name): value for name, value in (values or {}).items()}
+        env[kir.RANK] = fold(Kind.MOD, env.get(kir.BLOCK, kir.BLOCK), self.kernel.cluster)
+        self.body(self.kernel.body, 0, (), env, {})
+
+    def body(
+        self,
+        body: tuple[kir.Stmt, ...],
+        number: int,
+        path: tuple[Expr, ...],
+        env: dict[Var, Expr],
+        held: Held,
+    ) -> None:
+        """Walk through statements, the first of this number; variables and `held` go along."""
+        for stmt in body:
+            inside = _assigned(stmt, env)
+            match stmt:
+                case kir.Let(var, value) | kir.Assign(var, value):
+                    env[var] = substitute(value, env)
+                case kir.ForLoop():
+                    self.loop(stmt, number, path, env, held)
+                case kir.IfThenElse():
+                    self.branch(stmt, number, path, env, held)
+                case kir.LastArriving():  # nobody else knows whether this CTA is the last
+                    self.body(stmt.body, number + 1, path, dict(env), dict(held))
+                    env |= self.anew(inside)
+                case kir.Role() | kir.Elect():
+                    self.body(stmt.body, number + 1, path, dict(env), held)
+                    env |= self.anew(inside)  # other threads have not assigned them
+                case _:
+                    self.access(self.sites[number], path, env, held)
+            number += sum(1 for _ in kir.walk((stmt,)))
+
+    def access(
+        self, site: Site, path: tuple[Expr, ...], env: Mapping[Var, Expr], held: Held
+    ) -> None:
+        """Tell of the fragments that a statement reads without a value, and note what it writes."""
+        if self.one:
+            self.left -= 1
+            if self.left < 0:
+                raise OpenError
+        uses, makes = fragments(site.stmt)
+        more = substitute(getattr(site.stmt, "accumulate", isinstance(site.stmt, kir.Mma)), env)
+        wanted = [(fragment, path) for fragment in uses]
+        if self.one and not isinstance(more, int):
+            raise OpenError
+        if more != 0:
+            added = path if isinstance(more, int) else (*path, more)
+            wanted += [(fragment, added) for fragment in makes]
+        here = [kind for kind in self.threads if site.place.has(kind)]
+        for fragment, known in wanted:
+            # threads beyond those that it is dealt to have no part of it
+            last = site.place.base + fragment.layout.threads
+            of = (kind for kind in here if kind.warps[0] * kir.WARP < last)
+            for ways in {held.get((fragment.name, kind.index), NEVER) for kind in of}:
+                if 1 not in ways:
+                    self.tell(_Use(site, fragment.name, known, ways))
+        held |= {(fragment.name, kind.index): ALWAYS for fragment in makes for kind in here}
+
+    def branch(
+        self,
+        stmt: kir.IfThenElse,
+        number: int,
+        path: tuple[Expr, ...],
+        env: dict[Var, Expr],
+        held: Held,
+    ) -> None:
+        """Walk through both branches, or the one that is taken."""
+        test, moved = substitute(stmt.condition, env), _assigned(stmt, env)
+        orelse = number + 1 + sum(1 for _ in kir.walk(stmt.then))
+        if isinstance(test, int):
+            taken = (stmt.then, number + 1) if test else (stmt.orelse, orelse)
+            inner = dict(env)
+            self.body(*taken, path, inner, held)
+            env |= {var: inner[var] for var in moved}
+            return
+        if self.one:
+            raise OpenError
+        not_ = eq(test, 0)
+        ends, known = (dict(env), dict(env)), (dict(held), dict(held))
+        self.body(stmt.then, number + 1, (*path, test), ends[0], known[0])
+        self.body(stmt.orelse, orelse, (*path, not_), ends[1], known[1])
+        for key in known[0] | known[1]:
+            a, b = (one.get(key, NEVER) for one in known)
+            either = {both(test, way) for way in a - b} | {both(not_, way) for way in b - a}
+            held[key] = _ways(a & b | either)
+        env |= {var: ends[0][var] for var in moved}
+        env |= self.anew(var for var in moved if ends[0][var] != ends[1][var])
+
+    def loop(
+        self,
+        stmt: kir.ForLoop,
+        number: int,
+        path: tuple[Expr, ...],
+        env: dict[Var, Expr],
+        held: Held,
+    ) -> None:
+        """Walk through a loop: all iterations of one launch, or one that stands for all."""
+        stop, moved = substitute(stmt.stop, env), _assigned(stmt, env)
+        if self.one:
+            if not isinstance(stop, int):
+                raise OpenError
+            for i in range(stop):
+                inner = {**env, stmt.index: i}
+                self.body(stmt.body, number + 1, path, inner, held)
+                env |= {var: inner[var] for var in moved}
+            return
+        first = len(self.made)
+        (own,) = variables(self.anew([stmt.index], natural=True)[stmt.index])
+        env |= self.anew(moved)
+        here, inner = (*path, own < stop), {**env, stmt.index: own}
+        tell, self.tell = self.tell, lambda _: None
+        once = dict(held)
+        self.body(stmt.body, number + 1, here, dict(inner), once)
+        self.tell = tell
+        lost = {*self.made[first:]} - {own}
+
+        def grown(when: Expr, *rounds: Expr) -> Held:
+            """Return what has been written, too, where these iterations have been."""
+            out = dict(held)
+            for key, ways in once.items():
+                more = [way for way in ways - held.get(key, NEVER) if not variables(way) & lost]
+                known = {both(when, substitute(w, {own: r})) for w in more for r in rounds}
+                out[key] = _ways(held.get(key, NEVER) | known)
+            return out
+
+        entry = grown(fold(Kind.LE, 1, own), 0, own - 1)
+        self.body(stmt.body, number + 1, here, inner, entry)
+        held |= grown(fold(Kind.LT, 0, stop), 0, stop - 1)
+        env |= self.anew(moved)
+
+    def anew(self, moved: Iterable[Var], *, natural: bool = False) -> dict[Var, Expr]:
+        """Return values that nobody knows; only those that are natural are at least 0."""
+        out: dict[Var, Expr] = {}
+        for var in moved:
+            up, down = (Var(f"{var} {len(self.made)} {which}") for which in ("up", "down"))
+            self.made += [up] if natural else [up, down]
+            out[var] = up if natural else up - down
+        return out
+
+
+def _ways(found: Iterable[Expr]) -> Ways:
+    some = frozenset(found) - {0}
+    return ALWAYS if 1 in some else some
+
+
+def _assigned(stmt: kir.Stmt, known: Mapping[Var, Expr]) -> list[Var]:
+    """Return the variables, of those that are known around it, that a statement assigns."""
+    found = dict.fromkeys(s.var for s in kir.walk((stmt,)) if isinstance(s, kir.Assign))
+    return [var for var in found if var in known]
