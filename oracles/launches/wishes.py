@@ -29,6 +29,8 @@ SORTS = (
     "boxes", "places", "requirements", "sizes",
 )  # fmt: skip
 """Sorts of wishes; of each the next is met in turn."""
+DECIDING = ("conditions", "lengths")
+"""Sorts for which a launch of many CTAs is worth its cost."""
 FAR = 1 << 30
 """No bound of an interval."""
 
@@ -82,6 +84,8 @@ class Reading:
         The smallest of these boxes.
     wishes : list of Wish
         The most telling ones first, of every sort in turn.
+    deciding : set of Wish
+        Those about guards, ends of loops, and what statements are told.
     """
 
     def __init__(self, kernel: kir.Kernel) -> None:
@@ -107,6 +111,7 @@ class Reading:
         self._sizes()
         some = zip_longest(*(wishes.values() for wishes in self._sorts.values()))
         self.wishes = [wish for row in some for wish in row if wish is not None]
+        self.deciding = {w for sort in DECIDING for w in self._sorts[sort].values()}
         self._seen = self._function()
 
     def seen(self, values: Sequence[int]) -> dict[Subject, set[int]]:
@@ -137,17 +142,24 @@ class Reading:
                     for guard, inner in ((test, then), (eq(test, 0), orelse)):
                         if inner:
                             self._branch(guard, inner, lets, path)
-                case kir.LastArriving() | kir.BlockSerializeWait() | kir.BlockSerializeRelease():
-                    number = stmt.ctas if isinstance(stmt, kir.LastArriving) else stmt.turn
-                    self._turns("conditions", substitute(number, lets), path)
-                    for inner in kir.bodies(stmt):
-                        self._body(inner, lets, path)
                 case _:
+                    self._told(stmt, lets, path)
                     for inner in kir.bodies(stmt):
                         self._body(inner, lets, path)
                     for side in (getattr(stmt, "dst", None), getattr(stmt, "src", None)):
                         if isinstance(side, kir.Box):
                             self._box(side, lets, path)
+
+    def _told(self, stmt: kir.Stmt, lets: Mapping[Var, Expr], path: Path) -> None:
+        """Read the numbers that a statement is told: how many CTAs, and whose turn."""
+        match stmt:
+            case kir.LastArriving() | kir.GridSync():
+                number = stmt.ctas
+            case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
+                number = stmt.turn
+            case _:
+                return
+        self._turns("conditions", substitute(number, lets), path)
 
     def _branch(
         self, guard: Expr, body: tuple[kir.Stmt, ...], lets: Mapping[Var, Expr], path: Path

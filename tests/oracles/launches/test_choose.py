@@ -7,12 +7,15 @@ from dataclasses import replace
 import kernels as ks
 import pytest
 from litmus import sizes
+from litmus.meetings import meeting
+from litmus.numbers import turns, waiting
 from litmus.parts import XN, YN, Litmus, box, fragment, k, load, m, n, s, store
 from litmus.parts import kernel as litmus_kernel
 from litmus.suite import by_name
+from litmus.turnstiles import turnstile
 
 from fuser.cookbook.recipes import RECIPES, split_k, tma_ring
-from fuser.expr import Expr, Var, both, eq
+from fuser.expr import Expr, Var, both, eq, minimum
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.explorer.explore import explore
@@ -127,6 +130,25 @@ def test_other_judges_choose_for_themselves(name: str) -> None:
     one = by_name(name)
     assert isinstance(one.kernel, kir.Kernel)
     assert explore(one.kernel).status is one.expect.status
+
+
+FAR: dict[str, kir.Kernel] = {
+    "a turn that two CTAs take": turnstile(turn=minimum(kir.BLOCK, 9)),
+    "a turn that is released twice": turnstile(to=(minimum(kir.BLOCK, 11) + 1) % s),
+    "a meeting of fewer": meeting(ctas=minimum(s, 9), residency="co-resident", together=1),
+    "waits up to a number of CTAs": waiting(s < 12),
+    "a join in the first CTAs": turns(kir.BLOCK < 30),
+    "a join in parts of a period": turns(kir.BLOCK // 5 % 3 < 2),
+    "a join below a scaled count": turns(m // 2 + 9 > kir.BLOCK, counts=True),
+    "a join where nothing is added": turns(eq(m + (kir.BLOCK > 9), m), counts=True),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_many_ctas_are_launched_where_a_comparison_needs_them(name: str) -> None:
+    """And one CTA more than that, which reads what the last one of these did wrong."""
+    for verdict in (explore(FAR[name]), search(FAR[name], schedules=6)):
+        assert verdict.status is Status.FAIL, verdict
 
 
 def test_a_program_is_launched_as_it_is_told() -> None:
