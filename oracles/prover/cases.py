@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from math import lcm, prod
 from typing import TypeVar, cast
@@ -56,7 +56,7 @@ class Case:
 def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
     """Return kernels whose launches together are those of a kernel; none if that is no help."""
     plain = _inlined(kernel)
-    kernel = _equated(plain)
+    kernel = _equated(_decided(plain))
     used = _used(kernel)
     required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
     places = _places(kernel)
@@ -252,6 +252,38 @@ def _inlined(kernel: kir.Kernel) -> kir.Kernel:
 
 def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
     return substitute(expr, lets)
+
+
+def _decided(kernel: kir.Kernel) -> kir.Kernel:
+    """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch."""
+    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    inside |= {s.var for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)}
+    own = {*kernel.params, kir.BLOCK, kir.GRID} - inside
+    known = Known(facts(kernel), RLIMIT)
+
+    @cache
+    def settled(expr: Expr) -> Expr:
+        if not isinstance(expr, Op):
+            return expr
+        a, b = settled(expr.a), settled(expr.b)
+        if (a, b) != (expr.a, expr.b):
+            expr = fold(expr.kind, a, b)
+        if not isinstance(expr, Op) or not variables(expr) <= own:
+            return expr
+        match expr.kind:
+            case Kind.MIN | Kind.MAX as kind if known.at_most(a, b):
+                return a if kind is Kind.MIN else b
+            case Kind.MIN | Kind.MAX as kind if known.at_most(b, a):
+                return b if kind is Kind.MIN else a
+            case Kind.LT | Kind.LE | Kind.EQ if known.gives(expr):
+                return 1
+            case Kind.LT | Kind.LE | Kind.EQ if known.gives(eq(expr, 0)):
+                return 0
+            case _:
+                return expr
+
+    body = mapped(kernel.body, settled)
+    return kernel if body == kernel.body else replace(kernel, body=body)
 
 
 def _equated(kernel: kir.Kernel) -> kir.Kernel:
