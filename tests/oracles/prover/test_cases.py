@@ -68,6 +68,8 @@ def test_each_launch_is_in_one_case_and_goes_round_as_often(
         (maximum(n - m, 0), (n < m,), 0),
         (n * (kir.BLOCK * 3 <= (kir.GRID - 1) * 3), (), n),
         (maximum(minimum(n, m), m), (), m),
+        (n // 2 + ceildiv(n, 2), (), n),
+        (minimum(n, m) + maximum(n - m, 0), (), n),
     ],
 )
 def test_comparisons_that_come_out_one_way_are_settled(
@@ -92,6 +94,20 @@ def test_turns_hidden_in_comparisons_are_judged() -> None:
     own = maximum(kir.BLOCK, minimum(kir.BLOCK, m))
     assert prove.prove(turns(turn=own, counts=True)).status is Status.PASS
     assert prove.prove(turns(turn=late, counts=True)).status is not Status.PASS
+
+
+def test_outputs_are_covered_case_by_case() -> None:
+    """Two loops write what one would; one that ends early leaves a tile out."""
+    x = fragment("x")
+    most = minimum(n, 2)
+
+    def copied(rest: Expr) -> kir.Kernel:
+        first = kir.ForLoop(k, most, (load(x, box(XN, k)), store(box(YN, k), x)))
+        copy = (load(x, box(XN, most + q)), store(box(YN, most + q), x))
+        return kernel((first, kir.ForLoop(q, rest, copy)))
+
+    assert prove.prove(copied(maximum(n - 2, 0))).status is Status.PASS
+    assert prove.prove(copied(maximum(n - 3, 0))).status is Status.FAIL
 
 
 def test_a_kernel_with_one_length_has_no_cases() -> None:
