@@ -8,6 +8,7 @@ are judged by the wishes they fulfil; nothing here is about what threads do to e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product, zip_longest
@@ -93,6 +94,7 @@ class Reading:
         rings = {1, *(b.slots for b in kernel.buffers), *(m.slots for m in kernel.barriers)}
         self.ring = max(rings)
         self.counts = {n for s in rings for n in (0, 1, 2, s - 1, s, s + 1, 2 * s + 1)}
+        self.counts |= _overrun(kernel)
         self.unit = max((t.aligned for t in kernel.tensors), default=1)
         self.ends: list[Subject] = []
         self.marks: dict[Var, set[int]] = {}
@@ -312,6 +314,31 @@ class Reading:
         known = {"some": _some, "quotient": _quotient, "rest": _rest}
         exec("\n".join([head, *self._first, *self._lines]), known, space)  # a text of our own
         return space["walk"]
+
+
+def _overrun(kernel: kir.Kernel) -> set[int]:
+    """Return turns after which arrivals beyond a barrier's count may have made up a whole phase."""
+    many = Counter[str]()
+
+    def read(body: tuple[kir.Stmt, ...], threads: int) -> None:
+        for stmt in body:
+            inner = threads
+            match stmt:
+                case kir.Role():
+                    inner = 32 * stmt.warps
+                case kir.Elect(per):
+                    lanes = {kir.Per.WARP: 32, kir.Per.WARPGROUP: 128}.get(per, threads)
+                    inner = -(-threads // lanes)
+                case kir.MBarrierArrive() | kir.MBarrierArriveExpectTx():
+                    many[stmt.barrier.name] += threads
+                case _:
+                    pass
+            for part in kir.bodies(stmt):
+                read(part, inner)
+
+    read(kernel.body, kernel.threads)
+    over = (b.arrivals * b.slots + 1 for b in kernel.barriers if many[b.name] > b.arrivals)
+    return {turns for turns in over if turns < LATE}
 
 
 def _indented(path: Path, line: str) -> str:
