@@ -45,9 +45,6 @@ PROOF_S = 10.0
 LAUNCHES = 30
 """Launches per kernel at most; those of witnesses come first."""
 
-CHOSEN = 5
-"""Launches that are chosen from a kernel's own expressions, where no other one goes wrong."""
-
 Prover = Callable[[kir.Kernel], Verdict]
 Explorer = Callable[[kir.Kernel, Start], Verdict]
 Simulator = Callable[[kir.Kernel, Start, int], Verdict]
@@ -183,7 +180,7 @@ def _looked_further(
     kernel: kir.Kernel, starts: list[Start], seen: Answer, explorer: Explorer
 ) -> tuple[Answer, Start | None]:
     """Explore launches that are chosen from the kernel itself, where those it came with pass."""
-    chosen = [(one.grid, one.params) for one in choose(kernel, most=CHOSEN).launches]
+    chosen = [(one.grid, one.params) for one in choose(kernel).launches]
     more = [start for start in chosen if start not in starts]
     further, _, failing = _explored(kernel, more, explorer)
     if further.status in ("fail", "error"):

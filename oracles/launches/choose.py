@@ -9,7 +9,7 @@ chosen here can cost them a launch, never an answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
@@ -51,6 +51,8 @@ TURNS = 64
 """Turns of a loop at most, and CTAs where there have to be many."""
 CLUSTERS = 8
 """CTAs, or clusters, where there may be fewer."""
+MORE = (16, 40)
+"""CTAs, or clusters, where a comparison needs more than those to come out another way."""
 GRIDS = (1, 1, 2, 1, 1, 3)
 """Clusters of one launch after the other, where a kernel takes any number."""
 SINGLE, FRAME = 64, 8
@@ -141,6 +143,8 @@ class _Chooser:
         self.found: dict[tuple[int, ...], _Candidate] = {}
         self.turns = max(TURNS, 4 * max(self.reading.counts))
         self.ctas = CLUSTERS * kernel.cluster
+        self.far = 0
+        self._solvers: dict[int, Solver] = {}
         self._variables = (*kernel.params, kir.GRID)
         self.by_subject: dict[Subject, tuple[dict[int, int], list[tuple[int, int, int]]]] = {}
         for wish, bit in self._bits():
@@ -157,14 +161,20 @@ class _Chooser:
             self._repair(params)
         if not self.found:
             self.ctas = max(TURNS, self.ctas)
-            vars(self).pop("_solver", None)  # it knows the limit, too
             for params in refused:
                 if not self._take(params):  # those with many CTAs are launches now
                     self._repair(params)
-        self._ask()
-        met = 0
-        for one in self.found.values():
-            met |= one.fulfils
+        met = self._ask(self._bits())
+        near, about = met, {kir.BLOCK, kir.GRID, *variables(self._fixed)}
+        deciding = [
+            (wish, bit)
+            for wish, bit in self._bits()
+            if wish in self.reading.deciding and about & variables(wish.subject.expr)
+        ]
+        for many in MORE:
+            self.ctas = max(self.ctas, many * self.kernel.cluster)
+            met = self._ask(deciding)
+        self.far = met & ~near
         wishes = len(self.reading.wishes)
         taken = sorted(self._chosen(most), key=lambda one: one.cost)
         return Choice(
@@ -201,7 +211,7 @@ class _Chooser:
         taken, work = 0, 0
         while queue and taken < most:
             _, place, one = heappop(queue)
-            if taken and work + one.cost > WORK:
+            if taken and work + one.cost > WORK and not one.fulfils & self.far & ~met:
                 continue
             now = -gain(one)
             if queue and (now, place) > queue[0][:2]:
@@ -365,9 +375,13 @@ class _Chooser:
 
     # --- questions ------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def _solver(self) -> Solver:
-        return Solver(self.kernel, self.conditions, LARGEST, self.ctas)
+        """The solver for as many CTAs as there may be now."""
+        if self.ctas not in self._solvers:
+            limits = (LARGEST, self.ctas)
+            self._solvers[self.ctas] = Solver(self.kernel, self.conditions, *limits)
+        return self._solvers[self.ctas]
 
     def _repair(self, params: Mapping[Var, int]) -> None:
         """Look at the launch next to sizes that break what is required, if not for being large."""
@@ -378,23 +392,29 @@ class _Chooser:
         if near is not None:
             self._take(near)
 
-    def _ask(self) -> None:
-        """Ask for a launch for each wish that is left."""
+    def _ask(self, wishes: Iterable[tuple[Wish, int]]) -> int:
+        """Ask for a launch for each of these wishes that is left; return bits for all met ones."""
         met = 0
         for one in self.found.values():
             met |= one.fulfils
         failed = Counter[Subject]()
         asked = 0
-        for wish, bit in self._bits():
+        for wish, bit in wishes:
             if met & bit or failed[wish.subject] == HOPELESS:
                 continue
             near = self._solver.nearest(wish, self._middle)
+            many = self.ctas > CLUSTERS * self.kernel.cluster
+            if near and many and kir.BLOCK in variables(wish.subject.expr):
+                # What a CTA does wrong may show in the next one only.
+                more = {kir.GRID: near[kir.GRID] + self.kernel.cluster}
+                near = self._solver.nearest(wish, more | self._middle)
             made = 0 if near is None else self._take(near)
             failed[wish.subject] += not made & bit
             met |= made
             asked += 1
             if asked == ASKED:
-                return
+                break
+        return met
 
 
 def _holds(keeps: Calculator, values: Sequence[int]) -> bool:

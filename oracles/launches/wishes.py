@@ -8,6 +8,7 @@ are judged by the wishes they fulfil; nothing here is about what threads do to e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product, zip_longest
@@ -29,6 +30,8 @@ SORTS = (
     "boxes", "places", "requirements", "sizes",
 )  # fmt: skip
 """Sorts of wishes; of each the next is met in turn."""
+DECIDING = ("conditions", "lengths")
+"""Sorts for which a launch of many CTAs is worth its cost."""
 FAR = 1 << 30
 """No bound of an interval."""
 
@@ -82,6 +85,8 @@ class Reading:
         The smallest of these boxes.
     wishes : list of Wish
         The most telling ones first, of every sort in turn.
+    deciding : set of Wish
+        Those about guards, ends of loops, and what statements are told.
     """
 
     def __init__(self, kernel: kir.Kernel) -> None:
@@ -89,6 +94,7 @@ class Reading:
         rings = {1, *(b.slots for b in kernel.buffers), *(m.slots for m in kernel.barriers)}
         self.ring = max(rings)
         self.counts = {n for s in rings for n in (0, 1, 2, s - 1, s, s + 1, 2 * s + 1)}
+        self.counts |= _overrun(kernel)
         self.unit = max((t.aligned for t in kernel.tensors), default=1)
         self.ends: list[Subject] = []
         self.marks: dict[Var, set[int]] = {}
@@ -107,6 +113,7 @@ class Reading:
         self._sizes()
         some = zip_longest(*(wishes.values() for wishes in self._sorts.values()))
         self.wishes = [wish for row in some for wish in row if wish is not None]
+        self.deciding = {w for sort in DECIDING for w in self._sorts[sort].values()}
         self._seen = self._function()
 
     def seen(self, values: Sequence[int]) -> dict[Subject, set[int]]:
@@ -137,17 +144,24 @@ class Reading:
                     for guard, inner in ((test, then), (eq(test, 0), orelse)):
                         if inner:
                             self._branch(guard, inner, lets, path)
-                case kir.LastArriving() | kir.BlockSerializeWait() | kir.BlockSerializeRelease():
-                    number = stmt.ctas if isinstance(stmt, kir.LastArriving) else stmt.turn
-                    self._turns("conditions", substitute(number, lets), path)
-                    for inner in kir.bodies(stmt):
-                        self._body(inner, lets, path)
                 case _:
+                    self._told(stmt, lets, path)
                     for inner in kir.bodies(stmt):
                         self._body(inner, lets, path)
                     for side in (getattr(stmt, "dst", None), getattr(stmt, "src", None)):
                         if isinstance(side, kir.Box):
                             self._box(side, lets, path)
+
+    def _told(self, stmt: kir.Stmt, lets: Mapping[Var, Expr], path: Path) -> None:
+        """Read the numbers that a statement is told: how many CTAs, and whose turn."""
+        match stmt:
+            case kir.LastArriving() | kir.GridSync():
+                number = stmt.ctas
+            case kir.BlockSerializeWait() | kir.BlockSerializeRelease():
+                number = stmt.turn
+            case _:
+                return
+        self._turns("conditions", substitute(number, lets), path)
 
     def _branch(
         self, guard: Expr, body: tuple[kir.Stmt, ...], lets: Mapping[Var, Expr], path: Path
@@ -300,6 +314,31 @@ class Reading:
         known = {"some": _some, "quotient": _quotient, "rest": _rest}
         exec("\n".join([head, *self._first, *self._lines]), known, space)  # a text of our own
         return space["walk"]
+
+
+def _overrun(kernel: kir.Kernel) -> set[int]:
+    """Return turns after which arrivals beyond a barrier's count may have made up a whole phase."""
+    many = Counter[str]()
+
+    def read(body: tuple[kir.Stmt, ...], threads: int) -> None:
+        for stmt in body:
+            inner = threads
+            match stmt:
+                case kir.Role():
+                    inner = 32 * stmt.warps
+                case kir.Elect(per):
+                    lanes = {kir.Per.WARP: 32, kir.Per.WARPGROUP: 128}.get(per, threads)
+                    inner = -(-threads // lanes)
+                case kir.MBarrierArrive() | kir.MBarrierArriveExpectTx():
+                    many[stmt.barrier.name] += threads
+                case _:
+                    pass
+            for part in kir.bodies(stmt):
+                read(part, inner)
+
+    read(kernel.body, kernel.threads)
+    over = (b.arrivals * b.slots + 1 for b in kernel.barriers if many[b.name] > b.arrivals)
+    return {turns for turns in over if turns < LATE}
 
 
 def _indented(path: Path, line: str) -> str:

@@ -14,14 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from math import lcm, prod
 from typing import TypeVar, cast
 
 from fuser.expr import Expr, Kind, Op, Var, eq, fold, maximum, substitute, variables
 from fuser.kernel import ir as kir
-from oracles.prover.arithmetic import UnsupportedError, cycle, linear, replace_tree, spread
+from oracles.prover.arithmetic import (
+    UnsupportedError,
+    cycle,
+    function,
+    linear,
+    replace_tree,
+    spread,
+)
 from oracles.prover.reachability.fixpoint import Closed
 from oracles.prover.reachability.rules import Violation
 from oracles.prover.sites import AMONG_CTAS, Site, controls, facts
@@ -31,6 +38,8 @@ CASES = 64
 """Cases of a kernel that are judged at most."""
 RLIMIT = 200_000
 """Work of z3 to find that no launch is in a case."""
+TRIED = 11
+"""Values of variables for which two expressions are compared before z3 is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class Case:
 def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
     """Return kernels whose launches together are those of a kernel; none if that is no help."""
     plain = _inlined(kernel)
-    kernel = _equated(plain)
+    kernel = _equated(_decided(plain))
     used = _used(kernel)
     required = [expr for expr in kernel.requires if kir.GRID not in variables(expr)]
     places = _places(kernel)
@@ -78,6 +87,13 @@ def cases(kernel: kir.Kernel) -> tuple[Case, ...]:
         if len(out) > CASES:
             return ()
     return tuple(out)
+
+
+def plainer(kernel: kir.Kernel) -> tuple[kir.Kernel, ...]:
+    """Return a kernel that does the same in every launch, in fewer words, if there is one."""
+    inlined = _inlined(kernel)
+    made = _decided(inlined)
+    return () if made is inlined else (made,)
 
 
 def _case(kernel: kir.Kernel, meant: Mapping[Expr, Expr]) -> Case:
@@ -252,6 +268,67 @@ def _inlined(kernel: kir.Kernel) -> kir.Kernel:
 
 def _put(lets: Mapping[Var, Expr], expr: Expr) -> Expr:
     return substitute(expr, lets)
+
+
+def _decided(kernel: kir.Kernel) -> kir.Kernel:
+    """Settle comparisons of sizes, and of a CTA's number, that come out one way in every launch.
+
+    A sum that is equal to a part of it, such as `n // 2 + (n + 1) // 2`, is that part.
+    """
+    inside = {s.index for s in kernel.walk() if isinstance(s, kir.ForLoop)}
+    inside |= {s.var for s in kernel.walk() if isinstance(s, kir.Let | kir.Assign)}
+    own = {*kernel.params, kir.BLOCK, kir.GRID} - inside
+    known = Known(facts(kernel), RLIMIT)
+
+    @cache
+    def settled(expr: Expr) -> Expr:
+        if not isinstance(expr, Op):
+            return expr
+        a, b = settled(expr.a), settled(expr.b)
+        if (a, b) != (expr.a, expr.b):
+            expr = fold(expr.kind, a, b)
+        if not isinstance(expr, Op) or not variables(expr) <= own:
+            return expr
+        match expr.kind:
+            case Kind.MIN | Kind.MAX as kind if known.at_most(a, b):
+                return a if kind is Kind.MIN else b
+            case Kind.MIN | Kind.MAX as kind if known.at_most(b, a):
+                return b if kind is Kind.MIN else a
+            case Kind.ADD | Kind.SUB:
+                parts = (part for part in _parts(a, b) if _alike(expr, part))
+                return next((part for part in parts if known.same(expr, part)), expr)
+            case Kind.LT | Kind.LE | Kind.EQ if known.gives(expr):
+                return 1
+            case Kind.LT | Kind.LE | Kind.EQ if known.gives(eq(expr, 0)):
+                return 0
+            case _:
+                return expr
+
+    body = mapped(kernel.body, settled)
+    return kernel if body == kernel.body else replace(kernel, body=body)
+
+
+def _parts(*exprs: Expr) -> Iterator[Expr]:
+    """Yield expressions and what they are made of, but for numbers."""
+    for expr in exprs:
+        if isinstance(expr, Op):
+            yield from _parts(expr.a, expr.b)
+        if not isinstance(expr, int):
+            yield expr
+
+
+def _alike(a: Expr, b: Expr) -> bool:
+    """Whether two expressions are equal for some numbers: z3 need not be asked where not."""
+    names = sorted(v.name for v in variables(a))
+    left, right = function(a), function(b)
+    try:
+        return all(
+            left(at) == right(at)
+            for seed in range(TRIED)
+            for at in [{name: (seed * 7 + 5 * i) % (TRIED + i) for i, name in enumerate(names)}]
+        )
+    except ZeroDivisionError:
+        return False
 
 
 def _equated(kernel: kir.Kernel) -> kir.Kernel:

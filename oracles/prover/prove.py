@@ -36,7 +36,7 @@ from fuser.kernel.ir import LaunchSequence
 from fuser.kernel.text import line
 from oracles.prover import launches, sites
 from oracles.prover.arithmetic import UnsupportedError
-from oracles.prover.cases import cases
+from oracles.prover.cases import cases, plainer
 from oracles.prover.clock import GaveUpError, Tell, limited
 from oracles.prover.coverage import divisions, outputs
 from oracles.prover.inductive import check as inductive
@@ -224,7 +224,7 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
             if refuted.status is Status.FAIL or not divided.findings:
                 return refuted
             findings = refuted.findings
-        covered = outputs.covered(kernel, rlimit=rlimit)
+        covered = _covered(kernel, rlimit)
     except (UnsupportedError, ZeroDivisionError) as error:
         if divided.findings:
             return Verdict(ORACLE, Status.FAIL, divided.checked, divided.findings)
@@ -240,6 +240,18 @@ def _judged(kernel: kir.Kernel, policy: str, rlimit: int) -> Verdict:
     if checked == divided.checked:
         return Verdict(ORACLE, Status.UNKNOWN, 0, findings, "vacuous: nothing is claimed")
     return _confirmed(kernel, closed, policy, rlimit, checked, findings)
+
+
+def _covered(kernel: kir.Kernel, rlimit: int) -> outputs.Covered:
+    """Judge what is written; where that is not told, by a plainer kernel, and by all its cases."""
+    first = outputs.covered(kernel, rlimit=rlimit)
+    if not first.reason or first.findings:
+        return first
+    for parts in (plainer(kernel), tuple(case.kernel for case in cases(kernel))):
+        each = [outputs.covered(part, rlimit=rlimit) for part in parts]
+        if each and not any(one.reason or one.findings for one in each):
+            return outputs.Covered(sum(one.checked for one in each), ())
+    return first
 
 
 def _ordered(kernel: kir.Kernel, policy: str) -> tuple[fixpoint.Closed, Launch | None]:

@@ -7,12 +7,31 @@ from dataclasses import replace
 import kernels as ks
 import pytest
 from litmus import sizes
-from litmus.parts import XN, YN, Litmus, box, fragment, k, load, m, n, s, store
+from litmus.meetings import meeting
+from litmus.numbers import turns, waiting
+from litmus.parts import (
+    NBYTES,
+    XN,
+    YN,
+    Litmus,
+    box,
+    elect,
+    fragment,
+    k,
+    load,
+    m,
+    n,
+    s,
+    slots,
+    store,
+)
 from litmus.parts import kernel as litmus_kernel
 from litmus.suite import by_name
+from litmus.turnstiles import turnstile
 
 from fuser.cookbook.recipes import RECIPES, split_k, tma_ring
-from fuser.expr import Expr, Var, both, eq
+from fuser.cookbook.ring import emptied, filled, ring, start
+from fuser.expr import Expr, Var, both, eq, minimum
 from fuser.kernel import ir as kir
 from fuser.kernel.ir import LaunchSequence
 from oracles.explorer.explore import explore
@@ -137,6 +156,50 @@ def test_other_judges_choose_for_themselves(name: str) -> None:
     one = by_name(name)
     assert isinstance(one.kernel, kir.Kernel)
     assert explore(one.kernel).status is one.expect.status
+
+
+FAR: dict[str, kir.Kernel] = {
+    "a turn that two CTAs take": turnstile(turn=minimum(kir.BLOCK, 9)),
+    "a turn that is released twice": turnstile(to=(minimum(kir.BLOCK, 11) + 1) % s),
+    "a meeting of fewer": meeting(ctas=minimum(s, 9), residency="co-resident", together=1),
+    "waits up to a number of CTAs": waiting(s < 12),
+    "a join in the first CTAs": turns(kir.BLOCK < 30),
+    "a join in parts of a period": turns(kir.BLOCK // 5 % 3 < 2),
+    "a join below a scaled count": turns(m // 2 + 9 > kir.BLOCK, counts=True),
+    "a join where nothing is added": turns(eq(m + (kir.BLOCK > 9), m), counts=True),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_many_ctas_are_launched_where_a_comparison_needs_them(name: str) -> None:
+    """And one CTA more than that, which reads what the last one of these did wrong."""
+    for verdict in (explore(FAR[name]), search(FAR[name], schedules=6)):
+        assert verdict.status is Status.FAIL, verdict
+
+
+@pytest.mark.parametrize(("count", "stages"), [(3, 3), (4, 1), (4, 2), (8, 2)])
+def test_a_ring_runs_until_arrivals_too_many_make_up_a_phase(count: int, stages: int) -> None:
+    """A thread that arrives once too often in every round frees a slot early in round `count`."""
+
+    def freed(times: int) -> kir.Kernel:
+        slot, x = kir.Slot(slots("S", stages), k % stages), fragment("x")
+        full, empty = ring("full", 1, stages), ring("empty", count, stages)
+        expect = kir.MBarrierArriveExpectTx(full, k % stages, NBYTES)
+        copy = expect, kir.TmaLoad(slot, box(XN, k), full, k % stages)
+        arrivals = (kir.MBarrierArrive(empty, k % stages),) * times
+        read = (filled(full, k, stages), load(x, slot), kir.WarpSync(), elect(*arrivals))
+        loops = (
+            (*read, store(box(YN, k), x)),
+            (elect(emptied(empty, k, stages), *copy),),
+        )
+        roles = (kir.Role(f"r{w}", w, 1, (kir.ForLoop(k, n, of),)) for w, of in enumerate(loops))
+        body = (*start(full, empty, threads=64), *roles)
+        barriers = (full, empty)
+        return litmus_kernel(body, threads=64, buffers=(slot.buffer,), barriers=barriers)
+
+    for times, status in ((count, Status.PASS), (count + 1, Status.FAIL)):
+        for verdict in (explore(freed(times)), search(freed(times), schedules=6)):
+            assert verdict.status is status, verdict
 
 
 def test_a_program_is_launched_as_it_is_told() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from litmus.numbers import turns
 from litmus.parts import XN, YN, box, fragment, k, kernel, load, m, n, q, store
 from litmus.suite import by_name
 
@@ -55,6 +58,56 @@ def test_each_launch_is_in_one_case_and_goes_round_as_often(
             values = {v.name: (count - case.first) // (case.step or 1) for v in case.kernel.params}
             now = [max(0, function(stop)({**values, "m": 1})) for stop in stops(case.kernel)]
             assert now == [max(0, function(stop)({"n": count})) for stop in ends], count
+
+
+@pytest.mark.parametrize(
+    ("end", "requires", "settled"),
+    [
+        (minimum(n, n + m), (), n),
+        (minimum(n, m), (m <= n,), m),
+        (maximum(n - m, 0), (n < m,), 0),
+        (n * (kir.BLOCK * 3 <= (kir.GRID - 1) * 3), (), n),
+        (maximum(minimum(n, m), m), (), m),
+        (n // 2 + ceildiv(n, 2), (), n),
+        (minimum(n, m) + maximum(n - m, 0), (), n),
+    ],
+)
+def test_comparisons_that_come_out_one_way_are_settled(
+    end: Expr, requires: tuple[Expr, ...], settled: Expr
+) -> None:
+    """What sizes and the number of a CTA are required to be decides them."""
+    (only,) = cases(walked(end, requires=requires))
+    assert stops(only.kernel) == [settled]
+
+
+def test_comparisons_that_come_out_both_ways_are_left() -> None:
+    """Where nothing is required, and where a variable is a loop's, whatever it is called."""
+    assert not cases(walked(minimum(n, m)))
+    inner = kir.ForLoop(n, minimum(n, m), (kir.BlockSync(0, 32),))
+    outer = replace(walked(m, requires=(n <= m,)), body=(kir.ForLoop(n, 7, (inner,)),))
+    assert not cases(outer)
+
+
+def test_turns_hidden_in_comparisons_are_judged() -> None:
+    """The turn of a CTA is its number, or for the late ones a smaller one."""
+    late = maximum(minimum(kir.BLOCK, m), minimum(kir.BLOCK, 9))
+    own = maximum(kir.BLOCK, minimum(kir.BLOCK, m))
+    assert prove.prove(turns(turn=own, counts=True)).status is Status.PASS
+    assert prove.prove(turns(turn=late, counts=True)).status is not Status.PASS
+
+
+def test_outputs_are_covered_case_by_case() -> None:
+    """Two loops write what one would; one that ends early leaves a tile out."""
+    x = fragment("x")
+    most = minimum(n, 2)
+
+    def copied(rest: Expr) -> kir.Kernel:
+        first = kir.ForLoop(k, most, (load(x, box(XN, k)), store(box(YN, k), x)))
+        copy = (load(x, box(XN, most + q)), store(box(YN, most + q), x))
+        return kernel((first, kir.ForLoop(q, rest, copy)))
+
+    assert prove.prove(copied(maximum(n - 2, 0))).status is Status.PASS
+    assert prove.prove(copied(maximum(n - 3, 0))).status is Status.FAIL
 
 
 def test_a_kernel_with_one_length_has_no_cases() -> None:
