@@ -320,9 +320,9 @@ class _Checker:
         numbers = self._structures.numbers(state)
         if target.members.keys() - numbers.keys():
             raise OpenError(f"a state that is taken for state {step.to} lacks a variable")
-        for turn, at in self._structures.over(state):
-            past = Compared(Kind.LT, turn, at, answer=True)
-            self._claim(step, normal(fold(Kind.LT, now[turn], now[at])), past)
+        for turn, walk in self._structures.over(state):
+            past = Compared(Kind.LT, turn, walk, answer=True)
+            self._claim(step, normal(fold(Kind.LT, now[turn], now[walk])), past)
         first = [target.defines.get(rotation(i)) for i in range(len(self._orbits))]
         turns = tuple(numbers[a][1] - target.numbers[a][1] if a in numbers else 0 for a in first)
         what = self._structures.difference(state, step.to, target.state, turns)
@@ -354,7 +354,7 @@ class _Checker:
         if source not in self._told or self._told[source][0] != facts:
             equal = solved(facts)
             found = dict.fromkeys(self._with(f, equal) for f in (*self._always, *facts))
-            known = [f for f in found if not isinstance(f, int) or not f]
+            known: list[Expr] = [f for f in found if not isinstance(f, int) or not f]
             self._told[source] = facts, known, equal
         return self._told[source][1:]
 

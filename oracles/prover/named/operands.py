@@ -492,9 +492,11 @@ class _Rings(Order):
         one = Instance(fill.point, program.fresh(fill.point, "a"))
         target = program.at(fill.point, one.vector, own)
         facts = [*program.exists(fill.point, one.vector), normal(fold(Kind.LE, slots, target))]
+        # only an arrival of threads frees a slot
+        arrived = [s.barrier for s in program.kernel.walk() if isinstance(s, kir.MBarrierArrive)]
         return [
             room
-            for room in program.kernel.barriers
+            for room in dict.fromkeys(arrived)
             if room != fill.barrier
             and room.slots == slots
             and self.sure(
